@@ -19,7 +19,7 @@ PrecisionOption = Annotated[
     str | None,
     typer.Option(
         help="Comma-separated precisions: fp32 (CPU; always exported), fp32-cuda and fp16 (CUDA; only a Transformer), "
-        "int8 and int8-native (CPU). Default: all that the model can have."
+        "int8, int8-native and fp32-native (CPU). Default: all that the model can have."
     ),
 ]
 TrainDataOption = Annotated[
@@ -182,11 +182,13 @@ def _text(path: Path) -> str:
 
 def _available(precisions: tuple[str, ...]) -> tuple[str, ...]:
     """Return the precisions whose gates can run here; without native operators one line says what is left out."""
-    from lingon.serving.runtime.device import NATIVE
+    from lingon.serving.runtime.device import NATIVES
     from lingon.serving.runtime.kernels import kernels_missing
 
     missing = kernels_missing()
-    if missing is None or NATIVE not in precisions:
+    left_out = [name for name in precisions if name in NATIVES]
+    if missing is None or not left_out:
         return precisions
-    typer.echo(f"{NATIVE} is left out: {missing}")
-    return tuple(name for name in precisions if name != NATIVE)
+    for name in left_out:
+        typer.echo(f"{name} is left out: {missing}")
+    return tuple(name for name in precisions if name not in NATIVES)

@@ -21,7 +21,7 @@ class Tolerance:
         return ", ".join(f"{words} {bound:g}" for bound, words in bounds if bound is not None)
 
 
-EXACT = ("fp32", "fp32-cuda")
+EXACT = ("fp32", "fp32-cuda", "fp32-native")
 """The precisions whose translations must be those of fp32 on the CPU, token by token."""
 
 LOG_PROBS = {
@@ -30,6 +30,7 @@ LOG_PROBS = {
     "fp16": Tolerance(largest=5e-2),
     "int8": Tolerance(mean=0.25),  # on random text; the quality gate compares translations of real text
     "int8-native": Tolerance(mean=0.25),
+    "fp32-native": Tolerance(largest=1e-3, mean=1e-5),
 }
 """Of log-probabilities from those of exact arithmetic, by precision."""
 

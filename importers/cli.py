@@ -38,7 +38,10 @@ GateReferenceOption = Annotated[
     typer.Option(help="Their translations: int8 is then compared by BLEU, and a confidence is fitted. Default: none."),
 ]
 PrecisionOption = Annotated[
-    str, typer.Option(help="Comma-separated precisions: fp32, int8 and int8-native (CPU), fp32-cuda and fp16 (CUDA).")
+    str,
+    typer.Option(
+        help="Comma-separated precisions: fp32, int8, int8-native and fp32-native (CPU), fp32-cuda and fp16 (CUDA)."
+    ),
 ]
 GateSentencesOption = Annotated[int, typer.Option(min=1, help="Number of sentences for the gates of lossy precisions.")]
 ParitySentencesOption = Annotated[

@@ -28,7 +28,7 @@ from lingon.importers.source import Source
 from lingon.importers.trim import trim
 from lingon.importers.witness.choice import compare_with_toolkits
 from lingon.lines import read_lines, read_parallel
-from lingon.serving.runtime.device import NATIVE
+from lingon.serving.runtime.device import NATIVES
 from lingon.text import normalise
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.data.corpus import Pair
@@ -139,7 +139,7 @@ def export_imported(imported: Imported, folder: Path, texts: Texts, settings: Ex
         else:
             sources = [normalise(pair.source) for pair in own]
             known = replace(known, sentences=own_sentences(imported.checkpoint, sources, imported.greedy))
-    settings = replace(settings, optional=("int8", NATIVE))
+    settings = replace(settings, optional=("int8", *NATIVES))
     try:
         return export_checkpoint(imported.checkpoint, folder, texts, settings, log, known)
     except ParityError as error:

@@ -42,11 +42,19 @@ class Attention : public Operator {
   float scale_;
 };
 
-// One step of a decoder over its caches.
+void attend(const Queries& queries, const Heads<float>& heads, float scale, float* weights) {
+  kernels().attend(queries, heads, scale, weights);
+}
+void attend(const Queries& queries, const Heads<Half>& heads, float scale, float* weights) {
+  kernels().attend_halves(queries, heads, scale, weights);
+}
+
+// One step of a decoder over its caches, of T: Half or float.
 // Inputs: packed (rows, 3 * dim), the query, key and value of the new position of each row; the caches of keys and of
-// values (rows, heads, capacity, size) float16; positions (rows) int64, that of the new position; and optionally a
+// values (rows, heads, capacity, size) of T; positions (rows) int64, that of the new position; and optionally a
 // table (rows, capacity) int32: position p of row r is read from row r + table[r][p], see BeamStep. Outputs: (rows,
 // dim), and the caches with the new position, which may be in the memory of the old ones.
+template <typename T>
 class StepAttention : public Attention {
  public:
   StepAttention(const NodeInfo& info, size_t inputs) : Attention(info, inputs), has_table_(inputs > 4) {}
@@ -73,26 +81,26 @@ class StepAttention : public Attention {
     if (table.given()) check_table(table, at, rows, capacity);
     const int32_t* further = table.given() ? table.as<int32_t>() : nullptr;
     float* mixed = context.output(0, {rows, heads.dim()}).as<float>();
-    Half* key = in_place(keys, context.output(1, keys.dims));
-    Half* value = in_place(values, context.output(2, keys.dims));
+    T* key = in_place(keys, context.output(1, keys.dims));
+    T* value = in_place(values, context.output(2, keys.dims));
     const float* query = packed.as<float>();
     const int64_t row_stride = heads.count * capacity * heads.size;
     for (int64_t each = 0; each < rows * heads.count; ++each) {  // before any row reads another one
       const int64_t row = each / heads.count, head = each % heads.count;
       const float* own = query + row * 3 * heads.dim() + head * heads.size;
       const int64_t added = each * capacity * heads.size + at[row] * heads.size;
-      kernels().narrow(own + heads.dim(), heads.size, key + added);
-      kernels().narrow(own + 2 * heads.dim(), heads.size, value + added);
+      store(own + heads.dim(), heads.size, key + added);
+      store(own + 2 * heads.dim(), heads.size, value + added);
     }
     context.parallel(rows, grain_for(longest, heads.dim()), [&](int64_t first, int64_t last) {
       float* weights = weights_of(longest, heads.count);
       for (int64_t row = first; row < last; ++row) {
-        Heads<Half> read{key + row * row_stride, value + row * row_stride, heads.count, capacity * heads.size,
-                         heads.size,             heads.size,               at[row] + 1, heads.size,
-                         false};
+        Heads<T> read{key + row * row_stride, value + row * row_stride, heads.count, capacity * heads.size,
+                      heads.size,             heads.size,               at[row] + 1, heads.size,
+                      false};
         if (further) read.rows = further + row * capacity, read.row_stride = row_stride;
         const Queries own{query + row * 3 * heads.dim(), 0, 1, mixed + row * heads.dim(), 0};
-        kernels().attend_halves(own, read, scale_, weights);
+        attend(own, read, scale_, weights);
       }
     });
   }
@@ -108,16 +116,17 @@ class StepAttention : public Attention {
       }
   }
 
-  static Half* in_place(const Tensor& past, const Tensor& present) {
-    if (past.data != present.data && past.size() > 0) std::memcpy(present.data, past.data, past.size() * sizeof(Half));
-    return present.as<Half>();
+  static T* in_place(const Tensor& past, const Tensor& present) {
+    if (past.data != present.data && past.size() > 0)
+      std::memcpy(present.data, past.as<T>(), past.size() * sizeof(T));
+    return present.as<T>();
   }
 
   bool has_table_;
 };
 
-// Inputs: query (rows, dim), keys (sentences, heads, size, width) and values (sentences, heads, width, size) float16,
-// lengths (sentences) int64, the keys of each sentence. A sentence has rows / sentences adjacent rows. Output: (rows,
+// Inputs: query (rows, dim), keys (sentences, heads, size, width) and values (sentences, heads, width, size) both float16
+// or both float, lengths (sentences) int64, the keys of each sentence. A sentence has rows / sentences adjacent rows. Output: (rows,
 // dim).
 class CrossAttention : public Attention {
  public:
@@ -138,31 +147,46 @@ class CrossAttention : public Attention {
     const int64_t* length = lengths.as<int64_t>();
     for (int64_t sentence = 0; sentence < sentences; ++sentence)
       require(0 < length[sentence] && length[sentence] <= width, "got a length beyond the width of the memory");
-    float* mixed = context.output(0, {rows, heads.dim()}).as<float>();
     const float* own = query.as<float>();
-    const Half *key = keys.as<Half>(), *value = values.as<Half>();
-    const int64_t each = sentences > 0 ? rows / sentences : 0, stride = width * heads.size;
-    context.parallel(sentences, grain_for(width, each * heads.dim()), [&](int64_t first, int64_t last) {
-      float* weights = weights_of(width, heads.count);
-      for (int64_t sentence = first; sentence < last; ++sentence) {
-        const int64_t begin = sentence * heads.count * stride, place = sentence * each * heads.dim();
-        const Heads<Half> read{key + begin, value + begin,    heads.count, stride, width,
-                               heads.size,  length[sentence], heads.size,  true};
-        kernels().attend_halves({own + place, heads.dim(), each, mixed + place, heads.dim()}, read, scale_, weights);
-      }
-    });
+    float* mixed = context.output(0, {rows, heads.dim()}).as<float>();
+    const int64_t each = sentences > 0 ? rows / sentences : 0;
+    const auto cross = [&](const auto* key, const auto* value) {
+      context.parallel(sentences, grain_for(width, each * heads.dim()), [&](int64_t first, int64_t last) {
+        for (int64_t sentence = first; sentence < last; ++sentence) {
+          const int64_t begin = sentence * heads.dim() * width, place = sentence * each * heads.dim();
+          const Queries read{own + place, heads.dim(), each, mixed + place, heads.dim()};
+          attend_to(read, key + begin, value + begin, heads, width, length[sentence]);
+        }
+      });
+    };
+    if (keys.type == ElementType::kFloat16)
+      cross(keys.as<Half>(), values.as<Half>());
+    else
+      cross(keys.as<float>(), values.as<float>());
+  }
+
+ private:
+  // One sentence.
+  template <typename T>
+  void attend_to(const Queries& queries, const T* keys, const T* values, const Shape& heads, int64_t width,
+                 int64_t length) const {
+    const int64_t stride = width * heads.size;
+    const Heads<T> read{keys, values, heads.count, stride, width, heads.size, length, heads.size, true};
+    attend(queries, read, scale_, weights_of(width, heads.count));
   }
 };
 
 // Self-attention of whole sentences.
 // Inputs: packed (tokens, 3 * dim), the query, key and value of every token, sentence by sentence without padding, or
 // (sentences * width, 3 * dim) with padding; lengths (sentences) int64. Attribute: causal (0), whether a token sees
-// only those up to itself, and their keys and values as float16, with the bits of StepAttention. Output: (tokens, dim),
-// 0 where there is padding.
+// only those up to itself, with the bits of StepAttention; narrow (1), whether its keys and values are then those of
+// caches of float16. Output: (tokens, dim), 0 where there is padding.
 class SelfAttention : public Attention {
  public:
   SelfAttention(const NodeInfo& info, size_t inputs)
-      : Attention(info, inputs), causal_(info.integer("causal", 0) != 0) {}
+      : Attention(info, inputs),
+        causal_(info.integer("causal", 0) != 0),
+        narrow_(info.integer("narrow", 1) != 0) {}
 
   void run(const RunContext& context) const override {
     const Tensor packed = context.input(0), lengths = context.input(1);
@@ -191,7 +215,9 @@ class SelfAttention : public Attention {
         const int64_t sentence = each / heads.count, head = each % heads.count, begin = begins[sentence];
         const float* own = values + begin * 3 * heads.dim() + head * heads.size;
         float* written = mixed + begin * heads.dim() + head * heads.size;
-        if (causal_)
+        if (causal_ && narrow_)
+          attend_to_narrow_past(own, heads, length[sentence], written);
+        else if (causal_)
           attend_to_past(own, heads, length[sentence], written);
         else
           attend_to_all(own, heads, length[sentence], written);
@@ -210,6 +236,16 @@ class SelfAttention : public Attention {
   }
 
   void attend_to_past(const float* values, const Shape& heads, int64_t length, float* mixed) const {
+    const int64_t stride = 3 * heads.dim();
+    const float *keys = values + heads.dim(), *past = values + 2 * heads.dim();
+    for (int64_t query = 0; query < length; ++query) {
+      const Heads<float> read{keys, past, 1, 0, stride, stride, query + 1, heads.size, false};
+      kernels().attend({values + query * stride, 0, 1, mixed + query * heads.dim(), 0}, read, scale_,
+                       weights_of(length, 1));
+    }
+  }
+
+  void attend_to_narrow_past(const float* values, const Shape& heads, int64_t length, float* mixed) const {
     const int64_t stride = 3 * heads.dim(), size = heads.size;
     Half *keys = scratch<Half>(2 * length * size), *past = keys + length * size;
     float* weights = weights_of(length, 1);
@@ -222,7 +258,7 @@ class SelfAttention : public Attention {
     }
   }
 
-  bool causal_;
+  bool causal_, narrow_;
 };
 
 template <typename T>
@@ -234,12 +270,18 @@ std::unique_ptr<Operator> make(const NodeInfo& info, size_t inputs) {
 
 std::vector<OperatorKind> attention_kinds() {
   const ElementType number = ElementType::kFloat, half = ElementType::kFloat16, integer = ElementType::kInt64;
+  const ElementType any = ElementType::kUndefined;
   return {{"StepAttention",
            {number, half, half, integer, ElementType::kInt32},
            {number, half, half},
            4,
-           make<StepAttention>},
-          {"CrossAttention", {number, half, half, integer}, {number}, 4, make<CrossAttention>},
+           make<StepAttention<Half>>},
+          {"StepAttention32",
+           {number, number, number, integer, ElementType::kInt32},
+           {number, number, number},
+           4,
+           make<StepAttention<float>>},
+          {"CrossAttention", {number, any, any, integer}, {number}, 4, make<CrossAttention>},
           {"SelfAttention", {number, integer}, {number}, 2, make<SelfAttention>}};
 }
 

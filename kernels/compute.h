@@ -8,6 +8,7 @@
 #endif
 #include "attend.h"
 #include "choice.h"
+#include "floats.h"
 #include "halves.h"
 #include "kernels.h"
 #include "rows.h"
@@ -144,8 +145,9 @@ void product(const Rows& rows, const Weights& weights, int64_t first, int64_t la
   }
 }
 
-const Kernels kKernels = {LINGON_NAME, kAddsFours, quantise, widen, narrow, scale_and_add, product, transpose,
-                          attend<float>, attend<Half>, choose};
+const Kernels kKernels = {LINGON_NAME, kAddsFours, quantise, normalise, widen, narrow, scale_and_add, product,
+                          product_of_floats<float>, product_of_floats<Half>, transpose, attend<float>, attend<Half>,
+                          choose};
 
 }  // namespace
 }  // namespace LINGON_ISA

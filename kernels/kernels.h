@@ -25,6 +25,11 @@ constexpr int64_t blocks_of(int64_t inputs) { return padded_inputs(inputs) / (kG
 constexpr int64_t panels_of(int64_t outputs) { return (outputs + kPanel - 1) / kPanel; }
 constexpr int64_t panel_bytes(int64_t inputs) { return padded_inputs(inputs) * kPanel; }
 
+// A float16 as its bits.
+struct Half {
+  uint16_t bits;
+};
+
 enum class NormKind { kNone, kLayer, kRms };
 
 // A norm over the last dimension (Ba et al., 2016; Zhang and Sennrich, 2019).
@@ -54,6 +59,20 @@ struct Weights {
   int64_t inputs, outputs;
 };
 
+// Weights (outputs, inputs) of float or Half, as panels of 16 outputs: (panels, inputs, 16), zeros at the end.
+template <typename T>
+struct FloatWeights {
+  const T* panels;
+  const float* bias;  // (outputs)
+  int64_t inputs, outputs;
+};
+
+// Rows of floats: (rows, inputs).
+struct FloatRows {
+  const float* values;
+  int64_t count;
+};
+
 struct Rows {
   const uint8_t* values;   // (rows, padded_inputs)
   const RowScale* scales;  // (rows)
@@ -68,11 +87,6 @@ struct Ending {
 };
 
 constexpr int64_t kQueries = 4;  // queries of one sentence that attend together
-
-// A float16 as its bits.
-struct Half {
-  uint16_t bits;
-};
 
 // Heads over the keys and values of one sentence, which are float or Half.
 template <typename T>
@@ -106,6 +120,9 @@ struct Kernels {
   // Normalise a row and quantise it with a scale of its own; zeros up to padded_inputs. normed: scratch of `columns`.
   RowScale (*quantise)(const float* row, int64_t columns, const Norm& norm, float* normed, uint8_t* values);
 
+  // normed = the norm of a row, which is not kNone.
+  void (*normalise)(const float* row, int64_t columns, const Norm& norm, float* normed);
+
   void (*widen)(const Half* halves, int64_t size, float* values);
   void (*narrow)(const float* values, int64_t size, Half* halves);  // to the nearest, infinity beyond the range
 
@@ -114,6 +131,11 @@ struct Kernels {
 
   // The outputs of the panels first..last-1 for all rows.
   void (*product)(const Rows& rows, const Weights& weights, int64_t first, int64_t last, const Ending ending);
+
+  void (*product_floats)(const FloatRows& rows, const FloatWeights<float>& weights, int64_t first, int64_t last,
+                         const Ending ending);
+  void (*product_halves)(const FloatRows& rows, const FloatWeights<Half>& weights, int64_t first, int64_t last,
+                         const Ending ending);
 
   // to = the columns of `from` as rows, each with zeros up to a multiple of 8. columns: a multiple of 8.
   void (*transpose)(const float* from, int64_t stride, int64_t rows, int64_t columns, float* to);

@@ -23,14 +23,18 @@ struct OperatorKind {
   std::unique_ptr<Operator> (*make)(const NodeInfo& info, size_t inputs);
 };
 
-std::vector<OperatorKind> attention_kinds();  // StepAttention, CrossAttention, SelfAttention
-std::vector<OperatorKind> product_kinds();    // Linear, GatherColumns, PackedLinear
+std::vector<OperatorKind> attention_kinds();  // StepAttention, StepAttention32, CrossAttention, SelfAttention
+std::vector<OperatorKind> product_kinds();    // Linear, FloatLinear, GatherColumns, PackedLinear
 std::vector<OperatorKind> embedding_kinds();  // Embed
-std::vector<OperatorKind> sentence_kinds();   // Tokens, Memory
+std::vector<OperatorKind> sentence_kinds();   // Tokens, Memory, Memory32
 std::vector<OperatorKind> candidate_kinds();  // Candidates
 std::vector<OperatorKind> beam_kinds();       // BeamStep
 
 // The instruction set that all operators use, chosen when the library is registered first.
 const Kernels& kernels();
+
+// Store values as they are, or as the nearest float16.
+inline void store(const float* values, int64_t size, float* to) { std::copy_n(values, size, to); }
+inline void store(const float* values, int64_t size, Half* to) { kernels().narrow(values, size, to); }
 
 }  // namespace lingon

@@ -1,5 +1,5 @@
-// Products of rows with 8-bit weights. Each row is quantised with a scale of its own, so that its result does not
-// depend on the other rows.
+// Products of rows with weights. Each row that meets 8-bit weights is quantised with a scale of its own, so that its
+// result does not depend on the other rows.
 #include <algorithm>
 
 #include "operators.h"
@@ -8,7 +8,8 @@
 namespace lingon {
 namespace {
 
-constexpr int64_t kGrain = 1 << 17;  // products of 8-bit integers that make a part of the work worth a thread
+constexpr int64_t kGrain = 1 << 17;       // products of 8-bit integers that make a part of the work worth a thread
+constexpr int64_t kFloatGrain = 1 << 15;  // products of floats that do
 
 struct LinearRun {
   const RunContext& context;
@@ -93,6 +94,67 @@ class Linear : public Operator {
   bool has_residual_, relu_;
 };
 
+// Inputs: rows (..., in) float, weights (out, in) float or float16, bias (out), and optionally the gain (in) and the
+// bias (in) of a norm of the rows, and a residual (..., out), as of Linear. Attributes: those of Linear.
+class FloatLinear : public Operator {
+ public:
+  enum { kRows, kWeights, kBias, kGain, kResidual = 5 };
+
+  FloatLinear(const NodeInfo& info, size_t inputs)
+      : has_residual_(inputs > kResidual), relu_(info.integer("relu") != 0) {
+    const Tensor weights = info.constant(kWeights);
+    require(weights.rank() == 2, "expects weights of two dimensions");
+    outputs_ = weights.dims[0], inputs_ = weights.dims[1];
+    if (weights.type == ElementType::kFloat16)
+      halves_ = pack_floats(weights.as<Half>(), inputs_, outputs_);
+    else
+      floats_ = pack_floats(weights.as<float>(), inputs_, outputs_);
+    bias_ = vector_of(info.constant(kBias), outputs_);
+    norm_ = norm_of(info, kGain, inputs_);
+  }
+
+  void run(const RunContext& context) const override {
+    const Tensor rows = context.input(kRows);
+    const Tensor residual = has_residual_ ? context.input(kResidual) : Tensor{};
+    require(rows.rank() > 0, "expects rows of at least one dimension");
+    require(rows.dims.last() == inputs_, "expects as many columns as its weights have inputs");
+    const Dims dims = rows.dims.with_last(outputs_);
+    require(!residual.given() || residual.dims == dims, "expects a residual of the shape of the result");
+    float* result = context.output(0, dims).as<float>();
+    const Ending ending{result, residual.given() ? residual.as<float>() : nullptr, relu_};
+    const FloatRows read{normed(context, rows), rows.size() / inputs_};
+    const int64_t panels = panels_of(outputs_), groups = (panels + kPanels - 1) / kPanels;
+    const int64_t grain = kFloatGrain / (std::max<int64_t>(read.count, 1) * inputs_ * kPanel * kPanels) + 1;
+    context.parallel(groups, grain, [&](int64_t first, int64_t last) {
+      first *= kPanels, last = std::min(last * kPanels, panels);
+      if (halves_)
+        kernels().product_halves(read, {halves_->panels.data(), bias_, inputs_, outputs_}, first, last, ending);
+      else
+        kernels().product_floats(read, {floats_->panels.data(), bias_, inputs_, outputs_}, first, last, ending);
+    });
+  }
+
+ private:
+  // The rows after their norm, in memory of this thread.
+  const float* normed(const RunContext& context, const Tensor& rows) const {
+    const float* values = rows.as<float>();
+    if (norm_.kind == NormKind::kNone) return values;
+    float* found = scratch<float>(rows.size());
+    context.parallel(rows.size() / inputs_, kFloatGrain / (64 * inputs_) + 1, [&](int64_t first, int64_t last) {
+      for (int64_t row = first; row < last; ++row)
+        kernels().normalise(values + row * inputs_, inputs_, norm_, found + row * inputs_);
+    });
+    return found;
+  }
+
+  std::shared_ptr<const PackedFloats<float>> floats_;
+  std::shared_ptr<const PackedFloats<Half>> halves_;
+  const float* bias_;
+  int64_t inputs_, outputs_;
+  Norm norm_;
+  bool has_residual_, relu_;
+};
+
 // Inputs: pieces (n) int64, columns (in, out) int8, scale (out), bias (out).
 // Outputs: panels (panels of n, bytes of a panel) int8, sums (n) int32, scale (n), bias (n) of these columns.
 class GatherColumns : public Operator {
@@ -170,6 +232,11 @@ std::unique_ptr<Operator> make(const NodeInfo& info, size_t inputs) {
 std::vector<OperatorKind> product_kinds() {
   const ElementType number = ElementType::kFloat, byte = ElementType::kInt8, sum = ElementType::kInt32;
   return {{"Linear", {number, byte, number, number, number, number, number}, {number}, 4, make<Linear>},
+          {"FloatLinear",
+           {number, ElementType::kUndefined, number, number, number, number},
+           {number},
+           3,
+           make<FloatLinear>},
           {"GatherColumns",
            {ElementType::kInt64, byte, number, number},
            {byte, sum, number, number},

@@ -80,6 +80,13 @@ LINGON_INLINE Range range_of(const float* row, int64_t columns, Change change) {
   return {least, largest, finite};
 }
 
+void normalise(const float* row, int64_t columns, const Norm& norm, float* normed) {
+  const Moments found = moments(row, columns, norm);
+  each_vector(row, columns, 0, [&](WideFloats read, int64_t place, int64_t count) {
+    store_up_to(normed + place, normalised(read, found, norm, place, count), count);
+  });
+}
+
 RowScale quantise(const float* row, int64_t columns, const Norm& norm, float* normed, uint8_t* values) {
   Range range;
   if (norm.kind == NormKind::kNone) {

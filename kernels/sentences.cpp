@@ -45,8 +45,9 @@ class Tokens : public Operator {
 // Inputs: rows (tokens, layers * 2 * dim), the keys and values of every decoder layer; ids (sentences, width), for the
 // width; lengths (sentences) int64. Attributes: heads, layer, layers, and narrowest (0): if it is not 0, the width is
 // the first of narrowest, 2 * narrowest, 4 * narrowest, ... that is enough, as that of the memory of a running batch.
-// Outputs: keys (sentences, heads, size, width) and values (sentences, heads, width, size) of the layer, float16 and 0
-// as padding.
+// Outputs: keys (sentences, heads, size, width) and values (sentences, heads, width, size) of the layer, of T (Half or
+// float) and 0 as padding.
+template <typename T>
 class Memory : public Operator {
  public:
   explicit Memory(const NodeInfo& info)
@@ -69,8 +70,8 @@ class Memory : public Operator {
     require(lengths.tokens == rows.dims[0], "expects a row for each token");
     int64_t width = narrowest_ > 0 ? narrowest_ : ids.dims[1];
     while (width < ids.dims[1]) width *= 2;
-    Half* keys = context.output(0, {lengths.sentences, heads_, size, width}).as<Half>();
-    Half* values = context.output(1, {lengths.sentences, heads_, width, size}).as<Half>();
+    T* keys = context.output(0, {lengths.sentences, heads_, size, width}).template as<T>();
+    T* values = context.output(1, {lengths.sentences, heads_, width, size}).template as<T>();
     const float* from = rows.as<float>() + layer_ * 2 * dim;
     for (int64_t sentence = 0; sentence < lengths.sentences; ++sentence) {
       for (int64_t head = 0; head < heads_; ++head, keys += size * width, values += size * width)
@@ -81,17 +82,17 @@ class Memory : public Operator {
 
  private:
   static void place(const float* from, int64_t stride, int64_t dim, int64_t size, int64_t length, int64_t width,
-                    Half* keys, Half* values) {
-    Half* rows = scratch<Half>(length * size);  // the keys before they are columns
+                    T* keys, T* values) {
+    T* rows = scratch<T>(length * size);  // the keys before they are columns
     for (int64_t token = 0; token < length; ++token) {
-      kernels().narrow(from + token * stride, size, rows + token * size);
-      kernels().narrow(from + token * stride + dim, size, values + token * size);
+      store(from + token * stride, size, rows + token * size);
+      store(from + token * stride + dim, size, values + token * size);
     }
     for (int64_t each = 0; each < size; ++each) {
       for (int64_t token = 0; token < length; ++token) keys[each * width + token] = rows[token * size + each];
-      std::fill(keys + each * width + length, keys + (each + 1) * width, Half{});
+      std::fill(keys + each * width + length, keys + (each + 1) * width, T{});
     }
-    std::fill(values + length * size, values + width * size, Half{});
+    std::fill(values + length * size, values + width * size, T{});
   }
 
   static constexpr int64_t kMost = 1 << 16;
@@ -106,9 +107,10 @@ std::unique_ptr<Operator> make(const NodeInfo& info, size_t) {
 }  // namespace
 
 std::vector<OperatorKind> sentence_kinds() {
-  const ElementType number = ElementType::kFloat, integer = ElementType::kInt64;
+  const ElementType number = ElementType::kFloat, half = ElementType::kFloat16, integer = ElementType::kInt64;
   return {{"Tokens", {integer, integer}, {integer, integer}, 2, make<Tokens>},
-          {"Memory", {number, integer, integer}, {ElementType::kFloat16, ElementType::kFloat16}, 3, make<Memory>}};
+          {"Memory", {number, integer, integer}, {half, half}, 3, make<Memory<Half>>},
+          {"Memory32", {number, integer, integer}, {number, number}, 3, make<Memory<float>>}};
 }
 
 }  // namespace lingon

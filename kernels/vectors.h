@@ -1,7 +1,7 @@
 // Eight or sixteen floats at a time, in the vector extensions of GCC and Clang.
 //
-// Every sum here has one order, whatever the instruction set and the width of its vectors, and the build turns fused
-// multiply-add off. So all x86-64 instruction sets give the same bits.
+// Every sum here has one order, whatever the instruction set and the width of its vectors, and products and sums are
+// fused only where the code says so. So all x86-64 instruction sets give the same bits.
 #pragma once
 
 #ifdef __AVX__

@@ -1,6 +1,7 @@
 #include "weights.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -18,10 +19,35 @@ int64_t place_of(int64_t input, int64_t output, int64_t inputs) {
          input % kGroup;
 }
 
-uint64_t hash_of(const int8_t* values, int64_t size) {
+uint64_t hash_of(const void* values, int64_t bytes) {
   uint64_t hash = 14695981039346656037u;  // FNV-1a
-  for (int64_t place = 0; place < size; ++place) hash = (hash ^ (uint8_t)values[place]) * 1099511628211u;
+  for (int64_t place = 0; place < bytes; ++place) hash = (hash ^ ((const uint8_t*)values)[place]) * 1099511628211u;
   return hash;
+}
+
+void check_sizes(int64_t inputs, int64_t outputs) {
+  require(0 < inputs && inputs <= kMostInputs, "takes 1 to 65,536 inputs");
+  require(0 < outputs && outputs <= kMostOutputs, "has 1 to 16,777,216 outputs");
+}
+
+// What make() returns, or what it has returned for equal weights, while that is in use. Weights with another hash are
+// not equal.
+template <typename Packed, typename Equals, typename Make>
+std::shared_ptr<const Packed> shared(uint64_t hash, const Equals& equals, const Make& make) {
+  static std::mutex mutex;
+  static std::multimap<uint64_t, std::weak_ptr<const Packed>> known;
+  const std::lock_guard<std::mutex> lock(mutex);
+  for (auto [each, end] = known.equal_range(hash); each != end;) {
+    if (auto packed = each->second.lock()) {
+      if (equals(*packed)) return packed;
+      ++each;
+    } else {
+      each = known.erase(each);
+    }
+  }
+  std::shared_ptr<const Packed> packed = make();
+  known.emplace(hash, packed);
+  return packed;
 }
 
 constexpr int64_t kBlockInputs = kGroups * kGroup, kBlockBytes = kBlockInputs * kPanel;
@@ -72,7 +98,7 @@ void order_blocks(PackedWeights& packed) {
   }
 }
 
-std::shared_ptr<PackedWeights> pack_anew(const int8_t* columns, int64_t inputs, int64_t outputs, bool ordered) {
+std::shared_ptr<const PackedWeights> pack_anew(const int8_t* columns, int64_t inputs, int64_t outputs, bool ordered) {
   auto packed = std::make_shared<PackedWeights>();
   packed->inputs = inputs, packed->outputs = outputs;
   packed->panels.assign(panels_of(outputs) * panel_bytes(inputs), 0);
@@ -91,24 +117,40 @@ std::shared_ptr<PackedWeights> pack_anew(const int8_t* columns, int64_t inputs, 
 }  // namespace
 
 std::shared_ptr<const PackedWeights> pack(const int8_t* columns, int64_t inputs, int64_t outputs, bool ordered) {
-  require(0 < inputs && inputs <= kMostInputs, "takes 1 to 65,536 inputs");
-  require(0 < outputs && outputs <= kMostOutputs, "has 1 to 16,777,216 outputs");
-  static std::mutex mutex;
-  static std::multimap<uint64_t, std::weak_ptr<PackedWeights>> known;
-  const uint64_t hash = hash_of(columns, inputs * outputs);
+  check_sizes(inputs, outputs);
   ordered = ordered && kernels().adds_fours;
-  const std::lock_guard<std::mutex> lock(mutex);
-  for (auto [each, end] = known.equal_range(hash); each != end;) {
-    if (auto packed = each->second.lock()) {
-      if (equals(*packed, columns, inputs, outputs, ordered)) return packed;
-      ++each;
-    } else {
-      each = known.erase(each);
-    }
-  }
-  auto packed = pack_anew(columns, inputs, outputs, ordered);
-  known.emplace(hash, packed);
-  return packed;
+  return shared<PackedWeights>(
+      hash_of(columns, inputs * outputs),
+      [&](const PackedWeights& packed) { return equals(packed, columns, inputs, outputs, ordered); },
+      [&] { return pack_anew(columns, inputs, outputs, ordered); });
 }
+
+template <typename T>
+std::shared_ptr<const PackedFloats<T>> pack_floats(const T* weights, int64_t inputs, int64_t outputs) {
+  check_sizes(inputs, outputs);
+  const auto place_of = [inputs](int64_t output, int64_t input) {
+    return (output / kPanel * inputs + input) * kPanel + output % kPanel;
+  };
+  const auto equals = [&](const PackedFloats<T>& packed) {
+    if (packed.inputs != inputs || packed.outputs != outputs) return false;
+    for (int64_t output = 0; output < outputs; ++output)
+      for (int64_t input = 0; input < inputs; ++input)
+        if (std::memcmp(&packed.panels[place_of(output, input)], &weights[output * inputs + input], sizeof(T)) != 0)
+          return false;
+    return true;
+  };
+  return shared<PackedFloats<T>>(hash_of(weights, inputs * outputs * sizeof(T)), equals, [&] {
+    auto packed = std::make_shared<PackedFloats<T>>();
+    packed->inputs = inputs, packed->outputs = outputs;
+    packed->panels.assign(panels_of(outputs) * inputs * kPanel, T{});
+    for (int64_t output = 0; output < outputs; ++output)
+      for (int64_t input = 0; input < inputs; ++input)
+        packed->panels[place_of(output, input)] = weights[output * inputs + input];
+    return packed;
+  });
+}
+
+template std::shared_ptr<const PackedFloats<float>> pack_floats(const float*, int64_t, int64_t);
+template std::shared_ptr<const PackedFloats<Half>> pack_floats(const Half*, int64_t, int64_t);
 
 }  // namespace lingon

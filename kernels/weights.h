@@ -21,4 +21,14 @@ struct PackedWeights {
 // weight is beyond +-63 or a size beyond what 32-bit sums hold.
 std::shared_ptr<const PackedWeights> pack(const int8_t* columns, int64_t inputs, int64_t outputs, bool ordered);
 
+template <typename T>
+struct PackedFloats {
+  AlignedVector<T> panels;  // see FloatWeights in kernels.h
+  int64_t inputs, outputs;
+};
+
+// Pack weights (outputs, inputs) of float or Half. Throws Refusal if a size is beyond that of other weights.
+template <typename T>
+std::shared_ptr<const PackedFloats<T>> pack_floats(const T* weights, int64_t inputs, int64_t outputs);
+
 }  // namespace lingon

@@ -14,7 +14,8 @@ from lingon.errors import RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.runtime.device import NATIVE, choose_device
+from lingon.serving.runtime.device import FP32_NATIVE, NATIVE
+from lingon.serving.runtime.kernels import kernels_missing
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 
 DEVICE_BATCH_TOKENS = 16_384
@@ -33,12 +34,13 @@ def prepare(bundle: Bundle, folder: Path) -> None:
 
 
 def load(folder: Path, setting: Setting) -> Lingon:
-    """Load the graphs of a bundle's folder as the server loads them; int8 is int8-native where that would serve."""
+    """Load the graphs of a bundle's folder; fp32 and int8 are those in native operators, if the bundle has them."""
     bundle = open_bundle(folder)
-    served = choose_device(bundle, "cpu").precision if setting.precision == "int8" else setting.precision
+    native = {"int8": NATIVE, "fp32": FP32_NATIVE}.get(setting.precision, "")
+    usable = native in bundle.manifest.precisions and not kernels_missing()
     runner = load_runner(
         bundle,
-        served if served == NATIVE else setting.precision,
+        native if usable else setting.precision,
         threads=setting.workers * setting.threads,
         shared_threads=setting.threads,
         cuda_graphs=setting.cuda_graphs,

@@ -32,7 +32,7 @@ MEDIAN, SPREAD, LENGTHS = 22, 0.55, (4, 100)
 """Of the lengths of mixed sources, in tokens with the end token: see `mixed_sources`."""
 CANDIDATES = 1024
 """Target pieces on the shortlist. They are random, because there is no text to learn a shortlist from."""
-PRECISIONS = ("fp32", "int8", "int8-native")
+PRECISIONS = ("fp32", "int8", "int8-native", "fp32-native")
 MEASURED = 32
 """Sentences on which the facts are measured. The 8-bit ranges are calibrated on as many other sentences."""
 

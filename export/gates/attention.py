@@ -27,6 +27,7 @@ TOLERANCE = {  # largest: of a weight; mean: of the part of its weight that a qu
     "fp16": Tolerance(largest=2e-2),
     "int8": Tolerance(mean=0.1),
     "int8-native": Tolerance(mean=0.1),
+    "fp32-native": Tolerance(largest=1e-4),
 }
 
 

@@ -25,6 +25,7 @@ TOLERANCE = {  # of the log-probability of a token, by precision
     "fp16": Tolerance(largest=5e-2),
     "int8": Tolerance(largest=0.25, mean=1e-3),  # a value near the middle of two steps may be rounded to either
     "int8-native": Tolerance(largest=0.25, mean=1e-3),
+    "fp32-native": Tolerance(largest=1e-4),
 }
 SHORTLIST_TOLERANCE = Tolerance(largest=1e-4)  # of steps with the shortlist, whose products are the same
 SHORTLIST_BATCH = 8  # sentences whose pieces are united

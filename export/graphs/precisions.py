@@ -19,7 +19,7 @@ from lingon.export.graphs.quantisation import Range, Sentence, calibrate, emulat
 from lingon.export.graphs.recurrent.graphs import RecurrentGraphs, RecurrentModel, system_of
 from lingon.export.graphs.transformer.graphs import TransformerGraphs
 from lingon.export.graphs.transformer.graphs import states as transformer_states
-from lingon.serving.runtime.device import CPU, CUDA, FP32_ON_CUDA, NATIVE
+from lingon.serving.runtime.device import CPU, CUDA, FP32_NATIVE, FP32_ON_CUDA, NATIVE
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.config import TransformerSettings
 from lingon.training.models.interface import AnyModel
@@ -60,6 +60,7 @@ PRECISION_KINDS = {
     "fp16": PrecisionKind(np.float16, CUDA),
     "int8": PrecisionKind(np.float32, CPU, quantised=True),
     NATIVE: PrecisionKind(np.float32, CPU, quantised=True, native=True),
+    FP32_NATIVE: PrecisionKind(np.float32, CPU, native=True),
 }
 
 
@@ -158,7 +159,9 @@ def _transformer_graphs(
         # Smoothing would move the values out of the ranges that the model was trained with.
         model, ranges = smooth_and_calibrate(model, calibration) if known is None else (model, dict(known))
     if kind.native:
-        native = NativeTransformerGraphs(model, kind.dtype, weights)
+        native = NativeTransformerGraphs(model, kind.dtype, weights, quantised=kind.quantised)
+        if not kind.quantised:
+            return native, None
         return native, narrow_states(emulate(model, None), memory=native.narrows_memory, past=native.narrows_past)
     graphs = TransformerGraphs(
         model, kind.dtype, weights, ranges, device_states=kind.on_device, scattered=kind.scattered

@@ -10,7 +10,7 @@
 
 namespace lingon {
 const Kernels* avx512_vnni_kernels() {
-  const bool there = has_f16c() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+  const bool there = has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
   return there ? &avx512_vnni::kKernels : nullptr;
 }

@@ -18,9 +18,11 @@ inline Features features(unsigned leaf, unsigned part) {
   return found;
 }
 
-inline bool has_f16c() { return features(1, 0).c & 1u << 29; }
-
-inline bool has_avx2() { return __builtin_cpu_supports("avx2") && has_f16c(); }
+// AVX2, conversions of float16, and fused multiply-add.
+inline bool has_avx2() {
+  const unsigned found = features(1, 0).c;
+  return __builtin_cpu_supports("avx2") && found & 1u << 29 && found & 1u << 12;
+}
 
 inline bool has_avx_vnni() { return features(7, 1).a & 1u << 4; }
 

@@ -66,6 +66,10 @@ Value halves(Random& random, std::vector<int64_t> dims) {
   return made;
 }
 
+Value numbers(Random& random, std::vector<int64_t> dims, bool narrow) {
+  return narrow ? halves(random, dims) : floats(random, dims);
+}
+
 template <typename T>
 Value integers(ElementType type, std::vector<int64_t> dims, const std::function<int64_t()>& draw) {
   auto made = std::make_shared<OrtValue>(type, dims);
@@ -94,6 +98,21 @@ Case linear(Random& random) {
   const int64_t norm = random.between(0, 2);
   Case made{"Linear", {{{"epsilon", 1e-5f}}, {{"norm", norm}, {"relu", random.between(0, 1)}}, {}, 1, 6}, {}};
   made.info.inputs = {floats(random, {rows, inputs}), weights(random, {inputs, outputs}), floats(random, {outputs}),
+                      floats(random, {outputs})};
+  const bool residual = random.chance(40);
+  if (norm > 0 || residual) {
+    made.info.inputs.push_back(norm > 0 ? floats(random, {inputs}) : nullptr);
+    made.info.inputs.push_back(norm == 1 ? floats(random, {inputs}) : nullptr);
+  }
+  if (residual) made.info.inputs.push_back(floats(random, {rows, outputs}));
+  return made;
+}
+
+Case float_linear(Random& random) {
+  const int64_t inputs = size(random, 70), outputs = size(random, 70), rows = random.chance(5) ? 0 : size(random, 20);
+  const int64_t norm = random.between(0, 2);
+  Case made{"FloatLinear", {{{"epsilon", 1e-5f}}, {{"norm", norm}, {"relu", random.between(0, 1)}}, {}, 1, 5}, {}};
+  made.info.inputs = {floats(random, {rows, inputs}), numbers(random, {outputs, inputs}, random.chance(50)),
                       floats(random, {outputs})};
   const bool residual = random.chance(40);
   if (norm > 0 || residual) {
@@ -134,13 +153,13 @@ Case packed_linear(Random& random) {
 
 Case attention(const char* op, int64_t heads) { return {op, {{{"scale", 0.25f}}, {{"heads", heads}}, {}, 0, 0}, {}}; }
 
-Case step_attention(Random& random) {
+Case step_attention_of(Random& random, bool narrow) {
   const int64_t heads = random.between(1, 4), width = 8 * random.between(1, 9), rows = random.between(0, 9);
   const int64_t capacity = size(random, 40);
-  Case made = attention("StepAttention", heads);
+  Case made = attention(narrow ? "StepAttention" : "StepAttention32", heads);
   const std::vector<int64_t> cache = {rows, heads, capacity, width};
-  made.info.inputs = {floats(random, {rows, 3 * heads * width}), halves(random, cache), halves(random, cache),
-                      int64s({rows}, [&] { return random.between(0, capacity - 1); })};
+  made.info.inputs = {floats(random, {rows, 3 * heads * width}), numbers(random, cache, narrow),
+                      numbers(random, cache, narrow), int64s({rows}, [&] { return random.between(0, capacity - 1); })};
   if (random.chance(50)) {
     made.info.inputs.push_back(integers<int32_t>(ElementType::kInt32, {rows, capacity}, [] { return 0; }));
     for (int64_t place = 0; place < rows * capacity; ++place)
@@ -150,13 +169,17 @@ Case step_attention(Random& random) {
   return made;
 }
 
+Case step_attention(Random& random) { return step_attention_of(random, true); }
+Case step_attention_32(Random& random) { return step_attention_of(random, false); }
+
 Case cross_attention(Random& random) {
   const int64_t heads = random.between(1, 4), size_of_head = 8 * random.between(1, 9), sentences = random.between(0, 5);
   const int64_t width = size(random, 40), rows = sentences * random.between(0, 4);
+  const bool narrow = random.chance(50);
   Case made = attention("CrossAttention", heads);
   made.info.inputs = {floats(random, {rows, heads * size_of_head}),
-                      halves(random, {sentences, heads, size_of_head, width}),
-                      halves(random, {sentences, heads, width, size_of_head}),
+                      numbers(random, {sentences, heads, size_of_head, width}, narrow),
+                      numbers(random, {sentences, heads, width, size_of_head}, narrow),
                       int64s({sentences}, [&] { return random.between(1, width); })};
   return made;
 }
@@ -171,7 +194,7 @@ Case self_attention(Random& random) {
   const int64_t heads = random.between(1, 4), width = 8 * random.between(1, 5);
   const Value lengths = int64s({random.between(0, 5)}, [&] { return size(random, 20); });
   Case made = attention("SelfAttention", heads);
-  if (random.chance(40)) made.info.integers["causal"] = 1;
+  if (random.chance(40)) made.info.integers = {{"heads", heads}, {"causal", 1}, {"narrow", random.between(0, 1)}};
   made.info.inputs = {floats(random, {sum(*lengths), 3 * heads * width}), lengths};
   return made;
 }
@@ -184,16 +207,19 @@ Case tokens(Random& random) {
   return made;
 }
 
-Case memory(Random& random) {
+Case memory_of(Random& random, const char* op) {
   const int64_t sentences = random.between(0, 5), width = size(random, 20), heads = random.between(1, 4);
   const int64_t layers = random.between(1, 4), dim = heads * random.between(1, 17);
   const Value lengths = int64s({sentences}, [&] { return random.between(1, width); });
   Case made{
-      "Memory", {{}, {{"heads", heads}, {"layers", layers}, {"layer", random.between(0, layers - 1)}}, {}, 0, 0}, {}};
+      op, {{}, {{"heads", heads}, {"layers", layers}, {"layer", random.between(0, layers - 1)}}, {}, 0, 0}, {}};
   made.info.inputs = {floats(random, {sum(*lengths), layers * 2 * dim}), int64s({sentences, width}, [] { return 0; }),
                       lengths};
   return made;
 }
+
+Case memory(Random& random) { return memory_of(random, "Memory"); }
+Case memory_32(Random& random) { return memory_of(random, "Memory32"); }
 
 Case candidates(Random& random) {
   const int64_t sentences = random.between(0, 5), rows = sentences * random.between(1, 4), columns = size(random, 300);
@@ -261,13 +287,16 @@ Case beam_step(Random& random) {
 const std::map<std::string, Case (*)(Random&)> kDraw = {{"Embed", embed},
                                                         {"BeamStep", beam_step},
                                                         {"Linear", linear},
+                                                        {"FloatLinear", float_linear},
                                                         {"GatherColumns", gather_columns},
                                                         {"PackedLinear", packed_linear},
                                                         {"StepAttention", step_attention},
+                                                        {"StepAttention32", step_attention_32},
                                                         {"CrossAttention", cross_attention},
                                                         {"SelfAttention", self_attention},
                                                         {"Tokens", tokens},
                                                         {"Memory", memory},
+                                                        {"Memory32", memory_32},
                                                         {"Candidates", candidates}};
 
 // Give a tensor other dimensions, and values that fit its type.

@@ -19,7 +19,7 @@ from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import Observer
 from lingon.serving.models.golden import check_golden
 from lingon.serving.observability.logs import event
-from lingon.serving.runtime.device import CPU, NATIVE, DeviceChoice, choose_device, native_left_out
+from lingon.serving.runtime.device import CPU, NATIVES, DeviceChoice, choose_device, native_left_out, preferred_native
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.sessions import GraphLoadError
@@ -139,14 +139,14 @@ def _load(
     try:
         return choice, load(choice.precision)
     except GraphLoadError as error:
-        if choice.precision != NATIVE or options.precision is not None:
+        if choice.precision not in NATIVES or options.precision is not None:
             raise
         with suppress(DeviceError):  # there is no other
             choice = choose_device(bundle, options.device, native=False)
-        if choice.precision == NATIVE:
+        if choice.precision in NATIVES:
             raise
         reason = f"the graphs of the bundle do not fit these native operators; export it again ({error})"
-    event(logger, logging.WARNING, _instead_of_native(choice), model=bundle.label, reason=reason)
+    event(logger, logging.WARNING, _instead_of_native(bundle, choice), model=bundle.label, reason=reason)
     _warn_if_unproven(bundle, choice)
     return choice, load(choice.precision)
 
@@ -179,11 +179,11 @@ def _warn_if_unproven(bundle: Bundle, choice: DeviceChoice) -> None:
 def _warn_if_not_native(bundle: Bundle, choice: DeviceChoice, options: LoadOptions) -> None:
     """Log a warning if the faster graphs of a bundle are not used, and no setting asks for others."""
     if options.precision is None and (reason := native_left_out(bundle, choice)):
-        event(logger, logging.WARNING, _instead_of_native(choice), model=bundle.label, reason=reason)
+        event(logger, logging.WARNING, _instead_of_native(bundle, choice), model=bundle.label, reason=reason)
 
 
-def _instead_of_native(choice: DeviceChoice) -> str:
-    return f"serves {choice.precision} instead of {NATIVE}"
+def _instead_of_native(bundle: Bundle, choice: DeviceChoice) -> str:
+    return f"serves {choice.precision} instead of {preferred_native(bundle)}"
 
 
 def _folders(path: Path) -> list[Path]:

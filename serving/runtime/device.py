@@ -21,10 +21,11 @@ CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 FP32_ON_CUDA = "fp32-cuda"
 """The precision of the float32 graphs for CUDA, which "fp32" means on that device."""
 
-NATIVE = "int8-native"
-"""The precision of the graphs in our own operators, for the CPU; see lingon.serving.runtime.kernels."""
+NATIVE, FP32_NATIVE = "int8-native", "fp32-native"
+"""The precisions of the graphs in our own operators, for the CPU; see lingon.serving.runtime.kernels."""
 
-PREFERRED_PRECISIONS = {CPU: (NATIVE, "int8", "fp32"), CUDA: ("fp16", FP32_ON_CUDA)}
+NATIVES = (NATIVE, FP32_NATIVE)
+PREFERRED_PRECISIONS = {CPU: (NATIVE, "int8", FP32_NATIVE, "fp32"), CUDA: ("fp16", FP32_ON_CUDA)}
 """By provider, the precisions in order of preference."""
 
 DRIVER_CARDS = Path("/proc/driver/nvidia/gpus")
@@ -62,10 +63,10 @@ def choose_device(
     available = _precisions_for(bundle, provider)
     if provider == CUDA and precision == "fp32" and precision not in available:
         precision = FP32_ON_CUDA
-    if (missing_kernels := kernels_missing()) and precision == NATIVE and NATIVE in available:
-        raise DeviceError(f"precision {NATIVE}: {missing_kernels}")
+    if (missing_kernels := kernels_missing()) and precision in NATIVES and precision in available:
+        raise DeviceError(f"precision {precision}: {missing_kernels}")
     if missing_kernels or (not native and precision is None):
-        available = [name for name in available if name != NATIVE]
+        available = [name for name in available if name not in NATIVES]
     if precision is None:
         ranked = [name for name in PREFERRED_PRECISIONS[provider] if name in available] or available
         if not ranked:
@@ -141,13 +142,18 @@ def expects_cuda() -> bool:
 
 def instruction_set_of(precision: str) -> str:
     """The name of the instruction set of a precision's own operators; empty for graphs in ONNX Runtime's operators."""
-    return instruction_set() if precision == NATIVE else ""
+    return instruction_set() if precision in NATIVES else ""
 
 
 def native_left_out(bundle: Bundle, choice: DeviceChoice) -> str | None:
     """Why other graphs serve although the bundle has some in native operators; None if these serve or have no part."""
-    has_native = NATIVE in _precisions_for(bundle, choice.provider)
-    return kernels_missing() if has_native and choice.precision != NATIVE else None
+    has_native = preferred_native(bundle) and choice.provider == CPU
+    return kernels_missing() if has_native and choice.precision not in NATIVES else None
+
+
+def preferred_native(bundle: Bundle) -> str:
+    """The precision in native operators that a bundle is served with where they are usable; empty if it has none."""
+    return next((name for name in NATIVES if name in _precisions_for(bundle, CPU)), "")
 
 
 def has_fallen_back(bundle: Bundle, provider: str, device: str, precision: str | None, *, expects_cuda: bool) -> bool:

@@ -1,4 +1,4 @@
-"""The library of operators in `kernels/`, which the graphs of the precision int8-native name. It is optional."""
+"""The library of operators in `kernels/`, which the graphs of int8-native and fp32-native name. It is optional."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from lingon import bundle as names
 from lingon.attention_kinds import AttentionKind
 from lingon.bundle import Bundle, Limits, Manifest
 from lingon.serving.runtime.attention import ATTENTION, attention_sizes, choose_matrices
-from lingon.serving.runtime.device import CPU, CUDA, NATIVE
+from lingon.serving.runtime.device import CPU, CUDA, NATIVES
 from lingon.serving.runtime.on_device.arrays import Device
 from lingon.serving.runtime.on_device.bindings import StateBindings
 from lingon.serving.runtime.on_device.buffers import DeviceBuffers
@@ -105,7 +105,7 @@ def load_runner(
         _freeing(provider),
         recorder=GraphRecorder(enabled=cuda_graphs and provider == CUDA),
         beam=loader.session(names.BEAM, 1) if names.BEAM in graphs else None,
-        any_width=precision == NATIVE,
+        any_width=precision in NATIVES,
     )
 
 

@@ -122,7 +122,7 @@ def test_greedy_search_copies_no_past_and_has_a_margin_for_every_step():
 def test_the_base_bundle_is_complete_and_has_all_cpu_precisions_and_a_shortlist(workload):
     bundle = open_bundle(workload.bundle)
     bundle.verify()
-    assert set(bundle.manifest.precisions) == {"fp32", "int8", "int8-native"}
+    assert set(bundle.manifest.precisions) == {"fp32", "int8", "int8-native", "fp32-native"}
     assert load_runner(bundle, "int8", threads=1).shortlist is not None
 
 

@@ -47,7 +47,7 @@ def test_an_export_is_a_verified_bundle_with_its_reports(
     assert opened.folder == written.folder == tmp_path / "digits" / "1"
     manifest = opened.manifest
     gates = {name: entry.gate for name, entry in manifest.precisions.items()}
-    passed = dict.fromkeys(("fp32", "int8", "int8-native"), "passed")
+    passed = dict.fromkeys(("fp32", "int8", "int8-native", "fp32-native"), "passed")
     assert gates == {**passed, "fp32-cuda": NOT_ON_CUDA, "fp16": NOT_ON_CUDA}
     report = manifest.precisions["fp32"].report
     assert report["sentences"] == 20
@@ -157,7 +157,10 @@ def test_weights_beyond_the_range_of_a_precision_are_named(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"precisions": ("fp32", "fp8")}, "--precision must be some of fp32, fp32-cuda, fp16, int8, int8-native, got"),
+        (
+            {"precisions": ("fp32", "fp8")},
+            "--precision must be some of fp32, fp32-cuda, fp16, int8, int8-native, fp32-native, got",
+        ),
         ({"shortlist": None, "shortlist_by_default": True}, "--shortlist-by-default needs --shortlist"),
         ({"beam_size": 9}, "--beam-size must be 1 to 8, got 9"),
         ({"length_penalty": 11.0}, "--length-penalty must be 0 to 10, got 11.0"),

@@ -15,7 +15,7 @@ from lingon.text import BOS
 from tests.support.fixed_tokens import STEPS, decode, encode, step
 from tests.support.random_models import VOCAB, random_runner, random_sources
 
-NATIVE = pytest.param("int8-native", marks=pytest.mark.native)
+NATIVES = [pytest.param(name, marks=pytest.mark.native) for name in ("int8-native", "fp32-native")]
 
 
 @pytest.mark.parametrize("settings", [{}, {"dim": 128, "heads": 2, "ffn": 256}])
@@ -28,7 +28,7 @@ def test_no_bit_of_a_row_depends_on_the_number_of_rows(settings: dict[str, Any])
             assert all(np.array_equal(together[step][row], alone[row][step][0]) for step in range(STEPS)), (rows, row)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8", NATIVE])
+@pytest.mark.parametrize("precision", ["fp32", "int8", *NATIVES])
 def test_no_bit_of_a_row_depends_on_the_number_of_threads(precision: str) -> None:
     settings, sources = {"dim": 256, "heads": 4, "ffn": 1024}, random_sources(33, longest=16)
     one, two = (random_runner(precision=precision, threads=threads, **settings) for threads in (1, 2))
@@ -37,7 +37,7 @@ def test_no_bit_of_a_row_depends_on_the_number_of_threads(precision: str) -> Non
 
 
 @pytest.mark.parametrize("length", [2, 3, 7, 11, 15, 16])
-@pytest.mark.parametrize("precision", ["fp32", NATIVE])
+@pytest.mark.parametrize("precision", ["fp32", *NATIVES])
 def test_no_bit_of_a_row_depends_on_padding(length: int, precision: str) -> None:
     runner, source = random_runner(precision=precision), random_sources(1)[0][:1] * (length - 1) + (2,)
     expected = decode(runner, encode(runner, [source]), [0], 16)
@@ -63,7 +63,7 @@ def test_rows_at_different_positions_share_a_batch() -> None:
         assert np.array_equal(found[1], expected[1][late][0])
 
 
-@pytest.mark.parametrize("precision", ["fp32", NATIVE])
+@pytest.mark.parametrize("precision", ["fp32", *NATIVES])
 def test_several_greedy_steps_are_as_many_single_ones_up_to_the_first_end(
     precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""StepAttention, CrossAttention and SelfAttention, beside attention in float64."""
+"""StepAttention, StepAttention32, CrossAttention and SelfAttention, beside attention in float64."""
 
 from __future__ import annotations
 
@@ -13,45 +13,54 @@ pytestmark = pytest.mark.native
 SIZES = [(1, 8, 1), (2, 16, 7), (3, 24, 8), (1, 64, 9), (2, 72, 33)]
 sizes = pytest.mark.parametrize(("heads", "size", "width"), SIZES)
 SCALE = 0.3
+STEPS = {"StepAttention": np.float16, "StepAttention32": np.float32}
+"""The types of caches, by operator."""
+
+kinds_of_step = pytest.mark.parametrize("step", STEPS)
+types = pytest.mark.parametrize("dtype", [np.float16, np.float32])
 
 
 def drawn(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def steps(rows: int, heads: int, size: int, width: int) -> list[np.ndarray]:
-    """The inputs of StepAttention; every cache of a row ends at another position."""
-    caches = [drawn(rows, heads, width, size, seed=seed).astype(np.float16) for seed in (1, 2)]
+def steps(rows: int, heads: int, size: int, width: int, step: str = "StepAttention") -> list[np.ndarray]:
+    """The inputs of a step; every cache of a row ends at another position."""
+    caches = [drawn(rows, heads, width, size, seed=seed).astype(STEPS[step]) for seed in (1, 2)]
     return [drawn(rows, 3 * heads * size), *caches, np.arange(rows, dtype=np.int64) * 5 % width]
 
 
-def memories(sentences: int, beam: int, heads: int, size: int, width: int) -> list[np.ndarray]:
+def memories(
+    sentences: int, beam: int, heads: int, size: int, width: int, dtype: type[np.floating] = np.float16
+) -> list[np.ndarray]:
     """The inputs of CrossAttention."""
     lengths = np.arange(sentences, dtype=np.int64) * 3 % width + 1
     keys, values = drawn(sentences, heads, size, width, seed=1), drawn(sentences, heads, width, size, seed=2)
-    return [drawn(sentences * beam, heads * size), keys.astype(np.float16), values.astype(np.float16), lengths]
+    return [drawn(sentences * beam, heads * size), keys.astype(dtype), values.astype(dtype), lengths]
 
 
 @sizes
-def test_a_step_attends_to_the_cache_up_to_its_own_position(heads: int, size: int, width: int) -> None:
-    packed, keys, values, positions = steps(5, heads, size, width)
-    found = run("StepAttention", packed, keys, values, positions, heads=heads, scale=SCALE)[0]
+@kinds_of_step
+def test_a_step_attends_to_the_cache_up_to_its_own_position(heads: int, size: int, width: int, step: str) -> None:
+    packed, keys, values, positions = steps(5, heads, size, width, step)
+    found = run(step, packed, keys, values, positions, heads=heads, scale=SCALE)[0]
     new = packed.reshape(5, 3, heads, size)
     for row, position in enumerate(positions):
         for head in range(heads):
-            own_keys = np.concatenate([keys[row, head, :position], new[row, 1, head][None].astype(np.float16)])
-            own_values = np.concatenate([values[row, head, :position], new[row, 2, head][None].astype(np.float16)])
+            own_keys = np.concatenate([keys[row, head, :position], new[row, 1, head][None].astype(STEPS[step])])
+            own_values = np.concatenate([values[row, head, :position], new[row, 2, head][None].astype(STEPS[step])])
             expected = native.attention(new[row, 0, head], own_keys, own_values, SCALE)
             assert found[row, head * size : (head + 1) * size] == pytest.approx(expected, abs=2e-6)
 
 
 @sizes
+@kinds_of_step
 def test_a_step_adds_its_key_and_value_to_the_caches_and_changes_nothing_else(
-    heads: int, size: int, width: int
+    heads: int, size: int, width: int, step: str
 ) -> None:
-    packed, keys, values, positions = steps(5, heads, size, width)
+    packed, keys, values, positions = steps(5, heads, size, width, step)
     before = keys.copy(), values.copy()
-    found = run("StepAttention", packed, keys, values, positions, heads=heads, scale=SCALE)
+    found = run(step, packed, keys, values, positions, heads=heads, scale=SCALE)
     new = packed.reshape(5, 3, heads, size)
     for place, (present, past) in enumerate(zip(found[1:], before, strict=True), 1):
         expected = past.copy()
@@ -62,10 +71,11 @@ def test_a_step_adds_its_key_and_value_to_the_caches_and_changes_nothing_else(
 
 
 @sizes
-def test_a_step_in_the_memory_of_its_caches_computes_the_same(heads: int, size: int, width: int) -> None:
-    given = steps(5, heads, size, width)
-    expected = run("StepAttention", *given, heads=heads, scale=SCALE)
-    session = native.session_of("StepAttention", given, heads=heads, scale=SCALE)
+@kinds_of_step
+def test_a_step_in_the_memory_of_its_caches_computes_the_same(heads: int, size: int, width: int, step: str) -> None:
+    given = steps(5, heads, size, width, step)
+    expected = run(step, *given, heads=heads, scale=SCALE)
+    session = native.session_of(step, given, heads=heads, scale=SCALE)
     values = [ort.OrtValue.ortvalue_from_numpy(each) for each in given]
     binding = session.io_binding()
     for place, value in enumerate(values):
@@ -80,26 +90,28 @@ def test_a_step_in_the_memory_of_its_caches_computes_the_same(heads: int, size: 
 
 
 @sizes
+@kinds_of_step
 def test_a_step_reads_each_position_of_its_past_from_the_row_that_a_table_names(
-    heads: int, size: int, width: int
+    heads: int, size: int, width: int, step: str
 ) -> None:
-    packed, keys, values, positions = steps(5, heads, size, width)
+    packed, keys, values, positions = steps(5, heads, size, width, step)
     rows, places = np.random.default_rng(3).integers(0, 5, (5, width)), np.arange(width)
     rows[np.arange(5), positions] = np.arange(5)
     # The caches as they are after the step: a row may read what another row adds.
-    added = run("StepAttention", packed, keys, values, positions, heads=heads, scale=SCALE)[1:]
+    added = run(step, packed, keys, values, positions, heads=heads, scale=SCALE)[1:]
     gathered = [each[rows, :, places].swapaxes(1, 2) for each in added]
-    expected = run("StepAttention", packed, *gathered, positions, heads=heads, scale=SCALE)[0]
+    expected = run(step, packed, *gathered, positions, heads=heads, scale=SCALE)[0]
     table = (rows - np.arange(5)[:, None]).astype(np.int32)
-    assert same_bits(
-        run("StepAttention", packed, keys, values, positions, table, heads=heads, scale=SCALE)[0], expected
-    )
+    assert same_bits(run(step, packed, keys, values, positions, table, heads=heads, scale=SCALE)[0], expected)
 
 
 @sizes
+@types
 @pytest.mark.parametrize("beam", [1, 3])
-def test_rows_attend_to_the_memory_of_their_sentence(heads: int, size: int, width: int, beam: int) -> None:
-    query, keys, values, lengths = memories(4, beam, heads, size, width)
+def test_rows_attend_to_the_memory_of_their_sentence(
+    heads: int, size: int, width: int, beam: int, dtype: type[np.floating]
+) -> None:
+    query, keys, values, lengths = memories(4, beam, heads, size, width, dtype)
     found = run("CrossAttention", query, keys, values, lengths, heads=heads, scale=SCALE)[0]
     for row in range(4 * beam):
         for head in range(heads):
@@ -110,12 +122,15 @@ def test_rows_attend_to_the_memory_of_their_sentence(heads: int, size: int, widt
 
 
 @sizes
-def test_what_lies_beyond_the_length_of_a_sentence_changes_nothing(heads: int, size: int, width: int) -> None:
-    query, keys, values, lengths = memories(4, 2, heads, size, width)
+@types
+def test_what_lies_beyond_the_length_of_a_sentence_changes_nothing(
+    heads: int, size: int, width: int, dtype: type[np.floating]
+) -> None:
+    query, keys, values, lengths = memories(4, 2, heads, size, width, dtype)
     expected = run("CrossAttention", query, keys, values, lengths, heads=heads, scale=SCALE)[0]
     beyond = np.arange(width) >= lengths[:, None]
-    keys = np.where(beyond[:, None, None, :], np.float16(np.nan), keys)
-    values = np.where(beyond[:, None, :, None], np.float16(np.inf), values)
+    keys = np.where(beyond[:, None, None, :], dtype(np.nan), keys)
+    values = np.where(beyond[:, None, :, None], dtype(np.inf), values)
     assert same_bits(run("CrossAttention", query, keys, values, lengths, heads=heads, scale=SCALE)[0], expected)
 
 
@@ -172,13 +187,14 @@ def test_padding_changes_nothing() -> None:
         assert not found[row, length:].any()
 
 
-def test_causal_attention_has_the_bits_of_steps() -> None:
-    packed, capacity = drawn(11, 3 * 2 * 24), 13
-    whole = run("SelfAttention", packed, np.array([11]), heads=2, scale=SCALE, causal=1)[0]
-    keys = values = np.zeros((1, 2, capacity, 24), np.float16)
+@kinds_of_step
+def test_causal_attention_has_the_bits_of_steps(step: str) -> None:
+    packed, capacity, narrow = drawn(11, 3 * 2 * 24), 13, int(step == "StepAttention")
+    whole = run("SelfAttention", packed, np.array([11]), heads=2, scale=SCALE, causal=1, narrow=narrow)[0]
+    keys = values = np.zeros((1, 2, capacity, 24), STEPS[step])
     for position in range(11):
         row = packed[position : position + 1]
-        found, keys, values = run("StepAttention", row, keys, values, np.array([position]), heads=2, scale=SCALE)
+        found, keys, values = run(step, row, keys, values, np.array([position]), heads=2, scale=SCALE)
         assert same_bits(found[0], whole[position])
 
 
@@ -193,12 +209,11 @@ def test_a_table_says_which_row_has_a_position() -> None:
     assert same_bits(found, run("StepAttention", packed, *gathered, positions, heads=2, scale=SCALE)[0])
 
 
-def test_a_row_steps_alone_as_among_others() -> None:
-    given = steps(7, 2, 24, 40)
-    together = run("StepAttention", *given, heads=2, scale=SCALE)[0]
-    alone = [
-        run("StepAttention", *(each[row : row + 1] for each in given), heads=2, scale=SCALE)[0] for row in range(7)
-    ]
+@kinds_of_step
+def test_a_row_steps_alone_as_among_others(step: str) -> None:
+    given = steps(7, 2, 24, 40, step)
+    together = run(step, *given, heads=2, scale=SCALE)[0]
+    alone = [run(step, *(each[row : row + 1] for each in given), heads=2, scale=SCALE)[0] for row in range(7)]
     assert same_bits(together, np.concatenate(alone))
 
 

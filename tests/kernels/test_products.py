@@ -1,4 +1,4 @@
-"""Products of 8-bit integers: Linear, GatherColumns and PackedLinear, beside what NumPy computes."""
+"""Products: Linear, FloatLinear, GatherColumns and PackedLinear, beside what NumPy computes."""
 
 from __future__ import annotations
 
@@ -55,6 +55,51 @@ def test_linear_computes_what_numpy_computes(shape: tuple[int, int, int], norm: 
         given[5] = None  # type: ignore[call-overload]
     found = run("Linear", *given, norm=norm, epsilon=1e-5, relu=relu)[0]
     assert same_bits(found, native.linear(given, norm=norm, relu=relu))
+
+
+@shapes
+@pytest.mark.parametrize("norm", [0, 1, 2])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_product_of_floats_is_what_numpy_computes(
+    shape: tuple[int, int, int], norm: int, dtype: type[np.floating]
+) -> None:
+    rows, inputs, outputs = shape
+    draw = np.random.default_rng(rows + outputs)
+    weights = draw.normal(size=(outputs, inputs)).astype(dtype)
+    given = [rows_of(draw, rows, inputs), weights, rows_of(draw, 1, outputs)[0], *norm_of(draw, inputs)]
+    given.append(rows_of(draw, rows, outputs))
+    if norm != 1:
+        given[4] = None  # type: ignore[call-overload]
+    for relu, count in ((0, 6), (1, 5)):
+        found = run("FloatLinear", *given[:count], norm=norm, epsilon=1e-5, relu=relu)[0]
+        assert same_bits(found, native.float_linear(given[:count], norm=norm, relu=relu))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_row_of_a_product_of_floats_has_its_bits_alone_and_with_any_number_of_threads(
+    dtype: type[np.floating],
+) -> None:
+    draw = np.random.default_rng(6)
+    given = rows_of(draw, 37, 300)
+    rest = [draw.normal(size=(900, 300)).astype(dtype), rows_of(draw, 1, 900)[0], *norm_of(draw, 300)]
+    attributes = {"norm": 1, "epsilon": 1e-5, "relu": 0}
+    together = run("FloatLinear", given, *rest, threads=2, **attributes)[0]
+    for count in range(1, 37):
+        assert same_bits(run("FloatLinear", given[:count], *rest, **attributes)[0], together[:count])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("norm", [0, 1])
+def test_a_row_of_a_product_of_floats_that_is_not_finite_fails_alone(bad: float, norm: int) -> None:
+    draw = np.random.default_rng(1)
+    rows, weights = rows_of(draw, 9, 24), rows_of(draw, 40, 24)
+    rest = [weights, rows_of(draw, 1, 40)[0], *norm_of(draw, 24)]
+    expected = run("FloatLinear", rows, *rest, norm=norm, epsilon=1e-5, relu=0)[0]
+    broken = rows.copy()
+    broken[4, 13] = bad
+    found = run("FloatLinear", broken, *rest, norm=norm, epsilon=1e-5, relu=0)[0]
+    assert not np.isfinite(found[4]).any()
+    assert same_bits(np.delete(found, 4, axis=0), np.delete(expected, 4, axis=0))
 
 
 EXTREMES = {

@@ -55,6 +55,19 @@ PRODUCTS = [
         "a residual of the shape of the result",
     ),
 ]
+FLOATS = [
+    ([floats(2, 7), floats(3, 8), floats(3)], {}, "as many columns as its weights"),
+    ([np.array(1, np.float32), floats(3, 1), floats(3)], {}, "rows of at least one dimension"),
+    ([floats(2, 8), floats(3, 8), floats(2)], {}, SIZES),
+    ([floats(2, 8), halves(3, 8), floats(3), floats(9), floats(8)], {"norm": 1}, SIZES),
+    ([floats(2, 8), floats(3, 8), floats(3), floats(8)], {"norm": 1}, "constant weights"),
+    ([floats(2, 8), floats(3, 8), floats(3)], {"norm": 3}, "the norm 0, 1 or 2"),
+    ([floats(2, 8), floats(8), floats(3)], {}, "weights of two dimensions"),
+    ([floats(2, 8), bytes_of(3, 8), floats(3)], {}, "expects float32"),
+    ([floats(2, 0), floats(3, 0), floats(3)], {}, "1 to 65,536 inputs"),
+    ([floats(2, 8), halves(0, 8), floats(0)], {}, "1 to 16,777,216 outputs"),
+    ([floats(2, 8), halves(3, 8), floats(3), None, None, floats(1, 3)], {}, "a residual of the shape of the result"),
+]
 GATHERED = [bytes_of(1, 8 * 16), np.ones(3, np.int32), floats(3), floats(3)]
 PIECES = [
     ("GatherColumns", [ints(3), bytes_of(8, 3), floats(3), floats(3)], "a piece that the vocabulary does not have"),
@@ -97,6 +110,14 @@ ATTENTION = [
     ("StepAttention", step(table=np.zeros((2, 3), np.int32)), 1, "a table for its rows and the capacity"),
     ("StepAttention", step(table=np.full((2, 4), 1, np.int32)), 1, "a table that points beyond its rows"),
     ("StepAttention", step(table=np.full((2, 4), -(1 << 31), np.int32)), 1, "a table that points beyond its rows"),
+    (
+        "StepAttention32",
+        step(keys=floats(2, 1, 4, 16), values=floats(2, 1, 4, 16), at=ints(0, 4)),
+        1,
+        "a position beyond the capacity",
+    ),
+    ("CrossAttention", crossing(keys=floats(2, 1, 16, 5)), 1, "expects float32"),
+    ("CrossAttention", crossing(values=floats(2, 1, 5, 16)), 1, "expects float16"),
     ("CrossAttention", crossing(lengths=ints(6, 1)), 1, "a length beyond the width"),
     ("CrossAttention", crossing(lengths=ints(0, 1)), 1, "a length beyond the width"),
     ("CrossAttention", crossing(lengths=ints(1)), 1, "a length for each sentence"),
@@ -155,6 +176,11 @@ def test_a_product_of_wrong_sizes_or_weights_is_refused(
     op: str, given: Arrays, wrong: dict[str, int], message: str
 ) -> None:
     assert message in refusal(op, *given, **{**LINEAR, **wrong})
+
+
+@pytest.mark.parametrize(("given", "wrong", "message"), FLOATS)
+def test_a_product_of_floats_of_wrong_sizes_is_refused(given: Arrays, wrong: dict[str, int], message: str) -> None:
+    assert message in refusal("FloatLinear", *given, **{**LINEAR, **wrong})
 
 
 @pytest.mark.parametrize(("op", "given", "message"), PIECES)

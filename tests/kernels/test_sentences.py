@@ -22,13 +22,16 @@ def test_tokens_are_those_within_the_lengths(lengths: list[int]) -> None:
 
 @lengths
 @pytest.mark.parametrize("layer", [0, 2])
-def test_memory_has_the_heads_of_its_layer_in_float16_and_zeros_as_padding(lengths: list[int], layer: int) -> None:
+@pytest.mark.parametrize(("op", "dtype"), [("Memory", np.float16), ("Memory32", np.float32)])
+def test_memory_has_the_heads_of_its_layer_in_its_type_and_zeros_as_padding(
+    lengths: list[int], layer: int, op: str, dtype: type[np.floating]
+) -> None:
     heads, size, layers, width = 2, 5, 3, 7
     rows = np.random.default_rng(0).normal(size=(sum(lengths), layers * 2 * heads * size)).astype(np.float32)
     ids = np.zeros((len(lengths), width), np.int64)
-    found = run("Memory", rows, ids, np.array(lengths), heads=heads, layer=layer, layers=layers)
-    keys = np.zeros((len(lengths), heads, size, width), np.float16)
-    values = np.zeros((len(lengths), heads, width, size), np.float16)
+    found = run(op, rows, ids, np.array(lengths), heads=heads, layer=layer, layers=layers)
+    keys = np.zeros((len(lengths), heads, size, width), dtype)
+    values = np.zeros((len(lengths), heads, width, size), dtype)
     packed, begin = rows.reshape(-1, layers, 2, heads, size), 0
     for sentence, length in enumerate(lengths):
         own = packed[begin : begin + length, layer]

@@ -32,10 +32,16 @@ def outputs() -> Iterator[np.ndarray]:
         lengths, positions = np.array([5, 11, 1]), np.array([0, 12, 7])
         caches = halves(floats(3, 2, 13, 24), floats(3, 2, 13, 24))
         yield from run("StepAttention", floats(3, 144), *caches, positions, heads=2, scale=0.2)
+        wide = floats(3, 2, 13, 24), floats(3, 2, 13, 24)
+        yield from run("StepAttention32", floats(3, 144), *wide, positions, heads=2, scale=0.2)
         memory = halves(floats(3, 2, 24, 11), floats(3, 2, 11, 24))
         yield from run("CrossAttention", floats(6, 48), *memory, lengths, heads=2, scale=0.2)
-        for causal in range(2):
-            yield from run("SelfAttention", floats(17, 144), lengths, heads=2, scale=0.2, causal=causal)
+        wide = floats(3, 2, 24, 11), floats(3, 2, 11, 24)
+        yield from run("CrossAttention", floats(6, 48), *wide, lengths, heads=2, scale=0.2)
+        for causal, narrow in ((0, 1), (1, 1), (1, 0)):
+            given = floats(17, 144), lengths
+            yield from run("SelfAttention", *given, heads=2, scale=0.2, causal=causal, narrow=narrow)
+        yield from run("Memory32", floats(17, 96), np.zeros((3, 11), np.int64), lengths, heads=2, layers=2, layer=1)
         yield from run("Memory", floats(17, 96), np.zeros((3, 11), np.int64), lengths, heads=2, layers=2, layer=1)
         yield from run("Candidates", floats(3, 1000), np.array([9]))
         allowed = draw.random((3, 1000)) < 0.3
@@ -49,7 +55,7 @@ def halves(*values: np.ndarray) -> list[np.ndarray]:
 
 
 def products(draw: np.random.Generator, rows: np.ndarray) -> Iterator[np.ndarray]:
-    """The results of Linear, with every norm, and of PackedLinear."""
+    """The results of Linear and FloatLinear, with every norm, and of PackedLinear."""
     inputs, outputs = rows.shape[1], 93
     columns = draw.integers(-63, 64, (inputs, outputs)).astype(np.int8)
     weights = columns, draw.random(outputs, np.float32), draw.random(outputs, np.float32)
@@ -58,5 +64,8 @@ def products(draw: np.random.Generator, rows: np.ndarray) -> Iterator[np.ndarray
         added = draw.random((len(rows), outputs), np.float32)
         gains = norm if kind == 1 else (norm[0], None)
         yield from run("Linear", rows, *weights, *gains, added, norm=kind, epsilon=1e-6, relu=kind % 2)
+        for dtype in (np.float32, np.float16):
+            given = rows, draw.normal(size=(outputs, inputs)).astype(dtype), weights[2], *gains, added
+            yield from run("FloatLinear", *given, norm=kind, epsilon=1e-6, relu=kind % 2)
     chosen = run("GatherColumns", draw.integers(0, outputs, 21), *weights)
     yield from run("PackedLinear", rows, *chosen, *norm, norm=1, epsilon=1e-6)

@@ -21,13 +21,16 @@ Arrays = Sequence[np.ndarray | None]
 
 OUTPUTS = {
     "Linear": ["float32"],
+    "FloatLinear": ["float32"],
     "GatherColumns": ["int8", "int32", "float32", "float32"],
     "PackedLinear": ["float32"],
     "StepAttention": ["float32", "float16", "float16"],
+    "StepAttention32": ["float32", "float32", "float32"],
     "CrossAttention": ["float32"],
     "SelfAttention": ["float32"],
     "Tokens": ["int64", "int64"],
     "Memory": ["float16", "float16"],
+    "Memory32": ["float32", "float32"],
     "Candidates": ["int64", "float32"],
     "Embed": ["float32"],
     "BeamStep": [
@@ -39,6 +42,7 @@ OUTPUTS = {
 
 CONSTANT: dict[str, Container[int]] = {
     "Linear": range(1, 6),
+    "FloatLinear": range(1, 5),
     "GatherColumns": range(1, 4),
     "PackedLinear": range(5, 7),
     "Embed": (1, 3),
@@ -178,6 +182,25 @@ def linear(inputs: Arrays, *, norm: int = 0, epsilon: float = 1e-5, relu: int = 
             assert gain is not None
             rows = normalised(rows, norm, epsilon, gain, norm_bias if norm == 1 else None)
         found = product(rows, columns, scale, bias)
+        if relu:
+            found = np.where(found < 0, np.float32(0), found)
+        return found if residual is None else found + residual
+
+
+def float_linear(inputs: Arrays, *, norm: int = 0, epsilon: float = 1e-5, relu: int = 0) -> np.ndarray:
+    """See FloatLinear in kernels/products.cpp; every output adds its products in order, each rounded once."""
+    rows, weights, bias, gain, norm_bias, residual = [*inputs, *[None] * (6 - len(inputs))]
+    assert rows is not None
+    assert weights is not None
+    assert bias is not None
+    with np.errstate(all="ignore"):
+        if norm:
+            assert gain is not None
+            rows = normalised(rows, norm, epsilon, gain, norm_bias if norm == 1 else None)
+        found = np.zeros((len(rows), len(weights)), np.float32)
+        for column, weight in zip(rows.T.astype(np.float64), weights.T.astype(np.float64), strict=True):
+            found = (column[:, None] * weight + found).astype(np.float32)  # float64 holds the product exactly
+        found = found + bias
         if relu:
             found = np.where(found < 0, np.float32(0), found)
         return found if residual is None else found + residual

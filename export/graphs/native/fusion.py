@@ -1,6 +1,5 @@
-"""Nodes that the operator Linear computes as well: the norm of its rows, a ReLU, and a residual connection after it.
-
-PackedLinear computes the norm too.
+"""Nodes that the operators Linear and FloatLinear compute as well: the norm of the rows of a product, a ReLU, and a
+residual connection after it. PackedLinear computes the norm too.
 """
 
 from __future__ import annotations
@@ -14,14 +13,15 @@ from lingon.export.graphs.onnx_writer import KERNELS
 NORMS = {"LayerNormalization": 1, "SimplifiedLayerNormalization": 2}
 """The attribute `norm` of a product, by the operator that it replaces."""
 
-GAIN = {"Linear": 4, "PackedLinear": 5}
+GAIN = {"Linear": 4, "FloatLinear": 3, "PackedLinear": 5}
 """The place of the gain of a norm among the inputs of a product; its bias is next."""
 
-RESIDUAL = 6  # place of an input of Linear
+RESIDUAL = {"Linear": 6, "FloatLinear": 5}
+"""The place of a residual among the inputs of a product."""
 
 
 def fuse(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
-    """Return the nodes of a graph with norms, ReLUs and residuals in the Linear nodes beside them, in order.
+    """Return the nodes of a graph with norms, ReLUs and residuals in the products beside them, in order.
 
     outputs: the outputs of the graph, whose values must stay
     """
@@ -84,7 +84,7 @@ class _Nodes:
         added = next(name for name in reader.input if name != linear.output[0])
         writer = self._writers.get(added)
         if writer is not None and self._order[writer.name] < self._order[linear.name]:
-            _set_input(linear, RESIDUAL, added)
+            _set_input(linear, RESIDUAL[linear.op_type], added)
             self._replace_output(linear, reader)
 
     def _only_reader(self, node: NodeProto) -> NodeProto | None:
@@ -116,7 +116,7 @@ def _is_product(node: NodeProto) -> bool:
 
 
 def _is_linear(node: NodeProto) -> bool:
-    return node.op_type == "Linear" and node.domain == KERNELS
+    return node.op_type in RESIDUAL and node.domain == KERNELS
 
 
 def _set_input(node: NodeProto, place: int, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Matrix products by the operator Linear: 8-bit integers, with a scale for every row, found when it is computed."""
+"""Matrix products by our own operators: of 8-bit integers, with a scale for every row, or of floats."""
 
 from __future__ import annotations
 
@@ -7,14 +7,31 @@ from typing import Any
 
 import numpy as np
 
+from lingon.export.graphs.matmul import FloatMatMul
 from lingon.export.graphs.onnx_writer import KERNELS, GraphBuilder
 from lingon.export.graphs.quantisation import quantise_columns
 
 PANEL, GROUP = 16, 8  # output columns, and input columns, that a product reads together; as in kernels/kernels.h
 
 
+WITHOUT = {"norm": 0, "epsilon": 0.0, "relu": 0}
+"""The attributes of a product alone; lingon.export.graphs.native.fusion changes them."""
+
+
 @dataclass(frozen=True, slots=True)
-class NativeMatMul:
+class NativeFloatMatMul(FloatMatMul):
+    """See lingon.export.graphs.matmul.MatMul. Weights that float16 holds exactly are read as such."""
+
+    def linear(
+        self, name: str, rows: str, weight: np.ndarray, bias: np.ndarray, *, shared: str = "", named: str = ""
+    ) -> str:
+        """See MatMul."""
+        inputs = rows, self.graph.table(shared or f"{name}.weight", weight), self.graph.weight(f"{name}.bias", bias)
+        return self.graph.op("FloatLinear", *inputs, domain=KERNELS, named=named or None, **WITHOUT)
+
+
+@dataclass(frozen=True, slots=True)
+class NativeInt8MatMul:
     """See lingon.export.graphs.matmul.MatMul. The weights are those of Int8MatMul, in the same file."""
 
     graph: GraphBuilder
@@ -24,8 +41,7 @@ class NativeMatMul:
     ) -> str:
         """See MatMul."""
         inputs = rows, *self._stored(name, weight, bias)
-        without = {"norm": 0, "epsilon": 0.0, "relu": 0}
-        return self.graph.op("Linear", *inputs, domain=KERNELS, named=named or None, **without)
+        return self.graph.op("Linear", *inputs, domain=KERNELS, named=named or None, **WITHOUT)
 
     def relu(self, rows: str, reader: str) -> str:
         """See MatMul; lingon.export.graphs.native.fusion makes it part of the product before it."""

@@ -13,7 +13,7 @@ from lingon import bundle
 from lingon.export.graphs.layers import bias_of, pad_to_blocks, table_name, to_numpy
 from lingon.export.graphs.native.beam import beam_graph
 from lingon.export.graphs.native.fusion import fuse
-from lingon.export.graphs.native.matmul import NativeMatMul
+from lingon.export.graphs.native.matmul import NativeFloatMatMul, NativeInt8MatMul
 from lingon.export.graphs.onnx_writer import INT8_FILE, KERNELS, GraphBuilder
 from lingon.export.graphs.transformer.attention import Mask
 from lingon.export.graphs.transformer.blocks import Blocks
@@ -41,22 +41,34 @@ def has_native_heads(settings: TransformerSettings) -> bool:
     return settings.score == "scaled-dot" and settings.head_dim % HEAD_STEP == 0
 
 
+@dataclass
 class NativeTransformerGraphs(TransformerGraphs):
-    """See TransformerGraphs. Products are Linear nodes in every graph, the attention of steps and encoders too."""
+    """See TransformerGraphs. Products are operators of ours in every graph, the attention of steps and encoders too.
+
+    quantised: whether products are in 8-bit integers; keys and values are then float16, because the products differ
+        by more than that
+    """
+
+    quantised: bool = True
 
     def files(self, *, shortlist: bool = False) -> dict[str, bytes]:
         """See TransformerGraphs; with the graph of beam search where attention reads its table."""
         files = super().files(shortlist=shortlist)
-        return files | {bundle.BEAM: beam_graph()} if self.narrows_past else files
+        return files | {bundle.BEAM: beam_graph()} if self._has_native_steps else files
 
     @property
     def narrows_memory(self) -> bool:
         """Whether keys and values of the source are float16."""
-        return has_native_heads(self.model.settings)
+        return self.quantised and has_native_heads(self.model.settings)
 
     @property
     def narrows_past(self) -> bool:
-        """Whether keys and values of the target so far are float16, and steps read the table of beam search."""
+        """Whether keys and values of the target so far are float16."""
+        return self.quantised and self._has_native_steps
+
+    @property
+    def _has_native_steps(self) -> bool:
+        """Whether the attention of steps is an operator, which reads the table of beam search."""
         settings = self.model.settings
         return has_native_attention(settings) and settings.decoder_cell == "attention"
 
@@ -101,7 +113,8 @@ class NativeTransformerGraphs(TransformerGraphs):
             names = [f"memory.{layer}.key", f"memory.{layer}.value"]
             for name in names:
                 graph.declare_output(name, self._type_of(name), shapes[name])
-            graph.ops("Memory", packed, padded, lengths, outputs=names, domain=KERNELS, layer=layer, **sizes)
+            kind = "Memory" if self.narrows_memory else "Memory32"
+            graph.ops(kind, packed, padded, lengths, outputs=names, domain=KERNELS, layer=layer, **sizes)
         for state in states(self.model):
             if state.kind == "recurrent":
                 batch = graph.op("Shape", lengths)
@@ -123,9 +136,11 @@ class NativeTransformerGraphs(TransformerGraphs):
         return [(narrow(key), narrow(value)) for key, value in memory]
 
     def _step_attention(self, blocks: Blocks, positions: str, declared: Mapping[str, str]) -> StepAttention | None:
-        if self.narrows_past:
+        if self._has_native_steps:
             table = blocks.graph.input(bundle.BEAM_TABLE, np.int32, ["rows", "capacity"])
-            return NativeStepAttention(blocks, positions, table)
+            return NativeStepAttention(
+                blocks, positions, table, "StepAttention" if self.quantised else "StepAttention32"
+            )
         return super()._step_attention(blocks, positions, declared)
 
     def _crossing(self, blocks: Blocks, key: str, lengths: str, batch: str) -> Crossing:
@@ -147,7 +162,7 @@ class NativeTransformerGraphs(TransformerGraphs):
             """The mix has the bits of a step; standard nodes compute the weights, which only are returned."""
             query, mixed = _cross(blocks, module, name, rows, memory, lengths)
             by_head = heads.query(query, source.batch)
-            key = blocks.graph.op("Cast", memory[0], to=TensorProto.FLOAT)
+            key = blocks.graph.op("Cast", memory[0], to=TensorProto.FLOAT) if self.narrows_memory else memory[0]
             weights = attention_weights(heads, blocks, by_head, key, source.bias)
             return blocks.linear(module.output, f"{name}.output", mixed), weights
 
@@ -183,6 +198,7 @@ class NativeTransformerGraphs(TransformerGraphs):
             heads=settings.heads,
             scale=heads.scale,
             causal=int(causal),
+            narrow=int(self.quantised),
         )
         return blocks.linear(module.output, f"{name}.output", mixed), weights
 
@@ -196,8 +212,10 @@ class NativeTransformerGraphs(TransformerGraphs):
         return self._finish(blocks.graph)
 
     def _blocks(self, name: str) -> Blocks:
-        graph = GraphBuilder(name, self.weights, self.dtype, file=INT8_FILE, rewrite=fuse)
-        return NativeBlocks(graph, NativeMatMul(graph), self.model.settings)
+        file = INT8_FILE if self.quantised else None
+        graph = GraphBuilder(name, self.weights, self.dtype, file=file, rewrite=fuse)
+        matmul = NativeInt8MatMul(graph) if self.quantised else NativeFloatMatMul(graph)
+        return NativeBlocks(graph, matmul, self.model.settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,17 +234,18 @@ class NativeBlocks(Blocks):
 
 @dataclass(frozen=True, slots=True)
 class NativeStepAttention:
-    """See StepAttention: the operator of the same name."""
+    """See StepAttention: an operator of ours. kind: its name, by the type of the caches."""
 
     blocks: Blocks
     positions: str
     table: str
+    kind: str
 
     def attend(self, module: SelfAttention, name: str, packed: str, past: Caches, present: Caches) -> str:
         """See StepAttention."""
         settings = self.blocks.settings
         return self.blocks.graph.ops(
-            "StepAttention",
+            self.kind,
             *(packed, *past, self.positions, self.table),
             outputs=[f"{name}.mixed", *present],
             domain=KERNELS,

@@ -91,7 +91,7 @@ def test_an_export_writes_the_translations_of_each_cpu_precision(
     bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:40], pairs), settings, lines.append)
     golden = golden_of(bundle)
     assert 0 < len(golden.sentences) <= GOLDEN_SENTENCES
-    assert set(golden.translations) == set(golden.alignments) == {"fp32", "int8", "int8-native"}
+    assert set(golden.translations) == set(golden.alignments) == {"fp32", "int8", "int8-native", "fp32-native"}
     assert set(golden.sentences) <= {pair.source for pair in pairs[:40]}
     for precision, expected in golden.translations.items():
         with LocalTranslator(bundle.folder, precision=precision) as translator:

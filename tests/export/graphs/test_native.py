@@ -15,7 +15,7 @@ from lingon.export.gates.tensors import check_emulation, check_tensors
 from lingon.export.graphs.native.transformer import NativeTransformerGraphs
 from lingon.export.graphs.onnx_writer import KERNELS, WeightFiles
 from lingon.export.graphs.precisions import build
-from lingon.serving.runtime.device import NATIVE
+from lingon.serving.runtime.device import FP32_NATIVE, NATIVE, NATIVES
 from tests.support.random_models import limits_of, random_grid, random_model, random_pairs, random_runner
 
 pytestmark = pytest.mark.native
@@ -34,10 +34,11 @@ OPTIONS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_native_graphs_compute_the_outputs_of_the_model(options: dict[str, Any]) -> None:
-    runner, grid = random_runner(precision=NATIVE, **options), random_grid(**options)
-    assert check_tensors(runner, NATIVE, grid).step_difference > 0
-    check_attention(runner, NATIVE, grid)
+@pytest.mark.parametrize("precision", NATIVES)
+def test_native_graphs_compute_the_outputs_of_the_model(options: dict[str, Any], precision: str) -> None:
+    runner, grid = random_runner(precision=precision, **options), random_grid(**options)
+    assert check_tensors(runner, precision, grid).step_difference > 0
+    check_attention(runner, precision, grid)
 
 
 @pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[2]], ids=str)
@@ -56,14 +57,24 @@ def kinds_of(graph: bytes) -> dict[str, int]:
     return {kind: kinds.count(kind) for kind in kinds}
 
 
-def test_norms_and_residuals_of_a_step_are_part_of_its_products() -> None:
-    graphs = NativeTransformerGraphs(random_model(norm="pre"), np.float32, WeightFiles())
+@pytest.mark.parametrize(("quantised", "step"), [(True, "StepAttention"), (False, "StepAttention32")])
+def test_norms_and_residuals_of_a_step_are_part_of_its_products(quantised: bool, step: str) -> None:
+    graphs = NativeTransformerGraphs(random_model(norm="pre"), np.float32, WeightFiles(), quantised=quantised)
     found = kinds_of(graphs.decoder())
     layers = graphs.model.settings.decoder_layers
-    assert found["StepAttention"] == found["CrossAttention"] == layers
+    assert found[step] == found["CrossAttention"] == layers
+    assert "Add" not in found
     assert "LayerNormalization" not in found
     assert "Relu" not in found
     assert found["Candidates"] == 1
+
+
+def test_native_graphs_of_floats_read_the_weights_of_other_graphs_of_floats() -> None:
+    model, weights = random_model(), WeightFiles()
+    reads = build(model, "fp32", weights, [], shortlist=True).reads
+    size = sum(map(len, map(bytes, weights.contents().values())))
+    assert build(model, FP32_NATIVE, weights, [], shortlist=True).reads == reads
+    assert sum(map(len, map(bytes, weights.contents().values()))) == size
 
 
 @pytest.mark.parametrize("size", [60, 64])

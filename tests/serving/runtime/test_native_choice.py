@@ -16,7 +16,14 @@ from lingon.errors import DeviceError
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime import device as device_module
 from lingon.serving.runtime import kernels
-from lingon.serving.runtime.device import CPU, NATIVE, choose_device, native_left_out
+from lingon.serving.runtime.device import (
+    CPU,
+    FP32_NATIVE,
+    NATIVE,
+    choose_device,
+    native_left_out,
+    preferred_native,
+)
 from lingon.serving.runtime.kernels import instruction_set, kernels_missing
 from lingon.serving.setting_sources import load
 from lingon.translation.v1 import translation_pb2 as pb
@@ -61,7 +68,20 @@ def test_native_operators_are_preferred_to_all_other_graphs():
     assert native_left_out(bundle, choose_device(bundle, precision="int8")) is None
 
 
-@pytest.mark.parametrize(("others", "chosen"), [(["fp32", "int8"], "int8"), (["fp32"], "fp32")])
+@pytest.mark.usefixtures("there")
+def test_native_operators_of_floats_are_preferred_to_other_graphs_of_floats_alone():
+    assert choose_device(bundle_with("fp32", FP32_NATIVE)) == (CPU, FP32_NATIVE)
+    assert choose_device(bundle_with("fp32", FP32_NATIVE), precision="fp32") == (CPU, "fp32")
+    assert choose_device(bundle_with("fp32", "int8", FP32_NATIVE)) == (CPU, "int8")
+    assert choose_device(bundle_with("fp32", FP32_NATIVE, NATIVE)) == (CPU, NATIVE)
+    assert choose_device(bundle_with("fp32", FP32_NATIVE, NATIVE), native=False) == (CPU, "fp32")
+    preferred = [preferred_native(bundle_with("fp32", *more)) for more in ([], [FP32_NATIVE], [FP32_NATIVE, NATIVE])]
+    assert preferred == ["", FP32_NATIVE, NATIVE]
+
+
+@pytest.mark.parametrize(
+    ("others", "chosen"), [(["fp32", "int8"], "int8"), (["fp32"], "fp32"), (["fp32", FP32_NATIVE], "fp32")]
+)
 def test_without_their_library_the_best_of_the_other_graphs_serve(missing: str, others: list[str], chosen: str):
     bundle = bundle_with(NATIVE, *others)
     choice = choose_device(bundle)
@@ -72,6 +92,8 @@ def test_without_their_library_the_best_of_the_other_graphs_serve(missing: str, 
 def test_native_operators_that_are_asked_for_are_an_error_without_their_library(missing: str):
     with pytest.raises(DeviceError, match=f"^precision int8-native: {missing}$"):
         choose_device(bundle_with("fp32", "int8", NATIVE), precision=NATIVE)
+    with pytest.raises(DeviceError, match=f"^precision fp32-native: {missing}$"):
+        choose_device(bundle_with("fp32", FP32_NATIVE), precision=FP32_NATIVE)
     with pytest.raises(DeviceError, match=r"tiny/1 has no int8-native for CPUExecutionProvider; it has fp32 \("):
         choose_device(bundle_with("fp32"), precision=NATIVE)
 
