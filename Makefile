@@ -19,7 +19,7 @@ help:
 	@echo "make serve    serve models/en-de and models/en-fr on 127.0.0.1:50051, metrics on :9464"
 	@echo "make test     install the test tools, then run all checks and tests, with coverage"
 	@echo "make checks   run the checks alone: format, linter, types, import rules, generated code"
-	@echo "make kernels  compile the native operators of the precision int8-native; needs a C++ compiler"
+	@echo "make kernels  compile the native operators of int8-native and fp32-native; needs a C++ compiler"
 	@echo "make kernels-test  run the native operators on random nodes under sanitizers"
 	@echo "make e2e      install clients in other languages (Node, h2load, Prometheus) and test a real server with them"
 	@echo "make docs     build the documentation site in build/docs; open build/docs/index.html"

@@ -8,7 +8,7 @@
         <precision>/output_rows.onnx    with a shortlist: piece_ids -> rows of the output layer for these pieces
         <precision>/decoder_shortlist.onnx  with a shortlist: one step restricted to those pieces
         <precision>/greedy.onnx         for CUDA: one step of greedy search, which writes what the next one reads
-        <precision>/beam.onnx           of int8-native: one step of beam search over the candidates of a decoder step
+        <precision>/beam.onnx           of native operators: a step of beam search over the candidates of a decoder step
         <precision>/place.onnx          for CUDA: writes outputs of the encoder into the memory of a running batch
         <precision>/copy_memory.onnx    for CUDA: copies memory of sentences within a running batch
         <precision>/copy_rows.onnx      for CUDA: copies caches and recurrent states of rows within a running batch

@@ -131,7 +131,8 @@ def test_an_export_of_each_kind_is_a_verified_bundle_with_a_shortlist(
         (
             "luong",
             {},
-            "--precision for model.kind = 'luong' must be some of fp32, int8, got fp32,fp32-cuda,fp16,int8,int8-native,fp32-native",
+            "--precision for model.kind = 'luong' must be some of fp32, int8, "
+            "got fp32,fp32-cuda,fp16,int8,int8-native,fp32-native",
         ),
     ],
 )

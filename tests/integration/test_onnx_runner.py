@@ -19,8 +19,9 @@ NATIVES = [pytest.param(name, marks=pytest.mark.native) for name in ("int8-nativ
 
 
 @pytest.mark.parametrize("settings", [{}, {"dim": 128, "heads": 2, "ffn": 256}])
-def test_no_bit_of_a_row_depends_on_the_number_of_rows(settings: dict[str, Any]) -> None:
-    runner, sources = random_runner(**settings), random_sources(33, longest=16)
+@pytest.mark.parametrize("precision", ["fp32", *NATIVES])
+def test_no_bit_of_a_row_depends_on_the_number_of_rows(settings: dict[str, Any], precision: str) -> None:
+    runner, sources = random_runner(precision=precision, **settings), random_sources(33, longest=16)
     alone = [decode(runner, encode(runner, [source]), [0], 16) for source in sources]
     for rows in range(1, 34):
         together = decode(runner, encode(runner, sources[:rows]), list(range(rows)), 16)
