@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lingon.cli.backend_options import BackendOptions, with_backend_options
-from lingon.cli.decoding_options import (
+from lingon.cli.options.backend import BackendOptions, with_backend_options
+from lingon.cli.options.decoding import (
     BeamSizeOption,
     GuardOption,
     KeepOption,

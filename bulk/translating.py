@@ -16,8 +16,8 @@ from lingon.bulk.formats import Unreadable
 from lingon.bulk.formats.format import Column, Value
 from lingon.bundle import open_bundle
 from lingon.cli.backend import Translator, open_translator
-from lingon.cli.backend_options import BackendOptions
-from lingon.cli.batching import in_order
+from lingon.cli.lines.batching import in_order
+from lingon.cli.options.backend import BackendOptions
 from lingon.client.options import TranslateOptions
 from lingon.client.results import ModelInfo, TextResult
 from lingon.errors import LingonError, ServerError, SettingsError
@@ -115,7 +115,7 @@ class Translate:
         """Nothing is loaded yet.
 
         column, into, language_column, confidence_column: names of columns, see Columns
-        model, server: see lingon.cli.backend_options.BackendOptions, or `backend` with all of its fields
+        model, server: see lingon.cli.options.backend.BackendOptions, or `backend` with all of its fields
         options: see lingon.TranslateOptions
         """
         self.columns = Columns(text=column, into=into, language=language_column, confidence=confidence_column)

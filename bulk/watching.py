@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 
 from lingon.bulk.planning import Plan, Shard
 from lingon.bulk.shards import Record
-from lingon.cli.output import print_message
-from lingon.cli.progress import Advance, progress_bar, summary
+from lingon.cli.lines.output import print_message
+from lingon.cli.lines.progress import Advance, progress_bar, summary
 from lingon.errors import SettingsError
 
 PAUSE = 10.0  # seconds between two lines, where there is no bar

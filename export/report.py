@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from lingon.bundle import Bundle
-from lingon.cli.output import print_message
+from lingon.cli.lines.output import print_message
 from lingon.quality import poor_quality
 
 

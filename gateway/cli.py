@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from lingon.cli.backend_options import ServerOption
-from lingon.cli.connection import Credentials, with_connection_options
+from lingon.cli.options.backend import ServerOption
+from lingon.cli.options.connection import Credentials, with_connection_options
 
 
 @partial(with_connection_options, api_key=False)

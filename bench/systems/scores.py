@@ -12,7 +12,7 @@ from lingon.bench.systems.plan import ALIGNED, PAIR
 from lingon.bundle import Bundle
 from lingon.cli.aligning import Aligner, Heads, JudgeLinks, LinkFile, attention_options
 from lingon.cli.backend import open_translator
-from lingon.cli.backend_options import BackendOptions
+from lingon.cli.options.backend import BackendOptions
 from lingon.lines import read_parallel
 from lingon.scoring import score
 from lingon.serving.in_process import translate_lines

@@ -29,8 +29,8 @@ from lingon.bulk.shards import MANIFEST
 from lingon.bulk.storage import digest
 from lingon.bulk.translating import BATCH, IN_FLIGHT
 from lingon.cli.backend import Translator, open_translator
-from lingon.cli.backend_options import BackendOptions
-from lingon.cli.batching import in_order
+from lingon.cli.lines.batching import in_order
+from lingon.cli.options.backend import BackendOptions
 from lingon.errors import LingonError
 from lingon.lines import read_lines
 

@@ -21,7 +21,7 @@ from lingon.bench.charts import load_pyplot
 from lingon.bench.results_file import results_folder, save
 from lingon.bundle import open_bundle
 from lingon.cli.backend import Translator, open_translator
-from lingon.cli.backend_options import BackendOptions
+from lingon.cli.options.backend import BackendOptions
 from lingon.lines import read_parallel
 
 BATCHES = (1, 32)  # texts of a request

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lingon.cli.backend_options import BackendOptions, with_backend_options
+from lingon.cli.options.backend import BackendOptions, with_backend_options
 from lingon.cli.translate import BatchOption, JsonOption, OutputOption
 
 SourceOption = Annotated[
@@ -104,8 +104,8 @@ def align(
     from 0, words separated by white space.
     """
     from lingon.cli.aligning import Aligner, Heads, JudgeLinks, LinkFile, PrintLinks, attention_options
-    from lingon.cli.input import input_pairs
-    from lingon.cli.line_loop import Work, run
+    from lingon.cli.lines.input import input_pairs
+    from lingon.cli.lines.loop import Work, run
     from lingon.client.options import ScoreOptions
     from lingon.client.results import ScoreResult
 

@@ -23,7 +23,7 @@ from lingon.alignment import (
     word_links,
 )
 from lingon.cli.backend import Translator
-from lingon.cli.line_loop import answer_non_blank
+from lingon.cli.lines.loop import answer_non_blank
 from lingon.client.attention import AttentionSelection
 from lingon.client.options import ScoreOptions
 from lingon.client.results import AttentionMatrix, ScoreResult

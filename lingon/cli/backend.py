@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any, Protocol, Unpack
 
-from lingon.cli.backend_options import BackendOptions
-from lingon.cli.connection import Credentials
+from lingon.cli.options.backend import BackendOptions
+from lingon.cli.options.connection import Credentials
 from lingon.client.client import DEFAULT_SERVER, Client, Texts, drive
 from lingon.client.options import ScoreOptions, TranslateOptions
 from lingon.client.protocol import DEFAULT_MAX_TEXTS, LIST_MODELS, SCORE, TRANSLATE, ClientProtocol, Send, Sleep

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from lingon.cli.output import check_output, print_message, writing
-from lingon.cli.progress import progress_bar
+from lingon.cli.lines.output import check_output, print_message, writing
+from lingon.cli.lines.progress import progress_bar
 from lingon.errors import CorpusError, LingonError, SettingsError
 from lingon.extras import find_entry_points, name_missing_extra
 from lingon.lines import read_parallel

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lingon.cli.connection import Credentials, with_connection_options
+from lingon.cli.options.connection import Credentials, with_connection_options
 from lingon.errors import LingonError
 
 if TYPE_CHECKING:

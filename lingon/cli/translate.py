@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from lingon.cli.backend_options import BackendOptions, ServerOption, with_backend_options
-from lingon.cli.connection import Credentials, with_connection_options
-from lingon.cli.decoding_options import (
+from lingon.cli.options import translation as options
+from lingon.cli.options.backend import BackendOptions, ServerOption, with_backend_options
+from lingon.cli.options.connection import Credentials, with_connection_options
+from lingon.cli.options.decoding import (
     BeamSizeOption,
     GuardOption,
     KeepOption,
@@ -25,183 +26,45 @@ from lingon.cli.decoding_options import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lingon.cli.input import Input
+    from lingon.cli.lines.input import Input
     from lingon.client.client import Client
-
-BatchOption = Annotated[int, typer.Option(min=1, max=1024, help="Largest number of lines in one request.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object for each line. Default: plain text.")]
-OutputOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        metavar="FILE",
-        help="Write the results to this file, compressed if it ends in .gz. They are written to FILE.part, which is "
-        "renamed to FILE at the end; after an error FILE is unchanged and FILE.part holds the lines so far.",
-        show_default="standard output",
-    ),
-]
-AlignmentOption = Annotated[
-    bool,
-    typer.Option(
-        "--alignment",
-        help="Add a column that aligns words: i-j means that source word i became target word j, from 0. "
-        "Default: no such column.",
-    ),
-]
 
 
 @with_backend_options
 def translate(
-    texts: Annotated[
-        list[str] | None, typer.Argument(help="Texts to translate.", show_default="the lines of standard input")
-    ] = None,
-    input_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--input",
-            metavar="FILE",
-            help="Read the lines of this file, plain or .gz.",
-            show_default="standard input",
-        ),
-    ] = None,
-    output_file: OutputOption = None,
+    texts: options.Texts = None,
+    input_file: options.Input = None,
+    output_file: options.Output = None,
     source: SourceOption = None,
     target: TargetOption = None,
     beam_size: BeamSizeOption = None,
-    num_hypotheses: Annotated[
-        int | None,
-        typer.Option(
-            "--num-hypotheses",
-            "--n-best",
-            min=1,
-            help="Translations of each text, at most --beam-size unless sampling. Above 1 each is a line "
-            "N ||| TEXT ||| SCORE, where N counts the texts from 0.",
-            show_default="the model's",
-        ),
-    ] = None,
+    num_hypotheses: options.NumHypotheses = None,
     length_penalty: LengthPenaltyOption = None,
     max_output_tokens: MaxOutputTokensOption = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            help="Divide the logits by this and draw tokens at random. Any of --temperature, --top-k, --top-p and "
-            "--seed turns sampling on, which needs --beam-size 1.",
-            show_default="1 if sampling",
-        ),
-    ] = None,
-    top_k: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Draw from this many of the likeliest tokens; 0 means all.", show_default="0 if sampling"
-        ),
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(
-            help="Draw from the smallest set of likeliest tokens with this probability.", show_default="1 if sampling"
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of the random draws.", show_default="0 if sampling")
-    ] = None,
-    target_prefix: Annotated[
-        str | None, typer.Option(help="Text that every translation begins with.", show_default="none")
-    ] = None,
-    min_output_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Smallest number of tokens in a translation, the end token included.", show_default="0"
-        ),
-    ] = None,
-    no_repeat_ngram_size: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="A run of this many tokens does not appear twice in a translation.",
-            show_default="0, no such rule",
-        ),
-    ] = None,
-    repetition_penalty: Annotated[
-        float | None,
-        typer.Option(help="Above 1, tokens that a translation has already become less likely.", show_default="1"),
-    ] = None,
-    forbid: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="WORD",
-            help="A word or phrase that is in no translation, not even inside a longer word; may be repeated.",
-            show_default="none",
-        ),
-    ] = None,
-    force: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="WORD",
-            help="A word or phrase that every translation has; may be repeated. Give --beam-size at least twice the "
-            "number of their tokens. A line without such a word is named on standard error.",
-            show_default="none",
-        ),
-    ] = None,
-    split_long: Annotated[
-        bool,
-        typer.Option(
-            "--split-long/--no-split-long",
-            help="Translate a text that is longer than the model reads in parts, and name its line on standard error. "
-            "With --no-split-long such a line is an error, and the exit code is 1.",
-        ),
-    ] = True,
-    split_sentences: Annotated[
-        bool,
-        typer.Option(
-            "--split-sentences/--no-split-sentences",
-            help="Translate each sentence of a line alone. With --no-split-sentences, or with --force, the model reads "
-            "whole lines.",
-        ),
-    ] = True,
-    wrapped: Annotated[
-        bool,
-        typer.Option(
-            "--wrapped",
-            help="Read wrapped text: the lines up to a blank line are one text, which gives one line. Default: each "
-            "line is a text.",
-        ),
-    ] = False,
-    written: Annotated[
-        TextFormat,
-        typer.Option(
-            "--format",
-            help="How the input is written. html and xml: it is one document; the text of its elements is translated, "
-            "all else stays as it is, and tags inside a sentence are placed in its translation.",
-        ),
-    ] = TextFormat.PLAIN,
-    ignore_tag: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="With --format html or xml: an element that stays as it is; may be given several times.",
-            show_default="none",
-        ),
-    ] = None,
+    temperature: options.Temperature = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    seed: options.Seed = None,
+    target_prefix: options.TargetPrefix = None,
+    min_output_tokens: options.MinOutputTokens = None,
+    no_repeat_ngram_size: options.NoRepeat = None,
+    repetition_penalty: options.Repetition = None,
+    forbid: options.Forbid = None,
+    force: options.Force = None,
+    split_long: options.SplitLong = True,
+    split_sentences: options.SplitSentences = True,
+    wrapped: options.Wrapped = False,
+    written: options.Format = TextFormat.PLAIN,
+    ignore_tag: options.IgnoreTag = None,
     keep: KeepOption = None,
-    protect: Annotated[
-        bool | None,
-        typer.Option(
-            "--protect/--no-protect",
-            help="Keep URLs, e-mail addresses, placeholders, tags, long numbers and emoji as they are.",
-            show_default="protect, but not with --force",
-        ),
-    ] = None,
+    protect: options.Protect = None,
     guard: GuardOption = None,
     shortlist: ShortlistOption = None,
-    scores: Annotated[
-        bool, typer.Option("--scores", help="Add a column with the score. Default: no such column.")
-    ] = False,
-    tokens: Annotated[
-        bool, typer.Option("--tokens", help="Add a column with the tokens. Default: no such column.")
-    ] = False,
-    alignment: AlignmentOption = False,
-    as_json: JsonOption = False,
-    batch_size: BatchOption = 32,
+    scores: options.Scores = False,
+    tokens: options.Tokens = False,
+    alignment: options.Alignment = False,
+    as_json: options.Json = False,
+    batch_size: options.Batch = 32,
     *,
     backend: BackendOptions,
 ) -> None:
@@ -210,8 +73,8 @@ def translate(
     A progress bar with lines done, rate and time left is shown on standard error if that is a terminal, the results go
     to a file (--output FILE or > FILE) and the lines are not typed.
     """
-    from lingon.cli.format import Columns
-    from lingon.cli.line_loop import TranslateWork, check_document_options, run
+    from lingon.cli.lines.format import Columns
+    from lingon.cli.lines.loop import TranslateWork, check_document_options, run
     from lingon.client.options import Sampling
 
     samples = any(value is not None for value in (temperature, top_k, top_p, seed))
@@ -268,14 +131,14 @@ def score(
         Path | None,
         typer.Option(metavar="FILE", help="Translations of --source, line by line.", show_default="standard input"),
     ] = None,
-    output_file: OutputOption = None,
+    output_file: options.Output = None,
     tokens: Annotated[
         bool,
         typer.Option("--tokens", help="Add a column with the log-probability of every token. Default: no such column."),
     ] = False,
-    alignment: AlignmentOption = False,
-    as_json: JsonOption = False,
-    batch_size: BatchOption = 32,
+    alignment: options.Alignment = False,
+    as_json: options.Json = False,
+    batch_size: options.Batch = 32,
     *,
     backend: BackendOptions,
 ) -> None:
@@ -284,9 +147,9 @@ def score(
     A progress bar with lines done, rate and time left is shown on standard error if that is a terminal, the results go
     to a file (--output FILE or > FILE) and the lines are not typed.
     """
-    from lingon.cli.format import Columns
-    from lingon.cli.input import input_pairs
-    from lingon.cli.line_loop import ScoreWork, run
+    from lingon.cli.lines.format import Columns
+    from lingon.cli.lines.input import input_pairs
+    from lingon.cli.lines.loop import ScoreWork, run
 
     columns = Columns(tokens=tokens, alignment=alignment)
     work = ScoreWork({"model": backend.server_model, "return_alignment": alignment}, columns, as_json)
@@ -319,7 +182,7 @@ def _input(
     texts: Sequence[str], input_file: Path | None, output: Path | None, *, markup: bool, wrapped: bool
 ) -> Input[str]:
     """The texts to translate; markup: whether a file is one text; wrapped: whether a paragraph of it is one."""
-    from lingon.cli.input import input_lines, join_lines, join_paragraphs
+    from lingon.cli.lines.input import input_lines, join_lines, join_paragraphs
 
     if markup:
         lines = input_lines(texts, input_file, output, line_end=b"\n")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lingon.cli.backend_options import BackendOptions, with_backend_options
+from lingon.cli.options.backend import BackendOptions, with_backend_options
 from lingon.distill.choice import Choice
 from lingon.errors import SettingsError
 
@@ -59,7 +59,7 @@ def distill(
     A run that was ended, at any time, goes on where it was. A terminal shows texts done, rate and time left.
     """
     from lingon.cli.backend import open_translator
-    from lingon.cli.progress import progress_bar, wants_progress
+    from lingon.cli.lines.progress import progress_bar, wants_progress
     from lingon.distill.shards import REPORT, Plan, Shards
     from lingon.distill.teacher import Teacher, missing_bytes
     from lingon.distill.texts import digest, unique_texts

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lingon.cli.output import writing
+from lingon.cli.lines.output import writing
 from lingon.distill.choice import Choice, chosen
 from lingon.distill.texts import Text
 from lingon.errors import LingonError, SettingsError

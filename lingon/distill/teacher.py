@@ -7,8 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from lingon.cli.backend import Translator
-from lingon.cli.batching import in_order
-from lingon.cli.progress import Advance
+from lingon.cli.lines.batching import in_order
+from lingon.cli.lines.progress import Advance
 from lingon.client.options import TranslateOptions
 from lingon.client.results import TextResult
 from lingon.distill.choice import fault_of

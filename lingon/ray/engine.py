@@ -18,7 +18,7 @@ from lingon.bulk.runs import Watch
 from lingon.bulk.shards import Record, ShardWorker
 from lingon.bulk.translating import Translate
 from lingon.bundle import open_bundle
-from lingon.cli.backend_options import BackendOptions
+from lingon.cli.options.backend import BackendOptions
 from lingon.errors import LingonError
 from lingon.files import publish_folder
 from lingon.ray.cluster import Workers

@@ -12,7 +12,7 @@ import torch
 
 from lingon.bundle import Bundle
 from lingon.cli.backend import open_translator
-from lingon.cli.backend_options import BackendOptions
+from lingon.cli.options.backend import BackendOptions
 from lingon.client.attention import AttentionSelection
 from lingon.client.client import AsyncClient, Client
 from lingon.client.results import AttentionMatrix, ScoreResult

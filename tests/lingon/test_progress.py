@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lingon.cli.input import input_lines, input_pairs
-from lingon.cli.progress import summary
+from lingon.cli.lines.input import input_lines, input_pairs
+from lingon.cli.lines.progress import summary
 from tests.support.scripted_server import FakeService
 from tests.support.verbs import Command
 

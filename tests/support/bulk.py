@@ -17,7 +17,7 @@ from lingon.bulk.planning import Plan, Shard
 from lingon.bulk.runs import LocalEngine, Watch
 from lingon.bulk.shards import Record
 from lingon.bulk.translating import Translate
-from lingon.cli.backend_options import BackendOptions
+from lingon.cli.options.backend import BackendOptions
 from lingon.errors import LingonError
 from tests.support import shipped_model
 from tests.support.repository import ROOT

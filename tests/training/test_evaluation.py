@@ -10,8 +10,8 @@ import pytest
 from typer import Typer
 from typer.testing import CliRunner
 
-from lingon.cli import progress
 from lingon.cli.evaluate import evaluate, kind_of
+from lingon.cli.lines import progress
 from lingon.errors import CorpusError, LingonError, SettingsError
 from lingon.scoring import score
 from lingon.training.evaluation import translate_lines

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from lingon.cli.attend.labels import clusters, is_right_to_left, shortened
 from lingon.cli.attend.picture import AXES, Panel, Picture
-from lingon.cli.output import print_message
+from lingon.cli.lines.output import print_message
 
 CELL = 0.34  # inches; of one weight in a picture of one matrix
 SMALL = 0.09  # inches; of one weight in a grid

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from lingon.cli.backend_options import BackendOptions, with_backend_options
+from lingon.cli.options.backend import BackendOptions, with_backend_options
 
 if TYPE_CHECKING:
     from lingon.cli.attend.picture import Picture
@@ -91,7 +91,7 @@ def attend(
 
 def _check_image(path: Path) -> None:
     """Raise before the model runs what would fail after it: a wrong name, a missing folder, a missing package."""
-    from lingon.cli.output import check_output
+    from lingon.cli.lines.output import check_output
     from lingon.errors import SettingsError
     from lingon.extras import name_missing_extra
 
@@ -129,7 +129,7 @@ def _as_text(picture: Picture) -> str:
 
 def _print(text: str) -> None:
     """Print text as UTF-8, whatever the encoding of the terminal is."""
-    from lingon.cli.output import writing
+    from lingon.cli.lines.output import writing
 
     with writing(None) as file:
         file.write(f"{text}\n".encode())

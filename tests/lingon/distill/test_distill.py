@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lingon.cli.backend import Translator, open_translator
-from lingon.cli.backend_options import BackendOptions
+from lingon.cli.options.backend import BackendOptions
 from lingon.client.results import TextResult, TextWarning, Translation
 from lingon.distill.choice import Choice, chosen, fault_of
 from lingon.distill.shards import PLAN, SHARDS, SOURCE, TARGET, Plan, Shards

@@ -95,7 +95,7 @@ def test_after_kills_at_random_times_a_run_ends_with_the_same_bytes(folder: Path
 def test_ray_data_maps_it_over_batches(translate: Translate) -> None:
     script = f"""
 import logging, ray, pyarrow as pa, lingon.ray
-from lingon.cli.backend_options import BackendOptions
+from lingon.cli.options.backend import BackendOptions
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
 table = pa.table({{"id": [1, 2, 3], "text": {[*LINES[:2], None]!r}}})
 arguments = dict(into="de", beam_size=1, backend=BackendOptions(model={BACKEND.model!r}, engines=1, threads=1))

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from lingon.cli.backend import Translator, open_translator
-from lingon.cli.backend_options import BackendOptions
-from lingon.cli.batching import batches, in_order
-from lingon.cli.format import Columns, n_best_lines, plain_line, score_json, score_line, translation_json
-from lingon.cli.input import Input, Item, size_of
-from lingon.cli.output import print_message, writing
-from lingon.cli.progress import progress_bar, wants_progress
+from lingon.cli.lines.batching import batches, in_order
+from lingon.cli.lines.format import Columns, n_best_lines, plain_line, score_json, score_line, translation_json
+from lingon.cli.lines.input import Input, Item, size_of
+from lingon.cli.lines.output import print_message, writing
+from lingon.cli.lines.progress import progress_bar, wants_progress
+from lingon.cli.options.backend import BackendOptions
 from lingon.client.options import ScoreOptions, TranslateOptions
 from lingon.client.results import ScoreResult, TextResult
 from lingon.errors import LingonError, ServerError, SettingsError

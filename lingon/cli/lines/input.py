@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from lingon.cli.output import check_output
+from lingon.cli.lines.output import check_output
 from lingon.errors import CorpusError, SettingsError
 from lingon.lines import LINE_END, read_lines, read_parallel, standard_input
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lingon.cli.option_groups import GroupedOption, with_option_group
+from lingon.cli.options.groups import GroupedOption, with_option_group
 from lingon.client.tls import Tls
 from lingon.files import read_setting_text
 

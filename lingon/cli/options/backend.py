@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from lingon.cli import connection
-from lingon.cli.connection import Credentials, credentials_of
-from lingon.cli.option_groups import GroupedOption, with_option_group
+from lingon.cli.options import connection
+from lingon.cli.options.connection import Credentials, credentials_of
+from lingon.cli.options.groups import GroupedOption, with_option_group
 from lingon.errors import SettingsError
 
 
