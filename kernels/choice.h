@@ -15,23 +15,24 @@ LINGON_INLINE float allowed_or_none(const float* logits, const bool* allowed, in
   return !allowed || allowed[place] ? logits[place] : kForbidden;
 }
 
+// The logits of some places that are allowed; kForbidden in the others.
+LINGON_INLINE WideFloats allowed_or_none(WideFloats logits, const bool* allowed, int64_t count) {
+  typedef uint8_t Flags __attribute__((vector_size(kWide)));
+  Flags flags{};
+  std::memcpy(&flags, allowed, count);
+  return __builtin_convertvector(flags, WideInts) != 0 ? logits : spread<WideFloats>(kForbidden);
+}
+
 // The largest logit of each block into tops; returns the largest of all.
 LINGON_INLINE float find_tops(const float* logits, const bool* allowed, int64_t size, float* tops) {
   float largest = kForbidden;
   for (int64_t begin = 0; begin < size; begin += kBlock) {
     const int64_t count = size - begin < kBlock ? size - begin : kBlock;
-    float top = kForbidden;
-    if (allowed) {
-      for (int64_t place = begin; place < begin + count; ++place) {
-        const float logit = allowed_or_none(logits, allowed, place);
-        top = logit > top ? logit : top;
-      }
-    } else {
-      WideFloats most = spread<WideFloats>(kForbidden);
-      each_vector(logits + begin, count, kForbidden,
-                  [&](WideFloats each, int64_t, int64_t) { most = larger(each, most); });
-      top = largest_lane(most);
-    }
+    WideFloats most = spread<WideFloats>(kForbidden);
+    each_vector(logits + begin, count, kForbidden, [&](WideFloats each, int64_t place, int64_t some) {
+      most = larger(allowed ? allowed_or_none(each, allowed + begin + place, some) : each, most);
+    });
+    const float top = largest_lane(most);
     tops[begin / kBlock] = top;
     largest = top > largest ? top : largest;
   }
@@ -43,9 +44,10 @@ LINGON_INLINE float sum_of_exps(const float* logits, const bool* allowed, int64_
   return sum_of<4>(logits, size, kForbidden, [=](auto& values, int64_t place) {
     constexpr int kCount = sizeof(values) / sizeof(values[0]);
     for (int each = 0; each < kCount; ++each, place += kWide) {
-      if (allowed)
-        for (int lane = 0; lane < kWide; ++lane)
-          values[each][lane] = place + lane < size && allowed[place + lane] ? values[each][lane] : kForbidden;
+      if (allowed) {
+        const int64_t left = size - place;
+        values[each] = allowed_or_none(values[each], allowed + place, left < kWide ? left : kWide);
+      }
       values[each] -= spread<WideFloats>(largest);
     }
     exp_of_negatives(values);
