@@ -22,14 +22,15 @@ from lingon import bundle as names
 from lingon.attention_kinds import AttentionKind
 from lingon.bundle import Bundle, Limits, Manifest
 from lingon.serving.runtime.attention import ATTENTION, attention_sizes, choose_matrices
-from lingon.serving.runtime.device import CPU, CUDA, NATIVES
+from lingon.serving.runtime.device import CPU, CUDA, NATIVE, NATIVES
 from lingon.serving.runtime.on_device.arrays import Device
 from lingon.serving.runtime.on_device.bindings import StateBindings
 from lingon.serving.runtime.on_device.buffers import DeviceBuffers
 from lingon.serving.runtime.on_device.cuda_graphs import GraphRecorder
 from lingon.serving.runtime.on_device.state_graphs import StateGraphs
-from lingon.serving.runtime.onnx_shortlist import ShortlistBuffers, ShortlistGraphs
-from lingon.serving.runtime.onnx_state import OnnxBuffers
+from lingon.serving.runtime.on_host.buffers import OnnxBuffers
+from lingon.serving.runtime.on_host.shortlist import Shortlist
+from lingon.serving.runtime.on_host.shortlist_buffers import ShortlistBuffers, ShortlistGraphs
 from lingon.serving.runtime.runner import (
     AttentionChoice,
     AttentionSize,
@@ -40,7 +41,6 @@ from lingon.serving.runtime.runner import (
     matrix_shape,
 )
 from lingon.serving.runtime.sessions import ActiveThreads, SessionPair, create_session, raises_memory_error
-from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.runtime.weights import SharedWeights
 from lingon.serving.system.threads import run_at_low_priority
 from lingon.text import BOS, EOS, PAD
@@ -89,7 +89,13 @@ def load_runner(
     shortlist_graphs = None
     if names.OUTPUT_ROWS in graphs:
         rows = loader.session(names.OUTPUT_ROWS, 1)
-        shortlist_graphs = ShortlistGraphs(_shortlist(bundle), rows, loader.pair(names.DECODER_SHORTLIST))
+        shortlist_graphs = ShortlistGraphs(
+            _shortlist(bundle),
+            rows,
+            loader.pair(names.DECODER_SHORTLIST),
+            bundle.manifest.target_vocab,
+            packed=precision == NATIVE,
+        )
     state_graphs = None
     if names.PLACE in graphs:
         state_graphs = StateGraphs(bundle.manifest, *(loader.session(name, threads) for name in STATE_GRAPHS))

@@ -19,8 +19,8 @@ from lingon.bundle import MANIFEST, Bundle, Manifest
 from lingon.errors import BundleError
 from lingon.serving.runtime.attention import ATTENTION
 from lingon.serving.runtime.on_device.state_graphs import StateGraphs
+from lingon.serving.runtime.on_host.shortlist_buffers import ShortlistGraphs
 from lingon.serving.runtime.onnx_runner import OnnxRunner
-from lingon.serving.runtime.onnx_shortlist import ShortlistGraphs
 from lingon.serving.runtime.runner import BatchShape, Encoded, HeadChoice, matrix_shape, width_for
 from lingon.serving.runtime.sessions import GraphLoadError
 from lingon.text import Tokenizer

@@ -20,9 +20,10 @@ from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.runtime.on_host import shortlist_buffers
+from lingon.serving.runtime.on_host.shortlist import Shortlist, unite
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import BatchShape
-from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, UNK
 from tests.support.random_models import VOCAB, manifest_of, random_model, random_pairs, random_sources
 
@@ -94,6 +95,38 @@ def test_a_joining_sentence_does_not_change_the_results_of_the_others(precision:
     random.Random(3).shuffle(order := list(range(len(jobs))))
     together = translate(runner, [jobs[index] for index in order], max_rows=7 * beam_size)
     assert all(alike(together[place], alone[index]) for place, index in enumerate(order))
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_many_sentences_of_a_small_vocabulary_need_no_union(beam_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, sources = shortlist_runner("int8-native"), random_sources(24)
+    jobs = [(source, make_options(beam_size)) for source in sources]
+    monkeypatch.setattr(shortlist_buffers, "SMALL_VOCABULARY", 0)
+    expected = translate(runner, jobs, max_rows=7 * beam_size)
+    monkeypatch.setattr(shortlist_buffers, "SMALL_VOCABULARY", VOCAB)
+    monkeypatch.setattr(shortlist_buffers, "MANY", 1)
+    monkeypatch.setattr(shortlist_buffers, "FEW", 0)
+    monkeypatch.setattr(shortlist_buffers, "unite", None)
+    found = translate(runner, jobs, max_rows=7 * beam_size)
+    assert all(map(alike, found, expected))
+
+
+@pytest.mark.native
+def test_a_batch_goes_to_all_pieces_and_back_with_its_number_of_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, sources = shortlist_runner("int8-native"), random_sources(6)
+    united: list[int] = []
+    monkeypatch.setattr(shortlist_buffers, "unite", lambda sets: united.append(len(sets)) or unite(sets))
+    buffers = runner.open(BatchShape(6, 1, 32, 16), shortlist=True)
+    buffers.token_ids[:] = BOS
+    for slot, source in enumerate(sources):
+        encoded = runner.encode(np.array([source]), np.array([len(source)]))
+        buffers.place(slot, encoded, 0, random_shortlist().select(source))
+        buffers.step(slot + 1, logits=False)
+    assert united == [1, 2, 3, 4], "five sentences and six compute all pieces"
+    for sentences in (4, 3, 2, 2, 1):
+        buffers.step(sentences, logits=False)
+    assert united == [1, 2, 3, 4, 2], "two compute the union again"
 
 
 def test_sentences_with_a_shortlist_do_not_change_those_without_one() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from lingon.serving.runtime.on_device.buffers import DeviceBuffers
+from lingon.serving.runtime.on_host.buffers import OnnxBuffers
 from lingon.serving.runtime.onnx_runner import OnnxRunner
-from lingon.serving.runtime.onnx_state import OnnxBuffers
 from lingon.serving.runtime.runner import BatchShape, Encoded, Step
 from lingon.text import BOS, PAD
 

@@ -107,12 +107,18 @@ def unite(sets: Sequence[NDArray[np.int64]]) -> ShortlistUnion:
     union = np.flatnonzero(seen)
     columns = np.empty(len(seen), np.int64)
     columns[union] = np.arange(len(union))
-    padded = np.full(max(-(-len(union) // COLUMN_MULTIPLE), 1) * COLUMN_MULTIPLE, EOS, np.int64)
-    padded[: len(union)] = union
-    allowed = np.zeros((len(sets), len(padded)), np.bool_)
+    piece_ids = pad_pieces(union)
+    allowed = np.zeros((len(sets), len(piece_ids)), np.bool_)
     for row, pieces_of_sentence in zip(allowed, sets, strict=True):
         row[columns[pieces_of_sentence]] = True
-    return ShortlistUnion(padded, allowed)
+    return ShortlistUnion(piece_ids, allowed)
+
+
+def pad_pieces(piece_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return ids of pieces padded with EOS to a multiple of COLUMN_MULTIPLE, at least one."""
+    padded = np.full(max(-(-len(piece_ids) // COLUMN_MULTIPLE), 1) * COLUMN_MULTIPLE, EOS, np.int64)
+    padded[: len(piece_ids)] = piece_ids
+    return padded
 
 
 def _read(content: bytes, origin: Path) -> dict[str, NDArray[np.int32]]:

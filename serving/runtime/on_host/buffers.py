@@ -11,7 +11,7 @@ import onnxruntime as ort
 
 from lingon import bundle as names
 from lingon.bundle import Manifest
-from lingon.serving.runtime.onnx_beam import OnnxBeamSearch
+from lingon.serving.runtime.on_host.beam import OnnxBeamSearch
 from lingon.serving.runtime.runner import BatchShape, BeamSearch, BeamStates, Encoded, GreedySteps, Step
 from lingon.serving.runtime.sessions import TYPES, SessionPair, raises_memory_error
 from lingon.text import EOS

@@ -1,0 +1,1 @@
+"""Decoder states in main memory, and the shortlist; imports `lingon.bundle` and modules of `lingon.serving.runtime`."""
