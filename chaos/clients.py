@@ -65,13 +65,17 @@ class Client:
         deadline: float | None = None,
         cancel_after: float | None = None,
         due: float | None = None,
+        whole: bool = False,
     ) -> Outcome:
         """Send a Translate and wait for its end; returns its outcome, and raises no error of the call.
 
         beam_size: None is the default of the model
         cancel_after: seconds after which the client cancels the call
+        whole: whether the model reads a text at once, which is not split into its sentences
         """
         request = pb.TranslateRequest(texts=texts, options=pb.DecodingOptions(beam_size=beam_size))
+        if whole:
+            request.text.split_sentences = pb.SENTENCE_SPLITTING_OFF
         outcome = self._sent("Translate", texts, beam_size or 0, deadline, cancel_after, due)
         call = self.stub.Translate(request, timeout=deadline or PATIENCE, metadata=self._with_id(outcome))
         async with self._ending(outcome, call):

@@ -224,7 +224,7 @@ async def deadline_mid_decode(context: CaseContext, checks: Checks) -> None:
         late, beyond, freed = list[Outcome](), list[float](), list[float]()
         for text in texts:
             slow.on()
-            late.append(await client.translate(text, deadline=0.3))
+            late.append(await client.translate(text, deadline=0.3, whole=True))  # one row, which takes longer
             at_deadline = await server.scrape(OPENMETRICS)
             # The next look must be late enough: the one after it is a quarter of a second later.
             await asyncio.sleep(max((late[-1].ended or 0.0) + STEP + LOOK - time.monotonic(), 0.0))

@@ -212,7 +212,7 @@ class Worker:
         if not job.options.shortlist:
             return None
         assert self._runner.shortlist is not None
-        return self._runner.shortlist.select(job.source_ids)
+        return self._runner.shortlist.collect(job.source_ids)
 
     def _batch(self, lane: Lane, key: BatchKey) -> RunningBatch[Any]:
         if key not in lane.batches:

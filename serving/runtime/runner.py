@@ -82,7 +82,7 @@ class Buffers(Protocol):
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
         """Put sentence `index` of an encoder batch into a slot and overwrite the previous content of the slot.
 
-        piece_ids: (pieces) ascending, the target pieces that the sentence may use; only if opened with a shortlist
+        piece_ids: (pieces) in any order, the target pieces that the sentence may use; only if opened with a shortlist
         """
 
     def step(self, sentences: int, *, logits: bool) -> Step:

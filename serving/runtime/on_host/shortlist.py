@@ -46,13 +46,13 @@ class Shortlist:
 
     def select(self, source_ids: Sequence[int]) -> NDArray[np.int64]:
         """The set of a source sentence: ids of target pieces, (set), ascending, without duplicates."""
+        return np.unique(self.collect(source_ids)).astype(np.int64)
+
+    def collect(self, source_ids: Sequence[int]) -> NDArray[np.int32]:
+        """The set of a source sentence in any order, with duplicates, in a third of the time of `select`."""
         ids = np.asarray(source_ids, np.int64)
         begins, ends = self.offsets[ids].tolist(), self.offsets[ids + 1].tolist()
-        candidates = [self.pieces[begin:end] for begin, end in zip(begins, ends, strict=True)]
-        pieces = np.sort(np.concatenate([self.always, *candidates]))
-        is_first = np.append(True, pieces[1:] != pieces[:-1])
-        selected: NDArray[np.int64] = pieces[is_first].astype(np.int64)
-        return selected
+        return np.concatenate([self.always, *map(self.pieces.__getitem__, map(slice, begins, ends))])
 
     def to_bytes(self) -> bytes:
         """The content of an npz file; equal arrays give equal bytes."""
@@ -98,9 +98,9 @@ class ShortlistUnion:
     allowed: NDArray[np.bool_]
 
 
-def unite(sets: Sequence[NDArray[np.int64]]) -> ShortlistUnion:
-    """The union of sets of sentences; each set is a result of `Shortlist.select`, or empty for a free slot."""
-    pieces = np.concatenate([np.empty(0, np.int64), *sets])
+def unite(sets: Sequence[NDArray[np.int32]]) -> ShortlistUnion:
+    """The union of sets of sentences; each set is a result of `Shortlist.collect`, or empty for a free slot."""
+    pieces = np.concatenate([np.empty(0, np.int32), *sets])
     # One element per id: sorting the 9,600 ids of 32 sentences, 300 each, takes ten times as long.
     seen = np.zeros(int(pieces.max(initial=EOS)) + 1, np.bool_)
     seen[pieces] = True

@@ -17,7 +17,7 @@ from lingon.serving.runtime.runner import BatchShape, Encoded
 from lingon.serving.runtime.sessions import SessionPair
 
 SMALL_VOCABULARY = 8192  # pieces; a step of many sentences computes all of them sooner than their union is made
-MANY, FEW = 5, 2  # sentences from which on a step computes all pieces, and down to which it goes on to do so
+MANY, FEW = 3, 1  # sentences from which on a step computes all pieces, and down to which it goes on to do so
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class ShortlistBuffers(OnnxBuffers):
     ) -> None:
         super().__init__(manifest, graphs.decoder, shape, beam, padded=padded)
         self._graphs = graphs
-        self._pieces = [np.empty(0, np.int64)] * shape.sentences  # by slot, the pieces that its sentence may use
+        self._pieces = [np.empty(0, np.int32)] * shape.sentences  # by slot, the pieces that its sentence may use
         self._whole = False  # whether the union is the whole vocabulary
         self._outdated = True  # whether sentences were placed since the union was computed
         # Sessions and numbers of sentences whose binding reads the current union.

@@ -58,6 +58,7 @@ def test_the_set_of_a_sentence_is_always_and_the_candidates_of_its_pieces():
         chosen = shortlist.select(source)
         assert chosen.tolist() == sorted(set(np.concatenate([shortlist.always, *candidates]).tolist()))
         assert chosen.dtype == np.int64
+        assert set(shortlist.collect(source).tolist()) == set(chosen.tolist())
 
 
 def test_a_shortlist_is_read_as_it_was_written():
