@@ -15,7 +15,7 @@ from lingon.export.graphs.precisions import PRECISION_KINDS
 from lingon.export.graphs.quantisation import Range, Sentence
 from lingon.export.shortlist.build import ShortlistSettings
 from lingon.serving.runtime.device import CUDA
-from lingon.serving.runtime.on_host.shortlist import Shortlist
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.training.data.corpus import Pair
 from lingon.training.search import LENGTH_EXTRA, LENGTH_FACTOR
 

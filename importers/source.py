@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lingon.export.graphs.quantisation import Range
 from lingon.importers.files.pieces import Numbering
-from lingon.serving.runtime.on_host.shortlist import Shortlist
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import Tokenizer
 from lingon.training.config import LanguageSettings, TransformerSettings
 

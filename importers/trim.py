@@ -17,7 +17,7 @@ from lingon.importers.assemble import checkpoint_of
 from lingon.importers.files.pieces import Numbering, Piece, tokenizer_of
 from lingon.importers.source import Source
 from lingon.lines import read_lines
-from lingon.serving.runtime.on_host.shortlist import Shortlist
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import UNK, Tokenizer, normalise
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.config import LanguageSettings

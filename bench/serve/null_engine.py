@@ -19,7 +19,6 @@ from lingon.attention_kinds import AttentionKind
 from lingon.bundle import Bundle, Limits, open_bundle
 from lingon.serving.engine.engine import Engine
 from lingon.serving.models.loading import LoadOptions
-from lingon.serving.runtime.on_host.shortlist import Shortlist
 from lingon.serving.runtime.runner import (
     AttentionChoice,
     AttentionSize,
@@ -28,6 +27,7 @@ from lingon.serving.runtime.runner import (
     Scored,
     Step,
 )
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.server import serve
 from lingon.serving.settings import Settings
 from lingon.serving.translation.translator import Translator

@@ -20,7 +20,7 @@ from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precisi
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import PRECISION_KINDS, build, weight_files
 from lingon.export.graphs.transformer.graphs import states
-from lingon.serving.runtime.on_host.shortlist import Shortlist
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.training.averaging import round_to_half
 from lingon.training.models.transformer import Transformer

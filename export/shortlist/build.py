@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from lingon.errors import SettingsError
 from lingon.export.shortlist.lexicon import Lexicon, LexiconSettings, learn_lexicon
-from lingon.serving.runtime.on_host.shortlist import Shortlist
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import EOS, FORBIDDEN, UNK, Tokenizer
 from lingon.training.data.corpus import Pair
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lingon.errors import CorpusError
-from lingon.serving.runtime.on_host.shortlist import Shortlist
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import Tokenizer
 from lingon.training.data.corpus import Pair
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from lingon.cli.options import translation as options
 from lingon.cli.options.backend import BackendOptions, with_backend_options
-from lingon.cli.translate import BatchOption, JsonOption, OutputOption
 
 SourceOption = Annotated[
     Path | None,
@@ -84,7 +84,7 @@ SymmetrisationOption = Annotated[
 def align(
     source: SourceOption = None,
     target: TargetOption = None,
-    output_file: OutputOption = None,
+    output_file: options.Output = None,
     gold: GoldOption = None,
     choose: ChooseOption = False,
     layer: LayerOption = None,
@@ -93,8 +93,8 @@ def align(
     reverse: ReverseOption = False,
     other: OtherOption = None,
     symmetrisation: SymmetrisationOption = "grow-diag-final-and",
-    as_json: JsonOption = False,
-    batch_size: BatchOption = 32,
+    as_json: options.Json = False,
+    batch_size: options.Batch = 32,
     *,
     backend: BackendOptions,
 ) -> None:

@@ -24,7 +24,6 @@ import numpy as np
 from lingon.attention_kinds import AttentionKind
 from lingon.bundle import Limits
 from lingon.errors import LingonError, SettingsError
-from lingon.serving.runtime.on_host.shortlist import Shortlist
 from lingon.serving.runtime.runner import (
     AttentionChoice,
     AttentionSize,
@@ -35,6 +34,7 @@ from lingon.serving.runtime.runner import (
     Scored,
     Step,
 )
+from lingon.serving.runtime.shortlist import Shortlist
 
 ACTIONS = {
     "load": ("raise", "sleep", "hang"),

@@ -29,7 +29,6 @@ from lingon.serving.runtime.on_device.buffers import DeviceBuffers
 from lingon.serving.runtime.on_device.cuda_graphs import GraphRecorder
 from lingon.serving.runtime.on_device.state_graphs import StateGraphs
 from lingon.serving.runtime.on_host.buffers import OnnxBuffers
-from lingon.serving.runtime.on_host.shortlist import Shortlist
 from lingon.serving.runtime.on_host.shortlist_buffers import ShortlistBuffers, ShortlistGraphs
 from lingon.serving.runtime.runner import (
     AttentionChoice,
@@ -41,6 +40,7 @@ from lingon.serving.runtime.runner import (
     matrix_shape,
 )
 from lingon.serving.runtime.sessions import ActiveThreads, SessionPair, create_session, raises_memory_error
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.runtime.weights import SharedWeights
 from lingon.serving.system.threads import run_at_low_priority
 from lingon.text import BOS, EOS, PAD

@@ -13,7 +13,7 @@ import numpy as np
 
 from lingon.attention_kinds import AttentionKind
 from lingon.bundle import Limits
-from lingon.serving.runtime.on_host.shortlist import Shortlist
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import LanguageTokens
 
 NARROWEST = 32  # source tokens; a multiple of 4, so that sums do not depend on padding, see onnx_runner.py

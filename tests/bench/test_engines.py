@@ -24,8 +24,8 @@ from lingon.bundle import Bundle, write_bundle
 from lingon.errors import BundleError, SettingsError
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
-from lingon.serving.runtime.on_host.shortlist import Shortlist
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.training.data.batches import pad
 from lingon.training.models.interface import FORBIDDEN_LOGIT

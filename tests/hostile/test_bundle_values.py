@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 from lingon.bundle import FORMAT, MANIFEST, SHORTLIST
-from lingon.serving.runtime.on_host.shortlist import MAX_BYTES, Shortlist
+from lingon.serving.runtime.shortlist import MAX_BYTES, Shortlist
 from tests.support import tampered_bundles
 from tests.support.echo_engine import tokenizer_model
 from tests.support.shipped_model import bundle

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 
 from lingon.bundle import SHORTLIST, WEIGHTS
 from lingon.serving.runtime.kernels import LIBRARY
-from lingon.serving.runtime.on_host.shortlist import Shortlist
+from lingon.serving.runtime.shortlist import Shortlist
 from tests.support.repository import PACKAGES, ROOT
 from tests.support.shipped_model import bundle
 

@@ -12,9 +12,9 @@ import pytest
 from lingon.export.gates.scores import check_scores, check_shortlist_steps
 from lingon.serving.decoding.job import Options, Sampling, ScoreJob
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
-from lingon.serving.runtime.on_host.shortlist import Shortlist
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import BatchShape, Runner
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, UNK
 from lingon.training.search import SearchSettings, translate
 from tests.support.engine_harness import options_for, running_engine

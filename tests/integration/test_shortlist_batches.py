@@ -21,9 +21,9 @@ from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.on_host import shortlist_buffers
-from lingon.serving.runtime.on_host.shortlist import Shortlist, unite
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import BatchShape
+from lingon.serving.runtime.shortlist import Shortlist, unite
 from lingon.text import BOS, EOS, UNK
 from tests.support.random_models import VOCAB, manifest_of, random_model, random_pairs, random_sources
 

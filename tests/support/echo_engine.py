@@ -23,7 +23,6 @@ from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.scheduler import Scheduler
 from lingon.serving.guard.judge import REASONS
 from lingon.serving.models.loading import LoadOptions
-from lingon.serving.runtime.on_host.shortlist import Shortlist
 from lingon.serving.runtime.runner import (
     AttentionChoice,
     AttentionSize,
@@ -32,6 +31,7 @@ from lingon.serving.runtime.runner import (
     Scored,
     Step,
 )
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.server import Server
 from lingon.serving.settings import Settings
 from lingon.serving.translation.translator import Translator

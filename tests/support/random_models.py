@@ -16,8 +16,8 @@ from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, states_of, weight_files
 from lingon.export.graphs.transformer.graphs import TransformerGraphs
 from lingon.serving.runtime.device import CPU
-from lingon.serving.runtime.on_host.shortlist import Shortlist
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import EOS, UNK
 from lingon.training.config import TransformerSettings
 from lingon.training.models.interface import AnyModel

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lingon.errors import SourceModelError
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.readers.marian.container import Bytes, unpacked
-from lingon.serving.runtime.on_host.shortlist import Shortlist
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import EOS, FORBIDDEN
 
 MAGIC = 0xF11A48D5013417F5

@@ -1,4 +1,4 @@
-"""The options of `translate` alone, and those that it shares with `score`."""
+"""The options of `translate` alone, and those that it shares with `score` and `align`."""
 
 from __future__ import annotations
 

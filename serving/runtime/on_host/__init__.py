@@ -1,1 +1,1 @@
-"""Decoder states in main memory, and the shortlist; imports `lingon.bundle` and modules of `lingon.serving.runtime`."""
+"""Decoder states in main memory; imports `lingon.bundle` and modules of `lingon.serving.runtime`."""

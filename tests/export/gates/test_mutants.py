@@ -26,8 +26,8 @@ from lingon.export.graphs.transformer.graphs import states
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Texts
 from lingon.serving.runtime.device import CPU
-from lingon.serving.runtime.on_host.shortlist import Shortlist
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import EOS, UNK
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.config import TransformerSettings

@@ -9,7 +9,7 @@ from lingon.errors import CorpusError, SettingsError
 from lingon.export.shortlist.build import ShortlistSettings, build_shortlist
 from lingon.export.shortlist.coverage import measure_coverage
 from lingon.lines import read_parallel
-from lingon.serving.runtime.on_host.shortlist import Shortlist
+from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import EOS, FORBIDDEN, UNK, Tokenizer, normalise
 from lingon.training.config import TokenizerSettings
 from lingon.training.data.corpus import Pair

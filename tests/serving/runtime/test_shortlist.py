@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lingon.errors import BundleError
-from lingon.serving.runtime.on_host.shortlist import COLUMN_MULTIPLE, Shortlist, unite
+from lingon.serving.runtime.shortlist import COLUMN_MULTIPLE, Shortlist, unite
 from lingon.text import BOS, EOS, PAD, UNK
 
 ORIGIN = Path("models/random/1/shortlist.npz")
