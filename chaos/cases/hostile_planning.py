@@ -98,5 +98,5 @@ async def _book(context: CaseContext, checks: Checks, server: Server) -> None:
     await caller.close()
     checks.equal("answer, a book", reply.code, OK)
     results = pb.TranslateResponse.FromString(reply.body).results
-    words = sum(len(translation.text.split()) for result in results for translation in result.translations)
+    words = sum(len(translation.text.split()) for result in results for translation in result.hypotheses)
     checks.at_least("words of the book's translation", words, 3 * len(sentences))

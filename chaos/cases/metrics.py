@@ -61,10 +61,10 @@ async def _scrapes(context: CaseContext, checks: Checks) -> None:
         seconds = context.choose(10.0, 3.0)
         load = asyncio.create_task(open_loop(send, context.texts, 2 * capacity, seconds))
         while not load.done():
+            await asyncio.sleep(PAUSE)  # a scrape before that waits for the next page
             start = time.monotonic()
             await server.scrape()
             times.append(1000 * (time.monotonic() - start))
-            await asyncio.sleep(PAUSE)  # a scrape before that waits for the next page
         await load
         await _odd_requests(context, server)
         after = await context.idle_scrape(server)
