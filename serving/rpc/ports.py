@@ -45,6 +45,8 @@ WATCH_SECONDS = 0.25  # seconds between two checks of the files of keys and cert
 HEALTH_BYTES = 4096  # bytes of a health or reflection request
 ADMIN_BYTES = 65_536  # bytes of a request of the admin port, which holds a path or a name
 HANDSHAKE_SECONDS = 20  # seconds for a new connection to begin HTTP/2
+SILENT_SECONDS = 60  # seconds without a sign of a client after which it is pinged
+PING_SECONDS = 20  # seconds for it to answer; gRPC's default is a minute
 
 SLOW_CALLS = 32  # calls at once whose request arrives slowly, if their requests take at most SLOW_BYTES
 
@@ -182,8 +184,9 @@ def grpc_server(
         ("grpc.http2.bdp_probe", 0),  # otherwise every call may send 4 MiB before the server reads its request
         ("grpc.max_allowed_incoming_connections", settings.max_connections),
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
-        ("grpc.keepalive_time_ms", 60_000),  # these two find clients that vanished silently
-        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_time_ms", SILENT_SECONDS * 1000),  # these three find clients that vanished silently
+        ("grpc.keepalive_timeout_ms", PING_SECONDS * 1000),  # for the machine of the client to acknowledge data
+        ("grpc.http2.ping_timeout_ms", PING_SECONDS * 1000),  # for the client to answer
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
         ("grpc.keepalive_permit_without_calls", 1),  # otherwise these three hold only while a call runs
         ("grpc.server.max_pending_requests", PENDING),

@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from lingon.errors import TooManyCalls
 from lingon.serving.auth.api_keys import new_key
 from lingon.serving.rpc import open_calls as open_calls_module
+from lingon.serving.rpc import ports
 from lingon.serving.rpc.ports import ADMIN_BYTES, HEALTH_BYTES, WATCH_CALLS
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import http2
@@ -234,6 +235,15 @@ async def test_a_connection_without_calls_is_closed_and_a_client_connects_again(
         for _ in range(2):
             assert (await server.translate("Tom")).results[0].status.code == code_pb2.OK
             await asyncio.sleep(1.5)
+
+
+async def test_a_client_that_answers_no_ping_is_disconnected(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ports, "SILENT_SECONDS", 1)
+    monkeypatch.setattr(ports, "PING_SECONDS", 1)
+    async with running() as server:
+        with connect(server) as silent:
+            silent.settimeout(30)
+            assert await is_closed(silent)
 
 
 async def test_a_call_that_outlives_the_age_of_its_connection_ends_after_drain_seconds():
