@@ -116,6 +116,7 @@ async def slow_readers(context: CaseContext, checks: Checks) -> None:
             for each in slow
         ]
         await context.wait_until("all is decoded", lambda: _decoded(server, 4 * 640), seconds=60.0)
+        await context.wait_until("all messages are made", lambda: _rests(server), seconds=60.0)
         beside = p99(await _streams(context, others))
         grown = server.rss() - memory
         checks.equal("slow readers still reading", sum(not task.done() for task in reading), 10)
@@ -134,6 +135,13 @@ async def _streams(context: CaseContext, clients: Sequence[Client]) -> list[Outc
         for seed, each in enumerate(clients)
     )
     return [outcome for outcomes in await asyncio.gather(*loops) for outcome in outcomes]
+
+
+async def _rests(server: Server, seconds: float = 0.5) -> bool:
+    """Whether the server takes less than a tenth of a core for a while."""
+    before = server.cpu_seconds()
+    await asyncio.sleep(seconds)
+    return server.cpu_seconds() - before < seconds / 10
 
 
 async def _decoded(server: Server, sentences: int) -> bool:
