@@ -181,7 +181,7 @@ def _text(path: Path) -> str:
 
 
 def _available(precisions: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the precisions whose gates can run here; without native operators one line says what is left out."""
+    """Return the precisions whose gates can run here; without native operators lines say what is left out."""
     from lingon.serving.runtime.device import NATIVES
     from lingon.serving.runtime.kernels import kernels_missing
 

@@ -92,6 +92,16 @@ int64_t size(Random& random, int64_t most) {
   return random.chance(90) ? random.between(1, most) : random.between(1, 4 * most);
 }
 
+// The last inputs of a product, if it has them.
+void add_norm_and_residual(Random& random, Case& made, int64_t norm, int64_t inputs, std::vector<int64_t> result) {
+  const bool residual = random.chance(40);
+  if (norm > 0 || residual) {
+    made.info.inputs.push_back(norm > 0 ? floats(random, {inputs}) : nullptr);
+    made.info.inputs.push_back(norm == 1 ? floats(random, {inputs}) : nullptr);
+  }
+  if (residual) made.info.inputs.push_back(floats(random, result));
+}
+
 Case linear(Random& random) {
   const int64_t inputs = random.chance(25) ? 64 * random.between(1, 3) : size(random, 70);  // AMX takes multiples of 64
   const int64_t outputs = size(random, 70), rows = random.chance(5) ? 0 : size(random, 20);
@@ -99,12 +109,7 @@ Case linear(Random& random) {
   Case made{"Linear", {{{"epsilon", 1e-5f}}, {{"norm", norm}, {"relu", random.between(0, 1)}}, {}, 1, 6}, {}};
   made.info.inputs = {floats(random, {rows, inputs}), weights(random, {inputs, outputs}), floats(random, {outputs}),
                       floats(random, {outputs})};
-  const bool residual = random.chance(40);
-  if (norm > 0 || residual) {
-    made.info.inputs.push_back(norm > 0 ? floats(random, {inputs}) : nullptr);
-    made.info.inputs.push_back(norm == 1 ? floats(random, {inputs}) : nullptr);
-  }
-  if (residual) made.info.inputs.push_back(floats(random, {rows, outputs}));
+  add_norm_and_residual(random, made, norm, inputs, {rows, outputs});
   return made;
 }
 
@@ -114,12 +119,7 @@ Case float_linear(Random& random) {
   Case made{"FloatLinear", {{{"epsilon", 1e-5f}}, {{"norm", norm}, {"relu", random.between(0, 1)}}, {}, 1, 5}, {}};
   made.info.inputs = {floats(random, {rows, inputs}), numbers(random, {outputs, inputs}, random.chance(50)),
                       floats(random, {outputs})};
-  const bool residual = random.chance(40);
-  if (norm > 0 || residual) {
-    made.info.inputs.push_back(norm > 0 ? floats(random, {inputs}) : nullptr);
-    made.info.inputs.push_back(norm == 1 ? floats(random, {inputs}) : nullptr);
-  }
-  if (residual) made.info.inputs.push_back(floats(random, {rows, outputs}));
+  add_norm_and_residual(random, made, norm, inputs, {rows, outputs});
   return made;
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -170,37 +170,37 @@ def product(rows: np.ndarray, columns: np.ndarray, scale: np.ndarray, bias: np.n
     return sums.astype(np.float32) * (row_scale[:, None] * scale) + bias
 
 
+def float_product(rows: np.ndarray, weights: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """The product of rows with weights (outputs, inputs): each output adds its products in order, each rounded once."""
+    found = np.zeros((len(rows), len(weights)), np.float32)
+    for column, weight in zip(rows.T.astype(np.float64), weights.T.astype(np.float64), strict=True):
+        found = (column[:, None] * weight + found).astype(np.float32)  # float64 holds the product exactly
+    return found + bias
+
+
 def linear(inputs: Arrays, *, norm: int = 0, epsilon: float = 1e-5, relu: int = 0) -> np.ndarray:
-    """See kernels/products.cpp."""
-    rows, columns, scale, bias, gain, norm_bias, residual = [*inputs, *[None] * (7 - len(inputs))]
-    assert rows is not None
-    assert columns is not None
-    assert scale is not None
-    assert bias is not None
-    with np.errstate(all="ignore"):
-        if norm:
-            assert gain is not None
-            rows = normalised(rows, norm, epsilon, gain, norm_bias if norm == 1 else None)
-        found = product(rows, columns, scale, bias)
-        if relu:
-            found = np.where(found < 0, np.float32(0), found)
-        return found if residual is None else found + residual
+    """See Linear in kernels/products.cpp."""
+    return _product_with_ends(product, 3, inputs, norm, epsilon, relu)
 
 
 def float_linear(inputs: Arrays, *, norm: int = 0, epsilon: float = 1e-5, relu: int = 0) -> np.ndarray:
-    """See FloatLinear in kernels/products.cpp; every output adds its products in order, each rounded once."""
-    rows, weights, bias, gain, norm_bias, residual = [*inputs, *[None] * (6 - len(inputs))]
+    """See FloatLinear in kernels/products.cpp."""
+    return _product_with_ends(float_product, 2, inputs, norm, epsilon, relu)
+
+
+def _product_with_ends(
+    multiply: Callable[..., np.ndarray], parts: int, inputs: Arrays, norm: int, epsilon: float, relu: int
+) -> np.ndarray:
+    """The norm of rows, their product, a ReLU and a residual; parts: arrays that the product reads besides rows."""
+    rows, *rest = [*inputs, *[None] * (4 + parts - len(inputs))]
+    weights, (gain, bias, residual) = rest[:parts], rest[parts:]
     assert rows is not None
-    assert weights is not None
-    assert bias is not None
+    assert all(each is not None for each in weights)
     with np.errstate(all="ignore"):
         if norm:
             assert gain is not None
-            rows = normalised(rows, norm, epsilon, gain, norm_bias if norm == 1 else None)
-        found = np.zeros((len(rows), len(weights)), np.float32)
-        for column, weight in zip(rows.T.astype(np.float64), weights.T.astype(np.float64), strict=True):
-            found = (column[:, None] * weight + found).astype(np.float32)  # float64 holds the product exactly
-        found = found + bias
+            rows = normalised(rows, norm, epsilon, gain, bias if norm == 1 else None)
+        found = multiply(rows, *weights)
         if relu:
             found = np.where(found < 0, np.float32(0), found)
         return found if residual is None else found + residual
