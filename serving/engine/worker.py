@@ -26,15 +26,14 @@ from lingon.serving.engine.lanes import LIGHT, MAIN
 from lingon.serving.engine.limits import EngineLimits, MemoryLimits, encoder_batches
 from lingon.serving.engine.observer import Observer
 from lingon.serving.engine.scheduler import Admission, Scheduler, StepPlan, Turn
-from lingon.serving.runtime.runner import BatchShape, Runner, Scored, width_for
-from lingon.text import PAD
+from lingon.serving.runtime.runner import BatchShape, Runner, padded, width_for
 
 logger = logging.getLogger(__name__)
 LOST = "the engine failed and is being restarted; try again"
 FULL = "there was no memory for this text beside the others; try again"
 SPARE_BATCHES = 3  # empty batches whose memory a worker keeps in each lane
 SPARE_BYTES = 16 << 20  # bytes; an empty batch that has used more is freed at once
-SHORT_RUN = 0.01  # seconds; the aim for a run of the encoder or the scorer that another caller waits for
+SHORT_RUN = 0.003  # seconds; the aim for a run of the encoder or the scorer that another caller waits for
 SPEED_WEIGHT = 0.2  # weight of the latest run in the speed of runs
 MOST_WIDER = 4  # times the width of a sentence, which its batch has at most: states take memory by the width
 KEEP_SECONDS = 1.0  # seconds after a run of the scorer for which its memory is kept while there is other work
@@ -52,6 +51,7 @@ class Lane:
     state_bytes: of the states of each batch, as reported to the observer
     no_token_yet: submission times of the jobs of each batch before its next step, by number
     score_debt: seconds of the latest run of the scorer for which the decoder has not had as much time yet
+    began: whether the latest turn was a run of the encoder or the scorer alone
     """
 
     to_encode: deque[list[Admission]] = field(default_factory=deque)
@@ -60,6 +60,12 @@ class Lane:
     state_bytes: dict[BatchKey, int] = field(default_factory=dict)
     no_token_yet: dict[BatchKey, dict[int, float]] = field(default_factory=dict)
     score_debt: float = 0.0
+    began: bool = False
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether any of its batches has sentences."""
+        return any(map(len, self.batches.values()))
 
     def remove(self, numbers: set[int]) -> None:
         """Forget these jobs."""
@@ -77,8 +83,9 @@ class Lane:
 class Worker:
     """Does what the scheduler hands to worker `number`.
 
-    A turn serves one lane, with one run of the encoder or the scorer at most, and one step of a batch. So a caller
-    waits for one turn of another lane at most, however much work the others have.
+    A turn serves one lane, with one run of the encoder or the scorer at most, and one step of a batch; one of the two
+    if another caller waits for its end. So a caller waits for one turn of another lane at most, however much work the
+    others have.
     """
 
     def __init__(
@@ -118,7 +125,16 @@ class Worker:
         if plan.admitted:
             self._admit(plan.admitted)
         lane = self._lanes[plan.lane]
-        self._begin(lane, short=plan.short and plan.lane == MAIN)
+        short = plan.short and plan.lane == MAIN
+        steps_only = short and lane.began and lane.has_rows
+        lane.began = not steps_only and self._begin(lane, short=short)
+        if not (short and lane.began):
+            self._step_next(lane)
+        self._free_scorer_memory()
+        self._raise_rows()
+
+    def _step_next(self, lane: Lane) -> None:
+        """Step the batch of a lane whose latest step is the longest ago."""
         for key, batch in lane.batches.items():
             if len(batch):
                 self.since = time.monotonic()
@@ -126,9 +142,7 @@ class Worker:
                 self._step(lane, key, batch)
                 if not len(batch):
                     self._free_large_batches()
-                break
-        self._free_scorer_memory()
-        self._raise_rows()
+                return
 
     def _remove(self, removed: Sequence[tuple[Job, RequestError]]) -> None:
         numbers = {job.number for job, _ in removed}
@@ -146,14 +160,20 @@ class Worker:
                 batches = encoder_batches([_width(each.job) for each in jobs], self._limits.batch_tokens)
                 waiting.extend([jobs[index] for index in batch] for batch in batches)
 
-    def _begin(self, lane: Lane, *, short: bool) -> None:
-        """Encode a batch of admitted sentences, else score a batch of pairs, if the decoder has had its time."""
+    def _begin(self, lane: Lane, *, short: bool) -> bool:
+        """Encode a batch of admitted sentences, else score a batch of pairs, if the decoder has had its time.
+
+        Returns whether it did one of them.
+        """
         if lane.to_encode:
             self._encode(lane, self._take(lane.to_encode, "encoder", short=short))
-        elif lane.to_score and (lane.score_debt <= 0 or not any(map(len, lane.batches.values()))):
+        elif lane.to_score and (lane.score_debt <= 0 or not lane.has_rows):
             start = time.monotonic()
             self._score(lane, self._take(lane.to_score, "scorer", short=short))
             lane.score_debt = time.monotonic() - start  # runs that no translation waited for leave no debt
+        else:
+            return False
+        return True
 
     def _take(self, waiting: deque[list[Admission]], graph: str, *, short: bool) -> list[Admission]:
         """Remove the first batch, or as much of it as makes a short run."""
@@ -175,7 +195,7 @@ class Worker:
     def _encode(self, lane: Lane, admitted: Sequence[Admission]) -> None:
         jobs = [each.job for each in admitted]
         start = self.since = _start(jobs)
-        ids, lengths = _padded([job.source_ids for job in jobs])
+        ids, lengths = padded([job.source_ids for job in jobs])
         try:
             encoded, now = self._runner.encode(ids, lengths), time.monotonic()
         except MemoryError:
@@ -246,9 +266,7 @@ class Worker:
 
     def _has_no_work(self) -> bool:
         """Whether this worker has no jobs and the queue has none for it."""
-        busy = (
-            lane.to_encode or lane.to_score or any(map(len, lane.batches.values())) for lane in self._lanes.values()
-        )
+        busy = (lane.to_encode or lane.to_score or lane.has_rows for lane in self._lanes.values())
         return not any(busy) and not self._scheduler.load().queued
 
     def _free(self, lane: Lane, key: BatchKey) -> None:
@@ -258,8 +276,8 @@ class Worker:
     def _score(self, lane: Lane, admitted: Sequence[Admission]) -> None:
         pairs = [each.job for each in admitted if isinstance(each.job, ScoreJob)]
         start = self.since = _start(pairs)
-        source_ids, source_lengths = _padded([job.source_ids for job in pairs])
-        target_ids, target_lengths = _padded([job.target_ids for job in pairs])
+        source_ids, source_lengths = padded([job.source_ids for job in pairs])
+        target_ids, target_lengths = padded([job.target_ids for job in pairs])
         choices = [job.attention for job in pairs]
         try:
             scores = self._runner.score(source_ids, source_lengths, target_ids, target_lengths, choices)
@@ -270,7 +288,7 @@ class Worker:
         self._observer.scored(len(pairs), self._measure("scorer", tokens, start))
         self._scored = time.monotonic()
         for job, scored in zip(pairs, scores, strict=True):
-            if _is_finite(scored):
+            if scored.is_finite:
                 self._close(job, len(job.target_ids) + 1, "OK", partial(job.on_done, scored))
             else:
                 self._end(job, EngineFault("scoring this pair failed"))
@@ -361,12 +379,6 @@ class Worker:
         self._scheduler.close(job, steps)
 
 
-def _is_finite(scored: Scored) -> bool:
-    """Whether no score and no weight is NaN or infinite: one sum of each array is enough to see it."""
-    arrays = scored.log_probs, scored.attention, *(matrix.weights for matrix in scored.matrices)
-    return all(np.isfinite(each.sum()) for each in arrays)
-
-
 def _width(job: Job) -> int:
     """Return the tokens of a job's row in the encoder, or in the scorer, which computes logits of all target tokens."""
     return max(len(job.source_ids), len(job.target_ids) + 1) if isinstance(job, ScoreJob) else len(job.source_ids)
@@ -379,13 +391,3 @@ def _start(jobs: Sequence[Job]) -> float:
         if job.phase_times is not None:
             job.phase_times.started = now
     return now
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of ids padded to (rows, longest), and their lengths; never narrower than two columns.
-
-    A product with a single column takes another path in the kernels, whose sums differ in the last bit.
-    """
-    lengths = [len(row) for row in rows]
-    width = max(*lengths, 2)
-    return np.array([[*row, *[PAD] * (width - len(row))] for row in rows]), np.array(lengths)

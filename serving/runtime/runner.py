@@ -14,7 +14,7 @@ import numpy as np
 from lingon.attention_kinds import AttentionKind
 from lingon.bundle import Limits
 from lingon.serving.runtime.shortlist import Shortlist
-from lingon.text import LanguageTokens
+from lingon.text import PAD, LanguageTokens
 
 NARROWEST = 32  # source tokens; a multiple of 4, so that sums do not depend on padding, see onnx_runner.py
 
@@ -267,6 +267,12 @@ class Scored:
     attention: np.ndarray
     matrices: tuple[AttentionMatrix, ...] = ()
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether no score and no weight is NaN or infinite: one sum of each array is enough to see it."""
+        arrays = self.log_probs, self.attention, *(matrix.weights for matrix in self.matrices)
+        return all(np.isfinite(each.sum()) for each in arrays)
+
     def without(self, tokens: LanguageTokens) -> Scored:
         """These scores without the rows and columns of the tokens of the languages."""
         source = slice(len(tokens.before), -len(tokens.after) or None)
@@ -301,3 +307,13 @@ def width_for(source_length: int) -> int:
     while width < source_length:
         width *= 2
     return width
+
+
+def padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of ids padded to (rows, longest), and their lengths; never narrower than two columns.
+
+    A product with a single column takes another path in the kernels, whose sums differ in the last bit.
+    """
+    lengths = [len(row) for row in rows]
+    width = max(*lengths, 2)
+    return np.array([[*row, *[PAD] * (width - len(row))] for row in rows]), np.array(lengths)

@@ -9,11 +9,15 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import ClassVar, TypeVar
 
+from lingon.machine import usable_cores
+
 Result = TypeVar("Result")
 
 MAX_SLICE = 0.00025  # seconds that one request may work on the event loop before it yields
 TURNS_SHARE = 0.5  # of the time of the event loop, for requests that wait for a turn
 MOST_TURNS = 64  # in one iteration
+BUSY_SHARE = 0.15  # for each core, of the time of the event loop: for turns while the process keeps its cores busy
+PAUSE = 0.001  # seconds until turns are given again after they have taken that
 BEAT_INTERVAL = 0.05  # seconds between two measurements of the lag
 MAX_ADDED = 60.0  # seconds of a block for which missing measurements are added; a suspended machine may sleep for days
 
@@ -78,6 +82,34 @@ class TimeSlice:
                 return result
 
 
+class _SpareTime:
+    """The time that turns may take: all of it while a core is idle, else BUSY_SHARE.
+
+    On a busy core the operating system lets a thread wait that has used its half. Texts that are planned faster than
+    they are decoded would take that half, and then each step of a short request on the loop waits for the engine.
+    """
+
+    def __init__(self, cores: int) -> None:
+        """cores: that the process may use."""
+        self._cores, self._seconds = cores, 0.0
+        self._wall, self._cpu = time.monotonic(), time.process_time()
+
+    def measure(self) -> None:
+        """Add the time since the last call, by what all threads of the process computed in it."""
+        wall, cpu = time.monotonic(), time.process_time()
+        elapsed, used = wall - self._wall, cpu - self._cpu
+        self._wall, self._cpu = wall, cpu
+        added = min(max(self._cores * elapsed - used, BUSY_SHARE * self._cores * elapsed), elapsed)
+        self._seconds = min(self._seconds + added, MOST_TURNS * abs(MAX_SLICE))
+
+    def take_turn(self) -> bool:
+        """Take the time of a turn; returns whether there was as much."""
+        if self._seconds < MAX_SLICE:
+            return False
+        self._seconds -= MAX_SLICE
+        return True
+
+
 class _Turns:
     """Gives turns in each iteration of a loop, to the callers by turns: one, and more if the iteration took long.
 
@@ -85,6 +117,8 @@ class _Turns:
     needs several iterations, would wait for all of them in each. But a loop with many short requests takes long for an
     iteration. With one turn in each, a request that is a little longer than the others would wait for a hundred of
     them: with 64 clients a tenth of the requests took 30 times as long as half of them.
+
+    While the engine keeps the cores busy, turns have a small part of the time: see `_SpareTime`.
     """
 
     _by_loop: ClassVar[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns]] = weakref.WeakKeyDictionary()
@@ -92,6 +126,7 @@ class _Turns:
     def __init__(self) -> None:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}  # by caller; the next caller first
         self._iteration, self._counts = 0, False  # whether the next iteration is going to be counted
+        self._spare = _SpareTime(usable_cores())
         self._granted = 0.0  # time of the latest turns, or since when a request waits for the first one
 
     @classmethod
@@ -125,9 +160,12 @@ class _Turns:
         now = time.monotonic()
         turns = min(1 + int(TURNS_SHARE * (now - self._granted) / MAX_SLICE), MOST_TURNS)
         self._granted = now
-        while self._waiting and turns:
+        self._spare.measure()
+        while self._waiting and turns and self._spare.take_turn():
             turns -= self._grant_next()
-        if self._waiting:
+        if self._waiting and turns:
+            loop.call_later(PAUSE, self._grant, loop)
+        elif self._waiting:
             loop.call_soon(self._grant, loop)
 
     def _grant_next(self) -> bool:

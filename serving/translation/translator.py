@@ -9,6 +9,7 @@ import asyncio
 import copy
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import TypedDict, TypeVar
 
 from lingon.bundle import Bundle, Manifest
@@ -130,7 +131,7 @@ class Translator:
         options = self.resolve(request.options, request.text)
         client, plans = await self._planned(request, options, deadline, caller)
         time_slice = TimeSlice(caller)
-        tasks = self._tasks(plans, client, options, time_slice)
+        tasks = await self._tasks(plans, client, options, time_slice)
         done = await self._run(client, tasks, at_once=any(task.submits_more for task in tasks))
         results = await _in_order(done, plans, text_error, time_slice)
         return pb.TranslateResponse(results=results, options=options.message, **self._header)
@@ -162,7 +163,7 @@ class Translator:
         client, plans = await self._planned(request, options, deadline, caller)
         events = TextEvents()
         time_slice = TimeSlice(caller)
-        tasks = self._tasks(plans, client, options, time_slice, events if options.streams else None)
+        tasks = await self._tasks(plans, client, options, time_slice, events if options.streams else None)
         try:
             self._submit(client, tasks)
             for task in tasks:
@@ -227,19 +228,20 @@ class Translator:
         )
 
     async def plan(self, request: Request, options: ResolvedOptions, caller: str = "") -> list[TextPlan | RequestError]:
-        """Return what is to be decoded for each text, or why it cannot be; raises RequestTooLarge."""
+        """Return what is to be decoded for each text, or why it cannot be; raises RequestTooLarge and QueueFull."""
         texts_read.set(True)
-        return await self._planner.plan_texts(request, options, TimeSlice(caller))
+        check_queue = partial(self.engine.check_texts, caller)
+        return await self._planner.plan_texts(request, options, TimeSlice(caller), check_queue)
 
     async def _planned(
         self, request: Request, options: ResolvedOptions, deadline: float | None, caller: str
     ) -> tuple[EngineClient, list[TextPlan | RequestError]]:
-        """Plan the texts of a request that the engine has capacity for; raises QueueFull before any work is done."""
+        """Plan the texts of a request that the engine has capacity for; raises QueueFull as soon as it is certain."""
         self.engine.check_texts(caller, len(request.texts))
         plans = await self.plan(request, options, caller)
         return EngineClient(self.engine, deadline, caller, self._tokenizer.languages), plans
 
-    def _tasks(
+    async def _tasks(
         self,
         plans: Sequence[TextPlan | RequestError],
         client: EngineClient,
@@ -250,11 +252,12 @@ class Translator:
         on_growth = events.grown if events is not None else None
         aligns = bool(self.manifest.alignment.heads)
         model = TextModel(self.manifest.limits, self._tokenizer, self._guarding, aligns)
-        return [
-            TextTask(index, plan, client, options, model, time_slice, on_growth)
-            for index, plan in enumerate(plans)
-            if isinstance(plan, TextPlan)
-        ]
+        tasks = []
+        for index, plan in enumerate(plans):
+            if isinstance(plan, TextPlan):
+                tasks.append(TextTask(index, plan, client, options, model, time_slice, on_growth))
+                await time_slice.yield_if_due()
+        return tasks
 
     def _submit(self, client: EngineClient, tasks: Sequence[RequestTask[Result]]) -> None:
         """Submit the jobs of all tasks or none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lingon.bundle import Limits, Manifest
@@ -49,16 +49,19 @@ class Planner:
         self._tokenizer, self._manifest, self._limits, self._lexicon = tokenizer, manifest, limits, lexicon
 
     async def plan_texts(
-        self, request: Request, options: ResolvedOptions, time_slice: TimeSlice
+        self, request: Request, options: ResolvedOptions, time_slice: TimeSlice, check_queue: Callable[[int], None]
     ) -> list[TextPlan | RequestError]:
-        """Return what is to be decoded for each text, or why it cannot be; raises RequestTooLarge."""
+        """Return what is to be decoded for each text, or why it cannot be; raises RequestTooLarge.
+
+        check_queue: see RequestSize
+        """
         prefixes = request.target_prefixes or [""] * len(request.texts)
         if len(prefixes) != len(request.texts):
             message = f"target_prefixes must be none or one for each of {len(request.texts)} texts, got {len(prefixes)}"
             raise InvalidRequest("target_prefixes", message)
         if any(prefixes) and options.text.format is not Format.PLAIN:
             raise InvalidRequest("target_prefixes", "target_prefixes cannot be used with a text.format with markup")
-        size = RequestSize("texts", self._limits, options.samples)
+        size = RequestSize("texts", self._limits, options.samples, check_queue)
         plans: list[TextPlan | RequestError] = []
         for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True)):
             try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from lingon.errors import RequestTooLarge
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.translation.planning.input_processor import most_characters
@@ -10,9 +12,14 @@ from lingon.serving.translation.planning.input_processor import most_characters
 class RequestSize:
     """Counts what a request has planned so far. A retry of what it refuses would not help."""
 
-    def __init__(self, field: str, limits: EngineLimits, jobs: int = 1) -> None:
-        """field: of the request that holds its texts; jobs: for each sentence, more than one if it is sampled."""
-        self._field, self._jobs = field, jobs
+    def __init__(
+        self, field: str, limits: EngineLimits, jobs: int = 1, check_queue: Callable[[int], None] = lambda jobs: None
+    ) -> None:
+        """field: of the request that holds its texts; jobs: for each sentence, more than one if it is sampled.
+
+        check_queue: raises QueueFull if the engine has no place for so many jobs now
+        """
+        self._field, self._jobs, self._check_queue = field, jobs, check_queue
         self._most = {
             "characters": most_characters(limits.max_queue_tokens),
             "sentences": limits.max_queue_texts,
@@ -36,9 +43,13 @@ class RequestSize:
         self._add("characters", count)
 
     def add_sentence(self, tokens: int) -> None:
-        """Count a sentence to translate or a pair to score, of so many known tokens; raises RequestTooLarge."""
+        """Count a sentence to translate or a pair to score, of so many known tokens; raises RequestTooLarge.
+
+        Raises QueueFull, so that no more work is spent on what would be refused when it is complete.
+        """
         self._add("sentences", self._jobs)
         self._add("tokens", self._jobs * tokens)
+        self._check_queue(self._found["sentences"])
 
     def add_attention(self, weights: int) -> None:
         """Count the attention weights that the result of a pair will have; raises RequestTooLarge."""

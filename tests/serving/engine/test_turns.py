@@ -173,12 +173,14 @@ def test_runs_of_a_heavy_caller_are_short_while_another_one_waits() -> None:
     plan = scheduler.next(0)
     assert plan is not None
     worker.step(StepPlan([], plan.admitted, MAIN, short=True))
-    assert runner.runs[0] == ("encoder", 1), "the speed is not known yet"
-    worker._speed["encoder"] = 12_000.0  # 120 tokens in 10 ms
+    assert runner.runs == [("encoder", 1)], "the speed is not known yet"
     worker.step(StepPlan([], [], MAIN, short=True))
-    assert runner.runs[2] == ("encoder", 4)
+    assert runner.runs[1:] == [("decoder", 1)], "another caller waits for one run, not for two"
+    worker._speed["encoder"] = 40_000.0  # 120 tokens in 3 ms
+    worker.step(StepPlan([], [], MAIN, short=True))
+    assert runner.runs[2:] == [("encoder", 4)]
     worker.step(StepPlan([], [], MAIN, short=False))
-    assert runner.runs[4] == ("encoder", 15)
+    assert runner.runs[3:] == [("encoder", 15), ("decoder", 20)]
 
 
 def test_a_job_that_is_cancelled_before_its_run_is_not_run() -> None:

@@ -41,7 +41,7 @@ async def test_requests_get_half_of_the_time_of_an_iteration_that_took_long(monk
     """With one turn in each, those that need a turn wait for as many iterations as there are of them."""
     now, done = 0.0, 0
     monkeypatch.setattr(event_loop, "MAX_SLICE", 1.0)
-    monkeypatch.setattr(event_loop, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(event_loop, "time", SimpleNamespace(monotonic=lambda: now, process_time=lambda: 0.0))
 
     async def work(caller: str) -> None:
         nonlocal now, done
@@ -60,6 +60,37 @@ async def test_requests_get_half_of_the_time_of_an_iteration_that_took_long(monk
         counts += [done - before] * (done > before)
     assert counts[0] == 1 + 40 * 1.5 // 2, "40 requests worked after the first one began to wait"
     assert set(counts[1:]) == {1}, "nothing else took time in these iterations"
+
+
+@pytest.mark.parametrize(
+    ("cores", "busy", "share"), [(1, 1.0, 0.15), (1, 0.4, 0.6), (2, 2.0, 0.3), (4, 2.5, 1.0), (8, 8.0, 1.0)]
+)
+async def test_long_work_has_the_time_of_idle_cores_and_a_small_part_of_busy_ones(
+    cores: int, busy: float, share: float, monkeypatch: pytest.MonkeyPatch
+):
+    """Busy: cores that the threads of the process keep busy."""
+    now, slices = 0.0, 0
+    monkeypatch.setattr(event_loop, "usable_cores", lambda: cores)
+    monkeypatch.setattr(event_loop, "time", SimpleNamespace(monotonic=lambda: now, process_time=lambda: busy * now))
+    monkeypatch.setattr(event_loop, "PAUSE", 0.0)
+
+    async def work() -> None:
+        nonlocal slices, now
+        time_slice = TimeSlice("long")
+        while True:
+            await time_slice.yield_if_due()
+            slices += 1
+            now += event_loop.MAX_SLICE * 1.0001
+
+    tasks = [asyncio.create_task(work()) for _ in range(3)]
+    for _ in range(4000):
+        await asyncio.sleep(0)
+        now += event_loop.MAX_SLICE / 10  # other work
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    most = 1 / 1.1  # of the time, since other work has a tenth of a slice in each iteration
+    assert slices * event_loop.MAX_SLICE / now == pytest.approx(min(share, most), rel=0.15)
 
 
 @pytest.mark.usefixtures("_every_slice_is_over")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lingon.errors import EmptyText, InvalidRequest, TextTooLong
+from lingon.errors import EmptyText, InvalidRequest, QueueFull, TextTooLong
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import Scored
@@ -63,6 +63,20 @@ async def test_planning_ends_at_the_first_sentence_that_the_queue_could_not_take
     resolved = translator.resolve(pb.DecodingOptions(long_text=SPLIT, **options))
     with pytest.raises(InvalidRequest, match=found):
         await translator.plan(pb.TranslateRequest(texts=texts), resolved)
+
+
+async def test_planning_ends_when_the_queue_has_no_place_for_what_is_planned(tmp_path: Path):
+    bounds = EngineLimits(max_queue_texts=100)
+    engine = Engine(EchoRunner(), bounds)  # which is not started, so that its queue keeps what it holds
+    translator = Translator(bundle(tmp_path), engine, bounds)
+    options = translator.resolve(pb.DecodingOptions(long_text=SPLIT))
+    first = asyncio.create_task(translator.translate(pb.TranslateRequest(texts=["Tom. " * 60]), caller="many"))
+    await asyncio.sleep(0.1)
+    too_many = pb.TranslateRequest(texts=["Tom. " * 30, "Tom. " * 30, "x" * 200_000], options={"long_text": SPLIT})
+    with pytest.raises(QueueFull, match="60 texts are queued, 41 more would exceed the limit of 100"):
+        await translator.plan(too_many, options, "many")
+    assert len(await translator.plan(pb.TranslateRequest(texts=["Tom. " * 60]), options, "other")) == 1
+    first.cancel()
 
 
 async def test_the_tokens_of_pairs_are_counted_while_they_are_planned(tmp_path: Path):
