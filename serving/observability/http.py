@@ -48,8 +48,9 @@ class HttpEndpoint:
         ready: whether the server serves
         update: called before the metrics are rendered, to set those that are read elsewhere
         """
+        self._ending = threading.Event()
         try:
-            self._server = _Server((host, port), _handler(registry, ready, update))
+            self._server = _Server((host, port), _handler(registry, ready, update, self._ending))
         except OSError as error:
             address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             advice = "; set --metrics-port" if error.errno in _ERRORS_OF_PORTS else "; set --metrics-host"
@@ -64,6 +65,7 @@ class HttpEndpoint:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._ending.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -141,8 +143,9 @@ class MetricsPage:
     at the same time share one page, and a pause follows each rendering.
     """
 
-    def __init__(self, render: Callable[[], bytes]) -> None:
-        self._render, self._lock = render, threading.Lock()
+    def __init__(self, render: Callable[[], bytes], ending: threading.Event | None = None) -> None:
+        """ending: is set when the server ends, so that no reader waits any more."""
+        self._render, self._lock, self._ending = render, threading.Lock(), ending or threading.Event()
         self._page, self._begun, self._pause_end = b"", -math.inf, -math.inf
 
     def read(self) -> bytes:
@@ -150,7 +153,7 @@ class MetricsPage:
         asked = time.monotonic()
         with self._lock:
             if self._begun <= asked:
-                time.sleep(self.seconds_to_wait())
+                self._ending.wait(self.seconds_to_wait())
                 begun, worked = time.monotonic(), time.thread_time()
                 self._page = self._render()
                 self._begun = begun  # not before, because a rendering may fail
@@ -227,7 +230,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _handler(
-    registry: CollectorRegistry, is_ready: Callable[[], bool], update: Callable[[], None]
+    registry: CollectorRegistry, is_ready: Callable[[], bool], update: Callable[[], None], ending: threading.Event
 ) -> type[BaseHTTPRequestHandler]:
     """The handler of one port; see HttpEndpoint."""
 
@@ -236,7 +239,7 @@ def _handler(
             update()
             return generate(registry)
 
-        return MetricsPage(render)
+        return MetricsPage(render, ending)
 
     class Handler(_Handler):
         text, openmetrics = page(generate_latest), page(exposition.generate_latest)

@@ -17,12 +17,16 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from lingon.errors import Expired, InvalidRequest, RequestError, TooManyCalls
+from lingon.machine import usable_cores
 from lingon.serving.rpc.arrival.waiting import leave_place
 from lingon.serving.rpc.calls import Context
+from lingon.serving.system.event_loop import IdleTime
 
 SMALL_BYTES = 65_536  # bytes; a request up to this size is not counted in held_bytes, since max_calls bounds it
 SLOW_SECONDS = 0.1  # seconds after which a request that is not whole is slow; a small one is whole when it is read
 SLOW_CHECKS = 4  # parts of SLOW_SECONDS; a busy event loop delays each of them, so that it makes no request slow
+IDLE_SHARE = 0.2  # of such a part: with less idle time it counts for nothing, since gRPC may lack a core to read
+BUSY_CHECKS = 16  # parts that may count for nothing
 CANCEL_SECONDS = 0.05  # seconds for the cancellation of a call to arrive after the end of its requests
 
 EndCall = Callable[[RequestError], None]
@@ -56,6 +60,7 @@ class OpenCalls:
 
     def __init__(self, limits: CallLimits) -> None:
         self.limits, self.count, self.slow, self.held_bytes = limits, 0, 0, 0
+        self.cores = usable_cores()
         self._by_caller: dict[str, dict[OpenCall, None]] = {}  # newest last
 
     @property
@@ -199,11 +204,17 @@ class OpenCall:
         if seconds is not None:
             self._timer = asyncio.get_running_loop().call_later(seconds, end)
 
-    def _wait_until_slow(self, checks: int) -> None:
+    def _wait_until_slow(self, checks: int, busy: int = BUSY_CHECKS, idle: IdleTime | None = None) -> None:
+        """Mark the call as slow after so many checks, or end it; busy: checks that may count for nothing."""
+        if idle is not None:
+            elapsed, unused = idle.take()
+            if busy and unused < IDLE_SHARE * elapsed:
+                checks, busy = checks + 1, busy - 1
         if checks < SLOW_CHECKS:
             leave_place()  # others are not kept waiting by a request that arrives slowly
+            idle = idle or IdleTime(self._calls.cores)
         if checks:
-            self._set_timer(SLOW_SECONDS / SLOW_CHECKS, partial(self._wait_until_slow, checks - 1))
+            self._set_timer(SLOW_SECONDS / SLOW_CHECKS, partial(self._wait_until_slow, checks - 1, busy, idle))
             return
         try:
             self._calls.mark_slow(self)

@@ -82,6 +82,21 @@ class TimeSlice:
                 return result
 
 
+class IdleTime:
+    """Measures for how long a core was idle, by what all threads of the process computed."""
+
+    def __init__(self, cores: int) -> None:
+        """cores: that the process may use."""
+        self._cores, self._wall, self._cpu = cores, time.monotonic(), time.process_time()
+
+    def take(self) -> tuple[float, float]:
+        """Return the seconds since the last call, and for how many of them a core was idle, at least on average."""
+        wall, cpu = time.monotonic(), time.process_time()
+        elapsed, used = wall - self._wall, cpu - self._cpu
+        self._wall, self._cpu = wall, cpu
+        return elapsed, min(max(self._cores * elapsed - used, 0.0), elapsed)
+
+
 class _SpareTime:
     """The time that turns may take: all of it while a core is idle, else BUSY_SHARE.
 
@@ -91,16 +106,12 @@ class _SpareTime:
 
     def __init__(self, cores: int) -> None:
         """cores: that the process may use."""
-        self._cores, self._seconds = cores, 0.0
-        self._wall, self._cpu = time.monotonic(), time.process_time()
+        self._idle, self._least, self._seconds = IdleTime(cores), min(BUSY_SHARE * cores, 1.0), 0.0
 
     def measure(self) -> None:
-        """Add the time since the last call, by what all threads of the process computed in it."""
-        wall, cpu = time.monotonic(), time.process_time()
-        elapsed, used = wall - self._wall, cpu - self._cpu
-        self._wall, self._cpu = wall, cpu
-        added = min(max(self._cores * elapsed - used, BUSY_SHARE * self._cores * elapsed), elapsed)
-        self._seconds = min(self._seconds + added, MOST_TURNS * abs(MAX_SLICE))
+        """Add the time since the last call."""
+        elapsed, idle = self._idle.take()
+        self._seconds = min(self._seconds + max(idle, self._least * elapsed), MOST_TURNS * abs(MAX_SLICE))
 
     def take_turn(self) -> bool:
         """Take the time of a turn; returns whether there was as much."""

@@ -191,6 +191,17 @@ def test_a_rendering_that_waits_is_followed_by_no_long_pause() -> None:
     assert page.seconds_to_wait() <= 0.25
 
 
+def test_no_reader_waits_for_the_pause_when_the_server_ends() -> None:
+    ending = threading.Event()
+    page = MetricsPage(lambda: b"page", ending)
+    page.read()
+    ending.set()
+    page._pause_end += 60
+    start = time.monotonic()
+    assert page.read() == b"page"
+    assert time.monotonic() - start < 30
+
+
 def test_connections_that_send_no_request_block_no_other(endpoint: HttpEndpoint) -> None:
     with ExitStack() as idle:
         for _ in range(MAX_CONNECTIONS + 20):

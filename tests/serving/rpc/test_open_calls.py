@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -16,6 +16,7 @@ from lingon.errors import TooManyCalls
 from lingon.serving.auth.api_keys import new_key
 from lingon.serving.rpc import open_calls as open_calls_module
 from lingon.serving.rpc import ports
+from lingon.serving.rpc.open_calls import BUSY_CHECKS, CallLimits, OpenCalls
 from lingon.serving.rpc.ports import ADMIN_BYTES, HEALTH_BYTES, WATCH_CALLS
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import http2
@@ -116,6 +117,48 @@ async def test_a_request_that_does_not_arrive_whole_ends_its_call(sent: bytes):
             assert call.status == code_pb2.DEADLINE_EXCEEDED
         await eventually(lambda: receiving() == open_calls(server) == 0)
         assert server.metric("lingon_requests_total", method="Translate", code="DEADLINE_EXCEEDED") == 1
+
+
+class Unread:
+    """The context of a call whose request never arrives."""
+
+    async def read(self) -> Any:
+        """Wait for ever."""
+        await asyncio.get_running_loop().create_future()
+
+
+def _idle_time(monkeypatch: pytest.MonkeyPatch, share: float) -> list[float]:
+    """Have a core be idle for this share of all time; returns a list that gets an entry for each measurement."""
+    taken: list[float] = []
+
+    class Measured:
+        def __init__(self, cores: int) -> None:
+            pass
+
+        def take(self) -> tuple[float, float]:
+            taken.append(share)
+            return 1.0, share
+
+    monkeypatch.setattr(open_calls_module, "IdleTime", Measured)
+    return taken
+
+
+@pytest.mark.parametrize(("share", "checks"), [(1.0, 3), (0.2, 3), (0.19, 3 + BUSY_CHECKS)])
+async def test_a_request_becomes_slow_later_while_no_core_is_idle_to_read_it(
+    share: float, checks: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(open_calls_module, "SLOW_SECONDS", 0.008)
+    taken = _idle_time(monkeypatch, share)
+    calls = OpenCalls(CallLimits(kind="some", max_calls=9, max_seconds=None, receive_seconds=60, request_bytes=9))
+
+    async def call() -> None:
+        with calls.open(cast("Any", Unread()), "caller", lambda error: None) as opened:
+            await opened.receive()
+
+    task = asyncio.create_task(call())
+    await eventually(lambda: calls.slow == 1)
+    assert len(taken) == checks
+    task.cancel()
 
 
 async def test_a_call_that_ends_without_a_request_is_answered():
