@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -258,7 +259,9 @@ class Server:
         await asyncio.sleep(self._settings.propagation_seconds)
         self._gate.close()
         event(logger, logging.INFO, "draining")
-        if not await self._registry.wait_until_idle(self._settings.drain_seconds):
+        end = time.monotonic() + self._settings.drain_seconds
+        await self._gate.wait_until_read(self._settings.drain_seconds)
+        if not await self._registry.wait_until_idle(max(end - time.monotonic(), 0.0)):
             event(logger, logging.WARNING, "calls are cut off", after_seconds=self._settings.drain_seconds)
 
     async def _close(self, server: grpc.aio.Server) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import ContextVar
 from typing import Any
 
 from lingon.errors import Draining
@@ -60,18 +63,59 @@ def was_unloaded(error: asyncio.CancelledError) -> bool:
     return error.args == (_UNLOADED,)
 
 
+class Arrived:
+    """A call that arrived while the gate was open, until its request is read; a drain waits for it."""
+
+    def __init__(self, leave: Callable[[Arrived], bool]) -> None:
+        self._leave = leave
+
+    def end(self) -> bool:
+        """Wait for the call no longer; returns whether the gate would still have admitted it."""
+        return self._leave(self)
+
+
+arrived: ContextVar[Arrived | None] = ContextVar("arrived", default=None)
+"""The call of the current task; None for one that the gate does not know."""
+
+
 class AdmissionGate:
     """Refuses requests until the server is ready, and again when it drains."""
 
     def __init__(self) -> None:
         self._closed: str | None = "the server is starting"
         self._refused = 0
+        self._unread: set[Arrived] = set()
+        self._all_read = asyncio.Event()
+
+    def arrive(self) -> Arrived:
+        """Return a call that `admit` will admit though the gate closes; call it after `check`."""
+        call = Arrived(self._leave)
+        self._unread.add(call)
+        return call
+
+    def _leave(self, call: Arrived) -> bool:
+        known = call in self._unread
+        self._unread.discard(call)
+        if not self._unread:
+            self._all_read.set()
+        return known
+
+    def admit(self) -> None:
+        """Admit the call of the current task, whose request is read; raises Draining if it arrived too late."""
+        call = arrived.get()
+        if call is None or not call.end():
+            self.check()
 
     def check(self) -> None:
         """Raise Draining while the gate is closed."""
         if self._closed is not None:
             self._refused += 1
             raise Draining(f"{self._closed}; try again")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests that arrive are admitted."""
+        return self._closed is None
 
     def open(self) -> None:
         """Admit requests."""
@@ -80,6 +124,18 @@ class AdmissionGate:
     def close(self) -> None:
         """Refuse all later requests."""
         self._closed = "the server is shutting down"
+
+    async def wait_until_read(self, seconds: float) -> None:
+        """Wait until every call that arrived at the open gate is read, for so many seconds at most.
+
+        Those that are not read by then are not admitted.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._unread:
+                    self._all_read.clear()
+                    await self._all_read.wait()
+        self._unread.clear()
 
     async def wait_until_quiet(self, seconds: float) -> None:
         """Wait until no request arrives at the closed gate any more, for so many seconds at most.

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 
 from lingon.errors import Expired, InvalidRequest, RequestError, TooManyCalls
 from lingon.machine import usable_cores
+from lingon.serving.models.inflight import arrived
 from lingon.serving.rpc.arrival.waiting import leave_place
 from lingon.serving.rpc.calls import Context
 from lingon.serving.system.event_loop import IdleTime
@@ -106,6 +107,8 @@ class OpenCalls:
 
     def mark_slow(self, call: OpenCall) -> None:
         """Let a call continue to receive its request; raises TooManyCalls."""
+        if (unread := arrived.get()) is not None:
+            unread.end()  # a drain does not wait for it
         calls, most = self._by_caller.get(call.caller, {}), self.limits.slow_calls
         if self.slow >= most or 4 * sum(each.slow for each in calls) >= most:
             raise TooManyCalls(f"{self.slow} requests arrive slowly, and no more are allowed; try again")

@@ -202,7 +202,7 @@ def grpc_server(
         return make_server(interceptors, options, refuse_unknown)
     assert isinstance(errors, CallInterceptor)
     refusal = EarlyRefusal(shedder, errors, check if key_checks else None)
-    arrivals = Arrivals(refusal, PENDING, errors.metrics.call_wait.observe)
+    arrivals = Arrivals(refusal, PENDING, errors.metrics.call_wait.observe, shedder.arrive)
     errors.metrics.waiting_calls.set_function(lambda: arrivals.count)
     return make_server(interceptors, options, refuse_unknown, arrivals.arrive)
 

@@ -98,7 +98,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         The translator is that of the languages of the request.
         """
         with self._metrics.count_texts(count, partial(is_late, context)) as texts:
-            self._gate.check()
+            self._gate.admit()
             self._check_count(field, count)
             found = self._catalog().find(request.model, request.source_language_code, request.target_language_code)
             served, translator = found.model, found.model.translator.for_pair(found.source, found.target)

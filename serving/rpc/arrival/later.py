@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from lingon.errors import RequestError
 from lingon.machine import usable_cores
+from lingon.serving.models.inflight import Arrived
 from lingon.serving.rpc.calls import Context, time_left
 
 BUSY_SHARES = (0.25, 0.6)
@@ -34,13 +35,17 @@ Start = Callable[[], "asyncio.Task[Any]"]
 
 
 class Arrival(NamedTuple):
-    """A call that has arrived; caller: the key of fair queuing; at: on the clock of `time.monotonic`."""
+    """A call that has arrived; caller: the key of fair queuing; at: on the clock of `time.monotonic`.
+
+    unread: what a drain waits for; None for a call that is refused at once
+    """
 
     path: str
     context: Context
     caller: str
     start: Start
     at: float
+    unread: Arrived | None = None
 
 
 class Refusal(Protocol):
@@ -49,8 +54,11 @@ class Refusal(Protocol):
     def caller(self, path: str, context: Context) -> str | None:
         """Return who calls; None if the call needs no place."""
 
-    def of_load(self, context: Context, caller: str, wait: float = 0.0) -> RequestError | None:
-        """Return the error of a call that no engine would take; None if one might."""
+    def of_load(self, context: Context, caller: str, wait: float = 0.0, *, new: bool = True) -> RequestError | None:
+        """Return the error of a call that no engine would take; None if one might.
+
+        new: whether it arrives now, so that it is refused while the server drains
+        """
 
     def ending(self, arrival: Arrival, error: RequestError) -> Awaitable[None]:
         """Return what ends a call with an error, and count it."""

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from lingon.errors import NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.auth.callers import find_caller
 from lingon.serving.engine.engine import Engine
-from lingon.serving.models.inflight import AdmissionGate
+from lingon.serving.models.inflight import AdmissionGate, Arrived
 from lingon.serving.rpc.arrival.later import Arrival
 from lingon.serving.rpc.calls import (
     LATE,
@@ -68,13 +68,19 @@ class LoadShedder:
         self._gate, self._engines = gate, engines
         self._forecasts: dict[str, _Forecast] = {}
 
-    def check(self, caller: str, left: float | None, wait: float = 0.0) -> None:
+    def arrive(self) -> Arrived:
+        """See `lingon.serving.models.inflight.AdmissionGate`."""
+        return self._gate.arrive()
+
+    def check(self, caller: str, left: float | None, wait: float = 0.0, *, new: bool = True) -> None:
         """Raise the error of a call that no engine would take.
 
         left: seconds until its deadline, None without one
         wait: seconds until it is read
+        new: whether it arrives now, so that it is refused while the server drains
         """
-        self._gate.check()
+        if new:
+            self._gate.check()
         if left is not None and left <= 0:
             raise NotBegun(LATE)
         if left is not None and wait > READING_SHARE * left:
@@ -120,13 +126,13 @@ class EarlyRefusal:
             return None
         return find_caller(context)
 
-    def of_load(self, context: Context, caller: str, wait: float = 0.0) -> RequestError | None:
+    def of_load(self, context: Context, caller: str, wait: float = 0.0, *, new: bool = True) -> RequestError | None:
         """Return the error of a call that no engine would take; None if one might.
 
-        wait: seconds until the call is read
+        wait: seconds until the call is read; new: see `LoadShedder.check`
         """
         try:
-            self._shedder.check(caller, time_left(context), wait)
+            self._shedder.check(caller, time_left(context), wait, new=new)
         except RequestError as error:
             return error.with_traceback(None)  # its frames would keep the call in a cycle
         return None

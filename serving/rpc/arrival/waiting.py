@@ -17,6 +17,7 @@ from contextvars import ContextVar, copy_context
 
 from lingon.errors import Draining, QueueFull, RequestError
 from lingon.serving.engine.fair_queue import FairQueue
+from lingon.serving.models.inflight import Arrived, arrived
 from lingon.serving.rpc.arrival.later import Arrival, LaterRefusals, Refusal, Start
 from lingon.serving.rpc.calls import Context
 
@@ -56,10 +57,17 @@ class Arrivals:
     """The calls of a port that wait to be read. Belongs to the event loop."""
 
     def __init__(
-        self, refusal: Refusal, most: int, observe_wait: Callable[[float], None] = lambda seconds: None
+        self,
+        refusal: Refusal,
+        most: int,
+        observe_wait: Callable[[float], None] = lambda seconds: None,
+        arrive: Callable[[], Arrived | None] = lambda: None,
     ) -> None:
-        """most: calls that wait at once; observe_wait: called with the seconds that a call waited until its start."""
-        self._refusal, self._most, self._observe_wait = refusal, most, observe_wait
+        """most: calls that wait at once; observe_wait: called with the seconds that a call waited until its start.
+
+        arrive: tells the gate of a call that is not refused at once
+        """
+        self._refusal, self._most, self._observe_wait, self._arrived = refusal, most, observe_wait, arrive
         self._waiting: dict[str, deque[Arrival]] = {}  # by caller, the oldest first
         self._order: FairQueue[str] = FairQueue()
         self.count = self._reading = 0
@@ -79,6 +87,7 @@ class Arrivals:
         error = self._refusal.of_load(context, caller, self._expected_seconds(caller))
         if error is not None:
             return self._refuse(arrival, error)
+        arrival = arrival._replace(unread=self._arrived())
         if self._reading < PLACES and not self.count:
             self._start(arrival)
         elif self.count < self._most or self._make_room(caller):
@@ -125,6 +134,7 @@ class Arrivals:
 
     def _refuse(self, arrival: Arrival, error: RequestError) -> Awaitable[None] | None:
         """Return what ends a call; None if that is put off because the event loop is busy."""
+        _end(arrival.unread)
         if not isinstance(error, Draining) and self._later.put_off(arrival, error):
             return None  # but a server that ends would never get to it
         return self._refusal.ending(arrival, error)
@@ -137,7 +147,13 @@ class Arrivals:
     def _start_with_place(self, arrival: Arrival) -> None:
         place = Place(self._leave)
         _place.set(place)
-        arrival.start().add_done_callback(lambda _: place.leave())  # also if the handler never reads
+        arrived.set(arrival.unread)
+
+        def end(_: object) -> None:  # also if the handler never reads
+            place.leave()
+            _end(arrival.unread)
+
+        arrival.start().add_done_callback(end)
 
     def _leave(self) -> None:
         self._reading -= 1
@@ -163,7 +179,7 @@ class Arrivals:
         self._latest = now
         self._order.charge(caller, 1)
         arrival = self._remove(caller)
-        error = self._refusal.of_load(arrival.context, caller)
+        error = self._refusal.of_load(arrival.context, caller, new=False)
         if error is None:
             self._start(arrival)
         else:
@@ -175,6 +191,11 @@ class Arrivals:
             task = asyncio.get_running_loop().create_task(_quietly(ending))
             self._endings.add(task)
             task.add_done_callback(self._endings.discard)
+
+
+def _end(unread: Arrived | None) -> None:
+    if unread is not None:
+        unread.end()
 
 
 async def _quietly(ending: Awaitable[None]) -> None:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import ExitStack
 
 import grpc
 import pytest
 
 from lingon.errors import Draining
+from lingon.serving.models import inflight
 from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.rpc import open_calls
-from tests.support.echo_engine import EchoRunner, running
+from lingon.serving.rpc.arrival.waiting import PLACES
+from tests.support import http2
+from tests.support.echo_engine import EchoRunner, RunningServer, running
 from tests.support.eventually import eventually
+from tests.support.half_calls import HalfCall, count_open
+
+TRANSLATE = "/lingon.translation.v1.TranslationService/Translate"
 
 
 async def test_a_burst_during_the_stop_is_refused_and_never_cancelled(monkeypatch: pytest.MonkeyPatch):
@@ -56,3 +63,39 @@ async def test_a_gate_is_quiet_after_a_pause_without_requests_and_waits_for_a_bo
     start = time.monotonic()
     await gate.wait_until_quiet(60)
     assert time.monotonic() - start < 30
+
+
+async def test_a_drain_answers_the_calls_that_arrived_before_it_and_were_not_read(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(open_calls, "SLOW_SECONDS", 60.0)
+    async with running() as server:
+        port, request = server.server.port, http2.message(b"\x0a\x03Tom")
+        with ExitStack() as stack:
+            calls = [stack.enter_context(HalfCall(port, TRANSLATE, request[:-1])) for _ in range(PLACES + 4)]
+            await eventually(lambda: count_open(calls) == len(calls) and metrics_of(server) == (PLACES, 4))
+            server.server.stop()
+            await eventually(lambda: not server.server._gate.is_open)
+            assert count_open(calls) == len(calls)
+            for call in calls:
+                call.rest += request[-1:]
+            await eventually(lambda: count_open(calls) == 0)
+            assert [call.status for call in calls] == [0] * len(calls)
+
+
+def metrics_of(server: RunningServer) -> tuple[float, float]:
+    """Return the calls whose requests are read, and those that wait for it."""
+    return server.metric("lingon_receiving_calls", kind="translation"), server.metric("lingon_waiting_calls")
+
+
+def test_a_gate_admits_what_arrived_before_it_closed_once_and_nothing_after_the_wait():
+    gate = AdmissionGate()
+    gate.open()
+    first, second = gate.arrive(), gate.arrive()
+    gate.close()
+    inflight.arrived.set(first)
+    gate.admit()
+    with pytest.raises(Draining):
+        gate.admit()
+    asyncio.run(gate.wait_until_read(0.0))
+    inflight.arrived.set(second)
+    with pytest.raises(Draining):
+        gate.admit()

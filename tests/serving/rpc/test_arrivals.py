@@ -32,7 +32,7 @@ class Refusals:
     def caller(self, path: str, context: Any) -> str | None:
         return None if path == "health" else path.partition("/")[0]
 
-    def of_load(self, context: Any, caller: str, wait: float = 0.0) -> RequestError | None:
+    def of_load(self, context: Any, caller: str, wait: float = 0.0, *, new: bool = True) -> RequestError | None:
         self.waits.append(wait)
         return QueueFull("full") if context in self.refused else None
 
