@@ -1,6 +1,6 @@
 """Cases: how one is declared, how all are collected, and how one is run; again while only times are out of bounds.
 
-A new case is a function in a file of chaos/cases:
+A new case is a function in a file below chaos/cases:
 
     @case(14, "expired in queue", "50 DEADLINE_EXCEEDED within the deadline + 50 ms; the engine runs none of them")
     async def expired_in_queue(context: CaseContext, checks: Checks) -> None: ...
@@ -19,10 +19,10 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos.checks import FAIL, SKIP, Checks, Row, Skip, best
-from chaos.clients import lag_measured
+from chaos.callers.clients import lag_measured
 from chaos.context import CaseContext, Session
 from chaos.pytest_cases import run_pytest_cases
+from chaos.verdict.checks import FAIL, SKIP, Checks, Row, Skip, best
 from lingon.bench.statistics import percentile
 from lingon.errors import SettingsError
 

@@ -19,8 +19,8 @@ from lingon.cli.main import UsageError
 from lingon.errors import LingonError, SettingsError
 
 if TYPE_CHECKING:
-    from chaos.checks import Row
     from chaos.context import Session
+    from chaos.verdict.checks import Row
 
 app = typer.Typer(help=__doc__, invoke_without_command=True, add_completion=False)
 
@@ -116,7 +116,7 @@ def goodput(
     results: Results = RESULTS,
 ) -> None:
     """Measure goodput against offered load with h2load; write one side of DATE-goodput.json, and draw both sides."""
-    from chaos.goodput_results import measure_side
+    from chaos.callers.goodput_results import measure_side
 
     for line in measure_side(tree, side, seconds, model, results):
         typer.echo(line)
@@ -158,8 +158,8 @@ def run_cases(
 ) -> None:
     """Run the cases with these numbers, or all of them without numbers; ends the program."""
     session = _session(model, keep, quick=quick, soak_minutes=soak_minutes, control_minutes=control_minutes, tree=tree)
-    from chaos.checks import FAIL
     from chaos.report import save, table
+    from chaos.verdict.checks import FAIL
 
     rows = []
     for row in _run(session, numbers):

@@ -13,15 +13,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from chaos import checker
-from chaos.checker import Golden
-from chaos.checks import Checks
-from chaos.clients import Client
+from chaos.callers.clients import Client
+from chaos.callers.crashing_clients import CrashingClient
 from chaos.cpu_pinning import CpuPinning
-from chaos.crashing_clients import CrashingClient
-from chaos.history import OK, History, Outcome
-from chaos.prometheus import Scrape
 from chaos.server import CHECK_PAUSE, Server
+from chaos.verdict import checker
+from chaos.verdict.checker import Golden
+from chaos.verdict.checks import Checks
+from chaos.verdict.history import OK, History, Outcome
+from chaos.verdict.prometheus import Scrape
 from lingon.bundle import open_bundle
 from lingon.errors import LingonError
 from lingon.lines import read_lines

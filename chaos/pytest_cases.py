@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos.checks import Checks
+from chaos.verdict.checks import Checks
 from lingon.bench.worker_process import on_cores
 
 ALL_CORES = frozenset(range(os.cpu_count() or 1))

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chaos.checks import CLEAN, FAIL, PARTIAL, PASS, SKIP, Row, readable
+from chaos.verdict.checks import CLEAN, FAIL, PARTIAL, PASS, SKIP, Row, readable
 from lingon.bench.results_file import commit, machine
 from lingon.errors import LingonError
 from lingon.files import write_json

@@ -14,7 +14,7 @@ def all_cases() -> list[Case]:
     """All cases, in order of their numbers."""
     import chaos.cases
 
-    for module in pkgutil.iter_modules(chaos.cases.__path__, "chaos.cases."):
+    for module in pkgutil.walk_packages(chaos.cases.__path__, "chaos.cases."):
         importlib.import_module(module.name)
     return [CASES[number] for number in sorted(CASES)]
 

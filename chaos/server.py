@@ -19,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from chaos.checker import Call
-from chaos.history import Outcome
-from chaos.prometheus import Scrape
+from chaos.verdict.checker import Call
+from chaos.verdict.history import Outcome
+from chaos.verdict.prometheus import Scrape
 from lingon.bench.worker_process import Cores, on_cores
 from lingon.errors import LingonError
 from lingon.serving.auth.api_keys import key_table, new_key

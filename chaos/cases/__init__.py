@@ -1,1 +1,1 @@
-"""The cases, one file for each section of docs/explanation/reliability.md; chaos.case collects every file here."""
+"""The cases, one file for each section of docs/explanation/reliability.md; chaos.selection collects every file here."""

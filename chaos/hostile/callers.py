@@ -13,9 +13,9 @@ from typing import Any
 
 import grpc
 
-from chaos.clients import BACK_OFF, reason_of
-from chaos.history import OK
+from chaos.callers.clients import BACK_OFF, reason_of
 from chaos.hostile.attacks import Attack
+from chaos.verdict.history import OK
 
 UNDER_WAY = 4  # requests that a hostile caller has under way at a time
 OPTIONS = [

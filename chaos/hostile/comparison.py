@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from chaos.case import Case
-from chaos.checks import Row
 from chaos.report import named, plain
+from chaos.verdict.checks import Row
 from lingon.bench.results_file import commit, machine
 from lingon.errors import LingonError
 from lingon.files import write_json

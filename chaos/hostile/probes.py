@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from chaos.clients import Client
+from chaos.callers.clients import Client
 from chaos.server import Server
 
 PAUSE = 0.01  # seconds between an answer of a probe and its next question

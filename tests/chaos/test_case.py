@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from chaos.case import Case, run
-from chaos.checks import Checks, Skip
 from chaos.context import CaseContext, Session
 from chaos.cpu_pinning import CpuPinning
 from chaos.pytest_cases import result_of, run_pytest_cases
 from chaos.selection import all_cases, chosen
+from chaos.verdict.checks import Checks, Skip
 from lingon.errors import LingonError, SettingsError
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from chaos import checker
-from chaos.checker import Call
-from chaos.history import Outcome, TextOutcome
-from chaos.prometheus import Scrape
+from chaos.verdict import checker
+from chaos.verdict.checker import Call
+from chaos.verdict.history import Outcome, TextOutcome
+from chaos.verdict.prometheus import Scrape
 
 GOLDEN = {(1, "one"): "eins", (1, "two"): "zwei"}
 TEXTS = {"one": "eins", "two": "zwei"}

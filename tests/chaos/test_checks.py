@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from chaos.checks import Checks, best
+from chaos.verdict.checks import Checks, best
 
 
 def checked(*values: float, timing: bool = False, lag: float = 0.0) -> Checks:

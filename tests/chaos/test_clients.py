@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from chaos.clients import Client, closed_loop, open_loop
-from chaos.history import History, Outcome
+from chaos.callers.clients import Client, closed_loop, open_loop
 from chaos.server import write_api_keys
+from chaos.verdict.history import History, Outcome
 from tests.support.echo_engine import EchoRunner, running
 from tests.support.eventually import eventually
 

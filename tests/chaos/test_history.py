@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chaos.history import History, Outcome, TextOutcome, line, read
+from chaos.verdict.history import History, Outcome, TextOutcome, line, read
 
 
 def outcome(name: str, **more: object) -> Outcome:

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from chaos.clients import Client
+from chaos.callers.clients import Client
 from chaos.cpu_pinning import CpuPinning
-from chaos.history import History
 from chaos.hostile.attacks import tiny_sentences, translate
 from chaos.hostile.callers import HostileCaller
 from chaos.hostile.probes import Silence, observed
 from chaos.hostile.process import attacking_process
 from chaos.hostile.unfinished import UnfinishedCalls, wait
 from chaos.server import Server
+from chaos.verdict.history import History
 from lingon.errors import LingonError
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner, RunningServer, running

@@ -8,11 +8,11 @@ import math
 import pytest
 
 from chaos.case import Case
-from chaos.cases.hostile_engine import may_need
-from chaos.checks import Checks, Row
+from chaos.cases.hostile.engine import may_need
 from chaos.context import CaseContext
 from chaos.hostile import comparison
 from chaos.selection import all_cases
+from chaos.verdict.checks import Checks, Row
 from lingon.errors import LingonError
 
 SOURCE = {"date": "2026-01-02", "commit": "abc", "command": "python -m chaos hostile"}

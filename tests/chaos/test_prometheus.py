@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.prometheus import Scrape
+from chaos.verdict.prometheus import Scrape
 
 TEXT = """# HELP lingon_requests_total Calls ended
 lingon_requests_total{method="Translate",code="OK"} 3.0

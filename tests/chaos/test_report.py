@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from chaos.case import Case
-from chaos.checks import Checks, Row
 from chaos.context import CaseContext
 from chaos.report import PLACEHOLDER, for_people, found, read, save, summary, table
 from chaos.selection import all_cases
+from chaos.verdict.checks import Checks, Row
 from lingon.errors import LingonError
 from tests.support.repository import ROOT
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from chaos.clients import Client
+from chaos.callers.clients import Client
+from chaos.callers.crashing_clients import CrashingClient
 from chaos.cpu_pinning import CpuPinning
-from chaos.crashing_clients import CrashingClient
-from chaos.history import History
 from chaos.server import Server, ends_with_parent
+from chaos.verdict.history import History
 from lingon.errors import LingonError
 
 MODEL = Path("models/en-de")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from chaos.cases.soak import OVERSIZE, typical_p99, unexpected
-from chaos.history import Outcome, TextOutcome
+from chaos.cases.load.soak import OVERSIZE, typical_p99, unexpected
+from chaos.verdict.history import Outcome, TextOutcome
 
 
 def outcome(

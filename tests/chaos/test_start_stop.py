@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.cases.start_stop import accepted_but_refused
-from chaos.checker import Call
-from chaos.history import Outcome
+from chaos.cases.lifecycle.start_stop import accepted_but_refused
+from chaos.verdict.checker import Call
+from chaos.verdict.history import Outcome
 
 CLOSED = 100.0
 

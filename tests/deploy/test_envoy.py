@@ -16,8 +16,8 @@ import grpc
 import pytest
 from google.protobuf import json_format
 
-from chaos import checker
-from chaos.history import Outcome
+from chaos.verdict import checker
+from chaos.verdict.history import Outcome
 from deploy.envoy.configure import configured
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner, RunningServer, running

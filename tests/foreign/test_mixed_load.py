@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from chaos.case import run
-from chaos.checks import FAIL
 from chaos.context import Session
 from chaos.cpu_pinning import CpuPinning
 from chaos.selection import all_cases, chosen
+from chaos.verdict.checks import FAIL
 from tests.support.repository import ROOT
 from tests.support.scale import FULL
 

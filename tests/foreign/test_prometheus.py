@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from chaos.prometheus import Scrape, Series
+from chaos.verdict.prometheus import Scrape, Series
 from lingon import Client
 from tests.support.deploy_files import ALERTS, read
 from tests.support.foreign_server import ForeignServer

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from chaos import checker
-from chaos.history import Outcome
-from chaos.prometheus import Scrape
 from chaos.server import Server
+from chaos.verdict import checker
+from chaos.verdict.history import Outcome
+from chaos.verdict.prometheus import Scrape
 from lingon import Client
 from tests.support.eventually import eventually_blocking
 from tests.support.repository import ROOT

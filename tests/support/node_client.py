@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chaos.history import Outcome, from_json
+from chaos.verdict.history import Outcome, from_json
 from tests.support.foreign_clients import NODE_CLIENT
 
 PATIENCE = 180  # seconds for all calls of a run; a call has a deadline of its own in the client

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from chaos.clients import Client, open_loop
-from chaos.history import History, Outcome
+from chaos.callers.clients import Client, open_loop
 from chaos.server import Server
+from chaos.verdict.history import History, Outcome
 from lingon.bench.results_file import save
 from lingon.bench.statistics import percentile
 from tests.support.envoy import Envoy, envoy

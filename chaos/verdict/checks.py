@@ -60,7 +60,7 @@ class Checks:
         self.done.append(Check(what, _number(value, unit), "measured", True))
 
     def clean(self, what: str, violations: Sequence[str]) -> None:
-        """Check that a function of chaos.checker found no violations."""
+        """Check that a function of chaos.verdict.checker found no violations."""
         shown = "; ".join(violations[:3]) + (f"; {len(violations) - 3} more" if len(violations) > 3 else "")
         self.done.append(Check(what, shown or CLEAN, CLEAN, not violations))
 
@@ -149,7 +149,7 @@ def _number(value: float, unit: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of one case; checks: the fields of each chaos.checks.Check."""
+    """The result of one case; checks: the fields of each chaos.verdict.checks.Check."""
 
     number: int
     test: str

@@ -1,4 +1,4 @@
-"""The requests of all clients and how they ended: the record that chaos.checker checks, one JSON line a request."""
+"""The requests of all clients and how they ended, one JSON line for each: what chaos.verdict.checker checks."""
 
 from __future__ import annotations
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from chaos.case import case
-from chaos.cases.queueing import NO_HANG
-from chaos.checks import Checks
+from chaos.cases.load.queueing import NO_HANG
 from chaos.context import CaseContext
-from chaos.history import OK
 from chaos.hostile.attacks import Attack, split, translate
 from chaos.hostile.callers import HostileCaller
 from chaos.server import Server, write_api_keys
+from chaos.verdict.checks import Checks
+from chaos.verdict.history import OK
 from lingon.errors import LingonError
 
 REQUESTS, CHARACTERS = 10, 110_000  # quota of the hostile key for a minute

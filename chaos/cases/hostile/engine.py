@@ -11,16 +11,16 @@ import re
 import subprocess
 from typing import Any
 
+from chaos.callers.clients import Client, closed_loop
 from chaos.case import case
-from chaos.checks import Checks
-from chaos.clients import Client, closed_loop
 from chaos.context import ROOT, CaseContext
-from chaos.history import OK, Outcome, p99
 from chaos.hostile.attacks import Attack, score, target_text, translate
 from chaos.hostile.base_model import MAX_SOURCE, MAX_TARGET, base_model, text_of
 from chaos.hostile.callers import HostileCaller, Reply
 from chaos.hostile.probes import QUIET, observed
 from chaos.server import Server, write_api_keys
+from chaos.verdict.checks import Checks
+from chaos.verdict.history import OK, Outcome, p99
 from lingon.bundle import open_bundle
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb

@@ -12,15 +12,15 @@ import time
 from collections import Counter
 from typing import Any
 
-from chaos import checker
+from chaos.callers.clients import Client, closed_loop, open_loop
+from chaos.callers.goodput import METHODS, measure
 from chaos.case import case
-from chaos.cases.engine_failure import measured
-from chaos.checks import Checks
-from chaos.clients import Client, closed_loop, open_loop
+from chaos.cases.lifecycle.engine_failure import measured
 from chaos.context import CaseContext
-from chaos.goodput import METHODS, measure
-from chaos.history import DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, Outcome, p99
 from chaos.server import CHECK_PAUSE, Server, write_api_keys
+from chaos.verdict import checker
+from chaos.verdict.checks import Checks
+from chaos.verdict.history import DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, Outcome, p99
 from lingon.bench.statistics import percentile
 
 SLOW: dict[str, Any] = {"failpoints": "step=sleep:0.005", "max_rows": 2}
@@ -95,7 +95,7 @@ async def goodput(context: CaseContext, checks: Checks) -> None:
     ),
 )
 async def shipped_goodput(context: CaseContext, checks: Checks) -> None:
-    """The settings and the model of `make serve`, calls of a second, and h2load as the client; see chaos/goodput.py."""
+    """The settings and the model of `make serve`, calls of a second, and h2load: see chaos/callers/goodput.py."""
     async with context.server() as server:
         points = await measure(server, "", context.session.pinning.clients, context.choose(10.0, 4.0), tuple(SHIPPED))
         peaks = {point.method: point.goodput for point in points if not point.times}

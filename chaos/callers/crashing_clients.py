@@ -1,7 +1,7 @@
 """Clients that crash: a process with many streams that its parent kills.
 
-`python -m chaos.crashing_clients ADDRESS FILE STREAMS` reads a JSON list of texts from standard input, opens the
-streams, records each in FILE when it is sent, prints `streaming` when all have started, and waits to be killed.
+`python -m chaos.callers.crashing_clients ADDRESS FILE STREAMS` reads a JSON list of texts from standard input, opens
+the streams, records each in FILE when it is sent, prints `streaming` when all have started, and waits to be killed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from chaos.clients import Client
-from chaos.history import KILLED, History, Outcome, line, read
+from chaos.callers.clients import Client
 from chaos.server import ends_with_parent
+from chaos.verdict.history import KILLED, History, Outcome, line, read
 from lingon.bench.worker_process import Cores, on_cores
 from lingon.errors import LingonError
 
@@ -30,7 +30,15 @@ class CrashingClient:
         """Start the process; returns when all streams have started."""
         self._file = folder / f"crashing-{time.monotonic_ns()}.jsonl"
         self._file.touch()
-        command = ["nice", sys.executable, "-m", "chaos.crashing_clients", address, str(self._file), str(streams)]
+        command = [
+            "nice",
+            sys.executable,
+            "-m",
+            "chaos.callers.crashing_clients",
+            address,
+            str(self._file),
+            str(streams),
+        ]
         with on_cores(cores):
             self._process = subprocess.Popen(ends_with_parent(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdin is not None

@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from chaos.callers.clients import Client, Send, open_loop
 from chaos.case import case
-from chaos.cases.engine_failure import measured
-from chaos.cases.start_stop import drain_began, drain_violations, last_scrape
-from chaos.checks import Checks
-from chaos.clients import Client, Send, open_loop
+from chaos.cases.lifecycle.engine_failure import measured
+from chaos.cases.lifecycle.start_stop import drain_began, drain_violations, last_scrape
 from chaos.context import CaseContext
-from chaos.history import CANCELLED, DEADLINE_EXCEEDED, OK, RESOURCE_EXHAUSTED, TO_WALL, UNAVAILABLE, Outcome
 from chaos.server import Server
+from chaos.verdict.checks import Checks
+from chaos.verdict.history import CANCELLED, DEADLINE_EXCEEDED, OK, RESOURCE_EXHAUSTED, TO_WALL, UNAVAILABLE, Outcome
 
 LOADS = (0.5, 2.0)  # multiples of the capacity
 CODES = {OK, CANCELLED, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED}

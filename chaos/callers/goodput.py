@@ -16,8 +16,8 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from chaos.checks import Skip
 from chaos.server import Server
+from chaos.verdict.checks import Skip
 from lingon.bench.worker_process import Cores, on_cores
 from lingon.translation.v1 import translation_pb2 as pb
 

@@ -8,17 +8,17 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from chaos import checker
+from chaos.callers.clients import Client, no_collection
 from chaos.case import case
-from chaos.cases.queueing import NO_HANG
-from chaos.checks import Checks
-from chaos.clients import Client, no_collection
+from chaos.cases.load.queueing import NO_HANG
 from chaos.context import CaseContext, translated
-from chaos.history import Outcome, p99
 from chaos.hostile.attacks import PAIRS, Attack, dear_requests, score, target_text
 from chaos.hostile.callers import HostileCaller
 from chaos.hostile.process import attacking_process
 from chaos.server import Server, write_api_keys
+from chaos.verdict import checker
+from chaos.verdict.checks import Checks
+from chaos.verdict.history import Outcome, p99
 from lingon.bench.statistics import percentile
 from lingon.bundle import open_bundle
 from lingon.text import Tokenizer

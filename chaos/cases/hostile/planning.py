@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import signal
 
+from chaos.callers.clients import Client
 from chaos.case import case
-from chaos.checks import Checks
-from chaos.clients import Client
 from chaos.context import CaseContext
-from chaos.history import OK
 from chaos.hostile.attacks import Attack, empty_pairs, marked_texts, split, tiny_sentences
 from chaos.hostile.callers import HostileCaller
 from chaos.hostile.probes import QUIET, observed
 from chaos.server import Server
+from chaos.verdict.checks import Checks
+from chaos.verdict.history import OK
 from lingon.translation.v1 import translation_pb2 as pb
 
 SIZES = ((100_000, 1), (1_048_000, 1), (4_190_000, 4))  # characters of a request, and texts that they are in

@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chaos import checker
+from chaos.callers.clients import closed_loop
 from chaos.case import case
-from chaos.checks import Checks
-from chaos.clients import closed_loop
 from chaos.context import CaseContext, translated
-from chaos.history import DEADLINE_EXCEEDED, OK, Outcome
 from chaos.server import Server
+from chaos.verdict import checker
+from chaos.verdict.checks import Checks
+from chaos.verdict.history import DEADLINE_EXCEEDED, OK, Outcome
 from lingon.bench.statistics import percentile
 from lingon.serving.observability.http import PAUSE
 

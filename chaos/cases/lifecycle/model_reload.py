@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from chaos import checker
+from chaos.callers.clients import open_loop
 from chaos.case import backed, case
-from chaos.checks import Checks
-from chaos.clients import open_loop
 from chaos.context import CaseContext
-from chaos.history import OK, Outcome
 from chaos.server import CHECK_PAUSE, free_port
+from chaos.verdict import checker
+from chaos.verdict.checks import Checks
+from chaos.verdict.history import OK, Outcome
 from lingon.bench.statistics import percentile
 from lingon.bundle import GOLDEN, MANIFEST, Bundle, open_bundle
 from lingon.client.admin import ModelsClient

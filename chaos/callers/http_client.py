@@ -1,4 +1,4 @@
-"""A client of the HTTP port that records its requests as chaos.clients does, each on a connection of its own."""
+"""A client of the HTTP port that records requests as chaos.callers.clients does, each on a connection of its own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from google.rpc import code_pb2
 
-from chaos.clients import PATIENCE, REQUEST_ID
-from chaos.history import DEADLINE_EXCEEDED, OK, UNAVAILABLE, History, Outcome, TextOutcome
+from chaos.callers.clients import PATIENCE, REQUEST_ID
+from chaos.verdict.history import DEADLINE_EXCEEDED, OK, UNAVAILABLE, History, Outcome, TextOutcome
 
 
 class HttpClient:

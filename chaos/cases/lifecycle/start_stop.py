@@ -13,16 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chaos import checker
+from chaos.callers.clients import Client, closed_loop
+from chaos.callers.http_client import HttpClient
 from chaos.case import case
-from chaos.checker import Call
-from chaos.checks import Checks
-from chaos.clients import Client, closed_loop
 from chaos.context import CaseContext, translated
-from chaos.history import OK, TO_WALL, UNAVAILABLE, History, Outcome
-from chaos.http_client import HttpClient
-from chaos.prometheus import Scrape
 from chaos.server import Server, free_port, wall
+from chaos.verdict import checker
+from chaos.verdict.checker import Call
+from chaos.verdict.checks import Checks
+from chaos.verdict.history import OK, TO_WALL, UNAVAILABLE, History, Outcome
+from chaos.verdict.prometheus import Scrape
 from lingon.bench.statistics import percentile
 from lingon.errors import LingonError
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from chaos.history import CANCELLED, DEADLINE_EXCEEDED, KILLED, OK, RESOURCE_EXHAUSTED, UNAVAILABLE, Outcome
-from chaos.prometheus import Scrape
+from chaos.verdict.history import CANCELLED, DEADLINE_EXCEEDED, KILLED, OK, RESOURCE_EXHAUSTED, UNAVAILABLE, Outcome
+from chaos.verdict.prometheus import Scrape
 
 Golden = Mapping[tuple[int, str], str]
 """The translation of a text that is alone in its batch, by beam size and text."""

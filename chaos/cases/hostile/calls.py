@@ -12,15 +12,15 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2
 
+from chaos.callers.clients import Client
 from chaos.case import case
-from chaos.checks import Checks
-from chaos.clients import Client
 from chaos.context import CaseContext
-from chaos.history import OK
 from chaos.hostile.callers import OPTIONS
 from chaos.hostile.probes import Observed, observed
 from chaos.hostile.unfinished import UnfinishedCalls, wait
 from chaos.server import Server, write_api_keys
+from chaos.verdict.checks import Checks
+from chaos.verdict.history import OK
 
 WATCH = "/grpc.health.v1.Health/Watch"
 TRANSLATE = "/lingon.translation.v1.TranslationService/Translate"

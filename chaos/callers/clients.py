@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from chaos.history import CANCELLED, DEADLINE_EXCEEDED, OK, History, Outcome, TextOutcome
+from chaos.verdict.history import CANCELLED, DEADLINE_EXCEEDED, OK, History, Outcome, TextOutcome
 from lingon.bench.serve.load import arrivals
 from lingon.serving.system.event_loop import LagMonitor
 from lingon.translation.v1 import translation_pb2 as pb

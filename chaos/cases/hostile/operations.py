@@ -9,10 +9,10 @@ import time
 from contextlib import suppress
 
 from chaos.case import case
-from chaos.checks import Checks
 from chaos.context import CaseContext
-from chaos.history import OK
 from chaos.server import Server
+from chaos.verdict.checks import Checks
+from chaos.verdict.history import OK
 from lingon.errors import LingonError
 
 AGE, DRAIN = 1.0, 2.0  # seconds of max_connection_age_seconds and drain_seconds

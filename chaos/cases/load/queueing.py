@@ -7,15 +7,15 @@ import random
 import time
 from collections.abc import Sequence
 
-from chaos import checker
+from chaos.callers.clients import Client, closed_loop
+from chaos.callers.http_client import HttpClient
 from chaos.case import case
-from chaos.checks import Checks
-from chaos.clients import Client, closed_loop
 from chaos.context import CaseContext, translated
-from chaos.history import CANCELLED, DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, Outcome
-from chaos.http_client import HttpClient
-from chaos.prometheus import Scrape
 from chaos.server import Server, free_port
+from chaos.verdict import checker
+from chaos.verdict.checks import Checks
+from chaos.verdict.history import CANCELLED, DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, Outcome
+from chaos.verdict.prometheus import Scrape
 from lingon.bench.statistics import percentile
 
 RUNNING, QUEUE, BEYOND = 8, 40, 25  # sentences that run, places in the queue, requests beyond them, in case 10

@@ -8,13 +8,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from chaos import checker
+from chaos.callers.clients import Client, closed_loop
 from chaos.case import case
-from chaos.checks import Checks
-from chaos.clients import Client, closed_loop
 from chaos.context import CaseContext
-from chaos.history import Outcome, p99
 from chaos.server import Server
+from chaos.verdict import checker
+from chaos.verdict.checks import Checks
+from chaos.verdict.history import Outcome, p99
 
 KEEPALIVE = 60.0 + 20.0  # seconds after which the server closes the connection of a silent peer: serving/rpc/ports.py
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04\x00" + bytes(4)  # with an empty SETTINGS frame

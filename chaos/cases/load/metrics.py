@@ -6,17 +6,17 @@ import asyncio
 import time
 from typing import Any
 
+from chaos.callers.clients import open_loop
 from chaos.case import case
-from chaos.cases.engine_failure import measured
-from chaos.cases.overload import QUEUE, SLOW
-from chaos.cases.queueing import QUEUE as PLACES
-from chaos.cases.queueing import RUNNING, full_queue, paused_server, refused_in_time, storm
-from chaos.cases.start_stop import drained
-from chaos.checks import Checks
-from chaos.clients import open_loop
+from chaos.cases.lifecycle.engine_failure import measured
+from chaos.cases.lifecycle.start_stop import drained
+from chaos.cases.load.overload import QUEUE, SLOW
+from chaos.cases.load.queueing import QUEUE as PLACES
+from chaos.cases.load.queueing import RUNNING, full_queue, paused_server, refused_in_time, storm
 from chaos.context import CaseContext
-from chaos.history import Outcome
 from chaos.server import Server
+from chaos.verdict.checks import Checks
+from chaos.verdict.history import Outcome
 from lingon.bench.statistics import percentile
 from lingon.serving.observability.http import PAUSE
 

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from chaos import checker
+from chaos.callers.clients import open_loop
 from chaos.case import case
-from chaos.checks import Checks, Skip
-from chaos.clients import open_loop
 from chaos.context import CaseContext, translated
-from chaos.history import Outcome
 from chaos.server import CHECK_PAUSE, Server, ends_with_parent, free_port
+from chaos.verdict import checker
+from chaos.verdict.checks import Checks, Skip
+from chaos.verdict.history import Outcome
 from lingon.bench.worker_process import on_cores
 
 PROPAGATION = 1.0  # seconds that a replica still accepts requests after it reports NOT_SERVING

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from chaos.case import backed, case
-from chaos.checks import Checks, Skip
 from chaos.context import CaseContext
 from chaos.pytest_cases import run_pytest_cases
+from chaos.verdict.checks import Checks, Skip
 
 backed(
     38,
@@ -39,7 +39,7 @@ backed(
 )
 
 
-IMAGES = Path(__file__).parents[2] / "build" / "images" / "storage"
+IMAGES = Path(__file__).parents[3] / "build" / "images" / "storage"
 NO_IMAGES = "no images; build and test them with: make images-test"
 CONTAINER = ("tests/images/test_running.py", "tests/images/test_compose_up.py")
 SUPPLY_CHAIN = (

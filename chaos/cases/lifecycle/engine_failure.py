@@ -6,13 +6,13 @@ import asyncio
 import math
 import time
 
-from chaos import checker
+from chaos.callers.clients import Client, closed_loop, open_loop
 from chaos.case import case
-from chaos.checks import Checks
-from chaos.clients import Client, closed_loop, open_loop
 from chaos.context import CaseContext, translated
-from chaos.history import DEADLINE_EXCEEDED, OK, TO_WALL, UNAVAILABLE, Outcome
 from chaos.server import CHECK_PAUSE, Server, wall
+from chaos.verdict import checker
+from chaos.verdict.checks import Checks
+from chaos.verdict.history import DEADLINE_EXCEEDED, OK, TO_WALL, UNAVAILABLE, Outcome
 from lingon.bench.statistics import percentile
 
 

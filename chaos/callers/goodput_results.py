@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from chaos.callers.goodput import Point, draw, measure, rows
 from chaos.cpu_pinning import CpuPinning
-from chaos.goodput import Point, draw, measure, rows
 from chaos.server import Server
 from lingon.bench.results_file import commit, machine
 from lingon.errors import SettingsError

@@ -1,0 +1,1 @@
+"""Clients of every kind that load a server: gRPC, HTTP, crashing ones, h2load; of chaos imports server and verdict."""

@@ -1,0 +1,1 @@
+"""Cases about starts, stops, reloads, failures and what surrounds a server."""
