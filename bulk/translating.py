@@ -18,8 +18,8 @@ from lingon.bundle import open_bundle
 from lingon.cli.backend import Translator, open_translator
 from lingon.cli.lines.batching import in_order
 from lingon.cli.options.backend import BackendOptions
-from lingon.client.options import TranslateOptions
-from lingon.client.results import ModelInfo, TextResult
+from lingon.client.values.options import TranslateOptions
+from lingon.client.values.results import ModelInfo, TextResult
 from lingon.errors import LingonError, ServerError, SettingsError
 
 if TYPE_CHECKING:

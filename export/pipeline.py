@@ -10,8 +10,8 @@ from lingon import bundle as names
 from lingon.bundle import Bundle, Confidence, Manifest, Precision, with_checksums
 from lingon.bundle.publish import Content, publish_bundle, write_files
 from lingon.errors import DeviceError, SettingsError
-from lingon.export.gates.golden import golden_sentences
 from lingon.export.gates.runners import Runners
+from lingon.export.gates.translations.golden import golden_sentences
 from lingon.export.gates.verifier import BundleVerifier
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lingon.export.gates.languages import gate_languages
+from lingon.export.gates.translations.languages import gate_languages
 from lingon.export.graphs.quantisation import Sentence
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.search import Hypothesis, SearchSettings, translate

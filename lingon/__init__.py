@@ -13,11 +13,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lingon.client.attention import AttentionSelection
     from lingon.client.client import AsyncClient, Client
-    from lingon.client.normalised_text import NormalisedText
-    from lingon.client.options import Sampling, ScoreOptions, TranslateOptions
-    from lingon.client.results import (
+    from lingon.client.retry import Retry
+    from lingon.client.tls import Tls
+    from lingon.client.values.attention import AttentionSelection
+    from lingon.client.values.normalised_text import NormalisedText
+    from lingon.client.values.options import Sampling, ScoreOptions, TranslateOptions
+    from lingon.client.values.results import (
         AttentionMatrix,
         DetectedLanguage,
         Link,
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
         Token,
         Translation,
     )
-    from lingon.client.retry import Retry
-    from lingon.client.tls import Tls
     from lingon.errors import LingonError, ServerError
 
 __all__ = [
@@ -69,12 +69,12 @@ __all__ = [
 
 _MODULES = {
     "lingon.client.client": ("AsyncClient", "Client"),
-    "lingon.client.attention": ("AttentionSelection",),
+    "lingon.client.values.attention": ("AttentionSelection",),
     "lingon.client.tls": ("Tls",),
     "lingon.errors": ("LingonError", "ServerError"),
     "lingon.client.retry": ("Retry",),
-    "lingon.client.normalised_text": ("NormalisedText",),
-    "lingon.client.messages": ("Sampling", "ScoreOptions", "TranslateOptions"),
+    "lingon.client.values.normalised_text": ("NormalisedText",),
+    "lingon.client.values.messages": ("Sampling", "ScoreOptions", "TranslateOptions"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -84,7 +84,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'lingon' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_MODULE_OF.get(name, "lingon.client.results")), name)
+    return getattr(importlib.import_module(_MODULE_OF.get(name, "lingon.client.values.results")), name)
 
 
 def __dir__() -> list[str]:

@@ -14,14 +14,14 @@ from lingon.bundle import PASSED, Bundle, Precision
 from lingon.errors import ParityError
 from lingon.export.differences import EXACT
 from lingon.export.gates.attention import check_attention
-from lingon.export.gates.languages import gate_languages
-from lingon.export.gates.quality import ExactSearch, check_agreement, check_likeness, check_quality
 from lingon.export.gates.reference import Reference, draw_grid
 from lingon.export.gates.runners import Runners
-from lingon.export.gates.scores import SENTENCES, check_scores, check_shortlist_steps
-from lingon.export.gates.searches import Searches
 from lingon.export.gates.tensors import check_emulation, check_tensors
-from lingon.export.gates.tokens import check_tokens
+from lingon.export.gates.translations.languages import gate_languages
+from lingon.export.gates.translations.quality import ExactSearch, check_agreement, check_likeness, check_quality
+from lingon.export.gates.translations.scores import SENTENCES, check_scores, check_shortlist_steps
+from lingon.export.gates.translations.searches import Searches
+from lingon.export.gates.translations.tokens import check_tokens
 from lingon.export.graphs.precisions import PRECISION_KINDS
 from lingon.export.settings import ExportSettings
 from lingon.serving.runtime.device import CPU

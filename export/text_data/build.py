@@ -9,7 +9,7 @@ import numpy as np
 
 from lingon.bundle import Confidence, TextData
 from lingon.errors import SettingsError
-from lingon.export.gates.decode import engine_search
+from lingon.export.gates.translations.decode import engine_search
 from lingon.export.text_data.lengths import LEAST_PAIRS, length_ranges
 from lingon.export.text_data.regression import auroc, calibration_error, cross_predicted, fit, reliability, rounded
 from lingon.export.text_data.words import self_translating_words

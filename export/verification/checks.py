@@ -10,8 +10,8 @@ from typing import Any
 from lingon.bundle import Bundle
 from lingon.errors import BundleError, LingonError
 from lingon.export.differences import EXACT, LOG_PROBS
-from lingon.export.gates.decode import engine_search
-from lingon.export.gates.quality import (
+from lingon.export.gates.translations.decode import engine_search
+from lingon.export.gates.translations.quality import (
     MAX_BLEU_LOSS,
     MAX_CHRF_LOSS,
     MAX_NEAR_TIES,
@@ -20,7 +20,7 @@ from lingon.export.gates.quality import (
     check_agreement,
     check_quality,
 )
-from lingon.export.gates.scores import SENTENCES, TOLERANCE, check_scores
+from lingon.export.gates.translations.scores import SENTENCES, TOLERANCE, check_scores
 from lingon.export.verification.invariance import bound, check_invariance
 from lingon.export.verification.text import LanguagePair, Pairs, Text, text_of
 from lingon.machine import usable_cores

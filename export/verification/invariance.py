@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lingon.errors import ParityError
-from lingon.export.gates.decode import engine_search, engine_search_alone
+from lingon.export.gates.translations.decode import engine_search, engine_search_alone
 from lingon.export.verification.text import Text
 from lingon.scoring import score
 from lingon.serving.decoding.job import Hypothesis

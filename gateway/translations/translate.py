@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from google.rpc import code_pb2
 
-from lingon.client.messages import cut, write_request
+from lingon.client.values.messages import cut, write_request
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.gateway.translations.languages import Pairs, serves

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lingon.errors import ParityError
-from lingon.export.gates.quality import NEAR_TIE
+from lingon.export.gates.translations.quality import NEAR_TIE
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.source import Source
 from lingon.text import BOS, EOS, FORBIDDEN

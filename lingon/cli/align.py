@@ -106,8 +106,8 @@ def align(
     from lingon.cli.aligning import Aligner, Heads, JudgeLinks, LinkFile, PrintLinks, attention_options
     from lingon.cli.lines.input import input_pairs
     from lingon.cli.lines.loop import Work, run
-    from lingon.client.options import ScoreOptions
-    from lingon.client.results import ScoreResult
+    from lingon.client.values.options import ScoreOptions
+    from lingon.client.values.results import ScoreResult
 
     check_choice(gold=gold, choose=choose, layer=layer, head=head, shift=shift, symmetrisation=symmetrisation)
     heads = None if choose else Heads(layer, tuple(sorted(set(head or ()))), shift)

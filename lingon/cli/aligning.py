@@ -24,9 +24,9 @@ from lingon.alignment import (
 )
 from lingon.cli.backend import Translator
 from lingon.cli.lines.loop import answer_non_blank
-from lingon.client.attention import AttentionSelection
-from lingon.client.options import ScoreOptions
-from lingon.client.results import AttentionMatrix, ScoreResult
+from lingon.client.values.attention import AttentionSelection
+from lingon.client.values.options import ScoreOptions
+from lingon.client.values.results import AttentionMatrix, ScoreResult
 from lingon.errors import CorpusError, ServerError
 from lingon.text import normalise
 

@@ -11,10 +11,10 @@ from typing import Any, Protocol, Unpack
 from lingon.cli.options.backend import BackendOptions
 from lingon.cli.options.connection import Credentials
 from lingon.client.client import DEFAULT_SERVER, Client, Texts, drive
-from lingon.client.options import ScoreOptions, TranslateOptions
 from lingon.client.protocol import DEFAULT_MAX_TEXTS, LIST_MODELS, SCORE, TRANSLATE, ClientProtocol, Send, Sleep
-from lingon.client.results import ModelInfo, ScoreResult, TextResult
 from lingon.client.retry import Retry
+from lingon.client.values.options import ScoreOptions, TranslateOptions
+from lingon.client.values.results import ModelInfo, ScoreResult, TextResult
 from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError
 from lingon.extras import find_entry_points, name_missing_extra
 

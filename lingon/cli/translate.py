@@ -75,7 +75,7 @@ def translate(
     """
     from lingon.cli.lines.format import Columns
     from lingon.cli.lines.loop import TranslateWork, check_document_options, run
-    from lingon.client.options import Sampling
+    from lingon.client.values.options import Sampling
 
     samples = any(value is not None for value in (temperature, top_k, top_p, seed))
     sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed) if samples else None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from lingon.admin.v1 import admin_pb2 as pb
 from lingon.client.client import SyncClientBase
-from lingon.client.messages import write_request
 from lingon.client.protocol import Method
 from lingon.client.tls import Tls
+from lingon.client.values.messages import write_request
 
 DEFAULT_ADMIN_PORT = 50052
 DEFAULT_ADMIN = f"127.0.0.1:{DEFAULT_ADMIN_PORT}"

@@ -18,11 +18,11 @@ import grpc.aio
 from google.rpc import code_pb2
 
 from lingon.client.address import no_answer, with_port
-from lingon.client.options import ScoreOptions, TranslateOptions
 from lingon.client.protocol import ClientProtocol, Exchange, Send, Sleep, StreamReader
-from lingon.client.results import DetectedLanguage, ModelInfo, ScoreResult, StreamEvent, TextResult
 from lingon.client.retry import Retry
 from lingon.client.tls import AUTHORIZATION, Tls, authorization, check_encrypted
+from lingon.client.values.options import ScoreOptions, TranslateOptions
+from lingon.client.values.results import DetectedLanguage, ModelInfo, ScoreResult, StreamEvent, TextResult
 from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.status import call_error
 

@@ -17,7 +17,8 @@ from google.protobuf import wrappers_pb2
 from google.protobuf.message import Message
 from google.rpc import code_pb2
 
-from lingon.client.messages import (
+from lingon.client.retry import Retry
+from lingon.client.values.messages import (
     Item,
     check_options,
     cut,
@@ -33,8 +34,8 @@ from lingon.client.messages import (
     translate_request,
     write_request,
 )
-from lingon.client.options import ScoreOptions, TranslateOptions
-from lingon.client.results import (
+from lingon.client.values.options import ScoreOptions, TranslateOptions
+from lingon.client.values.results import (
     DetectedLanguage,
     ModelInfo,
     ScoreResult,
@@ -43,7 +44,6 @@ from lingon.client.results import (
     TextDone,
     TextResult,
 )
-from lingon.client.retry import Retry
 from lingon.errors import RequestTooLarge, ServerError, SettingsError, TextTooLong
 from lingon.translation.v1 import translation_pb2 as pb
 

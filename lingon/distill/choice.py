@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from enum import StrEnum
 
-from lingon.client.results import TextResult
+from lingon.client.values.results import TextResult
 from lingon.distill.texts import Text
 from lingon.scoring import sentence_chrf
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from lingon.cli.backend import Translator
 from lingon.cli.lines.batching import in_order
 from lingon.cli.lines.progress import Advance
-from lingon.client.options import TranslateOptions
-from lingon.client.results import TextResult
+from lingon.client.values.options import TranslateOptions
+from lingon.client.values.results import TextResult
 from lingon.distill.choice import fault_of
 from lingon.distill.shards import Shards, Translated
 from lingon.distill.texts import Text

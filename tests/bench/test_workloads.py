@@ -19,7 +19,7 @@ from lingon.bench.workloads.synthetic import random_sources as base_sources
 from lingon.bench.workloads.workload import Workload
 from lingon.bundle import Limits, is_bundle, open_bundle, write_bundle
 from lingon.errors import SettingsError
-from lingon.export.gates.decode import decode_all
+from lingon.export.gates.translations.decode import decode_all
 from lingon.lines import read_parallel
 from lingon.serving.decoding.job import Options
 from lingon.serving.engine.engine import Engine

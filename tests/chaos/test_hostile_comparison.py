@@ -76,7 +76,7 @@ def test_a_file_of_something_else_is_not_overwritten(tmp_path, content):
 
 
 def test_every_hostile_case_names_its_findings():
-    found = {case.number: case.findings for case in all_cases() if ".hostile_" in case.body.__module__}
+    found = {case.number: case.findings for case in all_cases() if ".cases.hostile." in case.body.__module__}
     assert len(found) >= 11
     assert all(found.values())
 

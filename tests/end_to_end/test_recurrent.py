@@ -11,8 +11,8 @@ import torch
 
 from lingon.bundle import CARD, Alignment, Bundle, open_bundle
 from lingon.errors import SettingsError
-from lingon.export.gates import quality
-from lingon.export.gates.golden import golden_sentences
+from lingon.export.gates.translations import quality
+from lingon.export.gates.translations.golden import golden_sentences
 from lingon.export.manifest import build_manifest
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Texts

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-import lingon.export.gates.quality
+import lingon.export.gates.translations.quality
 from lingon.bundle import open_bundle
 from lingon.errors import CheckpointError, DeviceError, SettingsError
 from lingon.export.cli import export as verb
@@ -30,7 +30,7 @@ def variant(**settings: Any) -> ModelSettings:
 def saved(checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The checkpoint on disk; its training text ends with a pair that is longer than data.max_tokens."""
     for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.gates.quality, bound, 100)  # the model is not trained
+        monkeypatch.setattr(lingon.export.gates.translations.quality, bound, 100)  # the model is not trained
     for side in ("source", "target"):
         with (tmp_path / "text" / f"train.{side}").open("a") as file:
             file.write(f"{LONG}\n")

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-import lingon.export.gates.quality
-import lingon.export.gates.searches
+import lingon.export.gates.translations.quality
+import lingon.export.gates.translations.searches
 import lingon.export.pipeline
 from lingon.bundle import CARD, open_bundle
 from lingon.errors import BundleError, CheckpointError, DeviceError, ParityError, SettingsError
 from lingon.export.differences import LOG_PROBS, Tolerance
-from lingon.export.gates import decode, tokens
-from lingon.export.gates.quality import check_quality
-from lingon.export.gates.tokens import check_tokens
+from lingon.export.gates.translations import decode, tokens
+from lingon.export.gates.translations.quality import check_quality
+from lingon.export.gates.translations.tokens import check_tokens
 from lingon.export.gates.verifier import NOT_ON_CUDA
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Texts
@@ -37,7 +37,7 @@ def test_an_export_is_a_verified_bundle_with_its_reports(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.gates.quality, bound, 100)  # the model is not trained
+        monkeypatch.setattr(lingon.export.gates.translations.quality, bound, 100)  # the model is not trained
     lines: list[str] = []
     texts = Texts(pairs[:30], pairs)
     settings = ExportSettings(shortlist=ShortlistSettings(), parity_sentences=20)
@@ -294,9 +294,9 @@ def test_gates_use_the_default_search_and_the_numbers_of_sentences_of_the_settin
         searches.append((len(sources), width))
         return decode.engine_search(runner, sources, width, *rest, **more)
 
-    monkeypatch.setattr(lingon.export.gates.searches, "engine_search", noted)
+    monkeypatch.setattr(lingon.export.gates.translations.searches, "engine_search", noted)
     for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.gates.quality, bound, 100)
+        monkeypatch.setattr(lingon.export.gates.translations.quality, bound, 100)
     settings = ExportSettings(precisions=("int8",), shortlist=None, beam_size=beam_size, parity_sentences=4)
     settings, lines = replace(settings, gate_sentences=3), list[str]()
     bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:6], pairs), settings, lines.append)
@@ -324,7 +324,7 @@ def test_pairs_longer_than_max_tokens_are_not_used_for_calibration(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.gates.quality, bound, 100)
+        monkeypatch.setattr(lingon.export.gates.translations.quality, bound, 100)
     long = Pair("1 " * 40 + "2", "2" + " 1" * 40)
     settings = ExportSettings(precisions=("int8",), shortlist=None, parity_sentences=2)
     digests = []

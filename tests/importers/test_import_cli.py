@@ -43,7 +43,7 @@ def test_a_bundle_is_verified_and_served(opus: Path, tmp_path: Path, capsys: pyt
 def test_int8_is_left_out_with_a_line_if_it_costs_too_much(
     opus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lingon.export.gates.quality.LEAST_LIKE_BLEU", 100.5)
+    monkeypatch.setattr("lingon.export.gates.translations.quality.LEAST_LIKE_BLEU", 100.5)
     models = tmp_path / "models" / "opus"
     assert main(["import", str(opus), str(models), *GATES, "--least-log-prob", "-9", "--no-compare"]) == 0
     assert "; the bundle has no int8" in capsys.readouterr().err

@@ -40,8 +40,8 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def few_gates(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model may lose more than a trained one by a shortlist: here it may lose all."""
-    monkeypatch.setattr("lingon.export.gates.quality.LEAST_LIKE_BLEU", 0.0)
-    monkeypatch.setattr("lingon.export.gates.quality.LEAST_LIKE_CHRF", 0.0)
+    monkeypatch.setattr("lingon.export.gates.translations.quality.LEAST_LIKE_BLEU", 0.0)
+    monkeypatch.setattr("lingon.export.gates.translations.quality.LEAST_LIKE_CHRF", 0.0)
 
 
 def text_lexicon(folder: Path) -> Path:

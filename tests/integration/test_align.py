@@ -15,7 +15,7 @@ from lingon.alignment import format_links, parse_links
 from lingon.bundle import Bundle
 from lingon.cli.align import align
 from lingon.cli.aligning import Aligner, Heads, JudgeLinks, LinkFile, PrintLinks
-from lingon.client.results import ScoreResult
+from lingon.client.values.results import ScoreResult
 from lingon.errors import CorpusError, LingonError, ServerError, SettingsError
 from tests.support.published_systems import publish
 from tests.support.real_server import serving

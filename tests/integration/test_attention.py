@@ -13,9 +13,9 @@ import torch
 from lingon.bundle import Bundle
 from lingon.cli.backend import open_translator
 from lingon.cli.options.backend import BackendOptions
-from lingon.client.attention import AttentionSelection
 from lingon.client.client import AsyncClient, Client
-from lingon.client.results import AttentionMatrix, ScoreResult
+from lingon.client.values.attention import AttentionSelection
+from lingon.client.values.results import AttentionMatrix, ScoreResult
 from lingon.errors import ServerError
 from lingon.serving.engine.limits import EngineLimits
 from lingon.text import BOS, Tokenizer

@@ -12,10 +12,10 @@ import pytest
 
 from lingon.bundle import Precision, write_bundle
 from lingon.export.gates.attention import check_attention
-from lingon.export.gates.decode import engine_search
-from lingon.export.gates.quality import ExactSearch, check_agreement
-from lingon.export.gates.scores import check_scores
 from lingon.export.gates.tensors import check_tensors
+from lingon.export.gates.translations.decode import engine_search
+from lingon.export.gates.translations.quality import ExactSearch, check_agreement
+from lingon.export.gates.translations.scores import check_scores
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
 from lingon.export.verification.checks import verify_bundle

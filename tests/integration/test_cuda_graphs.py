@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from lingon.export.gates.decode import engine_search
+from lingon.export.gates.translations.decode import engine_search
 from lingon.serving.runtime.on_device import cuda_graphs
 from lingon.serving.runtime.on_device.cuda_graphs import EAGER, GRAPH_ID, RECORDING_RUNS, GraphRecorder
 from lingon.serving.runtime.onnx_runner import OnnxRunner

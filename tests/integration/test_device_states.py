@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lingon.errors import EngineFault
-from lingon.export.gates.decode import engine_search
+from lingon.export.gates.translations.decode import engine_search
 from lingon.serving.decoding.batch import JobResult
 from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob, Options, Sampling

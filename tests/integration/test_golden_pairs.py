@@ -12,7 +12,7 @@ import pytest
 from lingon.bundle import GOLDEN, Bundle, Languages, write_bundle
 from lingon.bundle.golden import Golden
 from lingon.errors import BundleError
-from lingon.export.gates.golden import MOST_PAIRS, golden_sentences
+from lingon.export.gates.translations.golden import MOST_PAIRS, golden_sentences
 from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.runtime.onnx_runner import load_runner
 from tests.support.multilingual_bundles import LANGUAGES, PAIRS, TEXTS, write_multilingual_bundle

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lingon.client.messages import text_results, translate_request
+from lingon.client.values.messages import text_results, translate_request
 from lingon.serving.in_process import LocalTranslator
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.nested_tags import tagged, tags_of, without_tags

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lingon.export.gates.scores import check_scores, check_shortlist_steps
+from lingon.export.gates.translations.scores import check_scores, check_shortlist_steps
 from lingon.serving.decoding.job import Options, Sampling, ScoreJob
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import OnnxRunner

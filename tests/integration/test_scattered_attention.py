@@ -13,7 +13,7 @@ import pytest
 
 from lingon import bundle as names
 from lingon.errors import EngineFault
-from lingon.export.gates.decode import engine_search
+from lingon.export.gates.translations.decode import engine_search
 from lingon.serving.decoding.batch import JobResult
 from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob

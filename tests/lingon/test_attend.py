@@ -11,7 +11,7 @@ import pytest
 
 from lingon.cli.attend.ask import Wanted
 from lingon.cli.main import main
-from lingon.client.attention import AttentionSelection, read_matrices
+from lingon.client.values.attention import AttentionSelection, read_matrices
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.repository import ROOT
 from tests.support.scripted_server import FakeService

@@ -15,7 +15,7 @@ from lingon.cli.attend.labels import clusters, right_aligned, shortened, upright
 from lingon.cli.attend.picture import Panel, Picture, make_picture
 from lingon.cli.attend.terminal import Screen, draw
 from lingon.cli.attend.words import Group, axes, by_piece, by_word, merge
-from lingon.client.results import AttentionMatrix, Piece, ScoreResult
+from lingon.client.values.results import AttentionMatrix, Piece, ScoreResult
 
 
 def pieces(text: str, *spans: tuple[int, int], unknown: tuple[int, ...] = ()) -> tuple[Piece, ...]:

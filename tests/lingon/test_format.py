@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lingon.cli.lines.format import Columns, plain_line, score_line
-from lingon.client.results import Link, ScoreResult, TextResult, Token, Translation
+from lingon.client.values.results import Link, ScoreResult, TextResult, Token, Translation
 
 WANTED = Columns(alignment=True)
 

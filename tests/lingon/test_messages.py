@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lingon.client.messages import prefixes_of, text_results, translate_request
-from lingon.client.options import Sampling
+from lingon.client.values.messages import prefixes_of, text_results, translate_request
+from lingon.client.values.options import Sampling
 from lingon.errors import SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
 

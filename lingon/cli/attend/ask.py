@@ -8,8 +8,8 @@ from lingon.attention_kinds import AttentionKind
 from lingon.cli.attend.picture import Picture, make_picture
 from lingon.cli.backend import open_translator
 from lingon.cli.options.backend import BackendOptions
-from lingon.client.attention import AttentionSelection
-from lingon.client.results import AttentionMatrix
+from lingon.client.values.attention import AttentionSelection
+from lingon.client.values.results import AttentionMatrix
 from lingon.errors import LingonError, ServerError, SettingsError
 
 FLAGS = {

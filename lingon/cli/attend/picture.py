@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lingon.attention_kinds import AttentionKind
 from lingon.cli.attend.words import axes, merge
-from lingon.client.results import AttentionMatrix, ScoreResult
+from lingon.client.values.results import AttentionMatrix, ScoreResult
 
 NAMES: dict[AttentionKind, str] = {
     "cross": "cross-attention",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lingon.attention_kinds import AttentionKind
-from lingon.client.results import Piece, ScoreResult
+from lingon.client.values.results import Piece, ScoreResult
 
 BEGIN = "<s>"  # the begin token of a target, which is a column of the decoder's self-attention
 UNKNOWN = "<unk>"

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from lingon.alignment import format_links, word_links
-from lingon.client.results import Link, ScoreResult, TextResult, Translation
+from lingon.client.values.results import Link, ScoreResult, TextResult, Translation
 from lingon.errors import ServerError
 
 _LINE_BREAKS: dict[int, str | None] = {**{ord(character): " " for character in "\n\r\t"}, 0: None}

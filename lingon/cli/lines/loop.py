@@ -16,8 +16,8 @@ from lingon.cli.lines.input import Input, Item, size_of
 from lingon.cli.lines.output import print_message, writing
 from lingon.cli.lines.progress import progress_bar, wants_progress
 from lingon.cli.options.backend import BackendOptions
-from lingon.client.options import ScoreOptions, TranslateOptions
-from lingon.client.results import ScoreResult, TextResult
+from lingon.client.values.options import ScoreOptions, TranslateOptions
+from lingon.client.values.results import ScoreResult, TextResult
 from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.text import normalise
 

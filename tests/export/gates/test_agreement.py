@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-import lingon.export.gates.quality
+import lingon.export.gates.translations.quality
 from lingon.errors import ParityError
-from lingon.export.gates.decode import engine_search
-from lingon.export.gates.quality import ExactSearch, check_agreement
+from lingon.export.gates.translations.decode import engine_search
+from lingon.export.gates.translations.quality import ExactSearch, check_agreement
 from tests.support.random_models import random_runner, random_sources
 
 
@@ -39,7 +39,7 @@ def test_only_a_near_tie_excuses_other_tokens_than_those_of_fp32(
     expected = ExactSearch(runner, sources, found, beam_size, 1.0)
     others = [replace(each, tokens=(each.tokens[0] + 1, *each.tokens[1:])) for each in found]
     assert not expected.is_near_tie(0, others[0])
-    monkeypatch.setattr(lingon.export.gates.quality, "NEAR_TIE", 1e9)
+    monkeypatch.setattr(lingon.export.gates.translations.quality, "NEAR_TIE", 1e9)
     report = check_agreement("fp32-cuda", [others[0], *found[1:]], expected, exact=True)
     assert (report.identical, report.near_ties) == (2, (1,))
     with pytest.raises(ParityError, match=f"beam size {beam_size}: 3 of 3 sentences are near ties, at most 1 may be"):

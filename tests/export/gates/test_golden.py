@@ -15,14 +15,14 @@ from typing import Any
 import grpc
 import pytest
 
-import lingon.export.gates.quality
+import lingon.export.gates.translations.quality
 from lingon.admin.v1 import admin_pb2 as admin_pb
 from lingon.admin.v1 import admin_pb2_grpc as admin_grpc
 from lingon.bundle import GOLDEN, SCORER, Bundle, write_bundle
 from lingon.bundle.golden import MAX_BYTES, MAX_SENTENCES, Golden, alignment_links, alignment_text
 from lingon.errors import BundleError
-from lingon.export.gates import golden as golden_gate
-from lingon.export.gates.golden import GOLDEN_SENTENCES, MIN_MARGIN, golden_sentences
+from lingon.export.gates.translations import golden as golden_gate
+from lingon.export.gates.translations.golden import GOLDEN_SENTENCES, MIN_MARGIN, golden_sentences
 from lingon.export.gates.verifier import NOT_ON_CUDA
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Texts
@@ -84,7 +84,7 @@ def test_an_export_writes_the_translations_of_each_cpu_precision(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.gates.quality, bound, 100)  # the model is not trained
+        monkeypatch.setattr(lingon.export.gates.translations.quality, bound, 100)  # the model is not trained
     lines: list[str] = []
     settings = ExportSettings(parity_sentences=2)
     decided(checkpoint.model, gain=5)

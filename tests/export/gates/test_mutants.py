@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-import lingon.export.gates.quality
+import lingon.export.gates.translations.quality
 import lingon.export.pipeline
 from lingon.bundle import SHORTLIST, Manifest, Precision, write_bundle
 from lingon.errors import ParityError
 from lingon.export.gates.attention import check_attention
 from lingon.export.gates.reference import Reference, draw_grid
-from lingon.export.gates.scores import check_scores, check_shortlist_steps
 from lingon.export.gates.tensors import check_emulation, check_tensors
+from lingon.export.gates.translations.scores import check_scores, check_shortlist_steps
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import BuiltGraphs, build, weight_files
 from lingon.export.graphs.transformer.graphs import states
@@ -172,7 +172,7 @@ def test_an_export_with_a_mistake_in_one_precision_publishes_nothing(
 
     monkeypatch.setattr(lingon.export.pipeline, "build", build_mutant)
     for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.gates.quality, bound, 100)  # the model is not trained
+        monkeypatch.setattr(lingon.export.gates.translations.quality, bound, 100)  # the model is not trained
     settings = ExportSettings(precisions=("fp32", "int8"), shortlist=None, parity_sentences=10)
     with pytest.raises(ParityError, match=message):
         export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:10], pairs[:50]), settings)

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from lingon.bundle import Bundle, Precision, write_bundle
-from lingon.export.gates.decode import engine_search
 from lingon.export.gates.runners import Runners
-from lingon.export.gates.searches import Searches
+from lingon.export.gates.translations.decode import engine_search
+from lingon.export.gates.translations.searches import Searches
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.runtime.device import CPU

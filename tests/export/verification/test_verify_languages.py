@@ -12,8 +12,8 @@ import pytest
 from lingon.bundle import Bundle, open_bundle
 from lingon.bundle.golden import Golden
 from lingon.errors import SettingsError
-from lingon.export.gates.decode import engine_search
-from lingon.export.gates.golden import golden_sentences
+from lingon.export.gates.translations.decode import engine_search
+from lingon.export.gates.translations.golden import golden_sentences
 from lingon.export.text_data.add import CalibrationText, add_text_data
 from lingon.export.verification import checks
 from lingon.export.verification.cli import verify as verb

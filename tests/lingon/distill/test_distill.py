@@ -13,7 +13,7 @@ import pytest
 
 from lingon.cli.backend import Translator, open_translator
 from lingon.cli.options.backend import BackendOptions
-from lingon.client.results import TextResult, TextWarning, Translation
+from lingon.client.values.results import TextResult, TextWarning, Translation
 from lingon.distill.choice import Choice, chosen, fault_of
 from lingon.distill.shards import PLAN, SHARDS, SOURCE, TARGET, Plan, Shards
 from lingon.distill.teacher import Teacher

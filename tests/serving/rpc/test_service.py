@@ -11,7 +11,7 @@ import grpc
 import pytest
 from google.rpc import code_pb2
 
-from lingon.client.normalised_text import NormalisedText
+from lingon.client.values.normalised_text import NormalisedText
 from lingon.errors import NotBegun
 from lingon.segments.document import Document, Split
 from lingon.serving.rpc.calls import deadline_of

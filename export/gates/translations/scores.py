@@ -13,7 +13,7 @@ import numpy as np
 
 from lingon.errors import ParityError
 from lingon.export.differences import Differences, Tolerance, finite, log_softmax
-from lingon.export.gates.decode import engine_scores, engine_search
+from lingon.export.gates.translations.decode import engine_scores, engine_search
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import BatchShape, Buffers, Runner, Step, width_for
 from lingon.text import BOS, PAD

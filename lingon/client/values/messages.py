@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from google.rpc import code_pb2, status_pb2
 
-from lingon.client.attention import read_matrices, read_pieces
-from lingon.client.options import (
+from lingon.client.values.attention import read_matrices, read_pieces
+from lingon.client.values.options import (
     DEFAULT_LONG_TEXT,
     FORMATS,
     GUARDS,
@@ -20,7 +20,7 @@ from lingon.client.options import (
     ScoreOptions,
     TranslateOptions,
 )
-from lingon.client.results import (
+from lingon.client.values.results import (
     DetectedLanguage,
     Link,
     ModelInfo,

@@ -13,7 +13,7 @@ import numpy as np
 
 from lingon.errors import ParityError
 from lingon.export.differences import LOG_PROBS, Differences, finite
-from lingon.export.gates.decode import engine_scores
+from lingon.export.gates.translations.decode import engine_scores
 from lingon.scoring import score
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import Runner

@@ -9,9 +9,9 @@ import numpy as np
 
 from lingon.bundle import Limits
 from lingon.errors import ParityError
-from lingon.export.gates.decode import engine_search
-from lingon.export.gates.quality import NEAR_TIE, max_near_ties
 from lingon.export.gates.reference import expected_log_probs
+from lingon.export.gates.translations.decode import engine_search
+from lingon.export.gates.translations.quality import NEAR_TIE, max_near_ties
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import BatchShape, Runner, width_for
 from lingon.text import BOS, EOS, Tokenizer

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lingon.attention_kinds import KINDS, AttentionKind
-from lingon.client.results import AttentionMatrix, Piece
+from lingon.client.values.results import AttentionMatrix, Piece
 from lingon.errors import SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
-from lingon.client.attention import AttentionSelection
+from lingon.client.values.attention import AttentionSelection
 from lingon.translation.v1 import translation_pb2 as pb
 
 DEFAULT_LONG_TEXT = "split"  # the clients' default; the default of the wire is to refuse

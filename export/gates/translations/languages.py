@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lingon.export.gates.golden import MOST_PAIRS
+from lingon.export.gates.translations.golden import MOST_PAIRS
 from lingon.text import Tokenizer
 from lingon.training.checkpoint import Checkpoint
 

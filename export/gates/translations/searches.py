@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lingon.export.gates.decode import engine_search
+from lingon.export.gates.translations.decode import engine_search
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import Runner
 
