@@ -260,8 +260,9 @@ class Server:
         self._gate.close()
         event(logger, logging.INFO, "draining")
         end = time.monotonic() + self._settings.drain_seconds
-        await self._gate.wait_until_read(self._settings.drain_seconds)
-        if not await self._registry.wait_until_idle(max(end - time.monotonic(), 0.0)):
+        read = await self._gate.wait_until_read(self._settings.drain_seconds)
+        idle = await self._registry.wait_until_idle(max(end - time.monotonic(), 0.0))
+        if not (read and idle):
             event(logger, logging.WARNING, "calls are cut off", after_seconds=self._settings.drain_seconds)
 
     async def _close(self, server: grpc.aio.Server) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -16,45 +14,60 @@ QUIET_ROUNDS = 10  # rounds without a latecomer after which no more are expected
 _UNLOADED = "unloaded"
 
 
+class Awaited:
+    """What somebody waits for until none of it is left. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self.all: set[Any] = set()
+        self._empty = asyncio.Event()
+
+    def discard(self, each: object) -> bool:
+        """Wait for it no longer; returns whether anybody would have."""
+        known = each in self.all
+        self.all.discard(each)
+        if not self.all:
+            self._empty.set()
+        return known
+
+    async def wait_until_empty(self, seconds: float) -> bool:
+        """Wait until nothing is left, for so many seconds at most; returns whether nothing is."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self.all:
+                    self._empty.clear()
+                    await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
 class InFlight:
     """The requests in flight in one model, each an asyncio task. Belongs to the event loop."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
-        self._changed = asyncio.Event()
+        self._tasks = Awaited()
 
     @property
     def count(self) -> int:
         """Requests in flight."""
-        return len(self._tasks)
+        return len(self._tasks.all)
 
     def __enter__(self) -> None:
         """Count the current task as a request in flight until the end of the block."""
         task = asyncio.current_task()
         assert task is not None, "every request has a task"
-        self._tasks.add(task)
+        self._tasks.all.add(task)
 
     def __exit__(self, *_: object) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.discard(task)
-        if not self._tasks:
-            self._changed.set()
+        self._tasks.discard(asyncio.current_task())
 
     async def wait_until_idle(self, seconds: float) -> bool:
         """Wait until no request is in flight, for so many seconds at most; returns whether none is."""
-        try:
-            async with asyncio.timeout(seconds):
-                while self._tasks:
-                    self._changed.clear()
-                    await self._changed.wait()
-        except TimeoutError:
-            return False
-        return True
+        return await self._tasks.wait_until_empty(seconds)
 
     def cancel_all(self) -> None:
         """Cancel all requests in flight; `was_unloaded` recognises the error that they see."""
-        for task in self._tasks:
+        for task in self._tasks.all:
             task.cancel(_UNLOADED)
 
 
@@ -66,12 +79,13 @@ def was_unloaded(error: asyncio.CancelledError) -> bool:
 class Arrived:
     """A call that arrived while the gate was open, until its request is read; a drain waits for it."""
 
-    def __init__(self, leave: Callable[[Arrived], bool]) -> None:
-        self._leave = leave
+    def __init__(self, unread: Awaited) -> None:
+        self._unread = unread
+        unread.all.add(self)
 
     def end(self) -> bool:
         """Wait for the call no longer; returns whether the gate would still have admitted it."""
-        return self._leave(self)
+        return self._unread.discard(self)
 
 
 arrived: ContextVar[Arrived | None] = ContextVar("arrived", default=None)
@@ -84,21 +98,11 @@ class AdmissionGate:
     def __init__(self) -> None:
         self._closed: str | None = "the server is starting"
         self._refused = 0
-        self._unread: set[Arrived] = set()
-        self._all_read = asyncio.Event()
+        self._unread = Awaited()
 
     def arrive(self) -> Arrived:
         """Return a call that `admit` will admit though the gate closes; call it after `check`."""
-        call = Arrived(self._leave)
-        self._unread.add(call)
-        return call
-
-    def _leave(self, call: Arrived) -> bool:
-        known = call in self._unread
-        self._unread.discard(call)
-        if not self._unread:
-            self._all_read.set()
-        return known
+        return Arrived(self._unread)
 
     def admit(self) -> None:
         """Admit the call of the current task, whose request is read; raises Draining if it arrived too late."""
@@ -112,11 +116,6 @@ class AdmissionGate:
             self._refused += 1
             raise Draining(f"{self._closed}; try again")
 
-    @property
-    def is_open(self) -> bool:
-        """Whether requests that arrive are admitted."""
-        return self._closed is None
-
     def open(self) -> None:
         """Admit requests."""
         self._closed = None
@@ -125,17 +124,14 @@ class AdmissionGate:
         """Refuse all later requests."""
         self._closed = "the server is shutting down"
 
-    async def wait_until_read(self, seconds: float) -> None:
+    async def wait_until_read(self, seconds: float) -> bool:
         """Wait until every call that arrived at the open gate is read, for so many seconds at most.
 
-        Those that are not read by then are not admitted.
+        Those that are not read by then are not admitted. Returns whether all are read.
         """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while self._unread:
-                    self._all_read.clear()
-                    await self._all_read.wait()
-        self._unread.clear()
+        read = await self._unread.wait_until_empty(seconds)
+        self._unread.all.clear()
+        return read
 
     async def wait_until_quiet(self, seconds: float) -> None:
         """Wait until no request arrives at the closed gate any more, for so many seconds at most.

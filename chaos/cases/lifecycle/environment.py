@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chaos.callers.clients import closed_loop
+from chaos.callers.clients import Client, closed_loop
 from chaos.case import case
 from chaos.context import CaseContext, translated
 from chaos.server import Server
@@ -105,7 +105,9 @@ async def _clock_jumps(context: CaseContext, checks: Checks) -> None:
             await context.wait_until("some are under way", partial(_more_than, context, answers + 20))
             clock.write_text(f"{jump:+d}")
             await loop
-            await context.wait_until("its clock has jumped", partial(_has_jumped, context, server, jump))
+            watching = context.client(server, f"ahead{jump:+d}")
+            jumped = partial(_has_jumped, watching, context.texts[0], server, jump)
+            await context.wait_until("its clock has jumped", jumped)
             ahead = server.calls()[-1].time - time.time()
             checks.at_most(f"the server's clock, off from {jump:+d} s", abs(ahead - jump), MINUTE, "s")
             client, texts = context.client(server, "late"), context.session.long_texts(64, 80)
@@ -121,8 +123,8 @@ async def _clock_jumps(context: CaseContext, checks: Checks) -> None:
             )
 
 
-async def _has_jumped(context: CaseContext, server: Server, jump: int) -> bool:
-    outcome = await context.client(server, f"ahead{jump:+d}").translate(context.texts[0])
+async def _has_jumped(client: Client, text: str, server: Server, jump: int) -> bool:
+    outcome = await client.translate(text)
     return outcome.good and abs(server.calls()[-1].time - time.time() - jump) <= MINUTE
 
 
