@@ -212,10 +212,11 @@ class OpenCall:
         if idle is not None:
             elapsed, unused = idle.take()
             if busy and unused < IDLE_SHARE * elapsed:
-                checks, busy = checks + 1, busy - 1
-        if checks < SLOW_CHECKS:
-            leave_place()  # others are not kept waiting by a request that arrives slowly
-            idle = idle or IdleTime(self._calls.cores)
+                checks, busy = checks + 1, busy - 1  # it keeps its place: gRPC buffers what unfinished requests send
+            else:
+                leave_place()  # others are not kept waiting by a request that arrives slowly
+        elif checks < SLOW_CHECKS:
+            idle = IdleTime(self._calls.cores)
         if checks:
             self._set_timer(SLOW_SECONDS / SLOW_CHECKS, partial(self._wait_until_slow, checks - 1, busy, idle))
             return

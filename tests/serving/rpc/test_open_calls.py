@@ -161,6 +161,26 @@ async def test_a_request_becomes_slow_later_while_no_core_is_idle_to_read_it(
     task.cancel()
 
 
+@pytest.mark.parametrize(("share", "checks"), [(1.0, 1), (0.19, 1 + BUSY_CHECKS)])
+async def test_a_request_gives_its_place_to_another_one_only_after_a_core_was_idle(
+    share: float, checks: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Otherwise unfinished requests would pile up, each with megabytes in gRPC's buffers, while the server is busy."""
+    monkeypatch.setattr(open_calls_module, "SLOW_SECONDS", 0.008)
+    taken, left = _idle_time(monkeypatch, share), list[int]()
+    monkeypatch.setattr(open_calls_module, "leave_place", lambda: left.append(len(taken)))
+    calls = OpenCalls(CallLimits(kind="some", max_calls=9, max_seconds=None, receive_seconds=60, request_bytes=9))
+
+    async def call() -> None:
+        with calls.open(cast("Any", Unread()), "caller", lambda error: None) as opened:
+            await opened.receive()
+
+    task = asyncio.create_task(call())
+    await eventually(lambda: calls.slow == 1)
+    assert left[0] == checks
+    task.cancel()
+
+
 async def test_a_call_that_ends_without_a_request_is_answered():
     raw = http2.opening() + http2.call(http2.call_headers(f"{SERVICE}Translate"), b"")
     async with running() as server:
