@@ -30,7 +30,7 @@ from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import BatchShape, width_for
-from lingon.serving.runtime.sessions import ActiveThreads, SessionPair
+from lingon.serving.runtime.sessions.pair import ActiveThreads, SessionPair
 
 SHAPE = Shape(layers=1, dim=64, heads=1, ffn=64, vocab=400)  # the host's part hardly depends on the size of a model
 SENTENCES, BEAM_SIZES = (1, 8, 64, 256), (1, 4)

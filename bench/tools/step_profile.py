@@ -36,7 +36,7 @@ from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime.device import choose_device
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import BatchShape
-from lingon.serving.runtime.sessions import ActiveThreads, SessionPair
+from lingon.serving.runtime.sessions.pair import ActiveThreads, SessionPair
 from lingon.text import Tokenizer, normalise
 
 PARTS = ("scheduler", "onnxruntime", "buffers", "copies", "metrics", "search")

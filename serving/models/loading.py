@@ -22,7 +22,7 @@ from lingon.serving.observability.logs import event
 from lingon.serving.runtime.device import CPU, NATIVES, DeviceChoice, choose_device, native_left_out, preferred_native
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
-from lingon.serving.runtime.sessions import GraphLoadError
+from lingon.serving.runtime.sessions.errors import GraphLoadError
 from lingon.serving.runtime.validation import check_bundle
 from lingon.serving.system.cpu import default_engines, threads_per_engine
 from lingon.serving.system.threads import run_at_low_priority

@@ -39,9 +39,11 @@ from lingon.serving.runtime.runner import (
     Scored,
     matrix_shape,
 )
-from lingon.serving.runtime.sessions import ActiveThreads, SessionPair, create_session, raises_memory_error
+from lingon.serving.runtime.sessions.create import create_session
+from lingon.serving.runtime.sessions.errors import raises_memory_error
+from lingon.serving.runtime.sessions.pair import ActiveThreads, SessionPair
+from lingon.serving.runtime.sessions.weights import SharedWeights
 from lingon.serving.runtime.shortlist import Shortlist
-from lingon.serving.runtime.weights import SharedWeights
 from lingon.serving.system.threads import run_at_low_priority
 from lingon.text import BOS, EOS, PAD
 

@@ -29,7 +29,7 @@ WIDTH = 170  # characters of the table
 TIMES = (("us", "reason"), ("captured_us", "captured_reason"))
 """The columns of a row that have a time, and the column that says why it is missing."""
 NO_KERNEL = re.compile("Could not find an implementation|does not run")
-"""In the messages of ONNX Runtime, and of lingon.serving.runtime.sessions if it would run on the CPU."""
+"""In the messages of ONNX Runtime, and of lingon.serving.runtime.sessions.create if it would run on the CPU."""
 
 
 def cases(*, quick: bool) -> Iterator[Case]:

@@ -18,8 +18,8 @@ from lingon.errors import LingonError
 from lingon.export.graphs.onnx_writer import CONTRIB, OPSET
 from lingon.serving.runtime.device import CUDA
 from lingon.serving.runtime.on_device.arrays import NAMES
-from lingon.serving.runtime.sessions import create_session
-from lingon.serving.runtime.weights import SharedWeights
+from lingon.serving.runtime.sessions.create import create_session
+from lingon.serving.runtime.sessions.weights import SharedWeights
 
 ROUNDS, ROUND_S = 5, 0.02  # rounds of a measurement, and seconds of a round at least
 WARM_UP = 3  # runs that are not counted; ONNX Runtime captures a CUDA graph in the last of them

@@ -6,20 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import onnxruntime as ort
-
-from lingon.serving.runtime.device import CPU, CUDA
-from lingon.serving.runtime.sessions import (
-    PROBES,
-    RECORD_PLACEMENT,
-    SHORT_STEP,
-    STEP_GAP,
-    ActiveThreads,
-    SessionPair,
-    misplaced,
-    placement,
-)
-from tests.support.shipped_model import bundle
+from lingon.serving.runtime.sessions.pair import PROBES, SHORT_STEP, STEP_GAP, ActiveThreads, SessionPair
 
 
 class Clock:
@@ -114,16 +101,3 @@ def test_a_slow_step_among_the_first_ones_decides_nothing() -> None:
         pair.measure_step("all cores", 2, SHORT_STEP / 2)
     assert pair.for_step("all cores", 1) == "shared cores"
     assert pair.for_step("all cores", 2) == "shared cores"  # still to be measured there
-
-
-def test_a_session_tells_where_its_nodes_run() -> None:
-    options = ort.SessionOptions()
-    options.add_session_config_entry(RECORD_PLACEMENT, "1")
-    path = bundle().folder / "fp16" / "copy_rows.onnx"
-    nodes = placement(ort.InferenceSession(path, options, providers=[CPU]))
-    assert {node.operator for node in nodes} == {"Gather", "Unsqueeze", "ScatterND"}
-    assert {node.provider for node in nodes} == {CPU}
-    assert misplaced(nodes, CPU) == []
-    elsewhere = misplaced(nodes, CUDA)
-    assert elsewhere
-    assert all(each.endswith(" (ScatterND)") for each in elsewhere)
