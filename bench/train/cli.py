@@ -46,8 +46,8 @@ def train(
 
     from rich.console import Console
 
-    from lingon.bench.device_peaks import measure_device_peaks, peaks_of
     from lingon.bench.results_file import save
+    from lingon.bench.roofline.device_peaks import measure_device_peaks, peaks_of
     from lingon.bench.train.data import on_device, settings
     from lingon.bench.train.run import Rounds, loop_settings, measure, table
     from lingon.machine import usable_cores

@@ -1,8 +1,7 @@
-"""The policy of `lingon bench decode`: cells, rounds, ratios, the floor, resuming after a kill."""
+"""The policy of `lingon bench decode`: cells, rounds and ratios."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,7 @@ from lingon.bench.decode.measure import Rounds, measure_in_turns
 from lingon.bench.decode.plan import CellFilter, EngineSetting, cells_of, engine_settings, sources_of
 from lingon.bench.decode.report import agreement_lines, staggered_lines, tables
 from lingon.bench.decode.results import TimedRuns, best_settings, fastest, row_of, speedup, with_ratios
-from lingon.bench.decode.roofline import DecodingCounts, MultiplyAdds, Peaks, count_decoding, floor_ms
 from lingon.bench.engines.base import Cell, Setting
-from lingon.bench.results_file import command, results_folder
-from lingon.bench.resume import ResumeFile
 from lingon.bench.workloads.workload import Workload
 from lingon.errors import SettingsError
 
@@ -24,12 +20,6 @@ SHIPPED = Workload(name="shipped tatoeba", bundle=Path("en-de/1"), sources=((5, 
 
 def grid(*arguments, **options) -> list[tuple[bool, int, int]]:
     return [(cell.shortlist, cell.beam_size, cell.batch) for cell in cells_of(*arguments, **options)]
-
-
-def test_a_trial_run_writes_nothing_beside_the_results_that_are_kept() -> None:
-    assert results_folder(None, quick=True) == Path("build/bench")
-    assert results_folder(None, quick=False) == Path("bench/results")
-    assert results_folder(Path("mine"), quick=True) == Path("mine")
 
 
 def test_the_cells_are_greedy_and_beam_4_and_greedy_over_a_shortlist():
@@ -157,96 +147,6 @@ def test_staggered_arrivals_are_reported_by_their_worst_cell():
     found = staggered_lines(rows)
     assert ["at most 1.08 times as long (batch 8" in found[0], "at most 1.02" in found[1]] == [True, True]
     assert staggered_lines(rows[:2]) == []
-
-
-# 2 multiply-adds a source token, 3 a row, 5 for each of 7 pieces, 11 a past position, 13 a source position.
-MODEL = MultiplyAdds(encoder=2, decoder=3, dim=5, vocab=7, past_position=11, source_position=13)
-NO_ATTENTION = MultiplyAdds(encoder=2, decoder=3, dim=5, vocab=7, past_position=0, source_position=0)
-
-
-def test_counts_of_a_batch_are_rows_steps_and_attended_positions():
-    cell = Cell(workload="base", batch=2, beam_size=4, exact_length=3)
-    assert count_decoding([[5, 2], [5, 6, 2]], [[7, 7, 7], [8, 8, 8]], cell, 7) == DecodingCounts(
-        source_tokens=5,
-        encoder_runs=1,
-        rows=24,
-        steps=3,
-        past_positions=4 * (6 + 6),
-        source_positions=4 * (2 * 3 + 3 * 3),
-        pieces=7,
-    )
-
-
-def test_counts_of_real_sentences_include_end_tokens_and_the_fewest_steps():
-    found = count_decoding([[5, 2]] * 3, [[7], [8, 8], [9]], Cell(workload="shipped", batch=2), 7)
-    assert (found.encoder_runs, found.rows, found.steps) == (2, 7, 4)
-    assert count_decoding([[5, 2]] * 3, [[7], [8] * 9, [9]], Cell(workload="shipped", batch=2), 7).steps == 10
-
-
-def test_the_floor_of_computing_is_operations_over_the_peak_rate():
-    counts = DecodingCounts(
-        source_tokens=10, encoder_runs=1, rows=20, steps=4, past_positions=6, source_positions=8, pieces=7
-    )
-    peaks = Peaks(gemm={"fp32": 100, "int8": 400}, read=1, cache=10**6)
-    products = 2 * 2 * 10 + 2 * (3 + 5 * 7) * 20
-    attention = 2 * (6 * 11 + 8 * 13)
-    assert floor_ms(MODEL, peaks, "fp32", counts) == pytest.approx(1000 * (products + attention) / 100)
-    assert floor_ms(MODEL, peaks, "int8", counts) == pytest.approx(1000 * (products / 400 + attention / 100))
-
-
-def test_the_floor_of_reading_counts_weights_larger_than_the_cache():
-    counts = DecodingCounts(
-        source_tokens=10, encoder_runs=2, rows=20, steps=4, past_positions=0, source_positions=0, pieces=7
-    )
-    slow_memory = Peaks(gemm={"fp32": 1e12, "int8": 1e12}, read=1, cache=8)
-    only_steps = 4 * 4 * (3 + 5 * 7)  # The encoder's 8 bytes stay in the cache.
-    assert floor_ms(NO_ATTENTION, slow_memory, "fp32", counts) == pytest.approx(1000 * only_steps)
-    no_cache = Peaks(gemm=slow_memory.gemm, read=1, cache=0)
-    assert floor_ms(NO_ATTENTION, no_cache, "int8", counts) == pytest.approx(1000 * (2 * 2 + 4 * (3 + 5 * 7)))
-
-
-def test_a_shortlist_lowers_the_floor():
-    peaks = Peaks(gemm={"fp32": 100}, read=1, cache=10**6)
-    counts = [
-        count_decoding([[5, 2]], [[7, 7]], Cell(workload="base", batch=1, exact_length=2), pieces) for pieces in (7, 2)
-    ]
-    full, short = (floor_ms(NO_ATTENTION, peaks, "fp32", each) for each in counts)
-    assert full - short == pytest.approx(1000 * 2 * 5 * 5 * 2 / 100)
-
-
-def test_a_killed_run_resumes_with_the_complete_records(tmp_path):
-    path = tmp_path / "decode.part.jsonl"
-    resume_file = ResumeFile(path, {"runs": "7"}, resume=False)
-    resume_file.add("one", [1])
-    with path.open("a") as file:
-        file.write('{"key": "two", "rec')
-    again = ResumeFile(path, {"runs": "7"}, resume=True)
-    assert (again.get("one"), again.get("two")) == ([1], None)
-    again.add("two", [2])
-    assert ResumeFile(path, {"runs": "7"}, resume=True).get("two") == [2]
-
-
-def test_a_run_with_other_options_is_not_resumed(tmp_path):
-    ResumeFile(tmp_path / "part", {"commit": "a", "runs": "7"}, resume=False)
-    with pytest.raises(SettingsError, match="was begun with runs '7', this is '9'"):
-        ResumeFile(tmp_path / "part", {"commit": "a", "runs": "9"}, resume=True)
-
-
-def test_without_resume_the_records_of_the_last_run_are_dropped(tmp_path):
-    ResumeFile(tmp_path / "part", {}, resume=False).add("one", 1)
-    assert ResumeFile(tmp_path / "part", {}, resume=False).get("one") is None
-    assert len((tmp_path / "part").read_text().splitlines()) == 1
-    assert json.loads((tmp_path / "part").read_text()) == {"head": {}}
-
-
-def test_a_result_contains_the_command_line():
-    assert (
-        command(["/usr/bin/lingon", "bench", "decode", "--data", "my texts"]) == "lingon bench decode --data 'my texts'"
-    )
-    assert (
-        command(["/somewhere/bench/tools/concurrency.py", "--rounds", "5"])
-        == "python -m lingon.bench.tools.concurrency --rounds 5"
-    )
 
 
 def test_agreement_is_reported_for_each_other_engine_in_fp32_by_its_worst_cell_and_all_causes():

@@ -9,17 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bench.decode.model_flops import multiply_adds_of
 from lingon.bench.decode.plan import EngineSetting, unavailable_reason
 from lingon.bench.engines.base import Setting
 from lingon.bench.engines.conversion import unconvertible
 from lingon.bench.worker_process import Worker
-from lingon.bundle import Bundle, write_bundle
 from lingon.errors import LingonError
-from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import build, weight_files
-from lingon.training.models.interface import AnyModel
-from tests.support.random_models import VOCAB, manifest_of, random_model
+from tests.support.random_models import random_model, written_bundle
 from tests.support.repository import ROOT
 from tests.support.systems import random_system
 
@@ -110,14 +105,6 @@ def test_a_crashed_process_is_one_line_with_the_last_line_of_its_errors():
     assert str(caught.value) == "marian fp32 1x2: its process ended: KeyError: 'marian'"
 
 
-def written(model: AnyModel, folder: Path) -> Bundle:
-    """The bundle of a model, without tokenizer."""
-    weights = WeightFiles()
-    built = build(model, "fp32", weights, (), shortlist=False)
-    files = {**built.graphs, **weight_files(weights)}
-    return write_bundle(folder / "1", manifest_of(model, "fp32", built.reads), files)
-
-
 @pytest.mark.parametrize(
     ("system", "reason"),
     [
@@ -136,7 +123,7 @@ def written(model: AnyModel, folder: Path) -> Bundle:
     ],
 )
 def test_an_engine_that_cannot_read_a_system_is_left_out_with_the_reason(system, reason, tmp_path):
-    bundle = written(random_system(system), tmp_path)
+    bundle = written_bundle(random_system(system), tmp_path)
     found = unavailable_reason(EngineSetting("torch-graph", Setting()), bundle)
     assert (found is None) == (reason is None)
     assert reason is None or reason in found
@@ -156,35 +143,5 @@ def test_an_engine_that_cannot_read_a_system_is_left_out_with_the_reason(system,
     ids=str,
 )
 def test_a_variant_that_is_not_in_the_paper_is_named(option, reason, tmp_path):
-    found = unconvertible(written(random_model(**option), tmp_path))
+    found = unconvertible(written_bundle(random_model(**option), tmp_path))
     assert found == (reason and f"random/1 has {reason}; only the Transformer of the paper is converted")
-
-
-@pytest.mark.parametrize(("cell", "gates"), [("gru", 3), ("lstm", 4)])
-def test_the_multiply_adds_of_recurrent_layers_count_both_products_of_each(cell, gates, tmp_path):
-    model = random_system(f"rnnenc {cell}")
-    size = model.settings
-    first = gates * size.dim * (size.embedding_dim + size.dim)
-    layers = first + (size.layers - 1) * gates * size.dim * 2 * size.dim
-    counted = multiply_adds_of(written(model, tmp_path))
-    assert (counted.encoder, counted.decoder, counted.source_position) == (layers, layers, 0)
-
-
-def test_the_products_for_the_first_state_of_a_decoder_are_free_because_they_run_once_a_sentence(tmp_path):
-    model = random_system("rnnsearch gru")
-    size = model.settings
-    reading = 2 * 3 * size.encoder_dim * (size.embedding_dim + size.encoder_dim)
-    keys = 2 * size.encoder_dim * size.attention_dim
-    assert multiply_adds_of(written(model, tmp_path)).encoder == reading + keys
-
-
-def test_the_multiply_adds_of_a_model_are_those_of_its_layers(tmp_path):
-    model = random_model()
-    counted = multiply_adds_of(written(model, tmp_path))
-    settings = model.settings
-    square, feed_forward = settings.dim**2, 2 * settings.dim * settings.ffn
-    keys_values = settings.decoder_layers * 2 * square
-    assert counted.encoder == settings.encoder_layers * (4 * square + feed_forward) + keys_values
-    assert counted.decoder == settings.decoder_layers * (4 * square + 2 * square + feed_forward)
-    assert (counted.dim, counted.vocab) == (settings.dim, VOCAB)
-    assert counted.past_position == counted.source_position == 2 * settings.decoder_layers * settings.dim

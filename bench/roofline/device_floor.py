@@ -1,4 +1,4 @@
-"""The floor of a cell on a device: a lower bound of its time, from the peaks of the device (see decode.roofline).
+"""The floor of a cell on a device: a lower bound of its time, from the peaks of the device (roofline).
 
 A decoder step takes at least the longest of three times, and the floor of all steps is the longest of their sums:
 
@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lingon.bench.decode.roofline import DecodingCounts, MultiplyAdds
-from lingon.bench.device_peaks import DevicePeaks
+from lingon.bench.roofline.counts import DecodingCounts, MultiplyAdds
+from lingon.bench.roofline.device_peaks import DevicePeaks
 
 BYTES = {"fp32": 4, "fp16": 2}
 """Bytes of a weight, a key or a value, by precision."""

@@ -16,15 +16,12 @@ from lingon.bench.workloads.output_statistics import outputs
 from lingon.bench.workloads.random_weights import Shape
 from lingon.bench.workloads.synthetic import forced_workloads
 from lingon.bench.workloads.workload import Workload
-from lingon.bundle import Bundle, write_bundle
 from lingon.errors import SettingsError
-from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.runtime.device import CPU
 from lingon.text import EOS
 from lingon.training.models.interface import FORBIDDEN_LOGIT
 from lingon.training.models.transformer import Transformer
-from tests.support.random_models import manifest_of, random_model, random_sources
+from tests.support.random_models import random_model, random_sources, written_bundle
 
 SHAPES = {
     "as in the paper": {},
@@ -40,13 +37,6 @@ def endless_model(shape: str) -> Transformer:
     model = copy.deepcopy(random_model(**SHAPES[shape]))
     model.forbidden[EOS] = FORBIDDEN_LOGIT
     return model
-
-
-def written(folder: Path, model: Transformer) -> Bundle:
-    weights = WeightFiles()
-    built = build(model, "fp32", weights, (), shortlist=False)
-    files = {**built.graphs, **weight_files(weights)}
-    return write_bundle(folder / "1", manifest_of(model, "fp32", built.reads), files)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +61,7 @@ def cell_of(workload: Workload, beam_size: int) -> Cell:
 def test_the_loop_finds_the_tokens_of_a_search_with_the_model(tmp_path: Path, shape: str, beam_size: int):
     model, sources = endless_model(shape), random_sources(16)
     expected = outputs(model, sources, beam_size, STEPS).tokens.tolist()
-    engine = torch_graph.load(written(tmp_path, model).folder, Setting(threads=1))
+    engine = torch_graph.load(written_bundle(model, tmp_path).folder, Setting(threads=1))
     cell = Cell(workload="base", batch=4, beam_size=beam_size, exact_length=STEPS)
     assert engine.translate(sources, cell) == expected
 

@@ -1,4 +1,4 @@
-"""The peak rates of a device, measured by PyTorch: `python -m lingon.bench.device_peaks DEVICE ROUNDS` prints JSON.
+"""The peak rates of a device by PyTorch: `python -m lingon.bench.roofline.device_peaks DEVICE ROUNDS` prints JSON.
 
 Matrix products of square matrices that are bound by arithmetic, the best of a few sizes, by precision. Memory: the sum
 of an array much larger than any cache, or its copy, whichever moves more bytes a second. Launch: the time between two

@@ -1,4 +1,4 @@
-"""The peak rates of this machine: `python -m lingon.bench.decode.machine_peaks ROUNDS` prints them as JSON.
+"""The peak rates of this machine: `python -m lingon.bench.roofline.machine_peaks ROUNDS` prints them as JSON.
 
 Matrix products: those of ONNX Runtime in fp32 (MatMul) and int8 (MatMulIntegerToFloat, uint8 rows by int8 weights), on
 shapes that are bound by arithmetic; the best of a few shapes, on one core and on all. Memory: each core reads its share
@@ -20,7 +20,7 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper
 
-from lingon.bench.decode.roofline import Peaks
+from lingon.bench.roofline.machine_floor import Peaks
 from lingon.bench.worker_process import json_of
 from lingon.machine import usable_cores
 

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from lingon import bundle as names
-from lingon.bench.decode.roofline import MultiplyAdds
+from lingon.bench.roofline.counts import MultiplyAdds
 from lingon.bundle import Bundle, State
 from lingon.errors import BundleError
 
