@@ -90,7 +90,7 @@ def serve(
     from rich.console import Console
 
     from lingon.bench.results_file import results_folder
-    from lingon.bench.serve.latency import Objective
+    from lingon.bench.serve.load.latency import Objective
     from lingon.bench.serve.plan import CpuPlan, Plan, ctranslate2_systems, lingon_system, sentences
     from lingon.bench.serve.run import measure
     from lingon.bundle import open_bundle

@@ -1,7 +1,8 @@
-"""Servers without a model, for `lingon bench serve --engine null`: `python -m lingon.bench.serve.null_engine KIND`.
+"""Servers without a model: `python -m lingon.bench.serve.servers.null_engine KIND` serves until it is stopped.
 
 KIND is `lingon`, the server with everything but its graphs (every sentence ends after one step, without a token);
 `http`, the same with its HTTP port; `echo`, a bare grpc.aio server that answers at once: the least that a call costs.
+`lingon bench serve --engine null` measures the first and the last.
 """
 
 from __future__ import annotations

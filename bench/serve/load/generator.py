@@ -1,4 +1,4 @@
-"""The load generator: `python -m lingon.bench.serve.generator` reads jobs and writes answers as JSON lines.
+"""The load generator: `python -m lingon.bench.serve.load.generator` reads jobs and writes answers as JSON lines.
 
 The first line contains the texts. Latencies count from the time at which a request was due. A generator that waits for
 answers before it sends, or skips requests when it is late, would omit the requests that a slow server delays most
@@ -17,8 +17,8 @@ from typing import Any
 
 import grpc
 
-from lingon.bench.serve.latency import OK, Answer
-from lingon.bench.serve.load import ClosedLoad, LoadJob, OpenLoad, Target, arrivals, from_json
+from lingon.bench.serve.load.jobs import ClosedLoad, LoadJob, OpenLoad, Target, arrivals, from_json
+from lingon.bench.serve.load.latency import OK, Answer
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
 HEAD_START = 0.05  # seconds before the first arrival

@@ -1,4 +1,4 @@
-"""The engine without a server: `python -m lingon.bench.serve.engine_baseline` times the decoding of single sentences.
+"""The engine without a server: `python -m lingon.bench.serve.servers.engine_baseline` times single sentences.
 
 It reads JSON lines: first the model and the texts, then beam sizes. The times are those from tokens to tokens.
 """

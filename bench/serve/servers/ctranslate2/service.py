@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from google.rpc import code_pb2, status_pb2
 
-from lingon.bench.serve.ctranslate2_server.batching import Batcher, Search
+from lingon.bench.serve.servers.ctranslate2.batching import Batcher, Search
 from lingon.bundle import Manifest
 from lingon.errors import QueueFull
 from lingon.text import Tokenizer, normalise

@@ -7,7 +7,7 @@ import urllib.request
 from typing import Any
 
 from lingon.bench.serve.plan import LINGON, Plan
-from lingon.bench.serve.processes import Server
+from lingon.bench.serve.servers.processes import Server
 from lingon.bundle import WEIGHTS, Bundle
 
 BASE_MB = 150.0  # megabytes of Python, gRPC and ONNX Runtime

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lingon.bench.engines.base import Setting
 from lingon.bench.engines.ctranslate2 import source_pieces, translator
-from lingon.bench.serve.ctranslate2_server.batching import Ids, Search
+from lingon.bench.serve.servers.ctranslate2.batching import Ids, Search
 from lingon.bundle import Limits
 from lingon.text import EOS, UNK
 

@@ -1,4 +1,4 @@
-"""`python -m lingon.bench.serve.ctranslate2_server --model BUNDLE`: CTranslate2 with gRPC and dynamic batching."""
+"""`python -m lingon.bench.serve.servers.ctranslate2 --model BUNDLE`: CTranslate2 with gRPC and dynamic batching."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import typer
 
 from lingon.bench.engines import ctranslate2
 from lingon.bench.engines.base import Setting
-from lingon.bench.serve.ctranslate2_server.batching import Batcher, BatchPolicy
-from lingon.bench.serve.ctranslate2_server.model import Model
-from lingon.bench.serve.ctranslate2_server.service import CTranslate2Service
+from lingon.bench.serve.servers.ctranslate2.batching import Batcher, BatchPolicy
+from lingon.bench.serve.servers.ctranslate2.model import Model
+from lingon.bench.serve.servers.ctranslate2.service import CTranslate2Service
 from lingon.bundle import Bundle, open_bundle
 from lingon.text import Tokenizer
 
