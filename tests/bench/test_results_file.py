@@ -18,6 +18,6 @@ def test_a_result_contains_the_command_line():
         command(["/usr/bin/lingon", "bench", "decode", "--data", "my texts"]) == "lingon bench decode --data 'my texts'"
     )
     assert (
-        command(["/somewhere/bench/tools/concurrency.py", "--rounds", "5"])
-        == "python -m lingon.bench.tools.concurrency --rounds 5"
+        command(["/somewhere/bench/tools/servers/concurrency.py", "--rounds", "5"])
+        == "python -m lingon.bench.tools.servers.concurrency --rounds 5"
     )

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from pathlib import Path
 
-import pytest
-
 from lingon.bench.serve.overhead import measure, table
 from lingon.bench.serve.plan import CpuPlan
-from lingon.bench.tools import compare_servers
 from lingon.bench.worker_process import cpu_seconds
 from tests.support import echo_engine
-from tests.support.echo_engine import EchoRunner, running
 
 
 def test_both_servers_answer_every_request_and_cost_cpu_time(tmp_path: Path) -> None:
@@ -34,15 +29,3 @@ def test_cpu_time_is_that_of_the_process() -> None:
     while time.process_time() < end:
         pass
     assert cpu_seconds(os.getpid()) - before >= 0.1
-
-
-@pytest.mark.parametrize("stream", [False, True])
-async def test_running_servers_are_compared_by_latency_and_cpu_time(stream: bool) -> None:
-    async with running(EchoRunner()) as server:
-        target = compare_servers.target(f"here={os.getpid()}@127.0.0.1:{server.server.port}")
-        arguments = argparse.Namespace(clients=2, seconds=0.3, stream=stream)
-        row = await compare_servers.one_round(target, ["Tom", "sea"], arguments)
-    assert row["requests_per_s"] > 0
-    assert row["p50_ms"] <= row["p99_ms"]
-    assert row["cpu_ms_per_request"] > 0
-    assert (row["cpu_us_per_delta"] > 0) is stream
