@@ -126,7 +126,7 @@ def import_model(
     from lingon.export.report import print_report
     from lingon.importers import pipeline
     from lingon.importers.archive import folder_of
-    from lingon.importers.samples import check_samples
+    from lingon.importers.witness.samples import check_samples
     from lingon.text import normalise
     from lingon.training.checkpoint import save_checkpoint
 

@@ -10,7 +10,7 @@ import torch
 from lingon.errors import ParityError
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
-from lingon.importers.samples import check_samples
+from lingon.importers.witness.samples import check_samples
 from lingon.importers.witness.transformers import TransformersWitness
 from lingon.text import normalise
 from lingon.training.search import SearchSettings

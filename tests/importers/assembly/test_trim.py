@@ -15,7 +15,8 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from lingon.bundle import open_bundle
 from lingon.cli.main import main
 from lingon.errors import SettingsError
-from lingon.importers import pipeline, trim
+from lingon.importers import pipeline
+from lingon.importers.assembly import trim
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.serving.in_process import LocalTranslator
 from lingon.text import UNK, normalise

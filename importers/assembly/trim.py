@@ -13,7 +13,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 from torch import Tensor
 
 from lingon.errors import SettingsError
-from lingon.importers.assemble import checkpoint_of
+from lingon.importers.assembly.checkpoint import checkpoint_of
 from lingon.importers.files.pieces import Numbering, Piece, tokenizer_of
 from lingon.importers.source import Source
 from lingon.lines import read_lines
