@@ -10,7 +10,7 @@ import pytest
 
 from lingon.google.v3 import cloud_translation_pb2 as google
 from lingon.serving.auth.api_keys import new_key
-from lingon.serving.rpc.google import SERVICE
+from lingon.serving.rpc.services.google import SERVICE
 from tests.support.echo_engine import RunningServer, running
 from tests.support.gateway import KNOWS_LANGUAGES
 from tests.support.key_files import bearer, write_key_file

@@ -20,9 +20,9 @@ from lingon.admin.v1 import admin_pb2 as pb
 from lingon.cli.main import main
 from lingon.errors import Forbidden, LingonError, SettingsError
 from lingon.serving.models.reload import MAX_PATH
-from lingon.serving.rpc.admin import METHODS, SERVICE
 from lingon.serving.rpc.calls import REQUEST_ID
 from lingon.serving.rpc.interceptors import ErrorInterceptor
+from lingon.serving.rpc.services.admin import METHODS, SERVICE
 from lingon.serving.setting_sources import load
 from tests.support.echo_engine import running
 from tests.support.eventually import eventually

@@ -18,7 +18,7 @@ from lingon.serving.models.catalog import Catalog
 from lingon.serving.models.languages import canonical, distance
 from lingon.serving.models.registry import ServedModel
 from lingon.serving.rpc.calls import Context
-from lingon.serving.rpc.service import TranslationService
+from lingon.serving.rpc.services.translation import TranslationService
 from lingon.translation.v1 import translation_pb2 as pb
 
 SERVICE = "google.cloud.translation.v3.TranslationService"
