@@ -23,6 +23,7 @@ from rich.table import Table
 
 from lingon.bench.engines import ctranslate2, lingon
 from lingon.bench.engines.base import BenchEngine, Cell, Setting
+from lingon.bench.options import shared
 from lingon.bench.results_file import results_folder, save
 from lingon.bench.workloads.random_weights import Shape
 from lingon.bench.workloads.synthetic import TARGET_TOKENS, base_workload
@@ -139,10 +140,8 @@ def table(rows: list[Row]) -> Table:
 def main(
     rounds: Annotated[int, typer.Option(min=1, help="Measured rounds.")] = 9,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny models, to try it out.")] = False,
-    cache: Annotated[Path, typer.Option(help="Folder for the models.")] = Path("~/.cache/lingon/bench"),
-    results: Annotated[
-        Path | None, typer.Option(help="Folder for the results. Default: bench/results, with --quick build/bench.")
-    ] = None,
+    cache: Annotated[Path, typer.Option(help="Folder for the models.")] = shared.CACHE,
+    results: shared.Results = None,
 ) -> None:
     """Measure, show the table, and write the results."""
     console = Console()

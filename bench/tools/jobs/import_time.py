@@ -23,6 +23,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lingon.bench.options import shared
 from lingon.bench.results_file import results_folder, save
 from lingon.bench.tools.engine.imported_shapes import OPUS, TINY
 from lingon.bench.workloads.copying_model import write_copying_model
@@ -74,9 +75,7 @@ def main(
     runs: Annotated[int, typer.Option(min=1, help="Number of imports of each kind.")] = 1,
     alone: Annotated[bool, typer.Option("--alone", help="Only without the comparison with other toolkits.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="A tiny model, to try it out.")] = False,
-    results: Annotated[
-        Path | None, typer.Option(help="Folder for the results. Default: bench/results, with --quick build/bench.")
-    ] = None,
+    results: shared.Results = None,
 ) -> None:
     """Write the model, import it with and without the comparison with other toolkits, and write the results."""
     rows = []

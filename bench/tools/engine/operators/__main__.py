@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from lingon.bench.options import shared
 from lingon.bench.results_file import commit, machine, results_folder, save
 from lingon.bench.resume import ResumeFile
 from lingon.bench.tools.engine.operators import attention, others
@@ -88,7 +89,7 @@ def main(
     device: Annotated[str, typer.Option(help="cuda, or cpu to rehearse.")] = "cuda",
     quick: Annotated[bool, typer.Option("--quick", help="Few and small arrays.")] = False,
     results: Annotated[Path | None, typer.Option(help="Folder for the results.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was killed.")] = False,
+    resume: shared.Resume = False,
 ) -> None:
     """Measure all operators, print a table and write DATE-operators.json."""
     if device not in ("cuda", "cpu"):
