@@ -34,10 +34,11 @@ def command(arguments: Sequence[str]) -> str:
 
     arguments: sys.argv of the process
     """
-    program = Path(arguments[0])
-    if program.stem == "__main__":  # of a package
+    program = Path(arguments[0]).with_suffix("")
+    if program.name == "__main__":  # of a package
         program = program.parent
-    prefix = ["python", "-m", f"lingon.bench.tools.{program.stem}"] if program.parent.name == "tools" else ["lingon"]
+    _, tools, name = program.as_posix().rpartition("bench/tools/")
+    prefix = ["python", "-m", f"lingon.bench.tools.{name.replace('/', '.')}"] if tools else ["lingon"]
     return shlex.join([*prefix, *arguments[1:]])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,7 @@ from lingon.cli.options.decoding import (
     TargetOption,
     TextFormat,
 )
+from lingon.cli.options.groups import OptionGroup, with_option_groups
 from lingon.errors import LingonError, SettingsError
 
 if TYPE_CHECKING:
@@ -44,59 +46,114 @@ class ErrorChoice(StrEnum):
     FAIL = "fail"
 
 
-@with_backend_options
-def bulk(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="INPUT",
-            help="A file, a quoted pattern such as 'in/*.parquet', or a folder: .parquet, .jsonl, .csv, .tsv or .txt, "
-            "the last four also with .gz or .zst; s3://, gs:// and az:// with the packages s3fs, gcsfs and adlfs.",
-        ),
-    ],
-    output: Annotated[str, typer.Argument(help="Folder of the output, which may be in an object store too.")],
-    column: Annotated[str, typer.Option(help="Column of the texts.")] = "text",
-    into: Annotated[str, typer.Option(help="Column to add, with the translations.")] = "translation",
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="INPUT",
+        help="A file, a quoted pattern such as 'in/*.parquet', or a folder: .parquet, .jsonl, .csv, .tsv or .txt, "
+        "the last four also with .gz or .zst; s3://, gs:// and az:// with the packages s3fs, gcsfs and adlfs.",
+    ),
+]
+Output = Annotated[str, typer.Argument(help="Folder of the output, which may be in an object store too.")]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ColumnOptions(OptionGroup):
+    """The columns that are read and added."""
+
+    column: Annotated[str, typer.Option(help="Column of the texts.")] = "text"
+    into: Annotated[str, typer.Option(help="Column to add, with the translations.")] = "translation"
     language_column: Annotated[
         str | None, typer.Option(metavar="NAME", help="Column of the language of each text.", show_default="none")
-    ] = None,
+    ] = None
     confidence: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Column to add, with the confidence of each row.", show_default="none"),
-    ] = None,
-    source_language: SourceOption = None,
-    target_language: TargetOption = None,
-    beam_size: BeamSizeOption = None,
-    length_penalty: LengthPenaltyOption = None,
-    max_output_tokens: MaxOutputTokensOption = None,
-    shortlist: ShortlistOption = None,
-    written: Annotated[TextFormat, typer.Option("--format", help="How texts are written.")] = TextFormat.PLAIN,
-    guard: GuardOption = None,
-    keep: KeepOption = None,
-    shard_rows: Annotated[int, typer.Option(min=1, help="Rows of a shard, and so of a file of the output.")] = 50_000,
+    ] = None
+
+    def settings(self) -> dict[str, Any]:
+        """The values as `Translate` takes them."""
+        return {
+            "column": self.column,
+            "into": self.into,
+            "language_column": self.language_column,
+            "confidence_column": self.confidence,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextOptions(OptionGroup):
+    """How texts are translated."""
+
+    source_language: SourceOption = None
+    target_language: TargetOption = None
+    beam_size: BeamSizeOption = None
+    length_penalty: LengthPenaltyOption = None
+    max_output_tokens: MaxOutputTokensOption = None
+    shortlist: ShortlistOption = None
+    written: Annotated[TextFormat, typer.Option("--format", help="How texts are written.")] = TextFormat.PLAIN
+    guard: GuardOption = None
+    keep: KeepOption = None
+
+    def settings(self) -> dict[str, Any]:
+        """The values as `Translate` takes them."""
+        return {
+            "source": self.source_language,
+            "target": self.target_language,
+            "beam_size": self.beam_size,
+            "length_penalty": self.length_penalty,
+            "max_output_tokens": self.max_output_tokens,
+            "shortlist": self.shortlist,
+            "format": None if self.written is TextFormat.PLAIN else self.written.value,
+            "guard": self.guard and self.guard.value,
+            "keep": self.keep,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RowOptions(OptionGroup):
+    """Which rows are translated, and how they are divided into shards."""
+
+    shard_rows: Annotated[int, typer.Option(min=1, help="Rows of a shard, and so of a file of the output.")] = 50_000
     errors: Annotated[
         ErrorChoice,
         typer.Option(
             help="What becomes of a row that cannot be translated: column gives the reason in a column INTO_error, "
             "fail ends the run before its shard is written."
         ),
-    ] = ErrorChoice.COLUMN,
+    ] = ErrorChoice.COLUMN
     limit: Annotated[
         int | None, typer.Option(min=1, help="Rows to translate, from the first on.", show_default="all")
-    ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option("--dry-run", help="Translate a sample, print what the run would take, and write nothing."),
-    ] = False,
-    engine: Annotated[
-        EngineChoice, typer.Option(help="This machine, or workers of a Ray cluster.")
-    ] = EngineChoice.LOCAL,
+    ] = None
+
+    def settings(self) -> dict[str, Any]:
+        """The values as a plan takes them."""
+        return {
+            "shard_rows": self.shard_rows,
+            "limit": self.limit,
+            "fail_on_errors": self.errors is ErrorChoice.FAIL,
+        }
+
+
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Translate a sample, print what the run would take, and write nothing."),
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineOptions(OptionGroup):
+    """Where shards are translated."""
+
+    engine: Annotated[EngineChoice, typer.Option(help="This machine, or workers of a Ray cluster.")] = (
+        EngineChoice.LOCAL
+    )
     address: Annotated[
         str | None,
         typer.Option(
             help="Address of the Ray cluster, or auto.", show_default="$RAY_ADDRESS, else a cluster of its own"
         ),
-    ] = None,
+    ] = None
     workers: Annotated[
         str | None,
         typer.Option(
@@ -104,12 +161,27 @@ def bulk(
             help="Processes of this machine, or workers on Ray, of which more than LO begin as the cluster grows.",
             show_default="one for each core; on Ray 1..1000",
         ),
-    ] = None,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(min=1, max=65535, help="Port for Prometheus metrics of the run.", show_default="none"),
-    ] = None,
+    ] = None
+
+
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(min=1, max=65535, help="Port for Prometheus metrics of the run.", show_default="none"),
+]
+
+
+@with_option_groups
+@with_backend_options
+def bulk(
     *,
+    source: Source,
+    output: Output,
+    columns: ColumnOptions,
+    texts: TextOptions,
+    rows: RowOptions,
+    dry_run: DryRun = False,
+    engine: EngineOptions,
+    metrics_port: MetricsPort = None,
     backend: BackendOptions,
 ) -> None:
     """Translate a column of many files, each row exactly once, with this machine, a server or a Ray cluster.
@@ -125,26 +197,9 @@ def bulk(
     from lingon.bulk.translating import Translate
     from lingon.bulk.watching import watching
 
-    chosen = _engine(engine, address, workers, backend)
-    options: dict[str, Any] = {
-        "source": source_language,
-        "target": target_language,
-        "beam_size": beam_size,
-        "length_penalty": length_penalty,
-        "max_output_tokens": max_output_tokens,
-        "shortlist": shortlist,
-        "format": None if written is TextFormat.PLAIN else written.value,
-        "guard": guard and guard.value,
-        "keep": keep,
-    }
-    shape: dict[str, Any] = {"shard_rows": shard_rows, "limit": limit, "fail_on_errors": errors is ErrorChoice.FAIL}
-    columns: dict[str, Any] = {
-        "column": column,
-        "into": into,
-        "language_column": language_column,
-        "confidence_column": confidence,
-    }
-    with Translate(backend=_absolute(backend), **columns, **options) as translate:
+    chosen = _engine(engine.engine, engine.address, engine.workers, backend)
+    shape = rows.settings()
+    with Translate(backend=_absolute(backend), **columns.settings(), **texts.settings()) as translate:
         if dry_run:
             _print_estimate(estimate(preview(source, output, translate, **shape), translate), backend.in_process)
             return
@@ -188,8 +243,6 @@ def _bounds(workers: str) -> tuple[int, int]:
 
 def _absolute(backend: BackendOptions) -> BackendOptions:
     """The options with the absolute path of a bundle, which workers find in any folder."""
-    from dataclasses import replace
-
     return replace(backend, model=str(Path(backend.model or "").resolve())) if backend.in_process else backend
 
 

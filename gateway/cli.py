@@ -3,45 +3,29 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from lingon.cli.options.backend import ServerOption
 from lingon.cli.options.connection import Credentials, with_connection_options
+from lingon.gateway import options
 
 
 @partial(with_connection_options, api_key=False)
 def gateway(
     server: ServerOption = None,
-    host: Annotated[str, typer.Option(help="Address that the HTTP port listens on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="TCP port; 0 takes a free one.")] = 8080,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(min=0, max=65535, help="TCP port of /metrics, on the same address.", show_default="none"),
-    ] = None,
-    apis: Annotated[
-        str, typer.Option(help="APIs to offer, separated by commas.")
-    ] = "lingon,deepl,libretranslate,google",
-    page: Annotated[bool, typer.Option("--page/--no-page", help="Whether / is a page to translate on.")] = True,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(help="Folder for files until they are fetched.", show_default="none: files are not supported"),
-    ] = None,
-    cors: Annotated[
-        str | None,
-        typer.Option(help="Origins of pages that may call the APIs, separated by commas, or *.", show_default="none"),
-    ] = None,
-    certificate: Annotated[
-        Path | None, typer.Option(help="PEM file of a certificate chain, for HTTPS.", show_default="none: HTTP")
-    ] = None,
-    key: Annotated[Path | None, typer.Option(help="PEM file of its private key.", show_default="none")] = None,
-    max_connections: Annotated[int, typer.Option(min=1, help="Connections at once.")] = 4096,
-    trusted_proxies: Annotated[
-        str, typer.Option(help="Addresses of proxies whose X-Forwarded-For is believed.", show_default="none")
-    ] = "",
-    timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time limit of a call.")] = 60.0,
+    host: options.Host = "127.0.0.1",
+    port: options.Port = 8080,
+    metrics_port: options.MetricsPort = None,
+    apis: options.Apis = "lingon,deepl,libretranslate,google",
+    page: options.Page = True,
+    data_dir: options.DataDir = None,
+    cors: options.Cors = None,
+    certificate: options.Certificate = None,
+    key: options.Key = None,
+    max_connections: options.MaxConnections = 4096,
+    trusted_proxies: options.TrustedProxies = "",
+    timeout: options.Timeout = 60.0,
     *,
     credentials: Credentials,
 ) -> None:
@@ -65,9 +49,9 @@ def gateway(
         max_connections=max_connections,
         trusted_proxies=trusted_proxies,
     )
-    options = GatewayOptions(apis=_listed(apis), page=page, data_dir=data_dir, cors=_listed(cors or ""))
+    offered = GatewayOptions(apis=_listed(apis), page=page, data_dir=data_dir, cors=_listed(cors or ""))
     target = server_address(server)
-    run_apart(target, credentials.client_tls(), timeout, http, options, metrics_port, typer.echo)
+    run_apart(target, credentials.client_tls(), timeout, http, offered, metrics_port, typer.echo)
 
 
 def _listed(text: str) -> list[str]:

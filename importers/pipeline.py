@@ -10,12 +10,13 @@ from lingon.bundle import Bundle
 from lingon.errors import ParityError, SettingsError, SourceModelError
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Known, Texts
-from lingon.importers.assemble import checkpoint_of
+from lingon.importers.assembly.checkpoint import checkpoint_of
+from lingon.importers.assembly.languages import choose_languages
+from lingon.importers.assembly.trim import trim
 from lingon.importers.files.fields import Fields
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.files.tensors import are_graphs
 from lingon.importers.greedy import Ids, own_sentences, translate_once
-from lingon.importers.languages import choose_languages
 from lingon.importers.readers.ctranslate2.folder import is_ctranslate2, read_ctranslate2
 from lingon.importers.readers.fsmt import read_fsmt
 from lingon.importers.readers.marian.files import models_of
@@ -25,7 +26,6 @@ from lingon.importers.readers.opus_mt import CONFIG, read_opus_mt
 from lingon.importers.readers.t5 import read_t5
 from lingon.importers.shortlist import OWN, own_pairs, pairs_to_learn, with_shortlist
 from lingon.importers.source import Source
-from lingon.importers.trim import trim
 from lingon.importers.witness.choice import compare_with_toolkits
 from lingon.lines import read_lines, read_parallel
 from lingon.serving.runtime.device import NATIVES

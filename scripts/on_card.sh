@@ -137,8 +137,8 @@ run_step() {
   echo "== $step, $(date -u +%FT%TZ)"
   case $step in
     tests) run_tests ;;
-    steps) tool device_steps ;;
-    operators) tool operators --resume ;;
+    steps) tool engine.device_steps ;;
+    operators) tool engine.operators --resume ;;
     gpu) lingon bench gpu --results "$folder" --cache "$folder/cache" --resume "${options[@]}" "${more[@]}" ;;
     service) run_service ;;
     loops) run_loops ;;

@@ -35,11 +35,8 @@ from lingon.serving.observability.logs import event, unexpected
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.observability.received_calls import ReceivedCalls
 from lingon.serving.observability.tracing import NullTracer, Tracer
-from lingon.serving.rpc.admin import open_admin
 from lingon.serving.rpc.arrival.accepting import services_of
 from lingon.serving.rpc.arrival.shedding import LoadShedder
-from lingon.serving.rpc.google import GoogleService, add_google
-from lingon.serving.rpc.health import Health, model_services
 from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
 from lingon.serving.rpc.local_channel import LocalChannel
 from lingon.serving.rpc.ports import (
@@ -51,7 +48,10 @@ from lingon.serving.rpc.ports import (
     grpc_server,
 )
 from lingon.serving.rpc.reflection import add_reflection
-from lingon.serving.rpc.service import TranslationService
+from lingon.serving.rpc.services.admin import open_admin
+from lingon.serving.rpc.services.google import GoogleService, add_google
+from lingon.serving.rpc.services.health import Health, model_services
+from lingon.serving.rpc.services.translation import TranslationService
 from lingon.serving.runtime.device import onnxruntime_version
 from lingon.serving.settings import Settings
 from lingon.serving.system.event_loop import LagMonitor

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
+from lingon.bench.options import attention_cost as options
+from lingon.bench.options import shared
 
 
 def attention_cost(
-    length: Annotated[
-        list[int] | None,
-        typer.Option(help="Positions of the sequence; may be repeated. (default: the powers of 2 from 16 to 2048)"),
-    ] = None,
-    dim: Annotated[int, typer.Option(help="Width of every layer, an even number.")] = 64,
-    radius: Annotated[int, typer.Option(help="Positions to each side that windowed attention sees.")] = 16,
-    kernel: Annotated[int, typer.Option(help="Positions that the convolution sees, an odd number.")] = 3,
-    rounds: Annotated[int, typer.Option(help="Measured rounds; each has all layers in turns.")] = 7,
-    slow: Annotated[float, typer.Option(help="Seconds: a layer is left out where one call takes longer.")] = 5.0,
-    memory: Annotated[float, typer.Option(help="GiB: a layer is left out where it needs more.")] = 2.0,
-    threads: Annotated[int, typer.Option(help="Threads of every layer.")] = 1,
-    results: Annotated[
-        Path | None, typer.Option(help="Folder for the results. Default: bench/results, with --quick build/bench.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Try it out: three short lengths, 2 rounds; seconds.")] = False,
+    length: options.Length = None,
+    dim: options.Dim = 64,
+    radius: options.Radius = 16,
+    kernel: options.Kernel = 3,
+    rounds: options.Rounds = 7,
+    slow: options.Slow = 5.0,
+    memory: options.Memory = 2.0,
+    threads: options.Threads = 1,
+    results: shared.Results = None,
+    quick: options.Quick = False,
 ) -> None:
     """Measure time and memory of attention and other sequence layers as the length grows, next to the theory.
 

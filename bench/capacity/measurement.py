@@ -13,8 +13,8 @@ from pathlib import Path
 
 from lingon import AsyncClient
 from lingon.bench.capacity.queues import Speed
-from lingon.bench.serve.load import arrivals
-from lingon.bench.serve.processes import serving
+from lingon.bench.serve.load.jobs import arrivals
+from lingon.bench.serve.servers.processes import serving
 from lingon.bench.statistics import percentile
 
 AT_ONCE = (1, 2, 4, 8, 16, 32, 64)  # sentences; the last is a full batch

@@ -1,1 +1,1 @@
-"""`lingon bench decode`: decoding time of all engines. Imports `engines`, `workloads` and the root modules of bench."""
+"""`lingon bench decode`: decoding time of all engines. Imports `engines`, `workloads`, `roofline` and root modules."""

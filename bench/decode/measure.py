@@ -8,14 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lingon.bench.decode.model_flops import mean_shortlist_size, multiply_adds_of
 from lingon.bench.decode.plan import LINGON, CellFilter, EngineSetting, available, cells_of, sources_of, title
 from lingon.bench.decode.processes import EngineMode, EngineProcesses, Measure
 from lingon.bench.decode.results import Row, TimedRuns, row_of, with_ratios
-from lingon.bench.decode.roofline import MultiplyAdds, Peaks, count_decoding, floor_ms
 from lingon.bench.engines.agreement import OutputComparison
 from lingon.bench.engines.base import Cell, Tokens
 from lingon.bench.resume import ResumeFile
+from lingon.bench.roofline.counts import MultiplyAdds, count_decoding
+from lingon.bench.roofline.machine_floor import Peaks, floor_ms
+from lingon.bench.roofline.multiply_adds import mean_shortlist_size, multiply_adds_of
 from lingon.bench.workloads.workload import Workload
 from lingon.bundle import Bundle, open_bundle
 from lingon.errors import SettingsError

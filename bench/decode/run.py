@@ -8,13 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lingon.bench.decode.machine_peaks import best_peaks, measure_peaks
 from lingon.bench.decode.measure import DecodeBenchmark, Rounds
 from lingon.bench.decode.plan import CellFilter, engine_settings
 from lingon.bench.decode.report import WIDTH, agreement_lines, draw, staggered_lines, tables
 from lingon.bench.decode.results import Row
 from lingon.bench.results_file import commit, machine, save
 from lingon.bench.resume import ResumeFile
+from lingon.bench.roofline.machine_peaks import best_peaks, measure_peaks
 from lingon.bench.workloads.random_weights import Shape
 from lingon.bench.workloads.shipped import shipped_workloads
 from lingon.bench.workloads.synthetic import base_workload

@@ -1,1 +1,1 @@
-"""`lingon bench gpu`: decoding on a card. Imports `decode`, `engines`, `workloads` and the root modules of bench."""
+"""`lingon bench gpu`: decoding on a card. Imports `decode`, `roofline`, what those import, and root modules."""

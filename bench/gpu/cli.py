@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-CACHE = Path("~/.cache/lingon/bench")
+from lingon.bench.options import gpu as options
+from lingon.bench.options import shared
 
 
 def gpu(
-    model: Annotated[
-        list[str] | None,
-        typer.Option(help="Transformer with random weights: base or big; may be repeated. (default: both)"),
-    ] = None,
-    work: Annotated[
-        list[str] | None,
-        typer.Option(help="Lengths: fixed (25 source, 30 target tokens) or mix; may be repeated. (default: both)"),
-    ] = None,
-    engine: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="lingon, lingon-cuda-graphs, transformers, transformers-static, torch-graph or ctranslate2; may be "
-            "repeated. (default: all)"
-        ),
-    ] = None,
-    batch: Annotated[
-        list[int] | None, typer.Option(help="Batch size: 1, 8, 64 or 256; may be repeated. (default: all)")
-    ] = None,
-    beam_size: Annotated[list[int] | None, typer.Option(help="1 or 4; may be repeated. (default: both)")] = None,
-    device: Annotated[str, typer.Option(help="cuda, or cpu to rehearse the run.")] = "cuda",
-    runs: Annotated[int, typer.Option(help="Measured runs of each engine in each cell.")] = 5,
-    slow: Annotated[float, typer.Option(help="Seconds: an engine whose run takes longer gets at most 3 runs.")] = 10.0,
-    results: Annotated[
-        Path | None, typer.Option(help="Folder for the results. Default: bench/results, with --quick build/bench.")
-    ] = None,
-    cache: Annotated[Path, typer.Option(help="Folder for the models that the benchmark creates.")] = CACHE,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Try it out: a tiny model, two batch sizes, few runs; some 2 minutes.")
-    ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was killed.")] = False,
+    model: options.Model = None,
+    work: options.Work = None,
+    engine: options.Engine = None,
+    batch: options.Batch = None,
+    beam_size: shared.BeamSizes = None,
+    device: options.Device = "cuda",
+    runs: options.Runs = 5,
+    slow: options.Slow = 10.0,
+    results: shared.Results = None,
+    cache: shared.Cache = shared.CACHE,
+    quick: options.Quick = False,
+    resume: shared.Resume = False,
 ) -> None:
     """Measure decoding on a card: Lingon, transformers, a bare PyTorch loop and CTranslate2, and the lower bound."""
     from lingon.bench.gpu.plan import GpuOptions

@@ -7,17 +7,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lingon.bench.decode.measure import Rounds, measure_in_turns
-from lingon.bench.decode.model_flops import multiply_adds_of
 from lingon.bench.decode.plan import LINGON, TRANSFORMERS, EngineSetting, title
 from lingon.bench.decode.results import Row, TimedRuns, row_of, speedup
-from lingon.bench.decode.roofline import count_decoding
-from lingon.bench.device_peaks import DevicePeaks
 from lingon.bench.engines.agreement import OutputComparison
 from lingon.bench.engines.base import Cell
-from lingon.bench.gpu.floor import floor_of
 from lingon.bench.gpu.plan import GpuOptions, cells_of, engine_settings, sources_of
 from lingon.bench.gpu.processes import FallibleEngines
 from lingon.bench.resume import ResumeFile
+from lingon.bench.roofline.counts import count_decoding
+from lingon.bench.roofline.device_floor import floor_of
+from lingon.bench.roofline.device_peaks import DevicePeaks
+from lingon.bench.roofline.multiply_adds import multiply_adds_of
 from lingon.bench.workloads.workload import Workload
 from lingon.bundle import open_bundle
 from lingon.machine import usable_cores

@@ -10,12 +10,12 @@ from rich.console import Console
 
 from lingon.bench.decode.measure import Rounds
 from lingon.bench.decode.results import Row
-from lingon.bench.device_peaks import measure_device_peaks, peaks_of
 from lingon.bench.gpu.measure import GpuBenchmark
 from lingon.bench.gpu.plan import GpuOptions
 from lingon.bench.gpu.report import WIDTH, lines_of, table_of, write_chart
 from lingon.bench.results_file import commit, machine, save
 from lingon.bench.resume import ResumeFile
+from lingon.bench.roofline.device_peaks import measure_device_peaks, peaks_of
 from lingon.bench.workloads.random_weights import SHAPES, TINY_SHAPES
 from lingon.bench.workloads.synthetic import forced_workloads
 from lingon.bench.workloads.workload import Workload

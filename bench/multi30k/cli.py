@@ -4,36 +4,20 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from lingon.bench.options import multi30k as options
+from lingon.bench.options import shared
+from lingon.cli.options.decoding import OwnDeviceOption
 
 
 def multi30k(
-    pair: Annotated[
-        list[str] | None,
-        typer.Option(help="Language pair, en-de or en-fr; may be repeated. (default: both, with --quick en-de)"),
-    ] = None,
-    configs: Annotated[Path, typer.Option(help="Folder with a config for each pair, PAIR.toml.")] = Path(
-        "configs/multi30k"
-    ),
-    work: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for a run of each pair, WORK/PAIR, and for translations. A run that is there goes on from its "
-            "last checkpoint. Default: build/bench/multi30k, with --quick build/bench/multi30k-quick."
-        ),
-    ] = None,
-    train: Annotated[
-        bool, typer.Option("--train/--no-train", help="Train each run to its end, or measure it as far as it is.")
-    ] = True,
-    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
-    results: Annotated[
-        Path | None, typer.Option(help="Folder for the results. Default: bench/results, with --quick build/bench.")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Try it out: a tiny model on sample sentences, 12 updates; seconds.")
-    ] = False,
+    pair: options.Pair = None,
+    configs: options.Configs = Path("configs/multi30k"),
+    work: options.Work = None,
+    train: shared.Train = True,
+    device: OwnDeviceOption = "auto",
+    results: shared.Results = None,
+    quick: options.Quick = False,
 ) -> None:
     """Train the tiny Transformer of Wu et al. (2021) on Multi30k, and measure it as they did, next to their figures.
 

@@ -2,87 +2,33 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from lingon.bench.options import serve as options
+from lingon.bench.options import shared
+from lingon.bench.options.serve import EngineKind
+from lingon.cli.options.groups import with_option_groups
 
 if TYPE_CHECKING:
-    from lingon.bench.serve.plan import CpuPlan, Plan
+    from lingon.bench.serve.plan import CpuPlan, Plan, System
     from lingon.bundle import Bundle
 
 
-class EngineKind(StrEnum):
-    """What decodes in Lingon's server."""
-
-    ONNX = "onnx"
-    NULL = "null"
-
-
+@with_option_groups
 def serve(
-    model: Annotated[Path, typer.Argument(help="Bundle: models/NAME or models/NAME/VERSION.")] = Path("models/en-de"),
-    precision: Annotated[
-        str | None, typer.Option(help="Precision of Lingon's server (default: the server's choice).")
-    ] = None,
-    engines: Annotated[
-        int | None, typer.Option(min=1, help="Engines of Lingon's server (default: the server's choice).")
-    ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="Threads of each engine of Lingon's server (default: the server's choice)."),
-    ] = None,
-    device: Annotated[str, typer.Option(help="Device of Lingon's server: auto, cpu or cuda.")] = "cpu",
-    engine: Annotated[
-        EngineKind, typer.Option(help="null: measure what a request costs without decoding, beside a bare gRPC echo.")
-    ] = EngineKind.ONNX,
-    server: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Measure a running server. Default: Lingon's server is started."),
-    ] = None,
-    with_peer: Annotated[
-        bool, typer.Option("--peer/--no-peer", help="Also measure CTranslate2 with a gRPC server.")
-    ] = True,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Folder with tatoeba.en-de.test.en.gz (default: the repository's 500 test sentences)."),
-    ] = None,
-    beam_size: Annotated[
-        list[int] | None, typer.Option(min=1, help="Beam size; may be repeated (default: 1 and 4).")
-    ] = None,
-    clients: Annotated[
-        list[int] | None,
-        typer.Option(
-            min=1,
-            help="Measure only the latency with so many clients that wait; may be repeated (default: the loads below).",
-        ),
-    ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Measured seconds of a load point.")] = 10.0,
-    warm_up: Annotated[float, typer.Option(min=0, help="Seconds of the same load before the measured ones.")] = 2.0,
-    step: Annotated[float, typer.Option(min=1.01, help="Factor between two loads near saturation.")] = 1.12,
-    rounds: Annotated[int, typer.Option(min=1, help="Starts of each server, and rounds with a single client.")] = 5,
-    objective_ms: Annotated[
-        float, typer.Option(min=1, help="Objective: milliseconds that the 99th percentile of latency may have.")
-    ] = 500.0,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Deadline of a request in seconds.")] = 5.0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the arrival times and of the order of sentences.")] = 1,
-    server_core: Annotated[int | None, typer.Option(help="Core of the servers (default: the first).")] = None,
-    client_core: Annotated[int | None, typer.Option(help="Core of the load generator (default: the last).")] = None,
-    peer_precision: Annotated[str, typer.Option(help="Precision of CTranslate2: fp32 or int8.")] = "int8",
-    peer_workers: Annotated[int, typer.Option(min=1, help="Batches that CTranslate2 translates at the same time.")] = 2,
-    peer_threads: Annotated[int, typer.Option(min=1, help="Threads of each worker of CTranslate2.")] = 1,
-    peer_batch: Annotated[
-        int | None, typer.Option(min=1, help="Sentences in a batch of CTranslate2, at most (default: 16).")
-    ] = None,
-    peer_wait_ms: Annotated[
-        float | None, typer.Option(min=0, help="Milliseconds that CTranslate2 waits for a full batch (default: 0).")
-    ] = None,
-    results: Annotated[
-        Path | None, typer.Option(help="Folder for the results. Default: bench/results, with --quick build/bench.")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Try it out: one short round; some 2 minutes on 2 cores.")
-    ] = False,
+    *,
+    model: options.Model = Path("models/en-de"),
+    ours: options.LingonServer,
+    engine: options.Engine = EngineKind.ONNX,
+    server: options.Server = None,
+    with_peer: options.WithPeer = True,
+    data: options.Data = None,
+    load: options.Load,
+    cores: options.Cores,
+    peer: options.Peer,
+    results: shared.Results = None,
+    quick: options.Quick = False,
 ) -> None:
     """Measure throughput and latency of the server under open-loop load, and compare it with CTranslate2."""
     import tempfile
@@ -90,49 +36,56 @@ def serve(
     from rich.console import Console
 
     from lingon.bench.results_file import results_folder
-    from lingon.bench.serve.latency import Objective
-    from lingon.bench.serve.plan import CpuPlan, Plan, ctranslate2_systems, lingon_system, sentences
+    from lingon.bench.serve.plan import CpuPlan, ctranslate2_systems, lingon_system, sentences
     from lingon.bench.serve.run import measure
     from lingon.bundle import open_bundle
 
     console, bundle = Console(), open_bundle(model)
     results = results_folder(results, quick=quick)
-    texts, cpus = sentences(bundle, data, seed), CpuPlan.choose(server_core, client_core)
+    texts, cpus = sentences(bundle, data, load.seed), CpuPlan.choose(cores.server_core, cores.client_core)
     if engine is EngineKind.NULL:
-        _measure_overhead(bundle, texts, cpus, min(seconds, 4.0), 1 if quick else rounds, results)
+        _measure_overhead(bundle, texts, cpus, min(load.seconds, 4.0), 1 if quick else load.rounds, results)
         return
-    lingon_options = {"device": device, "precision": precision, "engines": engines, "threads": threads}
-    ctranslate2_options = dict(
-        precision=peer_precision,
-        workers=peer_workers,
-        threads=peer_threads,
-        max_batch=peer_batch,
-        max_wait_ms=peer_wait_ms,
-    )
     with tempfile.TemporaryDirectory() as folder:
-        systems = [lingon_system(model, server, lingon_options)]
+        systems = [lingon_system(model, server, ours.flags())]
         if with_peer:
-            systems += ctranslate2_systems(bundle, Path(folder) / "model", ctranslate2_options, console.print)
-        plan = Plan(
-            bundle=bundle,
-            texts=texts,
-            systems=tuple(systems),
-            cpus=cpus,
-            precision=precision,
-            threads=threads,
-            beam_sizes=tuple(beam_size or (1, 4)),
-            clients=tuple(clients or ()),
-            seconds=min(seconds, 2.0) if quick else seconds,
-            warm_up=min(warm_up, 0.5) if quick else warm_up,
-            step=max(step, 1.5) if quick else step,
-            timeout=timeout,
-            seed=seed,
-            rounds=1 if quick else rounds,
-            objective=Objective(milliseconds=objective_ms),
-        )
+            systems += ctranslate2_systems(bundle, Path(folder) / "model", peer.flags(), console.print)
+        plan = _plan(bundle, texts, systems, cpus, ours, load, quick=quick)
         rows = measure(plan, lambda line: console.print(line, style="dim", highlight=False))
-    peer = ctranslate2_options if len(systems) > 1 else None
-    _report(rows, plan, results, ours=lingon_options, peer=peer)
+    _report(rows, plan, results, ours=ours.flags(), peer=peer.flags() if len(systems) > 1 else None)
+
+
+def _plan(
+    bundle: Bundle,
+    texts: list[str],
+    systems: list[System],
+    cpus: CpuPlan,
+    ours: options.LingonServer,
+    load: options.Load,
+    *,
+    quick: bool,
+) -> Plan:
+    """The plan of a run; quick: whether it is short."""
+    from lingon.bench.serve.load.latency import Objective
+    from lingon.bench.serve.plan import Plan
+
+    return Plan(
+        bundle=bundle,
+        texts=texts,
+        systems=tuple(systems),
+        cpus=cpus,
+        precision=ours.precision,
+        threads=ours.threads,
+        beam_sizes=tuple(load.beam_size or (1, 4)),
+        clients=tuple(load.clients or ()),
+        seconds=min(load.seconds, 2.0) if quick else load.seconds,
+        warm_up=min(load.warm_up, 0.5) if quick else load.warm_up,
+        step=max(load.step, 1.5) if quick else load.step,
+        timeout=load.timeout,
+        seed=load.seed,
+        rounds=1 if quick else load.rounds,
+        objective=Objective(milliseconds=load.objective_ms),
+    )
 
 
 def _report(rows: list[dict[str, Any]], plan: Plan, results: Path, **options: Any) -> None:

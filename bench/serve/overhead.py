@@ -12,10 +12,10 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from lingon.bench.serve.latency import OK
-from lingon.bench.serve.load import ClosedLoad, Target, to_json
+from lingon.bench.serve.load.jobs import ClosedLoad, Target, to_json
+from lingon.bench.serve.load.latency import OK
 from lingon.bench.serve.plan import CpuPlan
-from lingon.bench.serve.processes import Server, serving
+from lingon.bench.serve.servers.processes import Server, serving
 from lingon.bench.statistics import percentile
 from lingon.bench.worker_process import Worker, cpu_seconds
 from lingon.errors import LingonError
@@ -33,11 +33,11 @@ def measure(
     with ExitStack() as stack:
         servers = {
             kind: stack.enter_context(
-                serving([sys.executable, "-m", "lingon.bench.serve.null_engine", kind, str(model)], cpus.server)
+                serving([sys.executable, "-m", "lingon.bench.serve.servers.null_engine", kind, str(model)], cpus.server)
             )
             for kind in KINDS
         }
-        generator = stack.enter_context(Worker("lingon.bench.serve.generator", cores=cpus.client))
+        generator = stack.enter_context(Worker("lingon.bench.serve.load.generator", cores=cpus.client))
         generator.ask(texts=list(texts))
         for counted in range(rounds + 1):
             for clients in CLIENTS:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lingon.bench.serve.latency import Objective
+from lingon.bench.serve.load.latency import Objective
 from lingon.bench.worker_process import Cores
 from lingon.bench.workloads.sample_sentences import sample_file
 from lingon.bundle import Bundle
@@ -113,10 +113,10 @@ def lingon_command(model: Path, options: Mapping[str, object]) -> tuple[str, ...
 def ctranslate2_systems(
     bundle: Bundle, folder: Path, options: Mapping[str, object], write: Callable[[str], None]
 ) -> list[System]:
-    """The server of lingon.bench.serve.ctranslate2_server; empty, with a line to `write`, if it cannot run here.
+    """The server of lingon.bench.serve.servers.ctranslate2; empty, with a line to `write`, if it cannot run here.
 
     folder: the converted model is written here
-    options: those of lingon.bench.serve.ctranslate2_server; None leaves an option at its default
+    options: those of lingon.bench.serve.servers.ctranslate2; None leaves an option at its default
     """
     from lingon.bench.engines import ctranslate2
 
@@ -125,7 +125,7 @@ def ctranslate2_systems(
         return []
     ctranslate2.prepare(bundle, folder)
     flags = _flags({"model": bundle.folder, "converted": folder, **options})
-    command = (sys.executable, "-m", "lingon.bench.serve.ctranslate2_server", *flags)
+    command = (sys.executable, "-m", "lingon.bench.serve.servers.ctranslate2", *flags)
     return [System(name=CTRANSLATE2, command=command)]
 
 

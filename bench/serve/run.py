@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
-from lingon.bench.serve.latency import OK, Answer, LoadPoint, best, saturated, summarise
-from lingon.bench.serve.load import ClosedLoad, LoadJob, OpenLoad, Target, ladder, to_json
-from lingon.bench.serve.memory import REST_SECONDS, memory_row
+from lingon.bench.serve.load.jobs import ClosedLoad, LoadJob, OpenLoad, Target, ladder, to_json
+from lingon.bench.serve.load.latency import OK, Answer, LoadPoint, best, saturated, summarise
 from lingon.bench.serve.plan import CTRANSLATE2, LINGON, Plan, System
-from lingon.bench.serve.processes import Server, serving
+from lingon.bench.serve.servers.memory import REST_SECONDS, memory_row
+from lingon.bench.serve.servers.processes import Server, serving
 from lingon.bench.worker_process import Worker
 from lingon.errors import LingonError
 
@@ -57,7 +57,7 @@ def _measurement(plan: Plan, write: WriteLine) -> Iterator[Measurement]:
     """The measurement, with its servers and its load generator."""
     with ExitStack() as stack:
         servers = {system.name: stack.enter_context(_server_of(plan, system)) for system in plan.systems}
-        generator = stack.enter_context(Worker("lingon.bench.serve.generator", cores=plan.cpus.client))
+        generator = stack.enter_context(Worker("lingon.bench.serve.load.generator", cores=plan.cpus.client))
         generator.ask(texts=plan.texts)
         yield Measurement(plan, servers, generator, write)
 
@@ -173,7 +173,7 @@ class Measurement:
     def _engine_baseline(self) -> Worker:
         """The engine without a server, on the core of the servers."""
         plan = self._plan
-        worker = Worker("lingon.bench.serve.engine_baseline", cores=plan.cpus.server)
+        worker = Worker("lingon.bench.serve.servers.engine_baseline", cores=plan.cpus.server)
         model = str(plan.bundle.folder)
         worker.ask(model=model, precision=plan.precision, threads=plan.threads, texts=plan.texts_of_single_client)
         return worker

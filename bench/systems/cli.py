@@ -4,75 +4,46 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from lingon.bench.options import attention as options
+from lingon.bench.options import shared
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lingon.bench.systems.plan import Budget
+    from lingon.bench.systems.run import Comparison
+
 
 def attention(
-    system: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="rnnenc, rnnsearch, luong-global, luong-local, luong-monotonic, transformer, or transformer-window, "
-            "-additive, -rotary or -linear; may be repeated. (default: all, with --quick rnnenc and transformer)"
-        ),
-    ] = None,
-    corpus: Annotated[
-        list[str] | None,
-        typer.Option(help="multi30k or tatoeba; may be repeated. (default: both, with --quick multi30k)"),
-    ] = None,
-    data: Annotated[
-        Path, typer.Option(help="Folder with the files of the corpora, CORPUS.en-de.PART.LANGUAGE.gz.")
-    ] = Path(".corpora"),
-    configs: Annotated[Path, typer.Option(help="Folder with the configs of the systems.")] = Path("configs/attention"),
-    steps: Annotated[
-        int | None,
-        typer.Option(help="Updates of each training. (default: 1200, 12 to 15 minutes on one core; with --quick 12)"),
-    ] = None,
-    lengths: Annotated[
-        bool,
-        typer.Option(
-            "--lengths/--no-lengths",
-            help="Train rnnenc, rnnsearch and transformer twice more, on short texts, for BLEU by length.",
-        ),
-    ] = True,
-    work: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for runs, bundles and scores. What is there is not made again. "
-            "Default: build/bench/attention, with --quick build/bench/attention-quick."
-        ),
-    ] = None,
-    train: Annotated[
-        bool, typer.Option("--train/--no-train", help="Train each run to its end, or measure it as far as it is.")
-    ] = True,
-    device: Annotated[
-        str, typer.Option(help="Device of the trainings: auto, cpu or cuda. Everything else runs on the CPU.")
-    ] = "auto",
-    results: Annotated[
-        Path | None, typer.Option(help="Folder for the results. Default: bench/results, with --quick build/bench.")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Try it out: tiny models on sample sentences; some 10 seconds.")
-    ] = False,
+    system: options.System = None,
+    corpus: options.Corpus = None,
+    data: options.Data = Path(".corpora"),
+    configs: options.Configs = Path("configs/attention"),
+    steps: options.Steps = None,
+    lengths: options.Lengths = True,
+    work: options.Work = None,
+    train: shared.Train = True,
+    device: options.Device = "auto",
+    results: shared.Results = None,
+    quick: options.Quick = False,
 ) -> None:
     """Train systems with and without attention alike, serve them, and compare quality, speed and word alignments.
 
     Every system trains for the same updates on the same text, is exported to a bundle, and translates with the engine
     of the server. Ctrl-C saves a checkpoint and exits with code 130; the same command goes on.
     """
-    from dataclasses import replace
-
     from rich.console import Console
 
-    from lingon.bench.results_file import results_folder, save
-    from lingon.bench.systems.plan import CORPORA, SYSTEMS, Budget, selected
-    from lingon.bench.systems.report import WIDTH, draw, length_table, signatures, table
+    from lingon.bench.systems.plan import CORPORA, SYSTEMS, selected
+    from lingon.bench.systems.report import WIDTH
     from lingon.bench.systems.run import Comparison, write_samples
 
     console = Console()
     console.width = max(console.width, WIDTH)
-    budget = Budget.quick() if quick else Budget()
     folder = work or Path("build/bench") / ("attention-quick" if quick else "attention")
     if quick:
         system, corpus, data = system or ["rnnenc", "transformer"], corpus or ["multi30k"], folder / "samples"
@@ -83,25 +54,41 @@ def attention(
         configs=configs,
         data=data,
         work=folder,
-        budget=replace(budget, steps=steps or budget.steps),
+        budget=_budget(steps, quick=quick),
         device=device,
         train=train,
         write=partial(console.print, style="dim", highlight=False),
     )
+    _report(comparison, console, results, lengths=lengths, quick=quick)
+
+
+def _budget(steps: int | None, *, quick: bool) -> Budget:
+    """The budget of each training; steps: its updates, if given."""
+    from dataclasses import replace
+
+    from lingon.bench.systems.plan import Budget
+
+    budget = Budget.quick() if quick else Budget()
+    return replace(budget, steps=steps or budget.steps)
+
+
+def _report(comparison: Comparison, console: Console, results: Path | None, *, lengths: bool, quick: bool) -> None:
+    """Measure, print the tables, and write results and chart; exit with code 1 if anything was left out."""
+    from lingon.bench.results_file import results_folder, save
+    from lingon.bench.systems.report import draw, length_table, signatures, table
+
     rows = comparison.rows()
     by_length = comparison.length_rows() if lengths else []
     console.print(table(rows))
     for line in (*signatures(rows), *comparison.left_out):
         print(line)
-    left_out = comparison.left_out
-    path = save(
-        "attention", rows, results_folder(results, quick=quick), device=device, left_out=left_out, lengths=by_length
-    )
+    facts = {"device": comparison.device, "left_out": comparison.left_out, "lengths": by_length}
+    path = save("attention", rows, results_folder(results, quick=quick), **facts)
     print(f"written: {path}")
     if by_length:
         console.print(length_table(by_length))
         chart = path.with_name(path.name.replace("attention.json", "bleu-by-length.svg"))
         draw(by_length, chart)
         print(f"written: {chart}")
-    if left_out:
+    if comparison.left_out:
         raise typer.Exit(1)

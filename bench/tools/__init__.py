@@ -1,1 +1,1 @@
-"""Scripts for measurements that are not commands; each runs with `python -m`. Imports the root modules of bench."""
+"""Scripts for measurements that are not commands; each runs with `python -m`. Imports what is below it in bench."""

@@ -1,1 +1,1 @@
-"""`lingon bench train`: speed of training loops. Imports `workloads` and the root modules of bench."""
+"""`lingon bench train`: speed of training loops. Imports `workloads`, `roofline` and the root modules of bench."""

@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+from lingon.bench.options import train as options
 
 
 def train(
-    config: Annotated[Path, typer.Argument(help="Configuration of the training run to measure.")] = Path(
-        "configs/en-de.toml"
-    ),
-    tokenizer: Annotated[Path, typer.Option(help="Bundle or folder with the sentencepiece model.")] = Path(
-        "models/en-de"
-    ),
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder with tatoeba.en-de.train.{en,de}.gz (default: the repository's 500 test pairs, repeated)."
-        ),
-    ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Measured rounds; each round runs --updates of every loop.")] = 7,
-    updates: Annotated[int, typer.Option(min=1, help="Updates of a loop in a round.")] = 20,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of every loop (default: the number of cores).")
-    ] = None,
-    device: Annotated[
-        str, typer.Option(help="auto, cpu or cuda. On cuda both loops compute in bf16. (default: auto)")
-    ] = "auto",
-    preset: Annotated[
-        str | None, typer.Option(help="Preset of the model (default: that of CONFIG, on cuda base).")
-    ] = None,
-    batch_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help="Padded tokens of an update, on each side (default: of CONFIG, on cuda 32768)."),
-    ] = None,
-    results: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("bench/results"),
+    config: options.Config = Path("configs/en-de.toml"),
+    tokenizer: options.Tokenizer = Path("models/en-de"),
+    data: options.Data = None,
+    rounds: options.Rounds = 7,
+    updates: options.Updates = 20,
+    threads: options.Threads = None,
+    device: options.Device = "auto",
+    preset: options.Preset = None,
+    batch_tokens: options.BatchTokens = None,
+    results: options.Results = Path("bench/results"),
 ) -> None:
     """Measure target tokens a second of Lingon's training loop and of a plain loop on torch.nn.Transformer.
 
@@ -46,8 +27,8 @@ def train(
 
     from rich.console import Console
 
-    from lingon.bench.device_peaks import measure_device_peaks, peaks_of
     from lingon.bench.results_file import save
+    from lingon.bench.roofline.device_peaks import measure_device_peaks, peaks_of
     from lingon.bench.train.data import on_device, settings
     from lingon.bench.train.run import Rounds, loop_settings, measure, table
     from lingon.machine import usable_cores

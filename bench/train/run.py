@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
-from lingon.bench.device_peaks import DevicePeaks
+from lingon.bench.roofline.device_peaks import DevicePeaks
 from lingon.bench.worker_process import Worker
 from lingon.errors import SettingsError
 from lingon.training.config import Config

@@ -17,7 +17,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from chaos.verdict.history import CANCELLED, DEADLINE_EXCEEDED, OK, History, Outcome, TextOutcome
-from lingon.bench.serve.load import arrivals
+from lingon.bench.serve.load.jobs import arrivals
 from lingon.serving.system.event_loop import LagMonitor
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc

@@ -1,1 +1,1 @@
-"""Other toolkits as witnesses: a model that Lingon imports must generate the tokens that they generate."""
+"""An imported model must find what its own toolkit finds. Imports of importers `readers`, `source` and `files`."""

@@ -7,19 +7,9 @@ from typing import Annotated
 
 import typer
 
-from lingon.cli.options import translation as options
+from lingon.cli.options import lines as options
 from lingon.cli.options.backend import BackendOptions, with_backend_options
 
-SourceOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="Source texts, one a line, plain or .gz.", show_default="SOURCE<tab>TARGET lines"
-    ),
-]
-TargetOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Translations of --source, line by line.", show_default="standard input"),
-]
 GoldOption = Annotated[
     Path | None,
     typer.Option(
@@ -82,8 +72,8 @@ SymmetrisationOption = Annotated[
 
 @with_backend_options
 def align(
-    source: SourceOption = None,
-    target: TargetOption = None,
+    source: options.PairSource = None,
+    target: options.PairTarget = None,
     output_file: options.Output = None,
     gold: GoldOption = None,
     choose: ChooseOption = False,

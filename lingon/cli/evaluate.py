@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from lingon.cli.lines.output import check_output, print_message, writing
 from lingon.cli.lines.progress import progress_bar
+from lingon.cli.options import evaluation as options
+from lingon.cli.options.decoding import OwnBeamSizeOption, OwnDeviceOption
 from lingon.errors import CorpusError, LingonError, SettingsError
 from lingon.extras import find_entry_points, name_missing_extra
 from lingon.lines import read_parallel
@@ -32,37 +34,16 @@ class Evaluation:
 
 
 def evaluate(
-    model: Annotated[
-        Path, typer.Argument(help="A checkpoint, a training run or a bundle (models/NAME or models/NAME/VERSION).")
-    ],
-    source: Annotated[Path, typer.Option(metavar="FILE", help="Text to translate, one sentence a line, plain or .gz.")],
-    target: Annotated[Path, typer.Option(metavar="FILE", help="Reference translations of --source, line by line.")],
-    beam_size: Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")] = 4,
-    length_penalty: Annotated[
-        float, typer.Option(min=0.0, help="alpha in the score of a translation, log-probability / length^alpha.")
-    ] = 1.0,
-    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
-    precision: Annotated[
-        str | None,
-        typer.Option(
-            help="Precision of a bundle, such as fp32, fp16 or int8.", show_default="the best one for the device"
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(min=1, help="Evaluate only this many sentences from the beginning.", show_default="all"),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write the translations to this file, one a line, compressed if it ends in .gz.",
-            show_default="not written",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the scores as one JSON object. Default: a table.")
-    ] = False,
+    model: options.Model,
+    source: options.Source,
+    target: options.Target,
+    beam_size: OwnBeamSizeOption = 4,
+    length_penalty: options.LengthPenalty = 1.0,
+    device: OwnDeviceOption = "auto",
+    precision: options.Precision = None,
+    limit: options.Limit = None,
+    output: options.Output = None,
+    as_json: options.Json = False,
 ) -> None:
     """Translate a test set and print BLEU and chrF: a checkpoint by the reference search, a bundle by the engine.
 

@@ -4,68 +4,43 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lingon.cli.options import lines
 from lingon.cli.options import translation as options
 from lingon.cli.options.backend import BackendOptions, ServerOption, with_backend_options
 from lingon.cli.options.connection import Credentials, with_connection_options
-from lingon.cli.options.decoding import (
-    BeamSizeOption,
-    GuardOption,
-    KeepOption,
-    LengthPenaltyOption,
-    MaxOutputTokensOption,
-    ShortlistOption,
-    SourceOption,
-    TargetOption,
-    TextFormat,
-)
+from lingon.cli.options.decoding import GuardOption, ShortlistOption, SourceOption, TargetOption
+from lingon.cli.options.groups import with_option_groups
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lingon.cli.lines.input import Input
     from lingon.client.client import Client
+    from lingon.client.values.options import TranslateOptions
 
 
+@with_option_groups
 @with_backend_options
 def translate(
+    *,
     texts: options.Texts = None,
     input_file: options.Input = None,
-    output_file: options.Output = None,
+    output_file: lines.Output = None,
     source: SourceOption = None,
     target: TargetOption = None,
-    beam_size: BeamSizeOption = None,
-    num_hypotheses: options.NumHypotheses = None,
-    length_penalty: LengthPenaltyOption = None,
-    max_output_tokens: MaxOutputTokensOption = None,
-    temperature: options.Temperature = None,
-    top_k: options.TopK = None,
-    top_p: options.TopP = None,
-    seed: options.Seed = None,
-    target_prefix: options.TargetPrefix = None,
-    min_output_tokens: options.MinOutputTokens = None,
-    no_repeat_ngram_size: options.NoRepeat = None,
-    repetition_penalty: options.Repetition = None,
-    forbid: options.Forbid = None,
-    force: options.Force = None,
-    split_long: options.SplitLong = True,
-    split_sentences: options.SplitSentences = True,
-    wrapped: options.Wrapped = False,
-    written: options.Format = TextFormat.PLAIN,
-    ignore_tag: options.IgnoreTag = None,
-    keep: KeepOption = None,
-    protect: options.Protect = None,
+    search: options.Search,
+    sampling: options.Sampling,
+    restrictions: options.Restrictions,
+    reading: options.Reading,
     guard: GuardOption = None,
     shortlist: ShortlistOption = None,
-    scores: options.Scores = False,
-    tokens: options.Tokens = False,
-    alignment: options.Alignment = False,
-    as_json: options.Json = False,
-    batch_size: options.Batch = 32,
-    *,
+    columns: options.Columns,
+    as_json: lines.Json = False,
+    batch_size: lines.Batch = 32,
     backend: BackendOptions,
 ) -> None:
     """Translate texts, or standard input line by line; a blank line gives a blank line.
@@ -75,70 +50,44 @@ def translate(
     """
     from lingon.cli.lines.format import Columns
     from lingon.cli.lines.loop import TranslateWork, check_document_options, run
-    from lingon.client.values.options import Sampling
 
-    samples = any(value is not None for value in (temperature, top_k, top_p, seed))
-    sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed) if samples else None
-    work = TranslateWork(
-        {
-            "model": backend.server_model,
-            "source": source,
-            "target": target,
-            "beam_size": beam_size,
-            "num_hypotheses": num_hypotheses,
-            "length_penalty": length_penalty,
-            "max_output_tokens": max_output_tokens,
-            "sampling": sampling,
-            "target_prefix": target_prefix,
-            "return_tokens": tokens,
-            "return_alignment": alignment,
-            "long_text": "split" if split_long else "refuse",
-            "split_sentences": _splitting(whole=not split_sentences, wrapped=wrapped, forced=bool(force)),
-            "return_sentences": as_json,
-            "format": written.value,
-            "ignore_tags": ignore_tag,
-            "keep": keep,
-            "guard": guard.value if guard else None,
-            "protect": protect,
-            "shortlist": shortlist,
-            "min_output_tokens": min_output_tokens,
-            "no_repeat_ngram_size": no_repeat_ngram_size,
-            "repetition_penalty": repetition_penalty,
-            "forbidden_words": forbid,
-            "forced_words": force,
-        },
-        Columns(scores=scores, tokens=tokens, alignment=alignment),
-        as_json,
-    )
-    markup = written is not TextFormat.PLAIN
-    if markup:
-        check_document_options(work.columns, num_hypotheses, as_json=as_json)
-    lines = _input(texts or (), input_file, output_file, markup=markup, wrapped=wrapped)
-    unit = "document" if markup else "line"
-    if not run(backend, lines, work, output_file, batch_size, unit, full_batches=samples):
+    drawn = sampling.settings()
+    request: TranslateOptions = {
+        **search.request(),
+        **restrictions.request(),
+        **reading.request(forced=bool(restrictions.force)),
+        "model": backend.server_model,
+        "source": source,
+        "target": target,
+        "sampling": drawn,
+        "return_tokens": columns.tokens,
+        "return_alignment": columns.alignment,
+        "return_sentences": as_json,
+        "guard": guard.value if guard else None,
+        "shortlist": shortlist,
+    }
+    shown = Columns(scores=columns.scores, tokens=columns.tokens, alignment=columns.alignment)
+    work = TranslateWork(request, shown, as_json)
+    if reading.is_markup:
+        check_document_options(shown, search.num_hypotheses, as_json=as_json)
+    given = _input(texts or (), input_file, output_file, markup=reading.is_markup, wrapped=reading.wrapped)
+    unit = "document" if reading.is_markup else "line"
+    if not run(backend, given, work, output_file, batch_size, unit, full_batches=drawn is not None):
         raise typer.Exit(1)
 
 
 @with_backend_options
 def score(
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Source texts, one a line, plain or .gz.", show_default="SOURCE<tab>TARGET lines"
-        ),
-    ] = None,
-    target: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Translations of --source, line by line.", show_default="standard input"),
-    ] = None,
-    output_file: options.Output = None,
+    source: lines.PairSource = None,
+    target: lines.PairTarget = None,
+    output_file: lines.Output = None,
     tokens: Annotated[
         bool,
         typer.Option("--tokens", help="Add a column with the log-probability of every token. Default: no such column."),
     ] = False,
-    alignment: options.Alignment = False,
-    as_json: options.Json = False,
-    batch_size: options.Batch = 32,
+    alignment: lines.Alignment = False,
+    as_json: lines.Json = False,
+    batch_size: lines.Batch = 32,
     *,
     backend: BackendOptions,
 ) -> None:
@@ -189,13 +138,6 @@ def _input(
         return lines if texts else join_lines(lines)
     lines = input_lines(texts, input_file, output)
     return join_paragraphs(lines) if wrapped and not texts else lines
-
-
-def _splitting(*, whole: bool, wrapped: bool, forced: bool) -> Literal["nonewlines", "off"] | None:
-    """The option split_sentences; forced: whether there are forced words, for which servers split no text."""
-    if whole:
-        return "off"
-    return "nonewlines" if wrapped and not forced else None
 
 
 def _state(client: Client, service: str) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from lingon.cli.options.backend import BackendOptions, with_backend_options
+from lingon.cli.options.decoding import OwnBeamSizeOption
+from lingon.distill import options
 from lingon.distill.choice import Choice
 from lingon.errors import SettingsError
 
@@ -17,37 +17,12 @@ if TYPE_CHECKING:
 
 @with_backend_options
 def distill(
-    source: Annotated[
-        list[Path],
-        typer.Option(metavar="FILE", help="Text to translate, one a line, plain or .gz; may be given several times."),
-    ],
-    output: Annotated[Path, typer.Option(help="Folder for the corpus; a run that was ended goes on from it.")],
-    target: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Human translations of each --source, which --choose closest needs.",
-            show_default="none",
-        ),
-    ] = None,
-    beam_size: Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")] = 4,
-    num_hypotheses: Annotated[
-        int | None,
-        typer.Option(
-            "--num-hypotheses",
-            "--n-best",
-            min=1,
-            help="Translations of each text, at most --beam-size.",
-            show_default="1, else --beam-size",
-        ),
-    ] = None,
-    choose: Annotated[
-        Choice,
-        typer.Option(
-            help="Which translations become training pairs: the best one, all of --num-hypotheses, or the one that is "
-            "closest to a human translation by chrF."
-        ),
-    ] = Choice.BEST,
+    source: options.Source,
+    output: options.Output,
+    target: options.Target = None,
+    beam_size: OwnBeamSizeOption = 4,
+    num_hypotheses: options.NumHypotheses = None,
+    choose: options.Choose = Choice.BEST,
     *,
     backend: BackendOptions,
 ) -> None:

@@ -5,45 +5,21 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from lingon.serving.auth import options
+
 
 def new(
-    name: Annotated[str, typer.Argument(help="Name of the key's owner: 1 to 64 letters, digits, _ . and -.")],
-    requests_per_minute: Annotated[
-        int | None, typer.Option(min=1, help="Quota of requests at each server. Default: no limit.")
-    ] = None,
-    characters_per_minute: Annotated[
-        int | None,
-        typer.Option(min=1, help="Quota of characters, weighted by beam size, at each server. Default: no limit."),
-    ] = None,
-    admin: Annotated[bool, typer.Option("--admin", help="Give the key access to the admin port too.")] = False,
-    expires: Annotated[
-        str | None,
-        typer.Option(metavar="DATE", help="Day from which on the key is invalid (UTC), as 2027-01-01. Default: none."),
-    ] = None,
-    certificate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Accept the key only with a client certificate that has this name. Default: with any, or none.",
-        ),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            help="API-key file of a server; the new key's entry is appended to it. Default: the entry is printed on "
-            "standard error."
-        ),
-    ] = None,
-    key_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="New file for the key, which only its owner can read. Default: the key is printed on standard output."
-        ),
-    ] = None,
+    name: options.Name,
+    requests_per_minute: options.RequestsPerMinute = None,
+    characters_per_minute: options.CharactersPerMinute = None,
+    admin: options.Admin = False,
+    expires: options.Expires = None,
+    certificate: options.Certificate = None,
+    file: options.File = None,
+    key_file: options.KeyFile = None,
 ) -> None:
     """Create a key. It is shown once, in --key-file or on standard output; its entry goes to --file or standard error.
 

@@ -22,7 +22,7 @@ from lingon.serving.observability.logs import event
 from lingon.serving.runtime.device import CPU, NATIVES, DeviceChoice, choose_device, native_left_out, preferred_native
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
-from lingon.serving.runtime.sessions import GraphLoadError
+from lingon.serving.runtime.sessions.errors import GraphLoadError
 from lingon.serving.runtime.validation import check_bundle
 from lingon.serving.system.cpu import default_engines, threads_per_engine
 from lingon.serving.system.threads import run_at_low_priority
@@ -92,9 +92,7 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
         event(logger, logging.WARNING, poor, model=bundle.label)
     options.on_phase("checksums")
     run_at_low_priority(bundle.verify, options.low_priority)
-    engines = options.engines
-    if engines is None:
-        engines = default_engines() if choice.provider == CPU else 1
+    engines = _engine_count(options, choice)
     threads, shared_threads = _session_threads(engines, options.threads)
     _warn_if_too_many(bundle, engines, options.threads)
     options.on_phase("sessions")
@@ -130,6 +128,13 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
     )
     engine.start()  # last, because a failure above must leave no thread that keeps the model in memory
     return translator
+
+
+def _engine_count(options: LoadOptions, choice: DeviceChoice) -> int:
+    """The engines of a model: as many as the options say, else on the CPU several and on a card one."""
+    if options.engines is not None:
+        return options.engines
+    return default_engines() if choice.provider == CPU else 1
 
 
 def _load(

@@ -26,7 +26,7 @@ from lingon.serving.models.languages import canonical
 from lingon.serving.models.registry import ModelRegistry, ServedModel
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics
-from lingon.serving.runtime.sessions import GraphLoadError
+from lingon.serving.runtime.sessions.errors import GraphLoadError
 from lingon.serving.system.memory import release_memory
 from lingon.serving.system.threads import run_in_thread
 

@@ -39,9 +39,11 @@ from lingon.serving.runtime.runner import (
     Scored,
     matrix_shape,
 )
-from lingon.serving.runtime.sessions import ActiveThreads, SessionPair, create_session, raises_memory_error
+from lingon.serving.runtime.sessions.create import create_session
+from lingon.serving.runtime.sessions.errors import raises_memory_error
+from lingon.serving.runtime.sessions.pair import ActiveThreads, SessionPair
+from lingon.serving.runtime.sessions.weights import SharedWeights
 from lingon.serving.runtime.shortlist import Shortlist
-from lingon.serving.runtime.weights import SharedWeights
 from lingon.serving.system.threads import run_at_low_priority
 from lingon.text import BOS, EOS, PAD
 
@@ -86,16 +88,7 @@ def load_runner(
         cuda_graphs,
     )
     encoder, decoder = loader.pair(names.ENCODER), loader.pair(names.DECODER)
-    shortlist_graphs = None
-    if names.OUTPUT_ROWS in graphs:
-        rows = loader.session(names.OUTPUT_ROWS, 1)
-        shortlist_graphs = ShortlistGraphs(
-            _shortlist(bundle),
-            rows,
-            loader.pair(names.DECODER_SHORTLIST),
-            bundle.manifest.target_vocab,
-            packed=precision == NATIVE,
-        )
+    shortlist_graphs = loader.shortlist_graphs(bundle, packed=precision == NATIVE)
     state_graphs = None
     if names.PLACE in graphs:
         state_graphs = StateGraphs(bundle.manifest, *(loader.session(name, threads) for name in STATE_GRAPHS))
@@ -150,6 +143,14 @@ class _Loader:
         shared = self.shared_threads == self.threads
         shared_cores = all_cores if shared else self.session(name, self.shared_threads)
         return SessionPair(all_cores, shared_cores, self.active_threads)
+
+    def shortlist_graphs(self, bundle: Bundle, *, packed: bool) -> ShortlistGraphs | None:
+        """Return the additional graphs of a bundle with a shortlist, else None; packed: see ShortlistGraphs."""
+        if names.OUTPUT_ROWS not in self.graphs:
+            return None
+        rows, shortlist = self.session(names.OUTPUT_ROWS, 1), _shortlist(bundle)
+        decoder = self.pair(names.DECODER_SHORTLIST)
+        return ShortlistGraphs(shortlist, rows, decoder, bundle.manifest.target_vocab, packed=packed)
 
 
 @dataclass(slots=True)

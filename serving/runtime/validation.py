@@ -22,7 +22,7 @@ from lingon.serving.runtime.on_device.state_graphs import StateGraphs
 from lingon.serving.runtime.on_host.shortlist_buffers import ShortlistGraphs
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import BatchShape, Encoded, HeadChoice, matrix_shape, width_for
-from lingon.serving.runtime.sessions import GraphLoadError
+from lingon.serving.runtime.sessions.errors import GraphLoadError
 from lingon.text import Tokenizer
 
 Dims = list[int | str] | None

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lingon.bench.moses_bleu import MosesTokens, tokenised_bleu
-from lingon.bench.tools.tokenised_bleu import main
+from lingon.bench.tools.quality.tokenised_bleu import main
 from lingon.errors import CorpusError
 
 PAPER = MosesTokens(language="de", lower_case=True, normalise=True)

@@ -85,18 +85,6 @@ def test_without_a_card_the_reason_is_named(tmp_path: Path):
     assert "Traceback" not in done.stdout
 
 
-def test_the_time_of_the_host_is_measured_for_greedy_and_beam_search(tmp_path: Path):
-    command = [sys.executable, "-m", "lingon.bench.tools.host_step", "--quick", "--results", tmp_path]
-    subprocess.run(command, capture_output=True, check=True, timeout=200)
-    (path,) = tmp_path.glob("*-host-step.json")
-    found = {
-        (row["sentences"], row["beam_size"]): row["host_us"]
-        for row in json.loads(path.read_text(encoding="utf-8"))["rows"]
-    }
-    assert found.keys() == {(1, 1), (1, 4), (8, 1), (8, 4)}
-    assert all(microseconds > 0 for microseconds in found.values())
-
-
 def test_a_checkout_that_is_not_installed_has_the_commands_of_the_package(tmp_path: Path):
     subprocess.run([sys.executable, ROOT / "scripts" / "metadata.py", tmp_path], check=True)
     (found,) = distributions(path=[str(tmp_path)])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from lingon.bench.device_peaks import DevicePeaks
+from lingon.bench.roofline.device_peaks import DevicePeaks
 from lingon.bench.train.baseline import BaselineLoop, BaselineTransformer, batch_size, batches
 from lingon.bench.train.data import on_device, settings
 from lingon.bench.train.flops import flops_per_target_token

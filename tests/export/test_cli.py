@@ -42,7 +42,14 @@ def saved(checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_ranges_and_shortlist_come_from_the_training_text(
     saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    verb(saved, tmp_path / "digits", precision="int8", parity_sentences=7, gate_sentences=2, beam_size=2)
+    verb(
+        checkpoint=saved,
+        folder=tmp_path / "digits",
+        precision="int8",
+        parity_sentences=7,
+        gate_sentences=2,
+        beam_size=2,
+    )
     assert "shortlist: 200 of 200 sentence pairs" in capsys.readouterr().err
     manifest = open_bundle(tmp_path / "digits").manifest
     assert manifest.precisions["fp32"].report["sentences"] == 7
@@ -66,7 +73,7 @@ def test_a_variant_of_the_transformer_is_exported(
     made = build_model(model, tokenizer.source_vocab, tokenizer.target_vocab)
     save_checkpoint(tmp_path / "variant", config, tokenizer, made, checkpoint.progress)
     small = {"parity_sentences": 3, "gate_sentences": 2, "beam_size": 2, "shortlist": False}
-    verb(tmp_path / "variant", tmp_path / "digits", precision="fp32", **small)
+    verb(checkpoint=tmp_path / "variant", folder=tmp_path / "digits", precision="fp32", **small)
     assert open_bundle(tmp_path / "digits").manifest.precisions["fp32"].report["sentences"] == 3
     assert precisions_of(made) == tuple(PRECISION_KINDS)
 
@@ -81,7 +88,7 @@ def test_heads_that_no_step_computes_are_refused_before_any_text_is_read(
     shutil.rmtree(tmp_path / "text")
     needs = "an export needs model.dim / model.heads to be a multiple of 8, got 6"
     with pytest.raises(CheckpointError, match=f"^{tmp_path}/narrow: {needs}$"):
-        verb(tmp_path / "narrow", tmp_path / "digits")
+        verb(checkpoint=tmp_path / "narrow", folder=tmp_path / "digits")
 
 
 def test_gate_data_without_a_short_enough_sentence_is_an_error(saved: Path, tmp_path: Path) -> None:
@@ -89,7 +96,7 @@ def test_gate_data_without_a_short_enough_sentence_is_an_error(saved: Path, tmp_
     given = (tmp_path / "long", tmp_path / "long")
     message = "no sentence for the gates: of 1 pairs none has at most data.max_tokens = 20 source tokens"
     with pytest.raises(SettingsError, match=f"^{tmp_path}/long: {message}$"):
-        verb(saved, tmp_path / "digits", gate_data=given)
+        verb(checkpoint=saved, folder=tmp_path / "digits", gate_data=given)
 
 
 def test_gates_on_cuda_are_refused_without_it_before_the_checkpoint_is_read(
@@ -97,4 +104,4 @@ def test_gates_on_cuda_are_refused_without_it_before_the_checkpoint_is_read(
 ) -> None:
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: [CPU])
     with pytest.raises(DeviceError, match=r"^--gate-on cuda: this onnxruntime is the CPU build"):
-        verb(tmp_path / "no checkpoint", tmp_path / "digits", gate_on="cuda")
+        verb(checkpoint=tmp_path / "no checkpoint", folder=tmp_path / "digits", gate_on="cuda")

@@ -46,7 +46,7 @@ DANGEROUS = {
 
 TENSORS_ALONE = "torch.load(weights_only=True)"  # an import reads foreign checkpoints, and this form builds no objects
 READS_TENSORS = "importers/files/tensors.py"
-OWN_OPERATORS = "serving/runtime/sessions.py: register_custom_ops_library"  # of the package itself, not of a bundle
+OWN_OPERATORS = "serving/runtime/sessions/create.py: register_custom_ops_library"  # of the package, not of a bundle
 SAFE = {"torch.load", "weights_only=True"}
 
 

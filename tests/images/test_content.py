@@ -50,7 +50,7 @@ def test_of_lingon_it_has_what_serving_needs(target):
     inside = re.compile(r"/opt/lingon/lib/python3\.\d+/site-packages/lingon/([^/]+)/.+\.py")
     packages = {found[1] for path in files(target) if (found := inside.fullmatch(path))}
     assert packages == {"admin", "bundle", "cli", "client", "serving", "translation"}
-    assert [path for path in files(target) if "ctranslate2_server" in path] == []
+    assert [path for path in files(target) if "bench/serve" in path] == []
 
 
 @TARGETS

@@ -20,7 +20,7 @@ from lingon.serving.runtime.on_device import cuda_graphs
 from lingon.serving.runtime.on_device.cuda_graphs import EAGER, GRAPH_ID, RECORDING_RUNS, GraphRecorder
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import BatchShape
-from lingon.serving.runtime.sessions import ActiveThreads, SessionPair
+from lingon.serving.runtime.sessions.pair import ActiveThreads, SessionPair
 from lingon.text import BOS
 from tests.support.engine_harness import options_for, running_engine
 from tests.support.fixed_tokens import encode

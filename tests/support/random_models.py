@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lingon.bundle import SHORTLIST, Alignment, Defaults, Limits, Manifest, Precision, write_bundle
+from lingon.bundle import SHORTLIST, Alignment, Bundle, Defaults, Limits, Manifest, Precision, write_bundle
 from lingon.export.gates.reference import Reference, draw_grid
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, states_of, weight_files
@@ -88,6 +88,14 @@ def runner_of(
     with tempfile.TemporaryDirectory() as folder:
         bundle = write_bundle(Path(folder) / "1", manifest_of(model, precision, built.reads), files)
         return load_runner(bundle, precision, threads)
+
+
+def written_bundle(model: AnyModel, folder: Path) -> Bundle:
+    """Publish the fp32 graphs of a model, without tokenizer and shortlist, as version 1 in folder."""
+    weights = WeightFiles()
+    built = build(model, "fp32", weights, (), shortlist=False)
+    files = {**built.graphs, **weight_files(weights)}
+    return write_bundle(folder / "1", manifest_of(model, "fp32", built.reads), files)
 
 
 @functools.cache

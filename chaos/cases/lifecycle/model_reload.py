@@ -112,7 +112,7 @@ backed(
     "a bundle that is corrupt, fails to load or translates differently: the old version serves on; counted and logged",
     "tests/serving/models/test_reload.py",
     "tests/serving/models/test_registry.py",
-    "tests/serving/rpc/test_admin.py",
+    "tests/serving/rpc/services/test_admin.py",
 )
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
-import typer
-
+from lingon.cli.attend import options
 from lingon.cli.options.backend import BackendOptions, with_backend_options
 
 if TYPE_CHECKING:
@@ -17,53 +16,16 @@ EXTRA = "plot"  # installs what draws images
 
 @with_backend_options
 def attend(
-    source: Annotated[str, typer.Argument(help="A text.")],
-    target: Annotated[str | None, typer.Argument(help="A translation of it.", show_default="that of the model")] = None,
-    of: Annotated[
-        Literal["cross", "encoder", "decoder"],
-        typer.Option(help="Attention of the target to the source, or self-attention of the encoder or the decoder."),
-    ] = "cross",
-    layer: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Layer, from 0.",
-            show_default="the last one; for cross-attention the heads from which the model makes alignments",
-        ),
-    ] = None,
-    head: Annotated[int | None, typer.Option(min=0, help="Head, from 0.", show_default="the mean of the heads")] = None,
-    mean: Annotated[
-        bool,
-        typer.Option(
-            "--mean", help="Show the mean of all heads of the layer. Default: that of the heads for alignments."
-        ),
-    ] = False,
-    grid: Annotated[
-        bool,
-        typer.Option(
-            "--grid",
-            help="Show all layers and heads, or those of --layer or --head; with --mean the means of all layers. "
-            "Default: one matrix.",
-        ),
-    ] = False,
-    pieces: Annotated[
-        bool,
-        typer.Option(
-            "--pieces", help="Show a row or column for each piece of the vocabulary. Default: one for each word."
-        ),
-    ] = False,
-    output_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            metavar="FILE",
-            help="Write an image to this file, whose name ends in .png or .svg.",
-            show_default="text on standard output",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the numbers as one JSON object. Default: a picture.")
-    ] = False,
+    source: options.Source,
+    target: options.Target = None,
+    of: options.Kind = "cross",
+    layer: options.Layer = None,
+    head: options.Head = None,
+    mean: options.Mean = False,
+    grid: options.Grid = False,
+    pieces: options.Pieces = False,
+    output_file: options.Output = None,
+    as_json: options.Json = False,
     *,
     backend: BackendOptions,
 ) -> None:

@@ -1,1 +1,1 @@
-"""Options that several verbs share, and those of `translate`; may import lingon.client and the root modules."""
+"""Options that several verbs share, or one verb of `lingon.cli` has; may import lingon.client and the root modules."""

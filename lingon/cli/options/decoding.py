@@ -41,6 +41,9 @@ TargetOption = Annotated[
 BeamSizeOption = Annotated[
     int | None, typer.Option(min=1, help="Beam size; 1 is greedy search.", show_default="the model's")
 ]
+OwnBeamSizeOption = Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")]
+"""With a default of the verb's own."""
+
 LengthPenaltyOption = Annotated[
     float | None,
     typer.Option(
@@ -69,6 +72,9 @@ GuardOption = Annotated[
         show_default="retry with --beam-size 1, else warn",
     ),
 ]
+OwnDeviceOption = Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")]
+"""Of a verb that needs no server."""
+
 ShortlistOption = Annotated[
     bool | None,
     typer.Option(

@@ -1,13 +1,25 @@
-"""The options of `translate` alone, and those that it shares with `score` and `align`."""
+"""The options of `translate` alone, most of them in groups."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from lingon.cli.options.decoding import TextFormat
+from lingon.cli.options.decoding import (
+    BeamSizeOption,
+    KeepOption,
+    LengthPenaltyOption,
+    MaxOutputTokensOption,
+    TextFormat,
+)
+from lingon.cli.options.groups import OptionGroup
+from lingon.cli.options.lines import Alignment
+
+if TYPE_CHECKING:
+    from lingon.client.values import options as client
 
 Texts = Annotated[
     list[str] | None, typer.Argument(help="Texts to translate.", show_default="the lines of standard input")
@@ -21,138 +33,217 @@ Input = Annotated[
         show_default="standard input",
     ),
 ]
-NumHypotheses = Annotated[
-    int | None,
-    typer.Option(
-        "--num-hypotheses",
-        "--n-best",
-        min=1,
-        help="Translations of each text, at most --beam-size unless sampling. Above 1 each is a line "
-        "N ||| TEXT ||| SCORE, where N counts the texts from 0.",
-        show_default="the model's",
-    ),
-]
-Temperature = Annotated[
-    float | None,
-    typer.Option(
-        help="Divide the logits by this and draw tokens at random. Any of --temperature, --top-k, --top-p and "
-        "--seed turns sampling on, which needs --beam-size 1.",
-        show_default="1 if sampling",
-    ),
-]
-TopK = Annotated[
-    int | None,
-    typer.Option(min=0, help="Draw from this many of the likeliest tokens; 0 means all.", show_default="0 if sampling"),
-]
-TopP = Annotated[
-    float | None,
-    typer.Option(
-        help="Draw from the smallest set of likeliest tokens with this probability.", show_default="1 if sampling"
-    ),
-]
-Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the random draws.", show_default="0 if sampling")]
-TargetPrefix = Annotated[str | None, typer.Option(help="Text that every translation begins with.", show_default="none")]
-MinOutputTokens = Annotated[
-    int | None,
-    typer.Option(min=0, help="Smallest number of tokens in a translation, the end token included.", show_default="0"),
-]
-NoRepeat = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        help="A run of this many tokens does not appear twice in a translation.",
-        show_default="0, no such rule",
-    ),
-]
-Repetition = Annotated[
-    float | None,
-    typer.Option(help="Above 1, tokens that a translation has already become less likely.", show_default="1"),
-]
-Forbid = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="WORD",
-        help="A word or phrase that is in no translation, not even inside a longer word; may be repeated.",
-        show_default="none",
-    ),
-]
-Force = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="WORD",
-        help="A word or phrase that every translation has; may be repeated. Give --beam-size at least twice the "
-        "number of their tokens. A line without such a word is named on standard error.",
-        show_default="none",
-    ),
-]
-SplitLong = Annotated[
-    bool,
-    typer.Option(
-        "--split-long/--no-split-long",
-        help="Translate a text that is longer than the model reads in parts, and name its line on standard error. "
-        "With --no-split-long such a line is an error, and the exit code is 1.",
-    ),
-]
-SplitSentences = Annotated[
-    bool,
-    typer.Option(
-        "--split-sentences/--no-split-sentences",
-        help="Translate each sentence of a line alone. With --no-split-sentences, or with --force, the model reads "
-        "whole lines.",
-    ),
-]
-Wrapped = Annotated[
-    bool,
-    typer.Option(
-        "--wrapped",
-        help="Read wrapped text: the lines up to a blank line are one text, which gives one line. Default: each "
-        "line is a text.",
-    ),
-]
-Format = Annotated[
-    TextFormat,
-    typer.Option(
-        "--format",
-        help="How the input is written. html and xml: it is one document; the text of its elements is translated, "
-        "all else stays as it is, and tags inside a sentence are placed in its translation.",
-    ),
-]
-IgnoreTag = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="With --format html or xml: an element that stays as it is; may be given several times.",
-        show_default="none",
-    ),
-]
-Protect = Annotated[
-    bool | None,
-    typer.Option(
-        "--protect/--no-protect",
-        help="Keep URLs, e-mail addresses, placeholders, tags, long numbers and emoji as they are.",
-        show_default="protect, but not with --force",
-    ),
-]
-Scores = Annotated[bool, typer.Option("--scores", help="Add a column with the score. Default: no such column.")]
-Tokens = Annotated[bool, typer.Option("--tokens", help="Add a column with the tokens. Default: no such column.")]
 
-Batch = Annotated[int, typer.Option(min=1, max=1024, help="Largest number of lines in one request.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for each line. Default: plain text.")]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "--output",
-        metavar="FILE",
-        help="Write the results to this file, compressed if it ends in .gz. They are written to FILE.part, which is "
-        "renamed to FILE at the end; after an error FILE is unchanged and FILE.part holds the lines so far.",
-        show_default="standard output",
-    ),
-]
-Alignment = Annotated[
-    bool,
-    typer.Option(
-        "--alignment",
-        help="Add a column that aligns words: i-j means that source word i became target word j, from 0. "
-        "Default: no such column.",
-    ),
-]
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Search(OptionGroup):
+    """How the likeliest translations are searched for."""
+
+    beam_size: BeamSizeOption = None
+    num_hypotheses: Annotated[
+        int | None,
+        typer.Option(
+            "--num-hypotheses",
+            "--n-best",
+            min=1,
+            help="Translations of each text, at most --beam-size unless sampling. Above 1 each is a line "
+            "N ||| TEXT ||| SCORE, where N counts the texts from 0.",
+            show_default="the model's",
+        ),
+    ] = None
+    length_penalty: LengthPenaltyOption = None
+    max_output_tokens: MaxOutputTokensOption = None
+
+    def request(self) -> client.TranslateOptions:
+        """The options as the client takes them."""
+        return {
+            "beam_size": self.beam_size,
+            "num_hypotheses": self.num_hypotheses,
+            "length_penalty": self.length_penalty,
+            "max_output_tokens": self.max_output_tokens,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sampling(OptionGroup):
+    """How tokens are drawn at random in place of a search."""
+
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            help="Divide the logits by this and draw tokens at random. Any of --temperature, --top-k, --top-p and "
+            "--seed turns sampling on, which needs --beam-size 1.",
+            show_default="1 if sampling",
+        ),
+    ] = None
+    top_k: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Draw from this many of the likeliest tokens; 0 means all.", show_default="0 if sampling"
+        ),
+    ] = None
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            help="Draw from the smallest set of likeliest tokens with this probability.", show_default="1 if sampling"
+        ),
+    ] = None
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Seed of the random draws.", show_default="0 if sampling"),
+    ] = None
+
+    def settings(self) -> client.Sampling | None:
+        """The options as the client takes them; None if none is given."""
+        from lingon.client.values import options as client
+
+        if self == Sampling():
+            return None
+        return client.Sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=self.seed)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Restrictions(OptionGroup):
+    """What a translation has, and what it has not."""
+
+    target_prefix: Annotated[
+        str | None, typer.Option(help="Text that every translation begins with.", show_default="none")
+    ] = None
+    min_output_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Smallest number of tokens in a translation, the end token included.", show_default="0"
+        ),
+    ] = None
+    no_repeat_ngram_size: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="A run of this many tokens does not appear twice in a translation.",
+            show_default="0, no such rule",
+        ),
+    ] = None
+    repetition_penalty: Annotated[
+        float | None,
+        typer.Option(help="Above 1, tokens that a translation has already become less likely.", show_default="1"),
+    ] = None
+    forbid: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORD",
+            help="A word or phrase that is in no translation, not even inside a longer word; may be repeated.",
+            show_default="none",
+        ),
+    ] = None
+    force: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORD",
+            help="A word or phrase that every translation has; may be repeated. Give --beam-size at least twice the "
+            "number of their tokens. A line without such a word is named on standard error.",
+            show_default="none",
+        ),
+    ] = None
+
+    def request(self) -> client.TranslateOptions:
+        """The options as the client takes them."""
+        return {
+            "target_prefix": self.target_prefix,
+            "min_output_tokens": self.min_output_tokens,
+            "no_repeat_ngram_size": self.no_repeat_ngram_size,
+            "repetition_penalty": self.repetition_penalty,
+            "forbidden_words": self.forbid,
+            "forced_words": self.force,
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading(OptionGroup):
+    """How texts are read: what is a text, where it is split, and what stays as it is."""
+
+    split_long: Annotated[
+        bool,
+        typer.Option(
+            "--split-long/--no-split-long",
+            help="Translate a text that is longer than the model reads in parts, and name its line on standard error. "
+            "With --no-split-long such a line is an error, and the exit code is 1.",
+        ),
+    ] = True
+    split_sentences: Annotated[
+        bool,
+        typer.Option(
+            "--split-sentences/--no-split-sentences",
+            help="Translate each sentence of a line alone. With --no-split-sentences, or with --force, the model reads "
+            "whole lines.",
+        ),
+    ] = True
+    wrapped: Annotated[
+        bool,
+        typer.Option(
+            "--wrapped",
+            help="Read wrapped text: the lines up to a blank line are one text, which gives one line. Default: each "
+            "line is a text.",
+        ),
+    ] = False
+    written: Annotated[
+        TextFormat,
+        typer.Option(
+            "--format",
+            help="How the input is written. html and xml: it is one document; the text of its elements is translated, "
+            "all else stays as it is, and tags inside a sentence are placed in its translation.",
+        ),
+    ] = TextFormat.PLAIN
+    ignore_tag: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --format html or xml: an element that stays as it is; may be given several times.",
+            show_default="none",
+        ),
+    ] = None
+    keep: KeepOption = None
+    protect: Annotated[
+        bool | None,
+        typer.Option(
+            "--protect/--no-protect",
+            help="Keep URLs, e-mail addresses, placeholders, tags, long numbers and emoji as they are.",
+            show_default="protect, but not with --force",
+        ),
+    ] = None
+
+    @property
+    def is_markup(self) -> bool:
+        """Whether the input is a document with markup."""
+        return self.written is not TextFormat.PLAIN
+
+    def request(self, *, forced: bool) -> client.TranslateOptions:
+        """The options as the client takes them; forced: whether there are forced words."""
+        return {
+            "long_text": "split" if self.split_long else "refuse",
+            "split_sentences": self._splitting(forced=forced),
+            "format": self.written.value,
+            "ignore_tags": self.ignore_tag,
+            "keep": self.keep,
+            "protect": self.protect,
+        }
+
+    def _splitting(self, *, forced: bool) -> Literal["nonewlines", "off"] | None:
+        """Where sentences are split; with forced words servers split no text."""
+        if not self.split_sentences:
+            return "off"
+        return "nonewlines" if self.wrapped and not forced else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Columns(OptionGroup):
+    """What is printed beside a translation."""
+
+    scores: Annotated[
+        bool,
+        typer.Option("--scores", help="Add a column with the score. Default: no such column."),
+    ] = False
+    tokens: Annotated[
+        bool,
+        typer.Option("--tokens", help="Add a column with the tokens. Default: no such column."),
+    ] = False
+    alignment: Alignment = False

@@ -11,7 +11,7 @@ that reaches the port can do this with a few bytes. Calls to methods that are re
 server keeps the other calls out of that loop: `refuse` ends them.
 
 This uses internal names of grpc, which may change; tests/hostile/test_unknown_methods.py and
-tests/serving/rpc/test_accepting.py fail when they do.
+tests/serving/rpc/arrival/test_accepting.py fail when they do.
 """
 
 from __future__ import annotations

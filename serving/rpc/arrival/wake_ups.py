@@ -4,7 +4,7 @@ A thread of grpc.aio waits for events of its core and writes a byte into a socke
 byte in an iteration, though it handles all events that are there: most iterations find nothing to do. Without them a
 refusal takes a fifth less of a core.
 
-This uses internal names of grpc, which may change; tests/serving/rpc/test_accepting.py fails when they do.
+This uses internal names of grpc, which may change; tests/serving/rpc/arrival/test_accepting.py fails when they do.
 """
 
 from __future__ import annotations

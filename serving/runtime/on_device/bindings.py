@@ -20,7 +20,7 @@ from lingon.serving.runtime.on_device.arrays import Device, DeviceArray, PackedA
 from lingon.serving.runtime.on_device.cuda_graphs import RECORDING_RUNS, BoundRun, GraphRecorder
 from lingon.serving.runtime.on_device.state_graphs import StateGraphs, bind_in_place
 from lingon.serving.runtime.runner import BatchShape, GreedySteps, Step
-from lingon.serving.runtime.sessions import TYPES
+from lingon.serving.runtime.sessions.create import TYPES
 
 MOST_STEPS = 8
 """Steps of greedy search between two looks of the host. In these, nobody joins, and sentences that end are computed on,

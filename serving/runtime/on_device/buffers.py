@@ -15,7 +15,7 @@ from lingon import bundle as names
 from lingon.serving.runtime.on_device.bindings import MOST_STEPS, StateBindings, bucket_of
 from lingon.serving.runtime.on_device.state_graphs import StateGraphs, rows_of
 from lingon.serving.runtime.runner import Encoded, GreedySteps, Step
-from lingon.serving.runtime.sessions import raises_memory_error
+from lingon.serving.runtime.sessions.errors import raises_memory_error
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import onnxruntime as ort
 
 from lingon import bundle as names
 from lingon.serving.runtime.runner import BeamStates, EndedBeams
-from lingon.serving.runtime.sessions import raises_memory_error
+from lingon.serving.runtime.sessions.errors import raises_memory_error
 
 PER_ROW = names.TOKEN_IDS, names.POSITIONS, names.BEAM_TABLE
 

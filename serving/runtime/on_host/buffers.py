@@ -13,7 +13,9 @@ from lingon import bundle as names
 from lingon.bundle import Manifest
 from lingon.serving.runtime.on_host.beam import OnnxBeamSearch
 from lingon.serving.runtime.runner import BatchShape, BeamSearch, BeamStates, Encoded, GreedySteps, Step
-from lingon.serving.runtime.sessions import TYPES, SessionPair, raises_memory_error
+from lingon.serving.runtime.sessions.create import TYPES
+from lingon.serving.runtime.sessions.errors import raises_memory_error
+from lingon.serving.runtime.sessions.pair import SessionPair
 from lingon.text import EOS
 
 TURN_SECONDS = 0.001  # after which several steps stop, so that nobody who joins or leaves waits longer for them

@@ -13,7 +13,7 @@ from lingon import bundle as names
 from lingon.bundle import Manifest
 from lingon.serving.runtime.on_host.buffers import Bound, OnnxBuffers, Slice
 from lingon.serving.runtime.runner import BatchShape, Encoded
-from lingon.serving.runtime.sessions import SessionPair
+from lingon.serving.runtime.sessions.pair import SessionPair
 from lingon.serving.runtime.shortlist import Shortlist, pad_pieces, unite
 
 SMALL_VOCABULARY = 8192  # pieces; a step of many sentences computes all of them sooner than their union is made

@@ -88,23 +88,17 @@ def resolve(
     text: those of the request
     """
     text = text or pb.TextOptions()
-    limits, defaults = manifest.limits, manifest.defaults
     sampling = _sampling(requested.sampling) if requested.HasField("sampling") else None
     beam_size, num_hypotheses = _beams(requested, manifest, samples=sampling is not None)
-    penalty = requested.length_penalty if requested.HasField("length_penalty") else defaults.length_penalty
-    _within("length_penalty", penalty, 0.0, MAX_LENGTH_PENALTY)
-    max_output_tokens = limits.max_target_tokens
-    if requested.HasField("max_output_tokens"):
-        max_output_tokens = requested.max_output_tokens
-    _at_least("max_output_tokens", max_output_tokens, 1)
+    penalty, max_output_tokens = _length_penalty(requested, manifest), _max_output_tokens(requested, manifest)
     if requested.return_alignment:
         check_alignment(manifest, "options.return_alignment")
-    restrictions = _restrictions(requested, min(max_output_tokens, limits.max_target_tokens))
+    restrictions = _restrictions(requested, max_output_tokens)
     message = pb.DecodingOptions(
         beam_size=beam_size,
         num_hypotheses=num_hypotheses,
         length_penalty=penalty,
-        max_output_tokens=min(max_output_tokens, limits.max_target_tokens),
+        max_output_tokens=max_output_tokens,
         sampling=_sampling_message(sampling),
         return_tokens=requested.return_tokens,
         return_alignment=requested.return_alignment,
@@ -129,6 +123,23 @@ def resolve(
         text=_text_choice(text, restrictions, message),
         rules=_rules(restrictions, vocabulary, message) if sampling or restrictions.name else None,
     )
+
+
+def _length_penalty(requested: pb.DecodingOptions, manifest: Manifest) -> float:
+    """Return the length penalty, by default that of the model."""
+    given = requested.HasField("length_penalty")
+    penalty = requested.length_penalty if given else manifest.defaults.length_penalty
+    _within("length_penalty", penalty, 0.0, MAX_LENGTH_PENALTY)
+    return penalty
+
+
+def _max_output_tokens(requested: pb.DecodingOptions, manifest: Manifest) -> int:
+    """Return the largest number of tokens of a translation, at most that of the model."""
+    most = manifest.limits.max_target_tokens
+    if not requested.HasField("max_output_tokens"):
+        return most
+    _at_least("max_output_tokens", requested.max_output_tokens, 1)
+    return min(requested.max_output_tokens, most)
 
 
 def _text_choice(text: pb.TextOptions, restrictions: _Restrictions, message: pb.DecodingOptions) -> TextChoice:

@@ -1,0 +1,1 @@
+"""How good translations are, and what adds to it. Imports the root modules of bench, and `serving`."""

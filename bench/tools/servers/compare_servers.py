@@ -1,0 +1,123 @@
+"""Compare running servers: a closed loop of clients against each in turns, with the CPU time that each server used.
+
+    python -m lingon.bench.tools.servers.compare_servers --clients 64 --stream before=PID@HOST:PORT after=PID@HOST:PORT
+
+Start the servers on one core each (`taskset -c 0`), and this program on another one. The servers may be of any version:
+only the gRPC API is used. One line is printed for each server: medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import statistics
+import time
+from typing import Any, NamedTuple
+
+import grpc
+
+from lingon.bench.statistics import percentile
+from lingon.bench.worker_process import cpu_seconds
+from lingon.bench.workloads.sample_sentences import sample_file
+from lingon.lines import read_lines
+from lingon.serving.translation.planning.text_options import WHOLE
+from lingon.translation.v1 import translation_pb2 as pb
+from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+
+WARM_UP = 1.0  # seconds of the same load before the measured ones
+CONNECTIONS = 4  # over which the clients are spread
+
+
+class Target(NamedTuple):
+    """A running server."""
+
+    name: str
+    pid: int
+    address: str
+
+
+class Counts:
+    """What the clients of one round received."""
+
+    def __init__(self) -> None:
+        self.latencies: list[float] = []  # seconds
+        self.deltas = 0
+
+
+def target(text: str) -> Target:
+    """Parse NAME=PID@HOST:PORT."""
+    name, _, rest = text.partition("=")
+    pid, _, address = rest.partition("@")
+    return Target(name, int(pid), address)
+
+
+async def load(stubs: list[Any], texts: list[str], clients: int, seconds: float, *, stream: bool) -> Counts:
+    """Let every client send one text after another until the time is over."""
+    counts, end = Counts(), time.perf_counter() + seconds
+    options = pb.DecodingOptions(beam_size=1, num_hypotheses=1, length_penalty=0.0)
+
+    async def send(stub: Any, text: str) -> None:
+        start = time.perf_counter()
+        if stream:
+            request = pb.TranslateStreamRequest(texts=[text], options=options, text=WHOLE)
+            async for event in stub.TranslateStream(request, timeout=30):
+                counts.deltas += event.HasField("delta")
+        else:
+            await stub.Translate(pb.TranslateRequest(texts=[text], options=options, text=WHOLE), timeout=30)
+        counts.latencies.append(time.perf_counter() - start)
+
+    async def client(number: int) -> None:
+        place = number * 7  # clients begin with different texts
+        while time.perf_counter() < end:
+            await send(stubs[number % len(stubs)], texts[place % len(texts)])
+            place += clients
+
+    await asyncio.gather(*(client(number) for number in range(clients)))
+    return counts
+
+
+async def one_round(server: Target, texts: list[str], arguments: argparse.Namespace) -> dict[str, float]:
+    """Measure one server once."""
+    own = [("grpc.use_local_subchannel_pool", 1)]  # a connection for each channel
+    channels = [grpc.aio.insecure_channel(server.address, own) for _ in range(min(arguments.clients, CONNECTIONS))]
+    stubs = [pb_grpc.TranslationServiceStub(channel) for channel in channels]
+    await load(stubs, texts, arguments.clients, WARM_UP, stream=arguments.stream)
+    gc.collect()
+    gc.disable()
+    used, start = cpu_seconds(server.pid), time.perf_counter()
+    counts = await load(stubs, texts, arguments.clients, arguments.seconds, stream=arguments.stream)
+    used, seconds = cpu_seconds(server.pid) - used, time.perf_counter() - start
+    gc.enable()
+    for channel in channels:
+        await channel.close()
+    requests = len(counts.latencies)
+    return {
+        "requests_per_s": requests / seconds,
+        "p50_ms": 1000 * percentile(counts.latencies, 50),
+        "p99_ms": 1000 * percentile(counts.latencies, 99),
+        "cpu_ms_per_request": 1000 * used / requests,
+        "cpu_us_per_delta": 1e6 * used / counts.deltas if counts.deltas else 0.0,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("servers", nargs="+", type=target, metavar="NAME=PID@HOST:PORT")
+    parser.add_argument("--clients", type=int, default=1, help="clients at a time (default: 1)")
+    parser.add_argument("--seconds", type=float, default=4.0, help="measured seconds of a round (default: 4)")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds, in which the servers take turns (default: 7)")
+    parser.add_argument("--stream", action="store_true", help="call TranslateStream instead of Translate")
+    arguments = parser.parse_args()
+    texts = [text for text in read_lines(sample_file("en")) if text]
+    rows: dict[str, list[dict[str, float]]] = {}
+    for _ in range(arguments.rounds):
+        for server in arguments.servers:
+            rows.setdefault(server.name, []).append(asyncio.run(one_round(server, texts, arguments)))
+    for name, found in rows.items():
+        print(name, {key: round(statistics.median(row[key] for row in found), 3) for key in found[0]})
+
+
+if __name__ == "__main__":
+    main()

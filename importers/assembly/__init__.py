@@ -1,0 +1,1 @@
+"""A checkpoint of what a reader found, in chosen languages and pieces. Imports of importers `source` and `files`."""

@@ -1,0 +1,39 @@
+"""Options of the verbs that work line by line: `translate`, `score` and `align`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+PairSource = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="Source texts, one a line, plain or .gz.", show_default="SOURCE<tab>TARGET lines"
+    ),
+]
+PairTarget = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Translations of --source, line by line.", show_default="standard input"),
+]
+Batch = Annotated[int, typer.Option(min=1, max=1024, help="Largest number of lines in one request.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for each line. Default: plain text.")]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        metavar="FILE",
+        help="Write the results to this file, compressed if it ends in .gz. They are written to FILE.part, which is "
+        "renamed to FILE at the end; after an error FILE is unchanged and FILE.part holds the lines so far.",
+        show_default="standard output",
+    ),
+]
+Alignment = Annotated[
+    bool,
+    typer.Option(
+        "--alignment",
+        help="Add a column that aligns words: i-j means that source word i became target word j, from 0. "
+        "Default: no such column.",
+    ),
+]

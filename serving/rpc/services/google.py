@@ -1,0 +1,171 @@
+"""Google Cloud Translation v3 on the gRPC port, for clients that are written for it. Off unless asked for.
+
+Its requests become those of our own service, so that models, quotas and errors are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+from google.rpc import code_pb2
+
+from lingon.errors import EngineFault, InvalidRequest, RequestError, Unsupported
+from lingon.google.v3 import cloud_translation_pb2 as google
+from lingon.serving.auth.charges import charged
+from lingon.serving.models.catalog import Catalog
+from lingon.serving.models.languages import canonical, distance
+from lingon.serving.models.registry import ServedModel
+from lingon.serving.rpc.calls import Context
+from lingon.serving.rpc.services.translation import TranslationService
+from lingon.translation.v1 import translation_pb2 as pb
+
+SERVICE = "google.cloud.translation.v3.TranslationService"
+MAX_CONTENTS = 1024
+SURE = 0.5  # confidence from which on a detected language is believed
+FORMATS = {"": pb.TEXT_FORMAT_HTML, "text/html": pb.TEXT_FORMAT_HTML, "text/plain": pb.TEXT_FORMAT_PLAIN}
+
+
+class GoogleService:
+    """Answers TranslateText, DetectLanguage and GetSupportedLanguages."""
+
+    def __init__(
+        self, service: TranslationService, catalog: Callable[[], Catalog[ServedModel]], max_texts: int
+    ) -> None:
+        """max_texts: of a request to our service; catalog: returns the models that are served now."""
+        self._service, self._catalog, self._max_texts = service, catalog, max_texts
+
+    async def translate_text(
+        self, request: google.TranslateTextRequest, context: Context
+    ) -> google.TranslateTextResponse:
+        """Translate texts; one whose language is not given is translated from the one that is detected."""
+        _check(request)
+        contents = list(request.contents)
+        if request.source_language_code:
+            sources = [request.source_language_code] * len(contents)
+        else:
+            sources = await self._sources(contents, request.target_language_code, context)
+        found: dict[int, str] = {}
+        for source in dict.fromkeys(sources):
+            places = [place for place, each in enumerate(sources) if each == source]
+            for first in range(0, len(places), self._max_texts):
+                part = places[first : first + self._max_texts]
+                texts = await self._translated([contents[place] for place in part], part, source, request, context)
+                found.update(zip(part, texts, strict=True))
+        detected = [""] * len(sources) if request.source_language_code else sources
+        return google.TranslateTextResponse(
+            translations=[
+                google.Translation(translated_text=found[place], detected_language_code=detected[place])
+                for place in range(len(contents))
+            ]
+        )
+
+    async def detect_language(
+        self, request: google.DetectLanguageRequest, context: Context
+    ) -> google.DetectLanguageResponse:
+        """Tell the language of a text."""
+        reply = await self._service.DetectLanguages(pb.DetectLanguagesRequest(texts=[request.content]), context)
+        languages = [
+            google.DetectedLanguage(language_code=each.language_code, confidence=each.confidence)
+            for each in reply.results[0].languages
+        ]
+        return google.DetectLanguageResponse(languages=languages)
+
+    async def get_supported_languages(
+        self, request: google.GetSupportedLanguagesRequest, context: Context
+    ) -> google.SupportedLanguages:
+        """List the languages of the served models."""
+        sides = [entry.sides for entry in self._catalog().entries]
+        sources, targets = ({tag for side in sides for tag in side[place]} for place in (0, 1))
+        languages = [
+            google.SupportedLanguage(language_code=tag, support_source=tag in sources, support_target=tag in targets)
+            for tag in sorted(sources | targets)
+        ]
+        return google.SupportedLanguages(languages=languages)
+
+    async def _sources(self, contents: Sequence[str], target: str, context: Context) -> list[str]:
+        """Return the language of each text among those that are translated into the target, the first if unsure."""
+        wanted = canonical(target, "target_language_code")
+        served = [
+            tag
+            for entry in self._catalog().entries
+            if any(distance(wanted, canonical(each, "the bundle's language")) is not None for each in entry.sides[1])
+            for tag in entry.sides[0]
+        ]
+        if not served:
+            raise InvalidRequest("target_language_code", f"no model translates into {target[:40]!r}")
+        found: list[str] = []
+        for first in range(0, len(contents), self._max_texts):
+            request = pb.DetectLanguagesRequest(texts=contents[first : first + self._max_texts])
+            for each in (await self._service.DetectLanguages(request, context)).results:
+                fits = [one for one in each.languages if one.language_code in served and one.confidence >= SURE]
+                found.append(fits[0].language_code if fits else served[0])
+        return found
+
+    async def _translated(
+        self,
+        texts: Sequence[str],
+        places: Sequence[int],
+        source: str,
+        request: google.TranslateTextRequest,
+        context: Context,
+    ) -> list[str]:
+        """Return the translations of texts of one language; places: of the texts in the request, for errors."""
+        inner = pb.TranslateRequest(
+            texts=texts,
+            source_language_code=source,
+            target_language_code=request.target_language_code,
+            options=pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT),
+            text=pb.TextOptions(format=FORMATS[request.mime_type]),
+        )
+        with charged(inner):
+            reply = await self._service.Translate(inner, context)
+        return [_text_of(result, text, place) for result, text, place in zip(reply.results, texts, places, strict=True)]
+
+
+def add_google(server: grpc.aio.Server, service: GoogleService) -> None:
+    """Add the service to a server, under Google's name."""
+    methods: dict[str, tuple[Any, Any]] = {
+        "TranslateText": (service.translate_text, google.TranslateTextRequest),
+        "DetectLanguage": (service.detect_language, google.DetectLanguageRequest),
+        "GetSupportedLanguages": (service.get_supported_languages, google.GetSupportedLanguagesRequest),
+    }
+    handlers: dict[str, Any] = {
+        name: grpc.unary_unary_rpc_method_handler(
+            method, request_deserializer=kind.FromString, response_serializer=_serialise
+        )
+        for name, (method, kind) in methods.items()
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    server.add_registered_method_handlers(SERVICE, handlers)
+
+
+def _serialise(message: Any) -> bytes:
+    return bytes(message.SerializeToString())
+
+
+def _check(request: google.TranslateTextRequest) -> None:
+    """Raise RequestError for what is not served."""
+    if not 1 <= len(request.contents) <= MAX_CONTENTS:
+        raise InvalidRequest("contents", f"contents must be 1 to {MAX_CONTENTS}, got {len(request.contents)}")
+    for field in ("glossary_config", "transliteration_config"):
+        if request.HasField(field):
+            raise Unsupported(f"{field} is not supported")
+    if request.mime_type not in FORMATS:
+        raise InvalidRequest("mime_type", f"mime_type must be text/plain or text/html, got {request.mime_type[:40]!r}")
+    if not request.target_language_code:
+        raise InvalidRequest("target_language_code", "target_language_code must name a language")
+
+
+def _text_of(result: pb.TextResult, text: str, place: int) -> str:
+    """Return a translation; raises RequestError, which names the text, for one that has none."""
+    if result.status.code == code_pb2.OK:
+        return str(result.hypotheses[0].text)
+    if result.status.code == code_pb2.INVALID_ARGUMENT:
+        if not text.strip():
+            return text
+        raise InvalidRequest("contents", f"contents[{place}]: {result.status.message}")
+    error: RequestError = EngineFault(f"contents[{place}]: {result.status.message}")
+    error.code = result.status.code
+    raise error

@@ -1,0 +1,1 @@
+"""Sessions of ONNX Runtime; imports of `lingon` only `errors`, and of `serving.runtime` only `device` and `kernels`."""

@@ -1,0 +1,75 @@
+"""Google Cloud Translation v3 on the gRPC port: languages, errors, and quotas of keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from lingon.google.v3 import cloud_translation_pb2 as google
+from lingon.serving.auth.api_keys import new_key
+from lingon.serving.rpc.services.google import SERVICE
+from tests.support.echo_engine import RunningServer, running
+from tests.support.gateway import KNOWS_LANGUAGES
+from tests.support.key_files import bearer, write_key_file
+
+
+async def translate(server: RunningServer, metadata: Any = (), **fields: Any) -> google.TranslateTextResponse:
+    call = server.channel.unary_unary(
+        f"/{SERVICE}/TranslateText",
+        request_serializer=google.TranslateTextRequest.SerializeToString,
+        response_deserializer=google.TranslateTextResponse.FromString,
+    )
+    request = google.TranslateTextRequest(**{"target_language_code": "de", "mime_type": "text/plain", **fields})
+    return await call(request, metadata=metadata, timeout=20)
+
+
+async def test_texts_keep_their_order_and_an_empty_one_stays_empty():
+    texts = ["Tom lives in Boston.", "", *(f"Number {count}." for count in range(20))]
+    async with running(bundles=(KNOWS_LANGUAGES,), max_texts=8, google_v3=True) as server:
+        detected = await translate(server, contents=texts)
+        given = await translate(server, contents=texts, source_language_code="en")
+    assert [each.translated_text for each in detected.translations] == texts
+    assert {each.detected_language_code for each in detected.translations} == {"en"}
+    assert {each.detected_language_code for each in given.translations} == {""}
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "message"),
+    [
+        ({"contents": []}, "INVALID_ARGUMENT", "contents must be 1 to 1024, got 0"),
+        ({"contents": ["a"], "mime_type": "text/x"}, "INVALID_ARGUMENT", "mime_type must be text/plain or text/html"),
+        ({"contents": ["a"], "target_language_code": ""}, "INVALID_ARGUMENT", "must name a language"),
+        ({"contents": ["a"], "target_language_code": "fr"}, "INVALID_ARGUMENT", "no model translates into 'fr'"),
+        (
+            {"contents": ["a"], "glossary_config": google.Configuration()},
+            "UNIMPLEMENTED",
+            "glossary_config is not supported",
+        ),
+    ],
+)
+async def test_what_is_not_served_is_named(fields: dict[str, Any], code: str, message: str):
+    async with running(bundles=(KNOWS_LANGUAGES,), google_v3=True) as server:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await translate(server, **fields)
+    assert caught.value.code().name == code
+    assert message in caught.value.details()
+
+
+async def test_its_texts_are_charged_to_the_quota_of_the_key(tmp_path: Path):
+    key = new_key()
+    keys = write_key_file(tmp_path, {"web": key}, web={"characters_per_minute": 60})
+    async with running(bundles=(KNOWS_LANGUAGES,), google_v3=True, api_keys=keys) as server:
+        with pytest.raises(grpc.aio.AioRpcError, match="UNAUTHENTICATED"):
+            await translate(server, contents=["Tom"])
+        await translate(server, bearer(key), contents=["Tom lives in Boston. " * 2], source_language_code="en")
+        with pytest.raises(grpc.aio.AioRpcError, match="RESOURCE_EXHAUSTED"):
+            await translate(server, bearer(key), contents=["Tom lives in Boston. " * 2], source_language_code="en")
+
+
+async def test_it_is_off_unless_asked_for():
+    async with running() as server:
+        with pytest.raises(grpc.aio.AioRpcError, match="UNIMPLEMENTED"):
+            await translate(server, contents=["Tom"])

@@ -1,0 +1,103 @@
+"""The choice between all cores and a share of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from lingon.serving.runtime.sessions.pair import PROBES, SHORT_STEP, STEP_GAP, ActiveThreads, SessionPair
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def on_another_thread(work: Callable[[], object]) -> object:
+    """Run work on another thread; returns its result."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result(timeout=10)
+
+
+def is_alone(threads: ActiveThreads) -> bool:
+    alone = threads.begin()
+    threads.end()
+    return alone
+
+
+def test_a_single_thread_is_alone_at_every_step() -> None:
+    threads = ActiveThreads(Clock())
+    assert [is_alone(threads) for _ in range(3)] == [True] * 3
+
+
+def test_a_thread_is_active_as_long_as_it_computes() -> None:
+    clock = Clock()
+    threads = ActiveThreads(clock)
+    began, go = threading.Event(), threading.Event()
+
+    def work() -> None:
+        threads.begin()
+        began.set()
+        go.wait(10)
+        threads.end()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert began.wait(10)
+    clock.now += 1000
+    assert not is_alone(threads)
+    go.set()
+    thread.join()
+
+
+def test_a_thread_stays_active_for_a_short_time_after_a_step() -> None:
+    clock = Clock()
+    threads = ActiveThreads(clock)
+    on_another_thread(lambda: is_alone(threads))
+    assert not is_alone(threads)
+    clock.now += 2 * STEP_GAP
+    assert is_alone(threads)
+    assert on_another_thread(lambda: is_alone(threads)) is False
+
+
+def test_with_another_active_thread_the_session_of_shared_cores_is_used() -> None:
+    clock = Clock()
+    pair = SessionPair("all cores", "shared cores", ActiveThreads(clock))
+
+    def used() -> str:
+        with pair as session:
+            return session
+
+    assert used() == "all cores"
+    assert on_another_thread(used) == "shared cores"
+    clock.now += 2 * STEP_GAP
+    assert used() == "all cores"
+
+
+def test_a_short_step_of_a_single_thread_uses_shared_cores() -> None:
+    pair = SessionPair("all cores", "shared cores", ActiveThreads(Clock()))
+
+    def chosen_for(rows: int) -> str:
+        with pair as session:
+            return pair.for_step(session, rows)
+
+    seconds = {1: SHORT_STEP / 2, 16: 2 * SHORT_STEP}
+    for rows, each in seconds.items():
+        for _ in range(PROBES):
+            assert chosen_for(rows) == "shared cores"
+            pair.measure_step("shared cores", rows, each)
+    assert chosen_for(1) == "shared cores"
+    assert chosen_for(16) == "all cores"
+
+
+def test_a_slow_step_among_the_first_ones_decides_nothing() -> None:
+    pair = SessionPair("all cores", "shared cores", ActiveThreads(Clock()))
+    for number in range(2 * PROBES):
+        pair.measure_step("shared cores", 1, (SHORT_STEP / 2) if number % PROBES == 1 else 1.0)
+        pair.measure_step("all cores", 2, SHORT_STEP / 2)
+    assert pair.for_step("all cores", 1) == "shared cores"
+    assert pair.for_step("all cores", 2) == "shared cores"  # still to be measured there

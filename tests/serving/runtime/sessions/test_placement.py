@@ -1,0 +1,22 @@
+"""Where the nodes of a graph run."""
+
+from __future__ import annotations
+
+import onnxruntime as ort
+
+from lingon.serving.runtime.device import CPU, CUDA
+from lingon.serving.runtime.sessions.placement import RECORD_PLACEMENT, misplaced, placement
+from tests.support.shipped_model import bundle
+
+
+def test_a_session_tells_where_its_nodes_run() -> None:
+    options = ort.SessionOptions()
+    options.add_session_config_entry(RECORD_PLACEMENT, "1")
+    path = bundle().folder / "fp16" / "copy_rows.onnx"
+    nodes = placement(ort.InferenceSession(path, options, providers=[CPU]))
+    assert {node.operator for node in nodes} == {"Gather", "Unsqueeze", "ScatterND"}
+    assert {node.provider for node in nodes} == {CPU}
+    assert misplaced(nodes, CPU) == []
+    elsewhere = misplaced(nodes, CUDA)
+    assert elsewhere
+    assert all(each.endswith(" (ScatterND)") for each in elsewhere)
