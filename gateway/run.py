@@ -18,6 +18,7 @@ from lingon.errors import LingonError
 from lingon.gateway.app import GatewayOptions, build
 from lingon.gateway.backend import Backend
 from lingon.gateway.metrics import GatewayMetrics
+from lingon.gateway.requests.body import BodyLimits
 from lingon.gateway.server import HttpOptions, Listening, listening
 
 
@@ -38,10 +39,12 @@ async def in_server(
     trusted_proxies: str,
     drain_seconds: float,
     call_seconds: float,
+    body_bytes: int,
 ) -> AsyncIterator[Listening]:
     """Open the HTTP port of a server in its event loop.
 
     channel: to its gRPC services, see Backend; registry: of its metrics; call_seconds: time limit of each call
+    body_bytes: of the bodies of all open requests
     The others are the fields of GatewayOptions and HttpOptions.
     """
     http = HttpOptions(
@@ -53,7 +56,7 @@ async def in_server(
         trusted_proxies=trusted_proxies,
         drain_seconds=drain_seconds,
     )
-    options = GatewayOptions(apis=apis, page=page, data_dir=data_dir, cors=cors)
+    options = GatewayOptions(apis=apis, page=page, data_dir=data_dir, cors=cors, limits=BodyLimits(together=body_bytes))
     async with _open(Backend(channel, call_seconds), registry, http, options) as opened:
         yield opened
 
