@@ -69,10 +69,20 @@ class Backend:
         self._models: tuple[float, pb.ListModelsResponse] | None = None
 
     @classmethod
-    def connect(cls, target: str, credentials: grpc.ChannelCredentials | None = None, timeout: float = 60.0) -> Backend:
-        """Return a backend that calls another process; target: its address, as gRPC writes it."""
+    def connect(
+        cls,
+        target: str,
+        credentials: grpc.ChannelCredentials | None = None,
+        timeout: float = 60.0,
+        *,
+        proxy: bool = False,
+    ) -> Backend:
+        """Return a backend that calls another process.
+
+        target: its address, as gRPC writes it; proxy: whether calls without TLS may pass a proxy, which can read keys
+        """
         channel = (
-            grpc.aio.insecure_channel(target, CHANNEL_OPTIONS)
+            grpc.aio.insecure_channel(target, (*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", int(proxy))))
             if credentials is None
             else grpc.aio.secure_channel(target, credentials, CHANNEL_OPTIONS)
         )
