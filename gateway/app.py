@@ -24,6 +24,7 @@ from lingon.gateway.dialects.libretranslate import LibreTranslateApi
 from lingon.gateway.dialects.native import NativeApi
 from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.requests.body import BodyLimits
+from lingon.gateway.requests.body_budget import BodyBudget
 from lingon.gateway.requests.endpoint import Api, Endpoints
 from lingon.gateway.translations.documents import Documents
 
@@ -101,7 +102,7 @@ class _Application(Starlette):
 def build(backend: Backend, metrics: GatewayMetrics, options: GatewayOptions) -> Starlette:
     """Return the application."""
     documents = None if options.data_dir is None else Documents(options.data_dir / "documents")
-    endpoints = Endpoints(backend, metrics, options.limits)
+    endpoints = Endpoints(backend, metrics, options.limits, BodyBudget(options.limits.together))
     routes = [route for name in options.apis for route in APIS[name](documents).routes(endpoints)]
     if options.page and "lingon" in options.apis:
         routes += [_page_route(path, *each) for path, each in PAGE.items()]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -17,13 +18,14 @@ from google.rpc import code_pb2
 
 from lingon.client.address import no_answer
 from lingon.client.client import CHANNEL_OPTIONS
-from lingon.client.protocol import HEALTH, HEALTH_STATES
+from lingon.client.protocol import HEALTH, HEALTH_STATES, TRANSLATE, Exchange, Send, Sleep, drive_async
 from lingon.client.tls import AUTHORIZATION
 from lingon.errors import ServerError
 from lingon.status import CLIENT_ADDRESS, REQUEST_ID, call_error
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
+Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 KEY = re.compile(r"[\x21-\x7e]{1,4096}")
 SERVING = HEALTH_STATES.index("SERVING")
@@ -56,20 +58,31 @@ class Backend:
 
     def __init__(self, channel: Any, timeout: float = 60.0, *, target: str = "this process", tls: bool = False) -> None:
         """channel: a grpc.aio.Channel, or what has its methods; timeout: seconds of a call; target, tls: for logs."""
-        self._channel, self._target, self._timeout, self._tls = channel, target, timeout, tls
+        self._channel, self._target, self.timeout, self._tls = channel, target, timeout, tls
         self._stub: Any = pb_grpc.TranslationServiceStub(self._channel)
         self._health: Any = self._channel.unary_unary(
             HEALTH.path,
             request_serializer=wrappers_pb2.StringValue.SerializeToString,
             response_deserializer=HEALTH.parse,
         )
+        self._methods = {TRANSLATE.path: self._stub.Translate}
         self._models: tuple[float, pb.ListModelsResponse] | None = None
 
     @classmethod
-    def connect(cls, target: str, credentials: grpc.ChannelCredentials | None = None, timeout: float = 60.0) -> Backend:
-        """Return a backend that calls another process; target: its address, as gRPC writes it."""
+    def connect(
+        cls,
+        target: str,
+        credentials: grpc.ChannelCredentials | None = None,
+        timeout: float = 60.0,
+        *,
+        proxy: bool = False,
+    ) -> Backend:
+        """Return a backend that calls another process.
+
+        target: its address, as gRPC writes it; proxy: whether calls without TLS may pass a proxy, which can read keys
+        """
         channel = (
-            grpc.aio.insecure_channel(target, CHANNEL_OPTIONS)
+            grpc.aio.insecure_channel(target, (*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", int(proxy))))
             if credentials is None
             else grpc.aio.secure_channel(target, credentials, CHANNEL_OPTIONS)
         )
@@ -78,6 +91,16 @@ class Backend:
     async def translate(self, request: pb.TranslateRequest, caller: Caller) -> pb.TranslateResponse:
         """See the service."""
         return await self._call(self._stub.Translate, request, caller)  # type: ignore[no-any-return]
+
+    async def drive(self, exchange: Exchange[Result], caller: Caller) -> Result:
+        """Run an exchange of a client to its end, of calls in `_methods`, and return its result."""
+
+        async def perform(step: Send | Sleep) -> Any:
+            if isinstance(step, Sleep):
+                return await asyncio.sleep(step.seconds)
+            return await self._call(self._methods[step.method.path], step.request, caller, step.timeout)
+
+        return await drive_async(exchange, perform)
 
     async def score(self, request: pb.ScoreRequest, caller: Caller) -> pb.ScoreResponse:
         """See the service."""
@@ -99,7 +122,7 @@ class Backend:
         self, request: pb.TranslateStreamRequest, caller: Caller
     ) -> AsyncIterator[pb.TranslateStreamResponse]:
         """Yield the messages of a stream; closing the iterator cancels the call."""
-        call = self._stub.TranslateStream(request, timeout=self._timeout, metadata=caller.metadata())
+        call = self._stub.TranslateStream(request, timeout=self.timeout, metadata=caller.metadata())
         try:
             with self._server_errors():
                 async for message in call:
@@ -110,7 +133,7 @@ class Backend:
     async def healthy(self) -> None:
         """Raise ServerError unless the server serves; needs no key."""
         with self._server_errors():
-            state = await self._health(wrappers_pb2.StringValue(), timeout=self._timeout)
+            state = await self._health(wrappers_pb2.StringValue(), timeout=self.timeout)
         if state.value != SERVING:
             raise ServerError("the server is starting or shutting down", code_pb2.UNAVAILABLE)
 
@@ -118,9 +141,11 @@ class Backend:
         """End all calls."""
         await self._channel.close()
 
-    async def _call(self, method: Any, request: Any, caller: Caller) -> Any:
+    async def _call(self, method: Any, request: Any, caller: Caller, seconds: float | None = None) -> Any:
+        """Return a reply; seconds: its time limit, in place of that of every call."""
         with self._server_errors():
-            return await method(request, timeout=self._timeout, metadata=caller.metadata())
+            timeout = self.timeout if seconds is None else seconds
+            return await method(request, timeout=timeout, metadata=caller.metadata())
 
     @contextmanager
     def _server_errors(self) -> Iterator[None]:

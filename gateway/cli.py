@@ -11,7 +11,7 @@ from lingon.cli.options.connection import Credentials, with_connection_options
 from lingon.gateway import options
 
 
-@partial(with_connection_options, api_key=False)
+@partial(with_connection_options, without=("api_key_file",))
 def gateway(
     server: ServerOption = None,
     host: options.Host = "127.0.0.1",
@@ -51,7 +51,8 @@ def gateway(
     )
     offered = GatewayOptions(apis=_listed(apis), page=page, data_dir=data_dir, cors=_listed(cors or ""))
     target = server_address(server)
-    run_apart(target, credentials.client_tls(), timeout, http, offered, metrics_port, typer.echo)
+    tls = credentials.client_tls()
+    run_apart(target, tls, timeout, http, offered, metrics_port, typer.echo, insecure=credentials.insecure)
 
 
 def _listed(text: str) -> list[str]:

@@ -13,11 +13,12 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from lingon.client.address import with_port
 from lingon.client.client import DEFAULT_PORT
-from lingon.client.tls import Tls
+from lingon.client.tls import Tls, check_encrypted
 from lingon.errors import LingonError
 from lingon.gateway.app import GatewayOptions, build
 from lingon.gateway.backend import Backend
 from lingon.gateway.metrics import GatewayMetrics
+from lingon.gateway.requests.body import BodyLimits
 from lingon.gateway.server import HttpOptions, Listening, listening
 
 
@@ -38,10 +39,12 @@ async def in_server(
     trusted_proxies: str,
     drain_seconds: float,
     call_seconds: float,
+    body_bytes: int,
 ) -> AsyncIterator[Listening]:
     """Open the HTTP port of a server in its event loop.
 
     channel: to its gRPC services, see Backend; registry: of its metrics; call_seconds: time limit of each call
+    body_bytes: of the bodies of all open requests
     The others are the fields of GatewayOptions and HttpOptions.
     """
     http = HttpOptions(
@@ -53,7 +56,7 @@ async def in_server(
         trusted_proxies=trusted_proxies,
         drain_seconds=drain_seconds,
     )
-    options = GatewayOptions(apis=apis, page=page, data_dir=data_dir, cors=cors)
+    options = GatewayOptions(apis=apis, page=page, data_dir=data_dir, cors=cors, limits=BodyLimits(together=body_bytes))
     async with _open(Backend(channel, call_seconds), registry, http, options) as opened:
         yield opened
 
@@ -78,11 +81,17 @@ def run_apart(
     options: GatewayOptions,
     metrics_port: int | None,
     announce: Callable[[str], None],
+    *,
+    insecure: bool = False,
 ) -> None:
     """Run the gateway until SIGTERM or SIGINT.
 
     target: address of the server; tls: as a client takes it; announce: called with one line when the port is open
+    insecure: whether keys of callers may be sent without TLS to another machine; else raises SettingsError
     """
+    target = with_port(target, DEFAULT_PORT)
+    if tls is False and not insecure:
+        check_encrypted(target)
     credentials = None if tls is False else (Tls() if tls is True else tls).credentials()
     registry = CollectorRegistry()
     if metrics_port is not None:
@@ -97,7 +106,7 @@ def run_apart(
         stopping = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-        backend = Backend.connect(with_port(target, DEFAULT_PORT), credentials, timeout)
+        backend = Backend.connect(target, credentials, timeout, proxy=insecure)
         async with _open(backend, registry, http, options) as opened:
             scheme = "https" if http.certificate else "http"
             announce(f"ready: {', '.join(options.apis)} on {scheme}://{http.host}:{opened.port}, in front of {target}")

@@ -53,7 +53,7 @@ from lingon.serving.rpc.services.google import GoogleService, add_google
 from lingon.serving.rpc.services.health import Health, model_services
 from lingon.serving.rpc.services.translation import TranslationService
 from lingon.serving.runtime.device import onnxruntime_version
-from lingon.serving.settings import Settings
+from lingon.serving.settings import HTTP_BYTES, Settings
 from lingon.serving.system.event_loop import LagMonitor
 from lingon.serving.system.memory import limit_malloc_caches
 from lingon.serving.system.threads import new_threads_never_preempt, run_in_thread
@@ -331,6 +331,7 @@ def http_apis(settings: Settings, channel: LocalChannel, registry: CollectorRegi
             trusted_proxies=settings.http_trusted_proxies,
             drain_seconds=settings.drain_seconds,
             call_seconds=min(settings.max_call_seconds, HTTP_CALL_SECONDS),
+            body_bytes=HTTP_BYTES,
         )
 
 

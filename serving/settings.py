@@ -23,6 +23,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MAX_TEXTS = 10_000  # texts; upper bound of max_texts
 SLOW_BYTES = 128 << 20  # bytes; of the requests of all calls that arrive slowly
 HELD_BYTES = 64 << 20  # bytes; of the large requests of all open calls
+HTTP_BYTES = 64 << 20  # bytes; of the bodies of all open requests of HTTP
 GRPC_MAX = 2**31 - 1  # bytes or milliseconds; gRPC counts both in 32 bits
 LIMITS = EngineLimits()  # the source of five defaults
 

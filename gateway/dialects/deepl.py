@@ -44,6 +44,7 @@ class DeepLApi:
     """The routes of DeepL, also below /deepl/: some clients drop the path of their server URL, others keep it."""
 
     name = "deepl"
+    key_in_body = True
 
     def __init__(self, documents: Documents | None = None) -> None:
         self._used: Counter[str] = Counter()  # characters by key, since the start
@@ -56,7 +57,7 @@ class DeepLApi:
                 yield endpoints.route(self, f"{root}/{version}/languages", self.languages, READ)
             yield endpoints.route(self, f"{root}/v2/translate", self.translate)
             yield endpoints.route(self, f"{root}/v2/usage", self.usage, READ)
-            yield endpoints.route(self, f"{root}/v2/document", self._documents.upload, file=True)
+            yield endpoints.route(self, f"{root}/v2/document", self._documents.upload, place=self._documents.place)
             yield endpoints.route(self, f"{root}/v2/document/{{number}}", self._documents.status, READ)
             yield endpoints.route(self, f"{root}/v2/document/{{number}}/result", self._documents.download, READ)
             for path in ("v2/glossaries", "v3/glossaries", "v2/glossary-language-pairs"):

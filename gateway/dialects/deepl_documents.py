@@ -39,7 +39,7 @@ class DeepLDocuments:
 
     async def upload(self, call: Call) -> Response:
         """Take a document and begin to translate it."""
-        documents, fields = self._place(), call.fields
+        documents, fields = self.place(), call.fields
         if fields.file is None:
             raise Problem(400, "Parameter 'file' not specified.")
         given, content = fields.file
@@ -51,9 +51,10 @@ class DeepLDocuments:
         number, key = secrets.token_hex(16), secrets.token_hex(32)
         suffix = Path(name).suffix.lower()
         documents.write_state(number, {"status": "translating", "key": _digest(key), "suffix": suffix})
+        call.held.keep()
         task = asyncio.create_task(self._translate(call, documents, number, name, content, wanted))
         self._running[number] = task
-        task.add_done_callback(lambda _: self._running.pop(number, None))
+        task.add_done_callback(lambda _: self._end(number, call))
         return JSONResponse({"document_id": number, "document_key": key})
 
     async def status(self, call: Call) -> Response:
@@ -75,8 +76,8 @@ class DeepLDocuments:
         number, state = self._state(call)
         if state["status"] != "done":
             raise Problem(503, "the document is not translated yet", retry_after=SECONDS_LEFT)
-        content = self._place().result(f"{number}{state['suffix']}")
-        self._place().remove(number)
+        content = self.place().result(f"{number}{state['suffix']}")
+        self.place().remove(number)
         return Response(content, media_type="application/octet-stream")
 
     async def _translate(
@@ -97,15 +98,20 @@ class DeepLDocuments:
             state |= {"status": "error", "message": "the gateway failed; its log says why"}
         documents.write_state(number, state)
 
+    def _end(self, number: str, call: Call) -> None:
+        del self._running[number]
+        call.held.release()
+
     def _state(self, call: Call) -> tuple[str, dict[str, Any]]:
         """Return number and state of the document of a call, which must have its key."""
         number = call.request.path_params["number"]
-        state = self._place().read_state(number)
+        state = self.place().read_state(number)
         if not hmac.compare_digest(state["key"], _digest(call.fields.text("document_key"))):
             raise Problem(404, "no such document")
         return number, state
 
-    def _place(self) -> Documents:
+    def place(self) -> Documents:
+        """Return where documents are kept; raises Problem without a folder for them."""
         if self._documents is None:
             raise Problem(400, "documents are not supported: the server has no folder for them")
         return self._documents

@@ -29,6 +29,7 @@ class GoogleApi:
     """The routes of both versions."""
 
     name = "google"
+    key_in_body = False
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
         """Return the routes."""

@@ -32,6 +32,7 @@ class LibreTranslateApi:
     """
 
     name = "libretranslate"
+    key_in_body = True
 
     def __init__(self, documents: Documents | None = None) -> None:
         self._documents = documents
@@ -41,7 +42,7 @@ class LibreTranslateApi:
         yield endpoints.route(self, "/translate", self.translate)
         yield endpoints.route(self, "/languages", self.languages, READ)
         yield endpoints.route(self, "/detect", self.detect)
-        yield endpoints.route(self, "/translate_file", self.translate_file, file=True)
+        yield endpoints.route(self, "/translate_file", self.translate_file, place=self._place)
         yield endpoints.route(self, "/download_file/{name}", self.download_file, ("GET",))
         yield endpoints.route(self, "/frontend/settings", self.settings, ("GET",))
         yield endpoints.route(self, "/health", self.health, ("GET",))

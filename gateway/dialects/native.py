@@ -28,6 +28,7 @@ class NativeApi:
     """`/v1`, for clients without gRPC."""
 
     name = "lingon"
+    key_in_body = False
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
         """Return the routes."""

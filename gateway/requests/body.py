@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,10 @@ from starlette.datastructures import FormData
 from starlette.formparsers import FormParser, MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
+from lingon.gateway.requests.body_budget import HeldBody
 from lingon.gateway.requests.problem import Problem
 
+SMALL_BYTES = 65_536  # bytes; up to here a body is read before the key of its request is checked
 BODY_SECONDS = 30.0  # for a body to arrive whole
 MAX_FIELDS = 2000  # of a form
 JSON_TYPES = ("application/json", "text/json")
@@ -22,27 +24,35 @@ FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """The bounds of bodies in bytes: of any, and of one with a file."""
+    """The bounds of bodies in bytes: of any, of one with a file, and of those of all open requests together."""
 
     plain: int = 4 << 20
     with_file: int = 16 << 20
+    together: int = 64 << 20
 
 
-async def read_body(request: Request, most: int) -> bytes:
-    """Return the body; raises Problem 413 if it has more bytes, 408 if it does not arrive, 415 if it is compressed."""
+async def read_body(request: Request, most: int, held: HeldBody, admit: Callable[[], Awaitable[None]]) -> bytes:
+    """Return the body; raises Problem 413 if it has more bytes, 408 if it does not arrive, 415 if it is compressed.
+
+    held: what counts its bytes; admit: called before more than SMALL_BYTES are read, raises if the caller may not call
+    """
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem(415, "a compressed body is not accepted; send it without Content-Encoding")
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > most:
         raise _too_large(most)
-    parts, size = [], 0
+    parts, size, admitted = [], 0, False
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
                 size += len(part)
                 if size > most:
                     raise _too_large(most)
+                held.add(len(part))
                 parts.append(part)
+                if size > SMALL_BYTES and not admitted:
+                    admitted = True
+                    await admit()
     except TimeoutError:
         raise Problem(408, f"the body did not arrive within {BODY_SECONDS:g} seconds") from None
     except ClientDisconnect:

@@ -9,8 +9,10 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
+from google.rpc import code_pb2
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -19,6 +21,7 @@ from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.requests.body import BodyLimits, read_body
+from lingon.gateway.requests.body_budget import BodyBudget, HeldBody
 from lingon.gateway.requests.fields import Fields, fields_of
 from lingon.gateway.requests.problem import Problem, problem_of
 
@@ -42,15 +45,18 @@ class Call:
     fields: Fields
     caller: Caller
     backend: Backend
+    held: HeldBody
 
 
 class Api(Protocol):
     """An API of the gateway.
 
     name: for metrics, and the option that chooses APIs
+    key_in_body: whether the API key may be a field of the body
     """
 
     name: str
+    key_in_body: bool
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
         """Return the routes."""
@@ -69,12 +75,13 @@ Handler = Callable[[Call], Awaitable[Response]]
 class Endpoints:
     """Makes routes of handlers.
 
-    limits: of bodies
+    limits: of bodies; budget: what all of them hold
     """
 
     backend: Backend
     metrics: GatewayMetrics
     limits: BodyLimits
+    budget: BodyBudget
 
     def route(
         self,
@@ -83,20 +90,20 @@ class Endpoints:
         handler: Handler,
         methods: tuple[str, ...] = ("POST",),
         *,
-        file: bool = False,
+        place: Callable[[], object] | None = None,
         message: bool = False,
     ) -> Route:
         """Return a route.
 
-        file: whether its body may have a file; message: whether its body is a message, which has no fields
+        place: for a route whose body has a file, raises Problem before it is read if there is no place for files
+        message: whether its body is a message, which has no fields
         """
-        most = self.limits.with_file if file else self.limits.plain
 
         async def run(request: Request) -> Response:
             start = time.monotonic()
             self.metrics.in_flight.inc()
             try:
-                response = await self._answer(api, handler, request, most, message=message)
+                response = await self._answer(api, handler, request, place, message=message)
             finally:
                 self.metrics.in_flight.dec()
             self.metrics.ended(api.name, response.status_code, time.monotonic() - start)
@@ -104,15 +111,25 @@ class Endpoints:
 
         return Route(path, run, methods=list(methods), name=getattr(handler, "__name__", None))
 
-    async def _answer(self, api: Api, handler: Handler, request: Request, most: int, *, message: bool) -> Response:
+    async def _answer(
+        self, api: Api, handler: Handler, request: Request, place: Callable[[], object] | None, *, message: bool
+    ) -> Response:
         given = request.headers.get("x-request-id", "")
         request_id = given if SANE_ID.fullmatch(given) else secrets.token_hex(16)
+        address = request.client.host if request.client else ""
+        held = HeldBody(self.budget, address)
         try:
-            body = await read_body(request, most)
+            if place is not None:
+                place()
+            most = self.limits.plain if place is None else self.limits.with_file
+            body = await read_body(request, most, held, partial(self._admit, api, request, address, request_id, held))
             fields = await fields_of(request, b"" if message else body)
-            address = request.client.host if request.client else ""
+            if fields.file is not None:
+                body = b""  # the file is kept once
             caller = Caller(api.key_of(request, fields), address, request_id)
-            response = await _until_disconnect(request, handler(Call(request, body, fields, caller, self.backend)))
+            response = await _until_disconnect(
+                request, handler(Call(request, body, fields, caller, self.backend, held))
+            )
         except Problem as problem:
             response = api.error(problem, request)
         except ServerError as error:
@@ -125,8 +142,23 @@ class Endpoints:
         except Exception:
             logger.exception("a request failed")
             response = api.error(Problem(500, "the gateway failed to answer; its log says why"), request)
+        finally:
+            held.release()
         response.headers["x-request-id"] = request_id
         return response
+
+    async def _admit(self, api: Api, request: Request, address: str, request_id: str, held: HeldBody) -> None:
+        """Check the key of a request whose body is large before the rest is read; raises ServerError, Problem.
+
+        A key that is a field of the body cannot be checked; such bodies share what one caller may hold.
+        """
+        key = api.key_of(request, Fields(request.query_params.multi_items()))
+        try:
+            await self.backend.models(Caller(key, address, request_id))
+        except ServerError as error:
+            if error.code != code_pb2.UNAUTHENTICATED or key is not None or not api.key_in_body:
+                raise
+            held.count_without_key()
 
 
 async def _until_disconnect(request: Request, work: Awaitable[Response]) -> Response:

@@ -31,6 +31,16 @@ async def translated_file(
 
     A text file is translated in blocks of lines, whose line breaks stay; an HTML file as a whole.
     """
+    kind, parts = _parts(name, content)
+    options = pb.TextOptions()
+    options.CopyFrom(wanted.text)
+    options.format = kind
+    results = await translate(backend, parts, Wanted(wanted.target, wanted.source, options), caller)
+    return "".join(each.text for each in results).encode(), sum(map(len, parts))
+
+
+def _parts(name: str, content: bytes) -> tuple[pb.TextFormat, list[str]]:
+    """Return how the text of a file is written, and its parts."""
     kind = SUFFIXES.get(Path(name).suffix.lower())
     if kind is None:
         shown = Path(name).suffix[:20] or "no suffix"
@@ -39,14 +49,10 @@ async def translated_file(
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Problem(400, f"the file is not UTF-8: {error.reason} at byte {error.start}", field="file") from None
-    options = pb.TextOptions()
-    options.CopyFrom(wanted.text)
-    options.format = kind
+    if kind == pb.TEXT_FORMAT_HTML:
+        return kind, [text]
     lines = text.splitlines(keepends=True)
-    blocks = ["".join(lines[first : first + BLOCK_LINES]) for first in range(0, len(lines), BLOCK_LINES)]
-    parts = blocks if kind == pb.TEXT_FORMAT_PLAIN else [text]
-    results = await translate(backend, parts, Wanted(wanted.target, wanted.source, options), caller)
-    return "".join(each.text for each in results).encode(), len(text)
+    return kind, ["".join(lines[first : first + BLOCK_LINES]) for first in range(0, len(lines), BLOCK_LINES)]
 
 
 class Documents:

@@ -1,22 +1,23 @@
-"""Translates the texts of a request of any API: finds their language, cuts them into calls, and joins the results."""
+"""Translates the texts of a request of any API: finds their languages, and joins the results of their calls."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from google.rpc import code_pb2
 
 from lingon.client.values.messages import cut, write_request
+from lingon.errors import ServerError
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.requests.problem import Problem, problem_of
+from lingon.gateway.translations.calls import Calls, Piece
 from lingon.gateway.translations.languages import Pairs, serves
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
-IN_FLIGHT = 4  # calls for one request
 SURE = 0.5  # confidence from which on a detected language is believed
+DETECTED_CHARACTERS = 2000  # of a text; the server looks at no more of it
 EMPTY = "EMPTY_TEXT"  # reason of the error of a text without anything to translate
 
 
@@ -83,8 +84,9 @@ async def detect(backend: Backend, texts: Sequence[str], caller: Caller, target:
 
     target: of the translation; languages that no model translates into it are not taken, but for the target itself
     """
+    starts = [text[:DETECTED_CHARACTERS] for text in texts]
     asked = [
-        write_request(pb.DetectLanguagesRequest, texts=part) for _, part in cut(texts, await _most(backend, caller))
+        write_request(pb.DetectLanguagesRequest, texts=part) for _, part in cut(starts, await _most(backend, caller))
     ]
     replies = [await backend.detect(request, caller) for request in asked]
     pairs = Pairs.of(await backend.models(caller, fresh=False))
@@ -115,47 +117,41 @@ async def _of_one_language(
     if wanted.alternatives:
         options.num_hypotheses = wanted.alternatives + 1
         options.beam_size = max(wanted.alternatives + 1, 4)
-    limit = asyncio.Semaphore(IN_FLIGHT)
-
-    async def ask(first: int, part: Sequence[str]) -> list[Translated]:
-        request = write_request(
-            pb.TranslateRequest,
-            texts=part,
-            source_language_code=source,
-            target_language_code=wanted.target,
-            options=options,
-            text=wanted.text,
-        )
-        async with limit:
-            reply = await backend.translate(request, caller)
-        return [
-            _translated(result, text, first + place, len(texts), languages[first + place])
-            for place, (result, text) in enumerate(zip(reply.results, part, strict=True))
-        ]
-
+    like = write_request(
+        pb.TranslateRequest,
+        source_language_code=source,
+        target_language_code=wanted.target,
+        options=options,
+        text=wanted.text,
+    )
     most = len(texts) if len(texts) == 1 else await _most(backend, caller)
-    parts = cut(texts, most)
-    if len(parts) == 1:
-        return await ask(*parts[0])
-    # All calls end before an error is raised: none goes on unseen.
-    found = await asyncio.gather(*(ask(first, part) for first, part in parts), return_exceptions=True)
-    results: list[Translated] = []
-    for each in found:
-        if isinstance(each, BaseException):
-            raise each
-        results += each
-    return results
+    found = await Calls(backend, caller, like).pieces(texts, most)
+    return [
+        _joined(pieces, place, len(texts), language)
+        for place, (pieces, language) in enumerate(zip(found, languages, strict=True))
+    ]
 
 
-def _translated(result: pb.TextResult, text: str, place: int, count: int, language: Detected) -> Translated:
+def _joined(pieces: Sequence[Piece], place: int, count: int, language: Detected) -> Translated:
+    """Return the translation of a text of its pieces; place: its index among so many texts, for an error."""
+    try:
+        found = [_hypotheses(*piece) for piece in pieces]
+    except ServerError as error:
+        problem = problem_of(error)
+        if count > 1:
+            problem.args = (f"text {place + 1}: {problem}",)
+        raise problem from None
+    best, *others = ["".join(texts) for texts in zip(*found, strict=False)]
+    return Translated(best, language, tuple(dict.fromkeys(each for each in others if each != best)))
+
+
+def _hypotheses(text: str, result: pb.TextResult | ServerError) -> list[str]:
+    """Return the translations of a piece, the best first; raises ServerError."""
+    if isinstance(result, ServerError):
+        raise result
     if result.status.code == code_pb2.OK:
-        best, *others = [each.text for each in result.hypotheses]
-        different = tuple(dict.fromkeys(each for each in others if each != best))
-        return Translated(best, language, different)
+        return [each.text for each in result.hypotheses]
     error = server_error(result.status)
     if error.reason == EMPTY:
-        return Translated(text, language)
-    problem = problem_of(error)
-    if count > 1:
-        problem.args = (f"text {place + 1}: {problem}",)
-    raise problem
+        return [text]
+    raise error

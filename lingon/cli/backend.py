@@ -10,8 +10,17 @@ from typing import Any, Protocol, Unpack
 
 from lingon.cli.options.backend import BackendOptions
 from lingon.cli.options.connection import Credentials
-from lingon.client.client import DEFAULT_SERVER, Client, Texts, drive
-from lingon.client.protocol import DEFAULT_MAX_TEXTS, LIST_MODELS, SCORE, TRANSLATE, ClientProtocol, Send, Sleep
+from lingon.client.client import DEFAULT_SERVER, Client, Texts
+from lingon.client.protocol import (
+    DEFAULT_MAX_TEXTS,
+    LIST_MODELS,
+    SCORE,
+    TRANSLATE,
+    ClientProtocol,
+    Send,
+    Sleep,
+    drive,
+)
 from lingon.client.retry import Retry
 from lingon.client.values.options import ScoreOptions, TranslateOptions
 from lingon.client.values.results import ModelInfo, ScoreResult, TextResult

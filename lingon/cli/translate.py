@@ -107,7 +107,7 @@ def score(
         raise typer.Exit(1)
 
 
-@partial(with_connection_options, api_key=False)
+@partial(with_connection_options, without=("api_key_file", "insecure"))
 def healthcheck(
     server: ServerOption = None,
     service: Annotated[

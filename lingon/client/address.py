@@ -1,4 +1,4 @@
-"""The address of a server: its form and default port, whether it is this machine, and why no answer came from it."""
+"""Addresses of servers and callers: forms, default ports, what is this machine or one caller, why no answer came."""
 
 from __future__ import annotations
 
@@ -71,6 +71,19 @@ def _is_loopback(address: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host.lower().removesuffix(".") == "localhost"
+
+
+def block_of(address: str) -> str:
+    """The addresses that count as one caller: an IPv4 address; of IPv6 its block of 2^64, which one household has."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:  # the path of a Unix socket
+        return address
+    if isinstance(parsed, ipaddress.IPv4Address) or parsed.is_loopback:
+        return str(parsed)
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((parsed, 64), strict=False))
 
 
 def no_answer(server: str, details: str, *, tls: bool) -> str:

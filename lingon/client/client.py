@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -18,7 +18,7 @@ import grpc.aio
 from google.rpc import code_pb2
 
 from lingon.client.address import no_answer, with_port
-from lingon.client.protocol import ClientProtocol, Exchange, Send, Sleep, StreamReader
+from lingon.client.protocol import ClientProtocol, Exchange, Send, Sleep, StreamReader, drive, drive_async
 from lingon.client.retry import Retry
 from lingon.client.tls import AUTHORIZATION, Tls, authorization, check_encrypted
 from lingon.client.values.options import ScoreOptions, TranslateOptions
@@ -156,22 +156,6 @@ def _keepalive(seconds: float | None) -> tuple[tuple[str, int], ...]:
         ("grpc.http2.ping_timeout_ms", milliseconds // 2),  # for the server to answer a ping; default: a minute
         ("grpc.http2.max_pings_without_data", 0),  # the default of 2 is too few for a call that answers at its end
     )
-
-
-def drive(exchange: Exchange[Result], perform: Callable[[Send | Sleep], Any]) -> Result:
-    """Run an exchange to its end and return its result; perform: carries out a step and returns its reply."""
-    try:
-        step = next(exchange)
-        while True:
-            try:
-                reply = perform(step)
-            except ServerError as error:
-                step = exchange.throw(error)
-            else:
-                step = exchange.send(reply)
-    except StopIteration as end:
-        result: Result = end.value
-        return result
 
 
 class SyncClientBase(_ClientBase):
@@ -352,18 +336,7 @@ class AsyncClient(_ClientBase):
         await self.close()
 
     async def _drive(self, exchange: Exchange[Result]) -> Result:
-        try:
-            step = next(exchange)
-            while True:
-                try:
-                    reply = await self._perform(step)
-                except ServerError as error:
-                    step = exchange.throw(error)
-                else:
-                    step = exchange.send(reply)
-        except StopIteration as end:
-            result: Result = end.value
-            return result
+        return await drive_async(exchange, self._perform)
 
     async def _perform(self, step: Send | Sleep) -> Any:
         if isinstance(step, Sleep):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -108,6 +108,38 @@ class StreamPart:
 Exchange = Generator[Send | Sleep, Any, Result]
 
 
+def drive(exchange: Exchange[Result], perform: Callable[[Send | Sleep], Any]) -> Result:
+    """Run an exchange to its end and return its result; perform: carries out a step and returns its reply."""
+    try:
+        step = next(exchange)
+        while True:
+            try:
+                reply = perform(step)
+            except ServerError as error:
+                step = exchange.throw(error)
+            else:
+                step = exchange.send(reply)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+
+
+async def drive_async(exchange: Exchange[Result], perform: Callable[[Send | Sleep], Awaitable[Any]]) -> Result:
+    """As `drive`, for asyncio."""
+    try:
+        step = next(exchange)
+        while True:
+            try:
+                reply = await perform(step)
+            except ServerError as error:
+                step = exchange.throw(error)
+            else:
+                step = exchange.send(reply)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+
+
 @dataclass(kw_only=True)
 class ClientProtocol:
     """The exchanges of one client.
@@ -130,12 +162,13 @@ class ClientProtocol:
 
     def call(self, method: Method[Reply], request: Message, timeout: float | None = None) -> Exchange[Reply]:
         """One request, repeated as `retry` decides; no try begins or ends after the deadline."""
-        return (yield from self._call_until(self._deadline(timeout), method, request))
+        return (yield from self.call_until(self._deadline(timeout), method, request))
 
     def _deadline(self, timeout: float | None) -> float:
         return self.clock() + _check_timeout(self.timeout if timeout is None else timeout)
 
-    def _call_until(self, deadline: float, method: Method[Reply], request: Message) -> Exchange[Reply]:
+    def call_until(self, deadline: float, method: Method[Reply], request: Message) -> Exchange[Reply]:
+        """As `call`, with a deadline on the clock of the protocol."""
         failures = 0
         while True:
             try:
@@ -168,7 +201,7 @@ class ClientProtocol:
         def ask(begin: int, end: int, deadline: float) -> Exchange[list[TextResult]]:
             batch = several[begin:end], prefixes[begin:end]
             request = translate_request(pb.TranslateRequest, *batch, options, begin)
-            return _check_count(text_results((yield from self._call_until(deadline, TRANSLATE, request))), end - begin)
+            return _check_count(text_results((yield from self.call_until(deadline, TRANSLATE, request))), end - begin)
 
         timeout = options.get("timeout")
         parts = yield from self._requests_of(several, prefixes, timeout)
@@ -186,7 +219,7 @@ class ClientProtocol:
 
         def ask(begin: int, end: int, deadline: float) -> Exchange[list[ScoreResult]]:
             request = score_request(several[begin:end], options)
-            return _check_count(score_results((yield from self._call_until(deadline, SCORE, request))), end - begin)
+            return _check_count(score_results((yield from self.call_until(deadline, SCORE, request))), end - begin)
 
         timeout = options.get("timeout")
         parts = yield from self._requests_of(several, [], timeout)
@@ -205,7 +238,7 @@ class ClientProtocol:
     def begin(self, part: StreamPart, options: TranslateOptions) -> Exchange[Any]:
         """Start a stream; returns its first message and the iterator of the others."""
         deadline = self._deadline(options.get("timeout")) if part.deadline is None else part.deadline
-        return (yield from self._call_until(deadline, STREAM, part.request))
+        return (yield from self.call_until(deadline, STREAM, part.request))
 
     def _requests_of(
         self, items: Sequence[Item], prefixes: Sequence[str], timeout: float | None
@@ -229,7 +262,7 @@ class ClientProtocol:
         results: list[Result] = []
         for begin, end, deadline in parts:
             until = self._deadline(timeout) if deadline is None else deadline
-            results += yield from _ask_in_halves(ask, refused, begin, end, until)
+            results += yield from ask_in_halves(ask, refused, begin, end, until)
         return results
 
     def list_models(self) -> Exchange[list[ModelInfo]]:
@@ -242,7 +275,7 @@ class ClientProtocol:
         most = yield from self._limit_of_texts(len(several), deadline)
         for _, part in cut(several, most):
             request = write_request(pb.DetectLanguagesRequest, texts=part)
-            reply = yield from self._call_until(deadline, DETECT_LANGUAGES, request)
+            reply = yield from self.call_until(deadline, DETECT_LANGUAGES, request)
             found += _check_count(detected_languages(reply), len(part))
         return found[0] if isinstance(texts, str) else found
 
@@ -259,7 +292,7 @@ class ClientProtocol:
         return self.max_texts or DEFAULT_MAX_TEXTS
 
     def _models(self, deadline: float) -> Exchange[pb.ListModelsResponse]:
-        reply: pb.ListModelsResponse = yield from self._call_until(deadline, LIST_MODELS, pb.ListModelsRequest())
+        reply: pb.ListModelsResponse = yield from self.call_until(deadline, LIST_MODELS, pb.ListModelsRequest())
         self.max_texts = reply.max_texts or DEFAULT_MAX_TEXTS
         return reply
 
@@ -295,7 +328,7 @@ def _check_timeout(timeout: float) -> float:
     return timeout
 
 
-def _ask_in_halves(
+def ask_in_halves(
     ask: Callable[[int, int, float], Exchange[list[Result]]],
     refused: Callable[[ServerError], Result],
     begin: int,
@@ -321,8 +354,8 @@ def _ask_in_halves(
             message = _too_large(str(error))
             return [refused(ServerError(message, code_pb2.INVALID_ARGUMENT, reason=TextTooLong.reason))]
     middle = (begin + end) // 2
-    first = yield from _ask_in_halves(ask, refused, begin, middle, deadline)
-    return first + (yield from _ask_in_halves(ask, refused, middle, end, deadline))
+    first = yield from ask_in_halves(ask, refused, begin, middle, deadline)
+    return first + (yield from ask_in_halves(ask, refused, middle, end, deadline))
 
 
 def _too_large(details: str) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import ipaddress
 from contextvars import ContextVar
 from typing import Any
 from urllib.parse import unquote
 
 import grpc
 
+from lingon.client.address import block_of
 from lingon.pem import CertificateId, certificate_ids
 from lingon.serving.auth.api_keys import ApiKey
 from lingon.status import CLIENT_ADDRESS
@@ -90,19 +90,6 @@ def _peer_of(context: Context) -> str:
     sent = (value for name, value in context.invocation_metadata() or () if name == CLIENT_ADDRESS)
     address = str(next(sent, ""))
     return f"ipv6:%5B{address}%5D:0" if ":" in address else f"ipv4:{address}:0"
-
-
-def block_of(address: str) -> str:
-    """The addresses that count as one caller: an IPv4 address; of IPv6 its block of 2^64, which one household has."""
-    try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:  # the path of a Unix socket
-        return address
-    if isinstance(parsed, ipaddress.IPv4Address) or parsed.is_loopback:
-        return str(parsed)
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.ip_network((parsed, 64), strict=False))
 
 
 @functools.lru_cache(maxsize=1024)

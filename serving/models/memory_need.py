@@ -10,12 +10,15 @@ from lingon.machine import granted_bytes, resident_bytes
 from lingon.serving.observability.logs import event
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime.device import CUDA, card_bytes
-from lingon.serving.settings import HELD_BYTES, SLOW_BYTES
+from lingon.serving.settings import HELD_BYTES, HTTP_BYTES, SLOW_BYTES
 from lingon.serving.translation.translator import Translator
 
 MIB = 1 << 20
 WEIGHT_COPIES = 3  # of a model on a card: decoder steps, greedy steps and the scorer each hold those of the decoder
 PARSED = 30  # bytes in memory for each byte of the largest request: two bytes may make an empty message of 60
+COPIES = (
+    5  # of the bytes of bodies of HTTP: a body, its texts of 2 bytes a character, and its parts; 2.8 to 4.7 measured
+)
 logger = logging.getLogger(__name__)
 
 
@@ -26,7 +29,7 @@ class MemoryNeed:
     resident: what it has when its models are loaded and warm
     states: decoder states of all rows of all models, with the longest sources, and batches that are kept for reuse
     runs: the largest run of every worker
-    requests: the largest request, parsed, and what open calls may hold of requests that arrive or are whole
+    requests: the largest request, parsed, what open calls may hold of requests that arrive or are whole, bodies of HTTP
     card: what models on a graphics card may need there; not in the total
     """
 
@@ -42,12 +45,12 @@ class MemoryNeed:
         return self.resident + self.states + self.runs + self.requests
 
 
-def memory_need(translators: Iterable[Translator], max_message_bytes: int) -> MemoryNeed:
-    """Return what a server with these models may need; call it when they are warm."""
+def memory_need(translators: Iterable[Translator], max_message_bytes: int, *, http: bool = False) -> MemoryNeed:
+    """Return what a server with these models may need; call it when they are warm; http: whether it has HTTP APIs."""
     found = list(translators)
     here = [each.engine for each in found if each.provider != CUDA]
     states, runs = sum(each.state_bytes for each in here), sum(each.run_bytes for each in here)
-    requests = PARSED * max_message_bytes + SLOW_BYTES + HELD_BYTES
+    requests = PARSED * max_message_bytes + SLOW_BYTES + HELD_BYTES + (COPIES * HTTP_BYTES if http else 0)
     card = sum(
         WEIGHT_COPIES * each.graph_bytes + each.engine.state_bytes + each.engine.run_bytes
         for each in found

@@ -171,7 +171,8 @@ class ModelRegistry:
         self.catalog = Catalog([*kept, *entries])
         self.draining += instead_of
         translators = [entry.model.translator for entry in self.catalog.entries]
-        report_memory(memory_need(translators, self._settings.max_message_bytes), self._metrics)
+        http = self._settings.http_port is not None
+        report_memory(memory_need(translators, self._settings.max_message_bytes, http=http), self._metrics)
 
     async def retire(self, entry: Entry[ServedModel]) -> None:
         """Wait until the requests of an unpublished model end, then free what it holds."""

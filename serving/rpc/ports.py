@@ -97,9 +97,10 @@ class PortSecurity:
         self._tls = TlsFiles(settings) if settings.tls_certificate is not None else None
         self._certificates = CertificateCheck(self._tls, settings.tls_client_names)
         self._show_files(metrics)
-        reachable = settings.host not in LOOPBACK or (
-            settings.admin_port is not None and settings.admin_host not in LOOPBACK
-        )
+        hosts = [settings.host]
+        hosts += [settings.admin_host] if settings.admin_port is not None else []
+        hosts += [settings.http_host] if settings.http_port is not None else []
+        reachable = any(host not in LOOPBACK for host in hosts)
         if settings.api_keys is not None and settings.tls_certificate is None and reachable:
             event(
                 logger,

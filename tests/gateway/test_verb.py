@@ -49,6 +49,12 @@ def test_a_gateway_serves_in_front_of_a_server_and_ends_with_0():
         (["--certificate", "a.pem"], 2, "--certificate and --key go together: give both or neither"),
         (["--certificate", "a.pem", "--key", "b.pem"], 2, "a.pem and b.pem: No such file or directory"),
         (
+            ["--server", "192.0.2.1:50051"],
+            2,
+            "the API key would be sent unencrypted to 192.0.2.1:50051: turn TLS on (tls=, --tls), or allow it",
+        ),
+        (["--server", "192.0.2.1:50051", "--insecure", "--host", "192.0.2.1"], 1, "cannot listen on 192.0.2.1:8080"),
+        (
             ["--host", "192.0.2.1"],
             1,
             "cannot listen on 192.0.2.1:8080: Cannot assign requested address",

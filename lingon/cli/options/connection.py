@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -134,12 +134,12 @@ OPTIONS = {
 """The connection options by the name of their parameter."""
 
 
-def with_connection_options(verb: Callable[..., None], *, api_key: bool = True) -> Callable[..., None]:
+def with_connection_options(verb: Callable[..., None], *, without: Collection[str] = ()) -> Callable[..., None]:
     """The verb with the connection options instead of its parameter `credentials`.
 
-    api_key: whether the options include those for the API key
+    without: parameters of the options that it does not have
     """
-    names = [name for name in OPTIONS if api_key or name not in ("api_key_file", "insecure")]
+    names = [name for name in OPTIONS if name not in without]
     return with_option_group(verb, "credentials", {name: OPTIONS[name] for name in names}, credentials_of)
 
 

@@ -361,7 +361,14 @@ async def test_a_warning_is_logged_for_keys_without_tls(tmp_path: Path, caplog: 
     keys = {"api_keys": write_key_file(tmp_path, {"shop": SHOP})}
     tls = Authority().sign().write(tmp_path)
     everywhere, admin_everywhere = {"host": "0.0.0.0"}, {"admin_host": "0.0.0.0", "admin_port": 0}
-    expected = ((everywhere, 1), (admin_everywhere, 1), ({}, 0), ({**everywhere, **admin_everywhere, **tls}, 0))
+    http_everywhere = {"http_host": "0.0.0.0", "http_port": 0}
+    expected = (
+        (everywhere, 1),
+        (admin_everywhere, 1),
+        (http_everywhere, 1),
+        ({}, 0),
+        ({**everywhere, **admin_everywhere, **tls}, 0),
+    )
     for settings, warnings in expected:
         caplog.clear()
         PortSecurity(Settings.model_validate({**keys, **settings}), Metrics())

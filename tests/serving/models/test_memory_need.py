@@ -73,6 +73,11 @@ def test_what_is_resident_and_the_largest_request_are_parts_of_the_need():
     assert found.total == found.resident + found.requests
 
 
+def test_bodies_of_http_are_a_part_of_the_need_of_a_server_with_http_apis():
+    without, with_http = (memory_need([], max_message_bytes=4 * MIB, http=http) for http in (False, True))
+    assert with_http.requests - without.requests == 5 * 64 * MIB
+
+
 def translator_on(provider: str) -> Translator:
     engine = Engine(EchoRunner(), EngineLimits(max_rows=8))
     return Translator(shipped_bundle(), engine, EngineLimits(), provider=provider, graph_bytes=5 * MIB)
