@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -15,7 +16,7 @@ import pytest
 
 from lingon.bulk.formats import Unreadable, format_of, suffix_of
 from lingon.bulk.formats.format import MAX_VALUE_BYTES, Column, Value
-from lingon.bulk.formats.packing import packed
+from lingon.bulk.formats.packing import packed, unpacked
 from lingon.errors import CorpusError, SettingsError
 
 TEXTS = ["one", "  two ", "drei\u2028vier", "", 'five "quoted", here', "sechs\u0085", "7" * 300, "acht"]
@@ -92,7 +93,7 @@ def test_what_a_json_line_has_stays_byte_for_byte() -> None:
 
 
 def test_a_line_that_is_no_object_is_a_row_with_an_error_and_is_kept() -> None:
-    raw = b'[1]\n{"text": 1}\nno\n{"t": "x"}\n\xff\n\n' + b"x" * (MAX_VALUE_BYTES + 3) + b"\n" + b'{"text": "ok"}\n'
+    raw = b'[1]\n{"text": 1}\nno\n{"t": "x"}\n\xff\n' + b"x" * (MAX_VALUE_BYTES + 3) + b"\n" + b'{"text": "ok"}\n'
     found = values("a.jsonl", raw, 100)
     assert [each.reason if isinstance(each, Unreadable) else each for each in found] == [
         "the line is not a JSON object",
@@ -100,12 +101,44 @@ def test_a_line_that_is_no_object_is_a_row_with_an_error_and_is_kept() -> None:
         "the line is not a JSON object",
         "the line has no key 'text'",
         "the text is not UTF-8",
-        "the line is not a JSON object",
         f"the text has more than {MAX_VALUE_BYTES:,} bytes",
         "ok",
     ]
-    rows = [json.loads(line) for line in written("a.jsonl", raw, {"de": Column([None] * 8)}).splitlines()]
+    rows = [json.loads(line) for line in written("a.jsonl", raw, {"de": Column([None] * 7)}).splitlines()]
     assert [row.get("line") for row in rows[:3]] == ["[1]", None, "no"]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.tsv", "a.tsv.gz", "a.jsonl.zst"])
+def test_a_byte_order_mark_is_no_part_of_a_file(name: str, rows: int) -> None:
+    texts = ["one", "\ufefftwo", "three"]
+    raw = packed(name, codecs.BOM_UTF8 + unpacked(name, io.BytesIO(content(name, texts))).read())
+    assert values(name, raw, rows) == values(name, raw, rows, backward=True) == texts
+    assert not written(name, raw, {"de": Column(texts)}).startswith(codecs.BOM_UTF8)
+    if not name.startswith("a.txt"):
+        with pytest.raises(SettingsError, match="has no column 'other'"):
+            format_of(name).check(name, io.BytesIO(raw), ["other"], ["de"])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.csv", "a.tsv", "a.tsv.zst"])
+def test_blank_lines_are_no_rows(name: str, rows: int) -> None:
+    texts = ["one", "two", "three"]
+    lines = unpacked(name, io.BytesIO(content(name, texts))).read()
+    raw = packed(name, b"\r\n\n" + lines.replace(b"\n", b"\n\n\r\n"))
+    assert values(name, raw, rows) == values(name, raw, rows, backward=True) == texts
+    format_of(name).check(name, io.BytesIO(raw), ["text"], ["de"])
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [(b"no", "the line is not a JSON object"), (b"\xff", "the text is not UTF-8"), (b"[1]", "the line is not")],
+)
+def test_json_lines_whose_columns_are_not_known_are_named_before_the_run(first: bytes, reason: str) -> None:
+    raw = b"\n" + first + b'\n{"text": "a"}\n'
+    with pytest.raises(SettingsError, match=f"^a.jsonl: the first line must be a JSON object .* but {reason}"):
+        format_of("a.jsonl").check("a.jsonl", io.BytesIO(raw), ["text"], ["de"])
+    format_of("a.jsonl").check("a.jsonl", io.BytesIO(b"\n"), ["text"], ["de"])
 
 
 def test_a_table_keeps_its_values_as_text() -> None:
