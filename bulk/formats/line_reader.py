@@ -59,13 +59,28 @@ def _line(file: IO[bytes]) -> tuple[Line, int] | None:
     return None, size + len(rest)
 
 
-def cut_lines(name: str, file: IO[bytes], rows: int, is_row: IsRow = every_line) -> Iterator[Piece]:
-    """Cut a file of lines into pieces of this many rows, each with the byte at which it begins."""
+def cut_lines(
+    name: str,
+    file: IO[bytes],
+    rows: int,
+    is_row: IsRow = every_line,
+    *,
+    names: bool = False,
+    check: Callable[[int, Line], None] = lambda number, line: None,
+) -> Iterator[Piece]:
+    """Cut a file of lines into pieces of this many rows, each with the byte at which it begins.
+
+    names: whether the first line has the names of the columns
+    check: raises CorpusError for a row that cannot be read; gets its number, from 1, which is 0 for the line of names
+    """
     first = count = offset = begin = 0
     with naming(name):
-        for count, (_, size) in enumerate(lines(unpacked(name, file), is_row), start=1):
+        for count, (line, size) in enumerate(lines(unpacked(name, file), is_row), start=0 if names else 1):
+            check(count, line)
             offset += size
-            if count - first == rows:
+            if count == 0:
+                begin = 0 if is_packed(name) else offset
+            elif count - first == rows:
                 yield Piece(first, rows, begin)
                 first, begin = count, 0 if is_packed(name) else offset
     if count > first:
