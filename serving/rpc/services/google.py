@@ -65,7 +65,7 @@ class GoogleService:
         self, request: google.DetectLanguageRequest, context: Context
     ) -> google.DetectLanguageResponse:
         """Tell the language of a text."""
-        reply = await self._service.DetectLanguages(pb.DetectLanguagesRequest(texts=[request.content]), context)
+        reply = await self._detected([request.content], context)
         languages = [
             google.DetectedLanguage(language_code=each.language_code, confidence=each.confidence)
             for each in reply.results[0].languages
@@ -97,11 +97,17 @@ class GoogleService:
             raise InvalidRequest("target_language_code", f"no model translates into {target[:40]!r}")
         found: list[str] = []
         for first in range(0, len(contents), self._max_texts):
-            request = pb.DetectLanguagesRequest(texts=contents[first : first + self._max_texts])
-            for each in (await self._service.DetectLanguages(request, context)).results:
+            part = contents[first : first + self._max_texts]
+            for each in (await self._detected(part, context)).results:
                 fits = [one for one in each.languages if one.language_code in served and one.confidence >= SURE]
                 found.append(fits[0].language_code if fits else served[0])
         return found
+
+    async def _detected(self, texts: Sequence[str], context: Context) -> pb.DetectLanguagesResponse:
+        """Return the languages of texts, charged as a request to our service."""
+        inner = pb.DetectLanguagesRequest(texts=texts)
+        with charged(inner):
+            return await self._service.DetectLanguages(inner, context)
 
     async def _translated(
         self,

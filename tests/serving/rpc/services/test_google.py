@@ -69,6 +69,16 @@ async def test_its_texts_are_charged_to_the_quota_of_the_key(tmp_path: Path):
             await translate(server, bearer(key), contents=["Tom lives in Boston. " * 2], source_language_code="en")
 
 
+async def test_languages_that_are_detected_are_charged_as_requests(tmp_path: Path):
+    key = new_key()
+    keys = write_key_file(tmp_path, {"web": key}, web={"requests_per_minute": 3})
+    async with running(bundles=(KNOWS_LANGUAGES,), google_v3=True, api_keys=keys) as server:
+        await translate(server, bearer(key), contents=["Tom"])
+        await translate(server, bearer(key), contents=["Tom"], source_language_code="en")
+        with pytest.raises(grpc.aio.AioRpcError, match="RESOURCE_EXHAUSTED"):
+            await translate(server, bearer(key), contents=["Tom"])
+
+
 async def test_it_is_off_unless_asked_for():
     async with running() as server:
         with pytest.raises(grpc.aio.AioRpcError, match="UNIMPLEMENTED"):
