@@ -16,7 +16,11 @@ from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.translate import Wanted, translate
 from lingon.translation.v1 import translation_pb2 as pb
 
-SUFFIXES = {".txt": pb.TEXT_FORMAT_PLAIN, ".html": pb.TEXT_FORMAT_HTML, ".htm": pb.TEXT_FORMAT_HTML}
+SUFFIXES: dict[str, pb.TextFormat.ValueType] = {
+    ".txt": pb.TEXT_FORMAT_PLAIN,
+    ".html": pb.TEXT_FORMAT_HTML,
+    ".htm": pb.TEXT_FORMAT_HTML,
+}
 """The kinds of files by the end of their names, and how their text is written."""
 
 KEEP_SECONDS = 3600.0  # for which a file is kept that nobody fetches
@@ -39,7 +43,7 @@ async def translated_file(
     return "".join(each.text for each in results).encode(), sum(map(len, parts))
 
 
-def _parts(name: str, content: bytes) -> tuple[pb.TextFormat, list[str]]:
+def _parts(name: str, content: bytes) -> tuple[pb.TextFormat.ValueType, list[str]]:
     """Return how the text of a file is written, and its parts."""
     kind = SUFFIXES.get(Path(name).suffix.lower())
     if kind is None:
