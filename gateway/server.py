@@ -116,12 +116,6 @@ class Listening:
     """An HTTP port that is open."""
 
     port: int
-    server: uvicorn.Server
-    task: asyncio.Task[None]
-
-    def drain(self) -> None:
-        """Take no more connections and end the present ones after their request."""
-        self.server.should_exit = True
 
 
 @asynccontextmanager
@@ -140,7 +134,7 @@ async def listening(app: Starlette, metrics: GatewayMetrics, options: HttpOption
                 task.result()
                 raise LingonError("the HTTP server did not start")
             await asyncio.sleep(0.005)
-        yield Listening(int(bound.getsockname()[1]), server, task)
+        yield Listening(int(bound.getsockname()[1]))
     finally:
         watch.cancel()
         server.should_exit = True
