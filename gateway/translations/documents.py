@@ -40,7 +40,7 @@ async def translated_file(
     return "".join(each.text for each in results).encode(), sum(map(len, parts))
 
 
-def _parts(name: str, content: bytes) -> tuple[pb.TextFormat, list[str]]:
+def _parts(name: str, content: bytes) -> tuple[pb.TextFormat.ValueType, list[str]]:
     """Return how the text of a file is written, and its parts."""
     kind = SUFFIXES.get(Path(name).suffix.lower())
     if kind is None:
