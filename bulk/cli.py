@@ -125,6 +125,14 @@ class RowOptions(OptionGroup):
     limit: Annotated[
         int | None, typer.Option(min=1, help="Rows to translate, from the first on.", show_default="all")
     ] = None
+    quoted_tsv: Annotated[
+        bool,
+        typer.Option(
+            "--quoted-tsv",
+            help="Read and write .tsv with quotation marks as .csv; default: a quotation mark is a character as any "
+            "other.",
+        ),
+    ] = False
 
     def settings(self) -> dict[str, Any]:
         """The values as a plan takes them."""
@@ -132,6 +140,7 @@ class RowOptions(OptionGroup):
             "shard_rows": self.shard_rows,
             "limit": self.limit,
             "fail_on_errors": self.errors is ErrorChoice.FAIL,
+            "quoted_tsv": self.quoted_tsv,
         }
 
 

@@ -32,7 +32,7 @@ def estimate(plan: Plan, translate: Translate) -> Estimate:
     step = max(1, -(-len(plan.shards) // SAMPLES))
     sampled = errors = source_tokens = target_tokens = 0
     seconds = 0.0
-    with Readers(plan.files) as readers:
+    with Readers(plan) as readers:
         for shard in plan.shards[::step]:
             piece = replace(shard.piece, rows=min(shard.piece.rows, SAMPLE_ROWS))
             rows = readers.rows(replace(shard, piece=piece))

@@ -7,12 +7,12 @@ a shard that is done twice, by two machines or after a crash, has the same bytes
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from lingon.bulk.formats import format_of, suffix_of
+from lingon.bulk.formats import Format, format_of, suffix_of
 from lingon.bulk.formats.format import Piece
 from lingon.bulk.storage import Folder, InputFile, digest, input_files, open_folder, opened
 from lingon.bulk.translating import Translate
@@ -21,7 +21,7 @@ from lingon.errors import LingonError, SettingsError
 STATE = "_lingon"
 PLAN = f"{STATE}/plan.json"
 SHARD_ROWS = 50_000
-FORMAT = 1  # of the plan
+FORMAT = 2  # of the plan
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,10 @@ class Plan:
         """The SHA-256 of the plan as it is written."""
         return digest(self.written())
 
+    def format_of(self, file: int) -> Format:
+        """The format of a file; file: its number."""
+        return format_of(self.files[file].url, quoted_tsv=self.task["quoted_tsv"])
+
     @property
     def folder(self) -> Folder:
         """The folder of the output."""
@@ -84,20 +88,22 @@ def plan(
     shard_rows: int = SHARD_ROWS,
     limit: int | None = None,
     fail_on_errors: bool = False,
+    quoted_tsv: bool = False,
 ) -> Plan:
     """Cut the input into shards and write the plan to the folder of the output, or go on with the plan that it has.
 
     source: a file, a pattern such as in/*.parquet, or a folder; output: a folder; each may be in an object store
     shard_rows: rows of a shard; limit: of the input, from its beginning
     fail_on_errors: whether a row that cannot be translated ends the run; else it has a reason in the column of errors
+    quoted_tsv: whether TSV has quotation marks as CSV; else they are characters as any others
 
     Raises SettingsError if the folder has the plan of another run, naming the first difference.
     """
-    wanted = _wanted(source, output, translate, shard_rows, limit, fail_on_errors)
+    wanted = _wanted(source, output, translate, shard_rows, limit, fail_on_errors, quoted_tsv)
     folder = open_folder(output)
     begun = read_plan(folder)
     if begun is None:
-        wanted = replace(wanted, shards=tuple(_cut(wanted.files, shard_rows, limit)))
+        wanted = replace(wanted, shards=tuple(_cut(wanted)))
         try:
             folder.create(PLAN, wanted.written())
             return wanted
@@ -109,43 +115,58 @@ def plan(
 
 
 def preview(
-    source: str, output: str, translate: Translate, *, shard_rows: int, limit: int | None, fail_on_errors: bool
+    source: str,
+    output: str,
+    translate: Translate,
+    *,
+    shard_rows: int,
+    limit: int | None,
+    fail_on_errors: bool,
+    quoted_tsv: bool,
 ) -> Plan:
     """The plan that `plan` would write; nothing is written."""
-    wanted = _wanted(source, output, translate, shard_rows, limit, fail_on_errors)
-    return replace(wanted, shards=tuple(_cut(wanted.files, shard_rows, limit)))
+    wanted = _wanted(source, output, translate, shard_rows, limit, fail_on_errors, quoted_tsv)
+    return replace(wanted, shards=tuple(_cut(wanted)))
 
 
 def _wanted(
-    source: str, output: str, translate: Translate, shard_rows: int, limit: int | None, fail_on_errors: bool
+    source: str,
+    output: str,
+    translate: Translate,
+    shard_rows: int,
+    limit: int | None,
+    fail_on_errors: bool,
+    quoted_tsv: bool,
 ) -> Plan:
     """The plan without its shards; raises SettingsError for an input that it does not fit."""
     if shard_rows < 1:
         raise SettingsError(f"shard_rows must be at least 1, got {shard_rows}")
     files = tuple(input_files(source))
     columns = translate.columns
-    for file in files:
-        if file.url.startswith(open_folder(output).url.rstrip("/") + "/"):
-            raise SettingsError(f"{file.url}: is in the folder of the output; choose another one")
-        with opened(file.url) as content:
-            format_of(file.url).check(file.url, content, columns.needed, columns.added)
     task = {
         "columns": asdict(columns),
         "options": translate.options,
         "shard_rows": shard_rows,
         "limit": limit,
         "fail_on_errors": fail_on_errors,
+        "quoted_tsv": quoted_tsv,
     }
-    return Plan(open_folder(output).url, json.loads(json.dumps(task)), translate.model(), files, ())
+    wanted = Plan(open_folder(output).url, json.loads(json.dumps(task)), "", files, ())
+    for number, file in enumerate(files):
+        if file.url.startswith(wanted.output.rstrip("/") + "/"):
+            raise SettingsError(f"{file.url}: is in the folder of the output; choose another one")
+        with opened(file.url) as content:
+            wanted.format_of(number).check(file.url, content, columns.needed, columns.added)
+    return replace(wanted, model=translate.model())  # loaded last: it takes long
 
 
-def _cut(files: Sequence[InputFile], rows: int, limit: int | None) -> Iterator[Shard]:
-    number, left = 0, limit
-    for index, file in enumerate(files):
+def _cut(wanted: Plan) -> Iterator[Shard]:
+    number, left = 0, wanted.task["limit"]
+    for index, file in enumerate(wanted.files):
         if left == 0:
             return
         with opened(file.url) as content:
-            for piece in format_of(file.url).cut(file.url, content, rows):
+            for piece in wanted.format_of(index).cut(file.url, content, wanted.task["shard_rows"]):
                 taken = piece if left is None else replace(piece, rows=min(piece.rows, left))
                 yield Shard(number, index, taken)
                 number += 1

@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lingon.bulk.formats import Rows, format_of
+from lingon.bulk.formats import Rows
 from lingon.bulk.formats.format import Reader
 from lingon.bulk.formats.packing import packed
 from lingon.bulk.planning import STATE, Plan, Shard, read_plan
-from lingon.bulk.storage import Folder, InputFile, digest, open_folder, opened
+from lingon.bulk.storage import Folder, digest, open_folder, opened
 from lingon.bulk.translating import Translate
 from lingon.errors import LingonError
 
@@ -59,7 +59,7 @@ def run_shard(
     translate: with the model of the plan; on_rows: called with the number of rows that are done since the last call
     Raises LingonError if the plan says so for a row that cannot be translated, and then writes nothing.
     """
-    with Readers(plan.files) as readers:
+    with Readers(plan) as readers:
         return translate_shard(plan, shard, readers.rows(shard), translate, on_rows)
 
 
@@ -139,8 +139,8 @@ def _done(folder: Folder) -> dict[int, Record]:
 class Readers:
     """Reads the rows of shards. A file stays open from one shard to the next, so that a packed one is read once."""
 
-    def __init__(self, files: Sequence[InputFile]) -> None:
-        self._files, self._open = files, ExitStack()
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._open = plan, ExitStack()
         self._file: int | None = None
         self._reader: Reader
 
@@ -154,8 +154,8 @@ class Readers:
         """The rows of a shard."""
         if self._file != shard.file or shard.piece.first < self._reader.position:
             self._open.close()
-            url = self._files[shard.file].url
-            self._reader = format_of(url).reader(url, self._open.enter_context(opened(url)))
+            url = self._plan.files[shard.file].url
+            self._reader = self._plan.format_of(shard.file).reader(url, self._open.enter_context(opened(url)))
             self._file = shard.file
         return self._reader.rows(shard.piece)
 
@@ -167,7 +167,7 @@ class ShardWorker:
         plan = read_plan(open_folder(output))
         if plan is None:
             raise LingonError(f"{output}: this worker finds no plan there; the folder must be shared by all machines")
-        self._plan, self._readers, self.translate = plan, Readers(plan.files), translate
+        self._plan, self._readers, self.translate = plan, Readers(plan), translate
 
     def run(self, shard: Shard, on_rows: Callable[[int], object] = lambda rows: None) -> Record:
         """As run_shard."""
@@ -176,7 +176,7 @@ class ShardWorker:
 
 def read_ahead(plan: Plan, shards: Sequence[Shard]) -> Iterator[tuple[Shard, Rows]]:
     """The shards with their rows; those of the next one are read while one is translated."""
-    with Readers(plan.files) as readers, ThreadPoolExecutor(1) as pool:
+    with Readers(plan) as readers, ThreadPoolExecutor(1) as pool:
         coming = pool.submit(readers.rows, shards[0]) if shards else None
         for place, shard in enumerate(shards):
             assert coming is not None

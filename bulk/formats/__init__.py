@@ -7,6 +7,7 @@ from lingon.bulk.formats.json_lines import JsonLines
 from lingon.bulk.formats.packing import PACKINGS
 from lingon.bulk.formats.parquet import Parquet
 from lingon.bulk.formats.plain_text import PlainText
+from lingon.bulk.formats.tab_separated import TabSeparated
 from lingon.bulk.formats.tables import Table
 from lingon.errors import SettingsError
 
@@ -16,10 +17,13 @@ FORMATS: dict[str, Format] = {
     ".parquet": Parquet(),
     ".jsonl": JsonLines(),
     ".csv": Table(","),
-    ".tsv": Table("\t"),
+    ".tsv": TabSeparated(),
     ".txt": PlainText(),
 }
 """By the suffix of a file, without that of its packing."""
+
+QUOTED_TSV = Table("\t")
+"""TSV by the rules of CSV."""
 
 
 def suffix_of(name: str) -> str | None:
@@ -32,12 +36,16 @@ def suffix_of(name: str) -> str | None:
     return suffix + packing
 
 
-def format_of(name: str) -> Format:
-    """The format of a file by its name; raises SettingsError for one that is not known."""
+def format_of(name: str, *, quoted_tsv: bool = False) -> Format:
+    """The format of a file by its name; raises SettingsError for one that is not known.
+
+    quoted_tsv: whether TSV has quotation marks as CSV; else they are characters as any others
+    """
     suffix = suffix_of(name)
     if suffix is None:
         known = ", ".join(FORMATS)
         raise SettingsError(
             f"{name}: the format is not known; a name ends in {known}, or in one of them and .gz or .zst"
         )
-    return FORMATS["." + suffix.split(".")[1]]
+    kind = "." + suffix.split(".")[1]
+    return QUOTED_TSV if quoted_tsv and kind == ".tsv" else FORMATS[kind]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Protocol
 
-from lingon.errors import SettingsError
+from lingon.errors import CorpusError, SettingsError
 
 MAX_VALUE_BYTES = 2**22
 """Bytes of a text or of a line, 4 MiB as the largest message of a server; a longer one is a row with an error."""
@@ -105,6 +105,16 @@ def pieces_of(count: int, rows: int) -> Iterator[Piece]:
     """Pieces of this many rows of a file that has `count`."""
     for first in range(0, count, rows):
         yield Piece(first, min(rows, count - first))
+
+
+def no_value(column: str) -> Unreadable:
+    """The value of a column that a row of a table is too short for."""
+    return Unreadable(f"the row has no value of the column {column!r}")
+
+
+def too_many_values(name: str, row: int, values: int, columns: int) -> CorpusError:
+    """The error of a row of a table that has more values than there are columns; row: its number, from 1."""
+    return CorpusError(f"{name}: row {row:,} has {values} values, but there are {columns} columns")
 
 
 def decoded(raw: bytes | None) -> Value:

@@ -1,4 +1,7 @@
-"""JSON lines: a line is an object, and its keys are the columns. What a line has stays as it is, byte for byte."""
+"""JSON lines: a line is an object, and its keys are the columns. What a line has stays as it is, byte for byte.
+
+Blank lines are no rows, and a byte order mark at the beginning of a file is no part of its first line.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from functools import cached_property
 from typing import IO, Any
 
 from lingon.bulk.formats.format import NOT_UTF8, TOO_LONG, Added, Piece, Reader, Unreadable, Value, check_columns
-from lingon.bulk.formats.line_reader import LineReader, cut_lines, lines, naming
+from lingon.bulk.formats.line_reader import Line, LineReader, cut_lines, lines, naming
 from lingon.bulk.formats.packing import unpacked
+from lingon.errors import SettingsError
 
 NO_OBJECT = Unreadable("the line is not a JSON object")
 RAW = "line"
@@ -19,7 +23,7 @@ RAW = "line"
 class JsonRows:
     """Lines with an object each."""
 
-    def __init__(self, found: list[bytes | None]) -> None:
+    def __init__(self, found: list[Line]) -> None:
         self._lines = found
 
     def __len__(self) -> int:
@@ -38,7 +42,12 @@ class JsonRows:
         return b"".join(_written(line, each, dict(zip(added, values, strict=True))) for line, each, values in rows)
 
 
-def _object(line: bytes | None) -> dict[str, Any] | Unreadable:
+def has_content(line: bytes) -> bool:
+    """Whether a line is not blank."""
+    return bool(line.strip())
+
+
+def _object(line: Line) -> dict[str, Any] | Unreadable:
     if line is None:
         return TOO_LONG
     try:
@@ -59,7 +68,7 @@ def _text(row: dict[str, Any], column: str) -> Value:
     return Unreadable(f"the value of {column!r} is of the type {type(value).__name__}, not a string")
 
 
-def _written(line: bytes | None, row: dict[str, Any] | Unreadable, added: dict[str, Any]) -> bytes:
+def _written(line: Line, row: dict[str, Any] | Unreadable, added: dict[str, Any]) -> bytes:
     """A line with keys added before its last brace; one that is no object becomes the string of a new one."""
     more = _encoded(added)
     if isinstance(row, Unreadable):
@@ -79,13 +88,16 @@ class JsonLines:
     def check(self, name: str, file: IO[bytes], needed: Sequence[str], added: Sequence[str]) -> None:
         """Check the keys of the first line: other lines may lack some, which are rows with an error."""
         with naming(name):
-            line = next((line for line, _ in lines(unpacked(name, file))), None)
-        first = _object(line)
-        if isinstance(first, dict):
-            check_columns(name, list(first), needed, added)
+            found = next(lines(unpacked(name, file), has_content), None)
+        if found is None:  # the file has no rows
+            return
+        first = _object(found[0])
+        if isinstance(first, Unreadable):
+            raise SettingsError(f"{name}: the first line must be a JSON object with the columns, but {first.reason}")
+        check_columns(name, list(first), needed, added)
 
     def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[Piece]:
-        return cut_lines(name, file, rows)
+        return cut_lines(name, file, rows, has_content)
 
     def reader(self, name: str, file: IO[bytes]) -> Reader:
-        return LineReader(name, file, JsonRows)
+        return LineReader(name, file, JsonRows, has_content)

@@ -1,4 +1,4 @@
-"""CSV and TSV with a line of names: every value is text and stays so; a value that needs quotation marks gets them."""
+"""CSV with a line of names: every value is text and stays so; a value that needs quotation marks gets them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ from functools import partial
 from itertools import islice
 from typing import IO
 
-from lingon.bulk.formats.format import MAX_VALUE_BYTES, Added, Piece, Reader, Unreadable, Value, check_columns, decoded
+from lingon.bulk.formats.format import (
+    MAX_VALUE_BYTES,
+    Added,
+    Piece,
+    Reader,
+    Value,
+    check_columns,
+    decoded,
+    no_value,
+    too_many_values,
+)
 from lingon.bulk.formats.line_reader import changed, naming
 from lingon.bulk.formats.packing import unpacked
 from lingon.errors import CorpusError
@@ -45,7 +55,7 @@ class TableRows:
 
 def _value(row: list[str], place: int, column: str) -> Value:
     if place >= len(row):
-        return Unreadable(f"the row has no value of the column {column!r}")
+        return no_value(column)
     return decoded(row[place].encode(errors=KEPT))
 
 
@@ -91,7 +101,7 @@ def _checked(name: str, rows: Iterator[list[str]]) -> Iterator[list[str]]:
         for row in filter(None, rows):
             columns = columns or len(row)
             if len(row) > columns:
-                raise CorpusError(f"{name}: row {number:,} has {len(row)} values, but there are {columns} columns")
+                raise too_many_values(name, number, len(row), columns)
             yield row
             number += 1
     except csv.Error as error:
@@ -99,7 +109,7 @@ def _checked(name: str, rows: Iterator[list[str]]) -> Iterator[list[str]]:
 
 
 class Table:
-    """Rows of values that a separator parts."""
+    """Rows of values that a separator parts, with the quotation marks of CSV."""
 
     def __init__(self, separator: str) -> None:
         self._open = partial(open_table, separator=separator)

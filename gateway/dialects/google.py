@@ -14,8 +14,9 @@ from lingon.gateway.dialects.native import bearer
 from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
-from lingon.gateway.translations.languages import Pairs, name_of, tag_of_google
+from lingon.gateway.translations.languages import Pairs, name_of
 from lingon.gateway.translations.translate import Detected, Wanted, detect, translate
+from lingon.google.codes import tag_of_google
 from lingon.translation.v1 import translation_pb2 as pb
 
 READ = "GET", "POST"

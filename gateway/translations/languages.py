@@ -1,4 +1,4 @@
-"""The languages of the served models: which pairs there are, their names, and the codes of other services."""
+"""The languages of the served models: which pairs there are, and their names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from babel import Locale, UnknownLocaleError
 
 from lingon.translation.v1 import translation_pb2 as pb
-
-GOOGLE = {"zh-cn": "zh-Hans", "zh-tw": "zh-Hant", "iw": "he", "jw": "jv", "zh": "zh", "tl": "fil"}
-"""Codes of Google that are no language tags of today, in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +97,3 @@ def name_of(tag: str) -> str:
     except (UnknownLocaleError, ValueError):
         names = Locale("en").languages
         return str(names.get(without_variety(tag), tag))
-
-
-def tag_of_google(code: str) -> str:
-    """Return the language tag of a code of Google's APIs."""
-    return GOOGLE.get(code.lower(), code)

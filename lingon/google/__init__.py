@@ -1,1 +1,1 @@
-"""The messages of Google Cloud Translation, generated from protos/."""
+"""Google Cloud Translation: its messages, generated from protos/, and its codes of languages."""

@@ -18,11 +18,18 @@ from lingon.serving.auth.quota import Quota
 from lingon.serving.engine.cost import ENCODE, SCORE, token_cost
 from lingon.serving.observability.key_usage import KeyUsage
 from lingon.serving.settings import MAX_TEXTS
+from lingon.serving.translation.detection import MAX_CHARACTERS
 from lingon.serving.translation.translator import texts_read
 from lingon.translation.v1 import translation_pb2 as pb
 
-_CHARGED = (pb.TranslateRequest, pb.TranslateStreamRequest, pb.ScoreRequest)
+_CHARGED = (pb.TranslateRequest, pb.TranslateStreamRequest, pb.ScoreRequest, pb.DetectLanguagesRequest)
 _NOT_SERVED = (code_pb2.UNAVAILABLE, code_pb2.RESOURCE_EXHAUSTED)
+
+DETECT_TEXT = 1.0  # characters of a greedy translation; finding the language of a text, however short it is
+DETECT = 0.004  # characters of a greedy translation; one that is looked at to find the language
+"""Measured with the included model on a core of Zen 3: a text of 32 characters took 33 us and one of 2,000 took 284 us;
+a character of a greedy translation takes 47 us, with larger models more.
+"""
 
 
 DefaultsOf = Callable[[Any], Defaults]
@@ -56,7 +63,8 @@ def charged(request: Any) -> Iterator[None]:
         yield
         return
     quota, kept = charged_to.quota, True
-    weighted = weighted_characters(request, charged_to.defaults_of(request))
+    detects = isinstance(request, pb.DetectLanguagesRequest)  # that has no model, and no options
+    weighted = weighted_characters(request, NO_DEFAULTS if detects else charged_to.defaults_of(request))
     charges = quota.take(weighted, time.monotonic_ns())
     texts_read.set(False)
     try:
@@ -75,6 +83,8 @@ def charged(request: Any) -> Iterator[None]:
 def characters_of(request: Any) -> tuple[int, int]:
     """Characters (code points) of the sources of a request, and of the targets that it gives.
 
+    Of texts whose language is to be detected those that are looked at.
+
     A request with more than MAX_TEXTS texts, which no server accepts, has its size in bytes as sources: a message of
     4 MB can hold two million texts, and counting them one by one would block the event loop.
     """
@@ -82,6 +92,10 @@ def characters_of(request: Any) -> tuple[int, int]:
         if len(request.pairs) > MAX_TEXTS:
             return int(request.ByteSize()), 0
         return sum(len(pair.source) for pair in request.pairs), sum(len(pair.target) for pair in request.pairs)
+    if isinstance(request, pb.DetectLanguagesRequest):
+        if len(request.texts) > MAX_TEXTS:
+            return int(request.ByteSize()), 0
+        return sum(min(len(text), MAX_CHARACTERS) for text in request.texts), 0
     if max(len(request.texts), len(request.target_prefixes)) > MAX_TEXTS:
         return int(request.ByteSize()), 0
     return sum(map(len, request.texts)), sum(map(len, request.target_prefixes))
@@ -98,6 +112,8 @@ def weighted_characters(request: Any, defaults: Defaults = NO_DEFAULTS) -> int:
     sources, targets = characters_of(request)
     if isinstance(request, pb.ScoreRequest):
         return round(ENCODE * sources + SCORE * targets)
+    if isinstance(request, pb.DetectLanguagesRequest):
+        return round(DETECT_TEXT * len(request.texts) + DETECT * sources)
     options, decoded = request.options, sources + targets
     samples = options.HasField("sampling")
     beam_size = max(int(options.beam_size if options.HasField("beam_size") else defaults.beam_size), 1)

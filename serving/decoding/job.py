@@ -94,6 +94,8 @@ class DecodeJob:
     prefix: target tokens with which the translation begins
     hidden: the first tokens of the prefix that are not part of the translation: they name its language
     deadline: in seconds of `time.monotonic`; None if there is none
+    follow_up: whether the work of its request has begun, which asks for it; such a job is neither dropped from a full
+        queue nor rejected because of its deadline
     caller, call: the caller and the number of the call; queuing is fair between callers, and between the calls of one.
         The engine changes the caller of a short call, see `lingon.serving.engine.lanes`
     cost: in units of `lingon.serving.engine.cost`, which computes it once
@@ -108,6 +110,7 @@ class DecodeJob:
     on_tokens: Callable[[int], None] | None = None
     prefix: tuple[int, ...] = ()
     hidden: int = 0
+    follow_up: bool = False
     deadline: float | None = None
     caller: str = ""
     call: int = 0
@@ -127,8 +130,6 @@ class ScoreJob:
 
     source_ids: token ids of the source, the last is EOS
     target_ids: token ids of the translation, without begin and end token
-    follow_up: whether it scores a translation that the engine has just made; such a job is neither dropped from a full
-        queue nor rejected because of its deadline
     attention: the attention matrices to return
     """
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
+STALE = 2  # times the entries of the keys, which the heap has at most, and SPARE more, before those without a use leave
+SPARE = 64
 
 
 class FairQueue(Generic[Key]):
@@ -60,3 +62,6 @@ class FairQueue(Generic[Key]):
         entry = tag, next(self._arrivals), key
         self._entries[key] = entry
         heapq.heappush(self._heap, entry)
+        if len(self._heap) > STALE * len(self._entries) + SPARE:  # `next` among eligible keys removes no entry
+            self._heap = list(self._entries.values())
+            heapq.heapify(self._heap)

@@ -52,9 +52,14 @@ class MemoryLimits:
         """Halve the tokens of a run of the encoder, because there was no memory for one."""
         self.batch_tokens, self.lacked = max(self.batch_tokens // 2, 1), now
 
+    @property
+    def lowered(self) -> bool:
+        """Whether limits were halved."""
+        return self.lacked > -math.inf
+
     def may_rise(self, now: float) -> bool:
         """Whether limits were halved, the last one a while ago."""
-        return -math.inf < self.lacked < now - RECOVERY_SECONDS
+        return self.lowered and self.lacked < now - RECOVERY_SECONDS
 
     def restore(self) -> None:
         """Return to the limits of the engine."""

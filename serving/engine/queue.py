@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lingon.errors import QueueFull
-from lingon.serving.decoding.job import Job, ScoreJob
+from lingon.serving.decoding.job import Job
 from lingon.serving.engine.cost import cost_of, rows_of, tokens_of
 from lingon.serving.engine.fair_queue import FairQueue
 from lingon.serving.engine.limits import EngineLimits
@@ -35,7 +35,7 @@ class _CallerQueue:
     def add(self, job: Job) -> None:
         """Enqueue a job."""
         if job.call not in self.calls:
-            self.calls[job.call] = _Call(started=isinstance(job, ScoreJob) and job.follow_up)
+            self.calls[job.call] = _Call(started=job.follow_up)
             self._order.join(job.call)
         self.calls[job.call].jobs[job.number] = job
         self._count(job, 1)
@@ -117,7 +117,7 @@ class Queue:
         half_full = (
             2 * len(self._jobs) > self._limits.max_queue_texts or 2 * self._tokens > self._limits.max_queue_tokens
         )
-        if half_full and jobs and all(isinstance(job, ScoreJob) and job.follow_up for job in jobs):
+        if half_full and jobs and all(job.follow_up for job in jobs):
             raise self._too_many(len(jobs))
         texts, tokens = len(self._jobs) + len(jobs), self._tokens + sum(map(tokens_of, jobs))
         dropped: list[Job] = []

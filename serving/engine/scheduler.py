@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
-from lingon.serving.decoding.job import DecodeJob, Job, ScoreJob
+from lingon.serving.decoding.job import DecodeJob, Job
 from lingon.serving.engine.cost import ThroughputEstimator, TypicalCalls, cost_of, cost_of_steps, rows_of
 from lingon.serving.engine.lanes import (
     LIGHT,
@@ -190,8 +190,8 @@ class Scheduler:
 
     def _check_deadline(self, jobs: Sequence[Job], now: float) -> None:
         """Refuse jobs that would miss their deadline, by the work queued before them; an empty queue takes all."""
-        if all(isinstance(job, ScoreJob) and job.follow_up for job in jobs):
-            return  # most of the work is done, and the rest takes less than the estimate, which is of translations
+        if all(job.follow_up for job in jobs):
+            return  # most of the work is done, and what was done would be lost
         deadline = min((job.deadline for job in jobs if job.deadline is not None), default=math.inf)
         if deadline == math.inf:
             return

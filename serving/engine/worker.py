@@ -96,7 +96,7 @@ class Worker:
         self._lanes = {MAIN: Lane(), LIGHT: Lane()}
         self._scored = -math.inf  # time of the end of the latest run of the scorer whose memory may be kept
         self._speed: dict[str, float] = {}  # tokens per second of runs of the encoder and of the scorer
-        self._patience: float | None = IDLE_SECONDS  # None while it keeps no memory
+        self._patience: float | None = IDLE_SECONDS  # None while it keeps no memory and has all its rows
         self.since: float | None = None  # start of the current run of a graph, in seconds of time.monotonic
 
     def run(self) -> None:
@@ -117,7 +117,7 @@ class Worker:
 
     def step(self, plan: StepPlan) -> None:
         """Carry out the plan: remove and admit jobs, then serve a lane."""
-        self._patience = None if plan.idle else IDLE_SECONDS
+        self._patience = None if plan.idle and not self._limits.lowered else IDLE_SECONDS
         if plan.idle:
             self._free_idle_memory()
         if plan.removed:

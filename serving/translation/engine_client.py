@@ -70,12 +70,15 @@ class LoopCallbacks:
 
 
 class PendingJob(Generic[Answer]):
-    """A job and the future of its outcome. Errors are results of the future, so that none is left unread."""
+    """A job and the future of its outcome. Errors are results of the future, so that none is left unread.
 
-    __slots__ = ("job", "outcome")
+    optional: whether its request can do without it, so that its error does not end the others
+    """
 
-    def __init__(self, job: Job, outcome: asyncio.Future[Answer | RequestError]) -> None:
-        self.job, self.outcome = job, outcome
+    __slots__ = ("job", "optional", "outcome")
+
+    def __init__(self, job: Job, outcome: asyncio.Future[Answer | RequestError], *, optional: bool = False) -> None:
+        self.job, self.outcome, self.optional = job, outcome, optional
 
     async def answer(self) -> Answer:
         """Return the outcome; raises the error that ended the job."""
@@ -114,8 +117,14 @@ class EngineClient:
         options: Options,
         prefix: tuple[int, ...] = (),
         on_token: Callable[[int], None] | None = None,
+        *,
+        follow_up: bool = False,
+        optional: bool = False,
     ) -> PendingJob[tuple[Hypothesis, ...]]:
-        """Return a sentence to translate; on_token is called on the loop with every token of a greedy search."""
+        """Return a sentence to translate; on_token is called on the loop with every token of a greedy search.
+
+        follow_up: see DecodeJob; optional: see PendingJob
+        """
         outcome: asyncio.Future[Any] = self._loop.create_future()
         post = self._callbacks.post
         job = DecodeJob(
@@ -125,9 +134,10 @@ class EngineClient:
             on_tokens=partial(post, on_token) if on_token is not None else None,
             prefix=(*self._languages.forced, *prefix),
             hidden=len(self._languages.forced),
+            follow_up=follow_up,
             **self._call,
         )
-        return PendingJob(job, outcome)
+        return PendingJob(job, outcome, optional=optional)
 
     def score(
         self,
@@ -161,7 +171,8 @@ class EngineClient:
     async def submit_when_possible(self, pending: Sequence[PendingJob[Any]]) -> None:
         """Submit follow-up jobs one by one, each as soon as the queue takes it.
 
-        They are not refused, because the text that they belong to was admitted before.
+        They are not refused, because the text that they belong to was admitted before. An engine that takes no more
+        jobs ends them, optional ones with their outcome.
         """
         for each in pending:
             while True:
@@ -170,6 +181,11 @@ class EngineClient:
                     break
                 except QueueFull:
                     await asyncio.sleep(RETRY_SECONDS)
+                except RequestError as error:
+                    if not each.optional:
+                        raise
+                    _set(each.outcome, error)
+                    break
 
     def cancel_all(self) -> None:
         """Cancel the jobs that are not done, so that the engine frees their rows."""
@@ -177,11 +193,12 @@ class EngineClient:
             self._engine.cancel([each.job for each in self._open.values()])
 
     def _settle(self, outcome: asyncio.Future[Any], value: Any) -> None:
-        self._open.pop(id(outcome), None)
+        pending = self._open.pop(id(outcome), None)
         if isinstance(value, Scored) and self._languages != ONE_PAIR:
             value = value.without(self._languages)
         _set(outcome, value)
-        if isinstance(value, RequestError) and not isinstance(value, EngineFault):
+        optional = pending is not None and pending.optional
+        if isinstance(value, RequestError) and not isinstance(value, EngineFault) and not optional:
             # The error ends the whole request, which awaits its jobs one by one: it must not wait for the others first.
             for each in self._open.values():
                 _set(each.outcome, value)

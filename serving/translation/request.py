@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from lingon.bundle import Limits
-from lingon.errors import Degenerate, EngineFault
+from lingon.errors import Degenerate, EngineFault, Expired, RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice, Scored
@@ -245,7 +245,12 @@ class TextTask:
                 await self._client.submit_when_possible(list(again.values()))
         replaced = set()
         for place, pending in again.items():
-            (best,) = await pending.answer()
+            try:
+                (best,) = await pending.answer()
+            except Expired:
+                raise
+            except RequestError:
+                continue  # the first attempt is there
             second = PartHypothesis(best, text_of(tokenizer, best.tokens))
             judgement = part_judgement(plan, place, second, guard, tokenizer)
             if better(judgements[place], judgement):
@@ -259,7 +264,7 @@ class TextTask:
         first, source = self._jobs[place][0].job, self._plan.parts[place].source_ids
         assert isinstance(first, DecodeJob)
         options = self._guarding.options(first.options, len(source), self._limits)
-        return self._client.decode(source, options, first.shown_prefix)
+        return self._client.decode(source, options, first.shown_prefix, follow_up=True, optional=True)
 
     async def _aligned(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
         """Add the attention of each hypothesis that needs it, by one run of the scorer for each.

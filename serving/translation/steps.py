@@ -80,7 +80,7 @@ class SentenceTask:
                 await self._translations(jobs) if isinstance(request, Translate) else await self._links(request)
             )
             if isinstance(self._request, Translate):
-                jobs = self._jobs(self._request)
+                jobs = self._jobs(self._request, follow_up=True)
                 await self._submit(jobs)
         return await self._hypothesis()
 
@@ -94,7 +94,7 @@ class SentenceTask:
     def _first_jobs(self) -> Jobs:
         return self._jobs(self._request) if isinstance(self._request, Translate) else ()
 
-    def _jobs(self, request: Translate) -> Jobs:
+    def _jobs(self, request: Translate, *, follow_up: bool = False) -> Jobs:
         """Return the jobs of a text, one for each part that the model can read; none if it can read no word of it."""
         try:
             parts = list(parts_of(request.text, "text", self._tokenizer, self._limits, splits=True))
@@ -111,7 +111,7 @@ class SentenceTask:
                 min(self._options.max_output_tokens, bound), self._place.stream, self._place.part
             )
             options = replace(options, num_hypotheses=options.beam_size)
-            jobs.append(self._client.decode(part.source_ids, options, begin))
+            jobs.append(self._client.decode(part.source_ids, options, begin, follow_up=follow_up))
         return jobs
 
     async def _submit(self, jobs: Sequence[PendingJob[Hypotheses] | PendingJob[Scored]]) -> None:

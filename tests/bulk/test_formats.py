@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -15,7 +16,7 @@ import pytest
 
 from lingon.bulk.formats import Unreadable, format_of, suffix_of
 from lingon.bulk.formats.format import MAX_VALUE_BYTES, Column, Value
-from lingon.bulk.formats.packing import packed
+from lingon.bulk.formats.packing import packed, unpacked
 from lingon.errors import CorpusError, SettingsError
 
 TEXTS = ["one", "  two ", "drei\u2028vier", "", 'five "quoted", here', "sechs\u0085", "7" * 300, "acht"]
@@ -32,8 +33,11 @@ def content(name: str, texts: list[str]) -> bytes:
         return packed(name, "".join(f"{each}\n" for each in texts).encode())
     if kind == "jsonl":
         return packed(name, "".join(json.dumps({"text": each}, ensure_ascii=False) + "\n" for each in texts).encode())
+    if kind == "tsv":
+        rows = "".join(f"0{number}\t{each}\r\n" for number, each in enumerate(texts))
+        return packed(name, f"id\ttext\r\n{rows}".encode())
     table = io.StringIO(newline="")
-    write = csv.writer(table, delimiter={"csv": ",", "tsv": "\t"}[kind])
+    write = csv.writer(table)
     write.writerows([["id", "text"], *([f"0{number}", each] for number, each in enumerate(texts))])
     return packed(name, table.getvalue().encode())
 
@@ -92,7 +96,7 @@ def test_what_a_json_line_has_stays_byte_for_byte() -> None:
 
 
 def test_a_line_that_is_no_object_is_a_row_with_an_error_and_is_kept() -> None:
-    raw = b'[1]\n{"text": 1}\nno\n{"t": "x"}\n\xff\n\n' + b"x" * (MAX_VALUE_BYTES + 3) + b"\n" + b'{"text": "ok"}\n'
+    raw = b'[1]\n{"text": 1}\nno\n{"t": "x"}\n\xff\n' + b"x" * (MAX_VALUE_BYTES + 3) + b"\n" + b'{"text": "ok"}\n'
     found = values("a.jsonl", raw, 100)
     assert [each.reason if isinstance(each, Unreadable) else each for each in found] == [
         "the line is not a JSON object",
@@ -100,12 +104,84 @@ def test_a_line_that_is_no_object_is_a_row_with_an_error_and_is_kept() -> None:
         "the line is not a JSON object",
         "the line has no key 'text'",
         "the text is not UTF-8",
-        "the line is not a JSON object",
         f"the text has more than {MAX_VALUE_BYTES:,} bytes",
         "ok",
     ]
-    rows = [json.loads(line) for line in written("a.jsonl", raw, {"de": Column([None] * 8)}).splitlines()]
+    rows = [json.loads(line) for line in written("a.jsonl", raw, {"de": Column([None] * 7)}).splitlines()]
     assert [row.get("line") for row in rows[:3]] == ["[1]", None, "no"]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.tsv", "a.tsv.gz", "a.jsonl.zst"])
+def test_a_byte_order_mark_is_no_part_of_a_file(name: str, rows: int) -> None:
+    texts = ["one", "\ufefftwo", "three"]
+    raw = packed(name, codecs.BOM_UTF8 + unpacked(name, io.BytesIO(content(name, texts))).read())
+    assert values(name, raw, rows) == values(name, raw, rows, backward=True) == texts
+    assert not written(name, raw, {"de": Column(texts)}).startswith(codecs.BOM_UTF8)
+    if not name.startswith("a.txt"):
+        with pytest.raises(SettingsError, match="has no column 'other'"):
+            format_of(name).check(name, io.BytesIO(raw), ["other"], ["de"])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.csv", "a.tsv", "a.tsv.zst"])
+def test_blank_lines_are_no_rows(name: str, rows: int) -> None:
+    texts = ["one", "two", "three"]
+    lines = unpacked(name, io.BytesIO(content(name, texts))).read()
+    raw = packed(name, b"\r\n\n" + lines.replace(b"\n", b"\n\n\r\n"))
+    assert values(name, raw, rows) == values(name, raw, rows, backward=True) == texts
+    format_of(name).check(name, io.BytesIO(raw), ["text"], ["de"])
+
+
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [(b"no", "the line is not a JSON object"), (b"\xff", "the text is not UTF-8"), (b"[1]", "the line is not")],
+)
+def test_json_lines_whose_columns_are_not_known_are_named_before_the_run(first: bytes, reason: str) -> None:
+    raw = b"\n" + first + b'\n{"text": "a"}\n'
+    with pytest.raises(SettingsError, match=f"^a.jsonl: the first line must be a JSON object .* but {reason}"):
+        format_of("a.jsonl").check("a.jsonl", io.BytesIO(raw), ["text"], ["de"])
+    format_of("a.jsonl").check("a.jsonl", io.BytesIO(b"\n"), ["text"], ["de"])
+
+
+LOOSE = ['"Stop!" he said.', '"This quotation is not closed.', 'He said "no".', 'Last row."', '""', "'", "a\rb", "\\"]
+"""Values that the rules of CSV would change, or join with the next ones."""
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("rows", [1, 3, 100])
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz", "a.tsv.zst"])
+def test_a_quotation_mark_in_tsv_is_a_character_as_any_other(name: str, rows: int, backward: bool) -> None:
+    assert values(name, content(name, LOOSE), rows, backward=backward) == LOOSE
+
+
+def test_rows_of_tsv_stay_byte_for_byte_and_can_be_read_again() -> None:
+    kept = [f"{number}\t{each}".encode() for number, each in enumerate(LOOSE)] + [b"\t\xff", b"9"]
+    raw = b"id\ttext\n" + b"\n".join(kept)
+    added = ['"', "tab\t, return\r and\nfeed", *LOOSE[2:], None, None]
+    found = written("a.tsv", raw, {"de": Column(added), "sure": Column([0.5] * 9 + [None], numeric=True)})
+    ends = ['"', "tab , return  and feed", *LOOSE[2:6], "a b", LOOSE[7], "", ""]
+    expected = [row + f"\t{end}\t0.5".encode() for row, end in zip([*kept[:9]], ends, strict=False)]
+    assert found.split(b"\n") == [b"id\ttext\tde\tsure", *expected, b"9\t\t\t", b""]
+    (piece,) = format_of("a.tsv").cut("a.tsv", io.BytesIO(found), 100)
+    again = format_of("a.tsv").reader("a.tsv", io.BytesIO(found)).rows(piece)
+    assert again.values("de") == ends
+    assert again.values("text")[:8] == LOOSE
+
+
+def test_tsv_with_the_quotation_marks_of_csv_is_read_and_written_if_asked_for() -> None:
+    kind, raw = format_of("a.tsv", quoted_tsv=True), b'id\ttext\n1\t"a ""b"",\tc\nd"\n'
+    (piece,) = kind.cut("a.tsv", io.BytesIO(raw), 100)
+    rows = kind.reader("a.tsv", io.BytesIO(raw)).rows(piece)
+    assert rows.values("text") == ['a "b",\tc\nd']
+    assert rows.written({"de": Column(["x\ty"])}, {}) == b'id\ttext\tde\n1\t"a ""b"",\tc\nd"\t"x\ty"\n'
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
+def test_a_line_of_tsv_that_is_too_long_is_named_before_the_run(name: str) -> None:
+    raw = packed(name, b"id\ttext\n1\ta\n2\t" + b"x" * (MAX_VALUE_BYTES + 3) + b"\n")
+    with pytest.raises(CorpusError, match=rf"^{name}: row 2 has more than 4,194,304 bytes$"):
+        list(format_of(name).cut(name, io.BytesIO(raw), 5))
 
 
 def test_a_table_keeps_its_values_as_text() -> None:
@@ -116,9 +192,11 @@ def test_a_table_keeps_its_values_as_text() -> None:
     )
 
 
-def test_a_table_with_more_values_than_columns_is_named_before_the_run() -> None:
-    with pytest.raises(CorpusError, match=r"^a\.csv: row 2 has 3 values, but there are 2 columns$"):
-        list(format_of("a.csv").cut("a.csv", io.BytesIO(b"id,text\n1,a\n1,b,c\n"), 5))
+@pytest.mark.parametrize(("name", "separator"), [("a.csv", b","), ("a.tsv", b"\t")])
+def test_a_table_with_more_values_than_columns_is_named_before_the_run(name: str, separator: bytes) -> None:
+    raw = b"id,text\n1,a\n1,b,c\n".replace(b",", separator)
+    with pytest.raises(CorpusError, match=rf"^{name}: row 2 has 3 values, but there are 2 columns$"):
+        list(format_of(name).cut(name, io.BytesIO(raw), 5))
 
 
 def test_parquet_keeps_types_and_metadata_and_takes_texts_of_every_kind() -> None:
@@ -145,6 +223,8 @@ def test_parquet_keeps_types_and_metadata_and_takes_texts_of_every_kind() -> Non
         ("a.parquet", ["text"], ["text"], "has a column 'text' already"),
         ("a.jsonl", ["txt"], ["de"], "has no column 'txt'; it has text"),
         ("a.csv", ["text"], ["id"], "has a column 'id' already"),
+        ("a.tsv", ["txt"], ["de"], "has no column 'txt'; it has id, text"),
+        ("a.tsv.gz", ["text"], ["id"], "has a column 'id' already"),
         ("a.txt", ["txt"], ["de"], "has no column 'txt'; it has text"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import json
 import os
 import random
@@ -118,6 +120,7 @@ def test_a_lost_or_damaged_file_is_made_again(
         ({"shard_rows": 24}, "was begun with shard_rows 25, not 24"),
         ({"limit": 7}, "was begun with limit None, not 7"),
         ({"fail_on_errors": True}, "was begun with fail_on_errors False, not True"),
+        ({"quoted_tsv": True}, "was begun with quoted_tsv False, not True"),
     ],
 )
 def test_another_plan_for_the_same_folder_is_refused(
@@ -146,6 +149,23 @@ def test_a_damaged_plan_is_named(source: Path, done: Path, translate: Translate)
     (done / PLAN).write_text("{")
     with pytest.raises(LingonError, match=r"plan\.json: is damaged"):
         plan(str(source), str(done), translate, shard_rows=25)
+
+
+def test_rows_of_tsv_are_joined_only_if_quotation_marks_were_asked_for(tmp_path: Path, translate: Translate) -> None:
+    source = tmp_path / "a.tsv.gz"
+    lines = [b'1\t"This quotation is not closed.', b"2\tA row.", b'3\t"', b"4\tEnd."]
+    source.write_bytes(gzip.compress(b"\n".join([b"id\ttext", *lines])))
+    work = plan(str(source), str(tmp_path / "out"), translate, shard_rows=3)
+    run(work, LocalEngine(), translate, Silent())
+    found = b"".join(gzip.decompress(part) for part in parts(tmp_path / "out").values()).splitlines()
+    assert [line.rsplit(b"\t", 2)[0] for line in found if not line.startswith(b"id\t")] == lines
+    lingon("bulk", str(source), str(tmp_path / "quoted"), "--quoted-tsv", "--model", str(BACKEND.model))
+    (part,) = parts(tmp_path / "quoted").values()
+    assert [row[0] for row in csv.reader(gzip.decompress(part).decode().splitlines(True), delimiter="\t")] == [
+        "id",
+        "1",
+        "4",
+    ]
 
 
 def test_a_limit_takes_the_first_rows(source: Path, tmp_path: Path, translate: Translate, done: Path) -> None:

@@ -7,6 +7,7 @@ import re
 import pytest
 import yaml
 
+from lingon.serving.auth.charges import DETECT
 from lingon.serving.engine.cost import DECODE, ENCODE, FORCE, RESTRICT, SAMPLE, SCORE
 from tests.support.pages import PAGES, TOP_PAGES, blocks, runs
 from tests.support.repository import ROOT
@@ -83,11 +84,25 @@ def test_the_readme_is_short_and_its_commands_run():
 def test_the_weights_of_a_quota_on_the_page_are_those_of_the_code():
     page = (ROOT / "docs" / "how-to" / "security.md").read_text(encoding="utf-8")
     table = page.split("| request | what a character counts |")[1].split("\n\n")[0]
-    weights = [float(number) for number in re.findall(r"\d\.\d", table)]
+    weights = [float(number) for number in re.findall(r"\d\.\d+", table)]
     sampled, aligned = ENCODE + DECODE + SAMPLE, ENCODE + SCORE
     restricted = [RESTRICT, RESTRICT + FORCE]
-    expected = [ENCODE, DECODE, sampled, *restricted, aligned, DECODE, ENCODE, SCORE]
+    expected = [ENCODE, DECODE, sampled, *restricted, aligned, DECODE, ENCODE, SCORE, DETECT]
     assert weights == pytest.approx(expected)
+
+
+def test_the_architecture_page_and_the_guide_name_the_folders_of_the_repository():
+    architecture = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
+    table = architecture.split("| folder | content |")[1].split("\n\n")[0]
+    links = {path.name for path in (ROOT / "lingon").iterdir() if path.is_symlink()}
+    named = set(re.findall(r"^\| `(\w+)/`", table, re.MULTILINE))
+    assert links <= named
+    assert all((ROOT / name).is_dir() for name in named)
+    linked = re.search(r"In the repository, (.*?) are folders", architecture, re.DOTALL)
+    guide = re.search(
+        r"Product code is in `lingon`, (.*?)\.", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    assert links == set(re.findall(r"`(\w+)`", linked[1])) == set(re.findall(r"`(\w+)`", guide[1]))
 
 
 def test_the_security_page_names_no_made_up_address():

@@ -10,7 +10,7 @@ import pytest
 
 from lingon.errors import OutOfMemory
 from lingon.serving.decoding.job import ScoreJob
-from lingon.serving.engine import limits
+from lingon.serving.engine import limits, worker
 from lingon.serving.engine.limits import RECOVERY_SECONDS, EngineLimits, MemoryLimits
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.runner import Runner
@@ -136,6 +136,18 @@ def test_a_worker_returns_to_its_limits_when_it_is_idle_a_while_later(
         harness.translate([(5, 2)], [options_for(random_runner(), (5, 2))])
         harness.translate([(5, 2)], [options_for(random_runner(), (5, 2))])
         assert harness.engine.scheduler.most_rows == 8
+    assert rows.limits == [4, 8]
+
+
+def test_an_idle_worker_returns_to_its_limits_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RECOVERY_SECONDS", 0.3)
+    monkeypatch.setattr(worker, "IDLE_SECONDS", 0.1)
+    rows, full = Rows(), tmp_path / "full"
+    with running_engine(with_failpoint(f"step=memory@1?{full}"), rows, max_rows=8) as harness:
+        full.touch()
+        harness.translate([(5, 2)], [options_for(random_runner(), (5, 2))])
+        assert harness.engine.scheduler.most_rows == 4
+        eventually_blocking(lambda: harness.engine.scheduler.most_rows == 8)
     assert rows.limits == [4, 8]
 
 

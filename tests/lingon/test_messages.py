@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from lingon.client.values.messages import prefixes_of, text_results, translate_request
 from lingon.client.values.options import Sampling
+from lingon.client.values.results import TextWarning
 from lingon.errors import SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -38,6 +40,11 @@ def test_a_value_of_the_wrong_type_is_refused_with_the_name_of_its_option(option
     assert str(caught.value).startswith(shown)
     assert " cannot be written into a request: " in str(caught.value)
     assert len(str(caught.value)) < 200
+
+
+def test_the_documentation_of_a_warning_has_every_code() -> None:
+    codes = {name.removeprefix("WARNING_CODE_").lower() for name, code in pb.WarningCode.items() if code}
+    assert set(re.findall(r'"(\w+)"', TextWarning.__doc__ or "")) == codes
 
 
 def test_missing_words_and_their_warning_are_read() -> None:

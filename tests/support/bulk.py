@@ -69,7 +69,8 @@ def _rows(name: str, content: bytes) -> list[dict[str, Any]]:
             return [{"de": line} for line in content.decode().splitlines()]
         case kind:
             text = io.StringIO(content.decode(errors="surrogateescape"), newline="")
-            return list(csv.DictReader(text, delimiter={"csv": ",", "tsv": "\t"}[kind]))
+            quoting = csv.QUOTE_NONE if kind == "tsv" else csv.QUOTE_MINIMAL
+            return list(csv.DictReader(text, delimiter={"csv": ",", "tsv": "\t"}[kind], quoting=quoting))
 
 
 class Silent:

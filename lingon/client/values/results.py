@@ -53,7 +53,12 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class TextWarning:
-    """A warning about a result; code: "split", "length" or "forced_words"; message: one line for people."""
+    """A warning about a result.
+
+    code: "split", "length", "forced_words", "empty", "repetition", "copy", "numbers", "unreadable", "markup_split",
+        "wrong_language", "length_ratio", "low_confidence" or "retried"; WarningCode of the API says what each means
+    message: one line for people
+    """
 
     code: str
     message: str

@@ -1014,7 +1014,7 @@ class Hypothesis(_message.Message):
 
     @_builtins.property
     def missing_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The forced_words that the translation does not have. Hypotheses that have more of them come first."""
+        """The forced_words that the translation does not have. Hypotheses that lack fewer of them come first."""
 
     def __init__(
         self,

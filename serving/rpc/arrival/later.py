@@ -54,7 +54,9 @@ class Refusal(Protocol):
     def caller(self, path: str, context: Context) -> str | None:
         """Return who calls; None if the call needs no place."""
 
-    def of_load(self, context: Context, caller: str, wait: float = 0.0, *, new: bool = True) -> RequestError | None:
+    def of_load(
+        self, path: str, context: Context, caller: str, wait: float = 0.0, *, new: bool = True
+    ) -> RequestError | None:
         """Return the error of a call that no engine would take; None if one might.
 
         new: whether it arrives now, so that it is refused while the server drains

@@ -34,6 +34,9 @@ from lingon.status import to_status
 METHODS = frozenset(SERVICE + name for name in ("Translate", "TranslateStream", "Score"))
 """Paths of the methods that have work for an engine."""
 
+READ_IN_ORDER = METHODS | {SERVICE + "DetectLanguages"}
+"""Paths of the methods whose calls wait for a place to be read; DetectLanguages works on the event loop alone."""
+
 FRESH_SECONDS = 0.005  # seconds for which a forecast is used again: a queue hardly changes in them
 MAX_FORECASTS = 1000  # callers whose forecasts are kept
 MAX_ENDINGS = 200  # different errors whose statuses are kept
@@ -72,12 +75,15 @@ class LoadShedder:
         """See `lingon.serving.models.inflight.AdmissionGate`."""
         return self._gate.arrive()
 
-    def check(self, caller: str, left: float | None, wait: float = 0.0, *, new: bool = True) -> None:
+    def check(
+        self, caller: str, left: float | None, wait: float = 0.0, *, new: bool = True, queued: bool = True
+    ) -> None:
         """Raise the error of a call that no engine would take.
 
         left: seconds until its deadline, None without one
         wait: seconds until it is read
         new: whether it arrives now, so that it is refused while the server drains
+        queued: whether it has work for an engine
         """
         if new:
             self._gate.check()
@@ -85,6 +91,8 @@ class LoadShedder:
             raise NotBegun(LATE)
         if left is not None and wait > READING_SHARE * left:
             raise QueueFull("too many calls wait to be read; try again")
+        if not queued:
+            return
         expected = self._expected_seconds(caller)
         if expected == math.inf:
             raise QueueFull("the queue is full; try again")
@@ -111,8 +119,8 @@ class EarlyRefusal:
         self._endings: dict[tuple[type[RequestError], str], Ending] = {}
 
     def caller(self, path: str, context: Context) -> str | None:
-        """Return who calls; None if the call has no work for an engine, or lacks a valid key."""
-        if path not in METHODS:
+        """Return who calls; None if the call needs no place to be read, or lacks a valid key."""
+        if path not in READ_IN_ORDER:
             return None
         if self._check_key is None:
             return find_caller(context)
@@ -126,13 +134,15 @@ class EarlyRefusal:
             return None
         return find_caller(context)
 
-    def of_load(self, context: Context, caller: str, wait: float = 0.0, *, new: bool = True) -> RequestError | None:
+    def of_load(
+        self, path: str, context: Context, caller: str, wait: float = 0.0, *, new: bool = True
+    ) -> RequestError | None:
         """Return the error of a call that no engine would take; None if one might.
 
         wait: seconds until the call is read; new: see `LoadShedder.check`
         """
         try:
-            self._shedder.check(caller, time_left(context), wait, new=new)
+            self._shedder.check(caller, time_left(context), wait, new=new, queued=path in METHODS)
         except RequestError as error:
             return error.with_traceback(None)  # its frames would keep the call in a cycle
         return None

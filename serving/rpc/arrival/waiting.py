@@ -84,7 +84,7 @@ class Arrivals:
             start()
             return None
         arrival = Arrival(path, context, caller, start, time.monotonic())
-        error = self._refusal.of_load(context, caller, self._expected_seconds(caller))
+        error = self._refusal.of_load(path, context, caller, self._expected_seconds(caller))
         if error is not None:
             return self._refuse(arrival, error)
         arrival = arrival._replace(unread=self._arrived())
@@ -179,7 +179,7 @@ class Arrivals:
         self._latest = now
         self._order.charge(caller, 1)
         arrival = self._remove(caller)
-        error = self._refusal.of_load(arrival.context, caller, new=False)
+        error = self._refusal.of_load(arrival.path, arrival.context, caller, new=False)
         if error is None:
             self._start(arrival)
         else:

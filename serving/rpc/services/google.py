@@ -11,7 +11,8 @@ from typing import Any
 import grpc
 from google.rpc import code_pb2
 
-from lingon.errors import EngineFault, InvalidRequest, RequestError, Unsupported
+from lingon.errors import EmptyText, EngineFault, InvalidRequest, RequestError, Unsupported
+from lingon.google.codes import tag_of_google
 from lingon.google.v3 import cloud_translation_pb2 as google
 from lingon.serving.auth.charges import charged
 from lingon.serving.models.catalog import Catalog
@@ -19,10 +20,12 @@ from lingon.serving.models.languages import canonical, distance
 from lingon.serving.models.registry import ServedModel
 from lingon.serving.rpc.calls import Context
 from lingon.serving.rpc.services.translation import TranslationService
+from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
 SERVICE = "google.cloud.translation.v3.TranslationService"
 MAX_CONTENTS = 1024
+BUNDLE = "the bundle's language"
 SURE = 0.5  # confidence from which on a detected language is believed
 FORMATS = {"": pb.TEXT_FORMAT_HTML, "text/html": pb.TEXT_FORMAT_HTML, "text/plain": pb.TEXT_FORMAT_PLAIN}
 
@@ -39,16 +42,22 @@ class GoogleService:
     async def translate_text(
         self, request: google.TranslateTextRequest, context: Context
     ) -> google.TranslateTextResponse:
-        """Translate texts; one whose language is not given is translated from the one that is detected."""
+        """Translate texts; one whose language is not given is translated from the one that is detected.
+
+        One that is detected to be in the target language stays as it is.
+        """
         _check(request)
-        contents = list(request.contents)
+        contents, target = list(request.contents), tag_of_google(request.target_language_code)
         if request.source_language_code:
-            sources = [request.source_language_code] * len(contents)
+            sources = [tag_of_google(request.source_language_code)] * len(contents)
         else:
-            sources = await self._sources(contents, request.target_language_code, context)
+            sources = await self._sources(contents, target, context)
         found: dict[int, str] = {}
         for source in dict.fromkeys(sources):
             places = [place for place, each in enumerate(sources) if each == source]
+            if not request.source_language_code and _same(source, target):
+                found.update({place: contents[place] for place in places})
+                continue
             for first in range(0, len(places), self._max_texts):
                 part = places[first : first + self._max_texts]
                 texts = await self._translated([contents[place] for place in part], part, source, request, context)
@@ -65,7 +74,7 @@ class GoogleService:
         self, request: google.DetectLanguageRequest, context: Context
     ) -> google.DetectLanguageResponse:
         """Tell the language of a text."""
-        reply = await self._service.DetectLanguages(pb.DetectLanguagesRequest(texts=[request.content]), context)
+        reply = await self._detected([request.content], context)
         languages = [
             google.DetectedLanguage(language_code=each.language_code, confidence=each.confidence)
             for each in reply.results[0].languages
@@ -85,23 +94,30 @@ class GoogleService:
         return google.SupportedLanguages(languages=languages)
 
     async def _sources(self, contents: Sequence[str], target: str, context: Context) -> list[str]:
-        """Return the language of each text among those that are translated into the target, the first if unsure."""
+        """Return the language of each text: the target, or one that is translated into it, the first if unsure."""
         wanted = canonical(target, "target_language_code")
         served = [
             tag
             for entry in self._catalog().entries
-            if any(distance(wanted, canonical(each, "the bundle's language")) is not None for each in entry.sides[1])
+            if any(distance(wanted, canonical(each, BUNDLE)) is not None for each in entry.sides[1])
             for tag in entry.sides[0]
         ]
         if not served:
             raise InvalidRequest("target_language_code", f"no model translates into {target[:40]!r}")
         found: list[str] = []
         for first in range(0, len(contents), self._max_texts):
-            request = pb.DetectLanguagesRequest(texts=contents[first : first + self._max_texts])
-            for each in (await self._service.DetectLanguages(request, context)).results:
-                fits = [one for one in each.languages if one.language_code in served and one.confidence >= SURE]
-                found.append(fits[0].language_code if fits else served[0])
+            part = contents[first : first + self._max_texts]
+            for each in (await self._detected(part, context)).results:
+                tags = [one.language_code for one in each.languages if one.confidence >= SURE]
+                fits = [tag for tag in tags if tag in served or _same(tag, target)]
+                found.append(fits[0] if fits else served[0])
         return found
+
+    async def _detected(self, texts: Sequence[str], context: Context) -> pb.DetectLanguagesResponse:
+        """Return the languages of texts, charged as a request to our service."""
+        inner = pb.DetectLanguagesRequest(texts=texts)
+        with charged(inner):
+            return await self._service.DetectLanguages(inner, context)
 
     async def _translated(
         self,
@@ -115,7 +131,7 @@ class GoogleService:
         inner = pb.TranslateRequest(
             texts=texts,
             source_language_code=source,
-            target_language_code=request.target_language_code,
+            target_language_code=tag_of_google(request.target_language_code),
             options=pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT),
             text=pb.TextOptions(format=FORMATS[request.mime_type]),
         )
@@ -158,12 +174,18 @@ def _check(request: google.TranslateTextRequest) -> None:
         raise InvalidRequest("target_language_code", "target_language_code must name a language")
 
 
+def _same(served: str, target: str) -> bool:
+    """Whether one language is the other one or a variety of it."""
+    one, other = canonical(served, BUNDLE), canonical(target, "target_language_code")
+    return distance(one, other) is not None or distance(other, one) is not None
+
+
 def _text_of(result: pb.TextResult, text: str, place: int) -> str:
     """Return a translation; raises RequestError, which names the text, for one that has none."""
     if result.status.code == code_pb2.OK:
         return str(result.hypotheses[0].text)
     if result.status.code == code_pb2.INVALID_ARGUMENT:
-        if not text.strip():
+        if server_error(result.status).reason == EmptyText.reason:
             return text
         raise InvalidRequest("contents", f"contents[{place}]: {result.status.message}")
     error: RequestError = EngineFault(f"contents[{place}]: {result.status.message}")

@@ -73,7 +73,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
 
     async def DetectLanguages(self, request: pb.DetectLanguagesRequest, context: Context) -> pb.DetectLanguagesResponse:
         """See the proto file."""
-        self._gate.check()
+        self._gate.admit()
         self._check_count("texts", len(request.texts))
         return await self._detector().detect_all(request.texts, TimeSlice(caller_of(context)))
 

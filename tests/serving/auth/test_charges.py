@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from lingon.bundle import Defaults
 from lingon.serving.auth.api_keys import new_key
-from lingon.serving.auth.charges import characters_of, weighted_characters
+from lingon.serving.auth.charges import DETECT, DETECT_TEXT, characters_of, weighted_characters
 from lingon.serving.auth.quota import BURST, REFUNDED, REFUSAL
 from lingon.serving.decoding.job import DecodeJob, Options, Sampling
 from lingon.serving.engine.cost import DECODE, ENCODE, FORCE, RESTRICT, SAMPLE, SCORE, cost_of
@@ -116,6 +116,8 @@ REQUESTS: dict[str, tuple[Any, float]] = {
     "a prefix": (translation(SEA), 20 * ENCODE + 30 * DECODE),
     "a prefix in a beam": (translation(SEA, beam_size=4), 20 * ENCODE + 30 * 4 * DECODE),
     "a score": (pb.ScoreRequest(pairs=[pb.ScorePair(source=TOM, target=SEA)]), 20 * ENCODE + 10 * SCORE),
+    "languages": (pb.DetectLanguagesRequest(texts=[TOM, "a" * 9_980]), 2 * DETECT_TEXT + 2_020 * DETECT),
+    "languages of many texts": (pb.DetectLanguagesRequest(texts=[""] * 256), 256),
 }
 
 
@@ -164,6 +166,21 @@ def test_a_quota_and_the_engine_agree_if_a_token_is_a_character(kind: str):
 def test_very_many_texts_are_not_counted_one_by_one(field: str):
     request = pb.TranslateRequest(**{field: ["a"] * (MAX_TEXTS + 1)})
     assert characters_of(request) == (request.ByteSize(), 0)
+    languages = pb.DetectLanguagesRequest(texts=["a"] * (MAX_TEXTS + 1))
+    assert characters_of(languages) == (languages.ByteSize(), 0)
+
+
+@pytest.mark.parametrize("quota", [{"requests_per_minute": 3}, {"characters_per_minute": 900}])
+async def test_detecting_languages_is_charged_to_the_quota(tmp_path: Path, quota: dict[str, int]):
+    keys = write_key_file(tmp_path, {"shop": SHOP}, shop=quota)
+    request = pb.DetectLanguagesRequest(texts=["Das ist ein Haus."] * 256)
+    async with running(api_keys=keys) as server:
+        for _ in range(3):
+            await server.stub.DetectLanguages(request, metadata=bearer(SHOP))
+        status, _ = await failure(server.stub.DetectLanguages(request, metadata=bearer(SHOP)))
+        assert details(status)["ErrorInfo"].reason == "QUOTA_EXCEEDED"
+        await server.stub.ListModels(pb.ListModelsRequest(), metadata=bearer(SHOP))
+        assert server.metric("lingon_key_characters_total", key="shop") == 3 * weighted_characters(request)
 
 
 async def test_the_quota_and_the_metric_count_the_work(tmp_path: Path):

@@ -48,6 +48,21 @@ def test_an_endless_stream_of_new_keys_does_not_starve_an_older_key() -> None:
     assert key == -1
 
 
+def test_keys_that_are_chosen_among_eligible_ones_leave_nothing_behind() -> None:
+    queue: FairQueue[int] = FairQueue()
+    for key in range(3):
+        queue.join(key)
+    for _ in range(1000):
+        queue.charge(queue.next(lambda key: True), 1)
+    assert len(queue._heap) < 100
+    received = [0, 0, 0]
+    for _ in range(30):  # the order is as before
+        key = queue.next()
+        received[key] += 1
+        queue.charge(key, 1)
+    assert max(received) - min(received) <= 2
+
+
 def test_a_key_that_leaves_is_forgotten() -> None:
     queue: FairQueue[int] = FairQueue()
     for key in range(1000):

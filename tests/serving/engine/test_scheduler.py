@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, WontFinish
-from lingon.serving.decoding.job import Job, ScoreJob
+from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
 from lingon.serving.engine.lanes import LIGHT, MAIN, ROUND, SHORT_SAVED, PresentWork
 from lingon.serving.engine.scheduler import CONTENTION_SECONDS, Admission, StepPlan, Turn
 from tests.support.scheduler_steps import Clock, calls, job, make_scheduler, next_step, of_caller
@@ -368,11 +369,13 @@ def test_all_rows_and_lanes_are_free_when_all_jobs_have_ended() -> None:
     assert len(plan.admitted) == 16
 
 
-def test_a_follow_up_job_is_never_dropped() -> None:
-    def scored(*, follow_up: bool) -> ScoreJob:
-        return ScoreJob(
-            source_ids=(5, 2), target_ids=(7,), on_done=print, follow_up=follow_up, caller="flood", call=next(calls)
-        )
+@pytest.mark.parametrize("decoded", [False, True])
+def test_a_follow_up_job_is_never_dropped(*, decoded: bool) -> None:
+    def scored(*, follow_up: bool) -> Job:
+        fields: Any = {"on_done": print, "follow_up": follow_up, "caller": "flood", "call": next(calls)}
+        if decoded:
+            return DecodeJob(source_ids=(5, 2), options=Options(), **fields)
+        return ScoreJob(source_ids=(5, 2), target_ids=(7,), **fields)
 
     for follow_up in (False, True):
         scheduler = make_scheduler(1, max_rows=1, max_queue_texts=2)

@@ -20,6 +20,7 @@ from tests.support.eventually import eventually
 from tests.support.half_calls import HalfCall, count_open
 
 TRANSLATE = "/lingon.translation.v1.TranslationService/Translate"
+DETECT = "/lingon.translation.v1.TranslationService/DetectLanguages"
 
 
 async def test_a_burst_during_the_stop_is_refused_and_never_cancelled(monkeypatch: pytest.MonkeyPatch):
@@ -65,12 +66,15 @@ async def test_a_gate_is_quiet_after_a_pause_without_requests_and_waits_for_a_bo
     assert time.monotonic() - start < 30
 
 
-async def test_a_drain_answers_the_calls_that_arrived_before_it_and_were_not_read(monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("path", [TRANSLATE, DETECT])
+async def test_a_drain_answers_the_calls_that_arrived_before_it_and_were_not_read(
+    monkeypatch: pytest.MonkeyPatch, path: str
+):
     monkeypatch.setattr(open_calls, "SLOW_SECONDS", 60.0)
     async with running() as server:
         port, request = server.server.port, http2.message(b"\x0a\x03Tom")
         with ExitStack() as stack:
-            calls = [stack.enter_context(HalfCall(port, TRANSLATE, request[:-1])) for _ in range(PLACES + 4)]
+            calls = [stack.enter_context(HalfCall(port, path, request[:-1])) for _ in range(PLACES + 4)]
             await eventually(lambda: count_open(calls) == len(calls) and metrics_of(server) == (PLACES, 4))
             server.server.stop()
             await eventually(lambda: server.server._gate._closed is not None)

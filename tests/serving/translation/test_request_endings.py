@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lingon.errors import EngineFault, EngineLost
+from lingon.errors import EngineFault, EngineLost, OutOfMemory, RequestError
 from lingon.serving.decoding.job import Hypothesis, Job
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.translation.engine_client import LoopCallbacks
@@ -26,16 +26,28 @@ from tests.support.eventually import eventually
 EMPTY = (Hypothesis((), (-0.1,), -0.1, finished=True),)
 
 
+LOOP = "The old man and the sea, where is the station"
+
+
+def _repeating(text: str, times: int) -> tuple[Hypothesis, ...]:
+    tokens = tuple(tokenizer().encode_target((text * times).strip()))
+    log_probs = (-0.1,) * (len(tokens) + 1)
+    return (Hypothesis(tokens, log_probs, sum(log_probs), finished=True),)
+
+
 class ManualEngine:
     """An engine whose jobs end when the test says so."""
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
         self.cancelled: list[Job] = []
+        self.refusal: RequestError | None = None  # of the jobs that are submitted
 
     def check_texts(self, caller: str, texts: int) -> None: ...
 
     def submit(self, jobs: Sequence[Job]) -> None:
+        if self.refusal is not None:
+            raise self.refusal
         self.jobs += jobs
 
     def cancel(self, jobs: Sequence[Job]) -> None:
@@ -75,6 +87,34 @@ async def test_a_fault_of_one_text_leaves_the_others_alone(tmp_path: Path):
     engine.jobs[0].on_done(EMPTY)
     reply = await asyncio.wait_for(request, 5)
     assert [bool(result.status.code) for result in reply.results] == [False, True]
+
+
+@pytest.mark.parametrize("error", [OutOfMemory("no memory"), EngineFault("not a number"), EngineLost("gone")])
+async def test_a_text_keeps_its_translation_if_another_attempt_at_it_fails(tmp_path: Path, error: RequestError):
+    model, engine = translator(tmp_path)
+    options = pb.DecodingOptions(beam_size=1)
+    request = asyncio.create_task(model.translate(pb.TranslateRequest(texts=[LOOP, "Tom"], options=options)))
+    await eventually(lambda: len(engine.jobs) == 2)
+    engine.jobs[0].on_done(_repeating("Tom lives ", 20))
+    await eventually(lambda: len(engine.jobs) == 3)
+    assert engine.jobs[2].follow_up
+    engine.jobs[2].on_done(error)
+    await asyncio.sleep(0.01)
+    engine.jobs[1].on_done(_repeating("Tom", 1))
+    reply = await asyncio.wait_for(request, 5)
+    assert [result.hypotheses[0].text for result in reply.results] == [("Tom lives " * 20).strip(), "Tom"]
+    assert pb.WARNING_CODE_REPETITION in [warning.code for warning in reply.results[0].warnings]
+
+
+async def test_a_text_keeps_its_translation_if_the_engine_takes_no_other_attempt(tmp_path: Path):
+    model, engine = translator(tmp_path)
+    options = pb.DecodingOptions(beam_size=1)
+    request = asyncio.create_task(model.translate(pb.TranslateRequest(texts=[LOOP], options=options)))
+    await eventually(lambda: len(engine.jobs) == 1)
+    engine.refusal = EngineLost("gone")
+    engine.jobs[0].on_done(_repeating("Tom lives ", 20))
+    (result,) = (await asyncio.wait_for(request, 5)).results
+    assert result.hypotheses[0].text == ("Tom lives " * 20).strip()
 
 
 @pytest.mark.parametrize("closed_before", [False, True])

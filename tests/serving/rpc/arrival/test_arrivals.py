@@ -15,7 +15,14 @@ import pytest
 from lingon.errors import NotBegun, QueueFull, RequestError, Unauthenticated, WontFinish
 from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.rpc.arrival.later import Arrival, LaterRefusals
-from lingon.serving.rpc.arrival.shedding import MARGIN, METHODS, READING_SHARE, EarlyRefusal, LoadShedder
+from lingon.serving.rpc.arrival.shedding import (
+    MARGIN,
+    METHODS,
+    READ_IN_ORDER,
+    READING_SHARE,
+    EarlyRefusal,
+    LoadShedder,
+)
 from lingon.serving.rpc.arrival.waiting import AT_ONCE, PLACES, Arrivals, leave_place
 
 key: ContextVar[str] = ContextVar("key", default="")
@@ -32,7 +39,9 @@ class Refusals:
     def caller(self, path: str, context: Any) -> str | None:
         return None if path == "health" else path.partition("/")[0]
 
-    def of_load(self, context: Any, caller: str, wait: float = 0.0, *, new: bool = True) -> RequestError | None:
+    def of_load(
+        self, path: str, context: Any, caller: str, wait: float = 0.0, *, new: bool = True
+    ) -> RequestError | None:
         self.waits.append(wait)
         return QueueFull("full") if context in self.refused else None
 
@@ -239,13 +248,26 @@ def test_a_call_is_refused_if_no_engine_can_do_it_in_time(
     assert type(caught.value) is error
 
 
+@pytest.mark.parametrize("seconds", [1.0, math.inf])
+def test_detecting_languages_waits_for_a_place_to_be_read_and_for_no_engine(seconds: float):
+    context: Any = SimpleNamespace(time_remaining=lambda: 0.5)
+    counts: Any = None
+    refusal = EarlyRefusal(shedder(seconds), counts, None)
+    (detecting,) = READ_IN_ORDER - METHODS
+    assert detecting.endswith("/DetectLanguages")
+    assert refusal.of_load(detecting, context, "a") is None
+    assert isinstance(refusal.of_load(detecting, context, "a", wait=0.4), QueueFull)
+    for path in METHODS:
+        assert isinstance(refusal.of_load(path, context, "a"), RequestError)
+
+
 def test_a_call_without_a_valid_key_is_left_to_its_handler():
     def check_key(metadata: Any) -> None:
         raise Unauthenticated("an API key is needed")
 
     call: Any = SimpleNamespace(invocation_metadata=lambda: (), peer=lambda: "ipv4:127.0.0.1:5000", auth_context=dict)
     shed: Any = None
-    path = sorted(METHODS)[0]
-    assert EarlyRefusal(shed, shed, check_key).caller(path, call) is None
-    assert EarlyRefusal(shed, shed, None).caller(path, call) == "address/127.0.0.1"
+    for path in READ_IN_ORDER:
+        assert EarlyRefusal(shed, shed, check_key).caller(path, call) is None
+        assert EarlyRefusal(shed, shed, None).caller(path, call) == "address/127.0.0.1"
     assert EarlyRefusal(shed, shed, None).caller("/grpc.health.v1.Health/Check", call) is None

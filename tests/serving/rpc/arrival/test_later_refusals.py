@@ -33,7 +33,7 @@ class Refusals:
     def caller(self, path: str, context: Any) -> str | None:
         raise NotImplementedError
 
-    def of_load(self, context: Any, caller: str, wait: float = 0.0) -> RequestError | None:
+    def of_load(self, path: str, context: Any, caller: str, wait: float = 0.0) -> RequestError | None:
         raise NotImplementedError
 
     def ending(self, arrival: Arrival, error: RequestError) -> Awaitable[None]:

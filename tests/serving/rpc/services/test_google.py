@@ -12,7 +12,7 @@ from lingon.google.v3 import cloud_translation_pb2 as google
 from lingon.serving.auth.api_keys import new_key
 from lingon.serving.rpc.services.google import SERVICE
 from tests.support.echo_engine import RunningServer, running
-from tests.support.gateway import KNOWS_LANGUAGES
+from tests.support.gateway import KNOWS_LANGUAGES, Gateway, gateway
 from tests.support.key_files import bearer, write_key_file
 
 
@@ -27,13 +27,61 @@ async def translate(server: RunningServer, metadata: Any = (), **fields: Any) ->
 
 
 async def test_texts_keep_their_order_and_an_empty_one_stays_empty():
-    texts = ["Tom lives in Boston.", "", *(f"Number {count}." for count in range(20))]
+    texts = ["Tom lives in Boston.", "", *(f"There are {count} houses in this street." for count in range(20))]
     async with running(bundles=(KNOWS_LANGUAGES,), max_texts=8, google_v3=True) as server:
         detected = await translate(server, contents=texts)
         given = await translate(server, contents=texts, source_language_code="en")
     assert [each.translated_text for each in detected.translations] == texts
     assert {each.detected_language_code for each in detected.translations} == {"en"}
     assert {each.detected_language_code for each in given.translations} == {""}
+
+
+async def rest(http: Gateway, **fields: Any) -> list[str]:
+    """The same translation over REST."""
+    names = {"source_language_code": "sourceLanguageCode", "target_language_code": "targetLanguageCode"}
+    request = {"targetLanguageCode": "de", "mimeType": "text/plain"}
+    request |= {names.get(name, name): value for name, value in fields.items()}
+    reply = await http.post("/v3/projects/p:translateText", request)
+    assert reply.status == 200, reply.body
+    return [each["translatedText"] for each in reply.json["translations"]]
+
+
+async def grpc_and_rest(http: Gateway, **fields: Any) -> list[str]:
+    """A translation over gRPC, which is that over REST."""
+    found = [each.translated_text for each in (await translate(http.server, **fields)).translations]
+    assert found == await rest(http, **fields)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("code", "tag"),
+    [("iw", "he"), ("zh-CN", "zh-Hans"), ("zh-TW", "zh-Hant"), ("jw", "jv"), ("tl", "fil"), ("de-AT", "de")],
+)
+async def test_codes_of_google_are_the_same_languages_over_grpc_and_rest(code: str, tag: str):
+    bundles = (
+        {**KNOWS_LANGUAGES, "target_language": tag},
+        {"name": "back", "source_language": tag, "target_language": "en"},
+    )
+    async with gateway(bundles=bundles, google_v3=True) as http:
+        texts = ["This is a house."]
+        assert await grpc_and_rest(http, contents=texts, target_language_code=code, source_language_code="en") == texts
+        assert await grpc_and_rest(http, contents=texts, target_language_code=code) == texts
+        assert await grpc_and_rest(http, contents=texts, target_language_code="en", source_language_code=code) == texts
+
+
+async def test_texts_with_nothing_to_translate_stay_as_they_are_over_grpc_and_rest():
+    async with gateway(google_v3=True) as http:
+        texts = ["Tom", "\u200b", "", " \n"]
+        assert await grpc_and_rest(http, contents=texts, source_language_code="en") == texts
+
+
+async def test_a_text_in_the_target_language_stays_as_it_is_over_grpc_and_rest():
+    async with gateway(google_v3=True) as http:
+        texts = ["Das ist ein Haus.", "This is a house."]
+        assert await grpc_and_rest(http, contents=texts) == texts
+        found = (await translate(http.server, contents=texts)).translations
+        assert http.server.metric("lingon_texts_total", code="OK") == 3
+    assert [each.detected_language_code for each in found] == ["de", "en"]
 
 
 @pytest.mark.parametrize(
@@ -67,6 +115,16 @@ async def test_its_texts_are_charged_to_the_quota_of_the_key(tmp_path: Path):
         await translate(server, bearer(key), contents=["Tom lives in Boston. " * 2], source_language_code="en")
         with pytest.raises(grpc.aio.AioRpcError, match="RESOURCE_EXHAUSTED"):
             await translate(server, bearer(key), contents=["Tom lives in Boston. " * 2], source_language_code="en")
+
+
+async def test_languages_that_are_detected_are_charged_as_requests(tmp_path: Path):
+    key = new_key()
+    keys = write_key_file(tmp_path, {"web": key}, web={"requests_per_minute": 3})
+    async with running(bundles=(KNOWS_LANGUAGES,), google_v3=True, api_keys=keys) as server:
+        await translate(server, bearer(key), contents=["Tom"])
+        await translate(server, bearer(key), contents=["Tom"], source_language_code="en")
+        with pytest.raises(grpc.aio.AioRpcError, match="RESOURCE_EXHAUSTED"):
+            await translate(server, bearer(key), contents=["Tom"])
 
 
 async def test_it_is_off_unless_asked_for():
