@@ -157,6 +157,8 @@ class Backend:
 
     def _explain(self, code: int, details: str) -> str:
         """Return the message of an error that gRPC itself made; the log has the address of the server."""
+        if code == code_pb2.DEADLINE_EXCEEDED:
+            return f"the call was not done within {self.timeout:g} s"
         if code != code_pb2.UNAVAILABLE:
             return details
         logger.warning(no_answer(self._target, details, tls=self._tls))

@@ -55,6 +55,7 @@ async def in_server(
         max_connections=max_connections,
         trusted_proxies=trusted_proxies,
         drain_seconds=drain_seconds,
+        flags="--http-",
     )
     options = GatewayOptions(apis=apis, page=page, data_dir=data_dir, cors=cors, limits=BodyLimits(together=body_bytes))
     async with _open(Backend(channel, call_seconds), registry, http, options) as opened:

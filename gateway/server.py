@@ -39,6 +39,7 @@ class HttpOptions:
     max_connections: above it a connection is answered with 503
     trusted_proxies: addresses whose X-Forwarded-For is believed, separated by commas
     drain_seconds: for requests to end when the server stops
+    flags: start of the names of the options host and port, for messages
     """
 
     host: str = "127.0.0.1"
@@ -48,6 +49,7 @@ class HttpOptions:
     max_connections: int = 4096
     trusted_proxies: str = ""
     drain_seconds: float = 30.0
+    flags: str = "--"
 
 
 class _Protocol(HttpToolsProtocol):
@@ -114,12 +116,6 @@ class Listening:
     """An HTTP port that is open."""
 
     port: int
-    server: uvicorn.Server
-    task: asyncio.Task[None]
-
-    def drain(self) -> None:
-        """Take no more connections and end the present ones after their request."""
-        self.server.should_exit = True
 
 
 @asynccontextmanager
@@ -129,7 +125,7 @@ async def listening(app: Starlette, metrics: GatewayMetrics, options: HttpOption
     Raises LingonError if the port cannot be bound, SettingsError for a certificate that cannot be used.
     """
     server = _Server(_config(app, metrics, options))
-    bound = _bind(options.host, options.port)
+    bound = _bind(options)
     task = asyncio.create_task(server.serve(sockets=[bound]))
     watch = asyncio.create_task(_watch_certificate(server.config, options))
     try:
@@ -138,7 +134,7 @@ async def listening(app: Starlette, metrics: GatewayMetrics, options: HttpOption
                 task.result()
                 raise LingonError("the HTTP server did not start")
             await asyncio.sleep(0.005)
-        yield Listening(int(bound.getsockname()[1]), server, task)
+        yield Listening(int(bound.getsockname()[1]))
     finally:
         watch.cancel()
         server.should_exit = True
@@ -171,8 +167,9 @@ def _config(app: Starlette, metrics: GatewayMetrics, options: HttpOptions) -> uv
     return config
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _bind(options: HttpOptions) -> socket.socket:
     """Return a socket that listens; without SO_REUSEPORT, so that no second server shares the port."""
+    host, port = options.host, options.port
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -181,10 +178,10 @@ def _bind(host: str, port: int) -> socket.socket:
         found.bind(where)
         found.listen(BACKLOG)
     except socket.gaierror:
-        raise LingonError(f"cannot listen on {address}: no such host is known; set --http-host") from None
+        raise LingonError(f"cannot listen on {address}: no such host is known; set {options.flags}host") from None
     except OSError as error:
-        advice = "--http-host" if error.errno == errno.EADDRNOTAVAIL else "--http-port"
-        raise LingonError(f"cannot listen on {address}: {error.strerror}; set {advice}") from None
+        name = "host" if error.errno == errno.EADDRNOTAVAIL else "port"
+        raise LingonError(f"cannot listen on {address}: {error.strerror}; set {options.flags}{name}") from None
     return found
 
 

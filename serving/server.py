@@ -70,7 +70,6 @@ A call has some hundred objects, and nearly all end with it without the collecto
 server with the defaults. More than this would keep too many requests whose calls ended with an error: gRPC has these in
 cycles.
 """
-HTTP_CALL_SECONDS = 120.0  # the longest duration of a call by HTTP
 HEALTH_INTERVAL = 0.25  # seconds between two health checks of the engines
 
 logger = logging.getLogger(__name__)
@@ -330,7 +329,7 @@ def http_apis(settings: Settings, channel: LocalChannel, registry: CollectorRegi
             max_connections=settings.http_max_connections,
             trusted_proxies=settings.http_trusted_proxies,
             drain_seconds=settings.drain_seconds,
-            call_seconds=min(settings.max_call_seconds, HTTP_CALL_SECONDS),
+            call_seconds=min(settings.max_call_seconds, settings.http_max_call_seconds),
             body_bytes=HTTP_BYTES,
         )
 

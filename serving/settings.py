@@ -210,6 +210,11 @@ class Settings(BaseModel):
     http_max_connections: Positive = Field(
         4096, description="Connections to the HTTP port at once; above this number they are answered with 503."
     )
+    http_max_call_seconds: Duration = Field(
+        120,
+        description="Longest duration of a call for a request of HTTP, in seconds, at most max_call_seconds; then the "
+        "request ends with 504.",
+    )
     http_trusted_proxies: str = Field(
         "",
         description="Addresses of proxies whose X-Forwarded-For is believed, separated by commas. Unset: of none.",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
-from collections import Counter
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ from lingon.gateway.translations.translate import Wanted, translate
 from lingon.translation.v1 import translation_pb2 as pb
 
 READ = "GET", "POST"  # clients ask for lists by both
+KEYS = 4096  # whose characters are counted: those used last
 MAX_TEXTS = 50  # of a request, as there
 NO_LIMIT = 10**12  # characters, which DeepL gives for an account without a limit
 VARIETIES = {"en": ("EN-GB", "EN-US"), "pt": ("PT-BR", "PT-PT")}
@@ -40,6 +42,31 @@ SPLITTING = {
 }
 
 
+class UsedCharacters:
+    """The characters that were translated with each of the latest keys, since the start.
+
+    A server without keys takes any, so that neither their number nor their length may grow without a bound.
+    """
+
+    def __init__(self, most: int = KEYS) -> None:
+        self._most, self._by_digest = most, OrderedDict[bytes, int]()
+
+    def of(self, key: str | None) -> int:
+        """Return the characters of a key."""
+        return self._by_digest.get(_digest(key), 0)
+
+    def add(self, key: str | None, characters: int) -> None:
+        """Count characters of a key."""
+        digest = _digest(key)
+        self._by_digest[digest] = self._by_digest.pop(digest, 0) + characters
+        if len(self._by_digest) > self._most:
+            self._by_digest.popitem(last=False)
+
+
+def _digest(key: str | None) -> bytes:
+    return hashlib.sha256((key or "").encode(errors="replace")).digest()[:16]
+
+
 class DeepLApi:
     """The routes of DeepL, also below /deepl/: some clients drop the path of their server URL, others keep it."""
 
@@ -47,8 +74,8 @@ class DeepLApi:
     key_in_body = True
 
     def __init__(self, documents: Documents | None = None) -> None:
-        self._used: Counter[str] = Counter()  # characters by key, since the start
-        self._documents = DeepLDocuments(documents, self._wanted, self._count)
+        self._used = UsedCharacters()
+        self._documents = DeepLDocuments(documents, self._wanted, self._used.add)
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
         """Return the routes."""
@@ -76,8 +103,6 @@ class DeepLApi:
         status = problem.http_status_of_pair
         if status == 401:
             status = 403
-        elif problem.is_quota and (problem.retry_after or 0) > 60:
-            status = 456  # the quota is used up for longer than a client would wait
         elif problem.is_overload:
             status = 503 if problem.reason == "QUEUE_FULL" else 429
         response = json_error(status, json.dumps({"message": str(problem)}).encode(), problem)
@@ -96,7 +121,7 @@ class DeepLApi:
         for text, each in zip(texts, results, strict=True):
             one = {"detected_source_language": without_variety(each.source.language).upper(), "text": each.text}
             found.append({**one, "billed_characters": len(text), **_named(fields)})
-        self._count(call.caller.key, sum(map(len, texts)))
+        self._used.add(call.caller.key, sum(map(len, texts)))
         return _reply({"translations": found}, fields)
 
     async def languages(self, call: Call) -> Response:
@@ -115,14 +140,11 @@ class DeepLApi:
     async def usage(self, call: Call) -> Response:
         """Tell how many characters were translated for this key since the start."""
         await call.backend.models(call.caller)  # checks the key
-        return _reply({"character_count": self._used[call.caller.key or ""], "character_limit": NO_LIMIT}, call.fields)
+        return _reply({"character_count": self._used.of(call.caller.key), "character_limit": NO_LIMIT}, call.fields)
 
     async def glossaries(self, call: Call) -> Response:
         """Refuse glossaries. Not with 501: the official clients repeat every 5xx, which takes them a quarter minute."""
         raise Problem(400, "glossaries are not supported")
-
-    def _count(self, key: str | None, characters: int) -> None:
-        self._used[key or ""] += characters
 
     def _wanted(self, fields: Fields) -> Wanted:
         """Return how texts or documents are to be translated; raises Problem for what cannot be done."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -16,7 +17,7 @@ from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.documents import SUFFIXES, Documents, translated_file
-from lingon.gateway.translations.languages import Pairs, name_of
+from lingon.gateway.translations.languages import Pairs, is_one_language, name_of, serves
 from lingon.gateway.translations.translate import Detected, Wanted, detect, translate
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -68,18 +69,16 @@ class LibreTranslateApi:
         texts = fields.texts("q")
         if not texts:
             raise Problem(400, "Invalid request: missing q parameter")
-        source, target = _language(fields, "source"), _language(fields, "target")
         markup = fields.choice("format", ("text", "html"), "text") == "html"
-        wanted = Wanted(
-            target,
-            "" if source == "auto" else source,
-            pb.TextOptions(format=pb.TEXT_FORMAT_HTML if markup else pb.TEXT_FORMAT_PLAIN),
+        wanted = replace(
+            await _wanted(call),
+            text=pb.TextOptions(format=pb.TEXT_FORMAT_HTML if markup else pb.TEXT_FORMAT_PLAIN),
             alternatives=fields.number("alternatives", 0, 0, MAX_ALTERNATIVES),
         )
         results = await translate(call.backend, texts, wanted, call.caller)
         found: list[dict[str, Any]] = [{"translatedText": each.text} for each in results]
         for one, each in zip(found, results, strict=True):
-            if source == "auto":
+            if not wanted.source:
                 one["detectedLanguage"] = _shown(each.source)
             if wanted.alternatives:
                 one["alternatives"] = list(each.alternatives)
@@ -110,8 +109,7 @@ class LibreTranslateApi:
         if call.fields.file is None:
             raise Problem(400, "Invalid request: missing file parameter")
         name, content = call.fields.file
-        source, target = _language(call.fields, "source"), _language(call.fields, "target")
-        wanted = Wanted(target, "" if source == "auto" else source)
+        wanted = await _wanted(call)
         translation, _ = await translated_file(call.backend, name, content, wanted, call.caller)
         kept = documents.keep_result(name, translation)
         return JSONResponse({"translatedFileUrl": str(call.request.url_for("download_file", name=quote(kept)))})
@@ -162,6 +160,16 @@ class LibreTranslateApi:
 
 def _is_list(call: Call) -> bool:
     return len(call.fields.texts("q")) > 1 or b"[" in call.body.partition(b'"q"')[2].lstrip(b" \t\r\n:")[:1]
+
+
+async def _wanted(call: Call) -> Wanted:
+    """Return the languages of a request. As there, a text stays as it is if both are one, which has no model."""
+    source, target = _language(call.fields, "source"), _language(call.fields, "target")
+    if source == "auto":
+        return Wanted(target)
+    same = serves(source, target) or serves(target, source)
+    same = same and is_one_language(await call.backend.models(call.caller), source, target)  # checks the key
+    return Wanted(target, source, unchanged=same)
 
 
 def _language(fields: Fields, name: str) -> str:

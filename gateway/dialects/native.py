@@ -10,11 +10,11 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from lingon.errors import ServerError
-from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
+from lingon.gateway.requests.endpoint import Call, Endpoints, Streamed, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.json_messages import from_json, to_json
 from lingon.gateway.requests.problem import Problem, problem_of
@@ -69,15 +69,16 @@ class NativeApi:
     async def stream(self, call: Call) -> Response:
         """Translate texts and send each event as it arises, as server-sent events or as lines of JSON.
 
-        An error before the first event is an HTTP status; a later one is the event `error`.
+        An error before the event after `start` is an HTTP status; a later one is the event `error`. The server sends
+        `start` before it plans the texts, which may be refused then.
         """
         request = _message(call, pb.TranslateStreamRequest())
         messages = aiter(call.backend.stream(request, call.caller))
-        first = await anext(messages)
+        first = [await anext(messages), await anext(messages, None)]
         as_events = LINES not in call.request.headers.get("accept", "")
         kind = EVENT_STREAM if as_events else LINES
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}  # nginx would collect the events
-        return StreamingResponse(_events(first, messages, as_events=as_events), headers=headers, media_type=kind)
+        return Streamed(_events(first, messages, as_events=as_events), headers=headers, media_type=kind)
 
 
 def bearer(request: Request) -> str | None:
@@ -113,11 +114,16 @@ def _json(message: Message) -> Response:
 
 
 async def _events(
-    first: pb.TranslateStreamResponse, rest: AsyncIterator[pb.TranslateStreamResponse], *, as_events: bool
+    first: Iterable[pb.TranslateStreamResponse | None],
+    rest: AsyncIterator[pb.TranslateStreamResponse],
+    *,
+    as_events: bool,
 ) -> AsyncIterator[str]:
     async with aclosing(rest):  # type: ignore[type-var]
         try:
-            yield _event(first, as_events=as_events)
+            for each in first:
+                if each is not None:
+                    yield _event(each, as_events=as_events)
             async for message in rest:
                 yield _event(message, as_events=as_events)
         except ServerError as error:

@@ -8,14 +8,16 @@ import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from google.rpc import code_pb2
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.gateway.backend import Backend, Caller
@@ -68,6 +70,20 @@ class Api(Protocol):
         """Return the reply to a request with an error."""
 
 
+class Streamed(StreamingResponse):
+    """A reply whose body arises while it is sent; closes it at the end, also if the client has left."""
+
+    ended: Callable[[], None]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        try:
+            async with aclosing(self.body_iterator):  # type: ignore[type-var]
+                await super().__call__(scope, receive, send)
+        finally:
+            self.ended()
+
+
 Handler = Callable[[Call], Awaitable[Response]]
 
 
@@ -104,9 +120,18 @@ class Endpoints:
             self.metrics.in_flight.inc()
             try:
                 response = await self._answer(api, handler, request, place, message=message)
-            finally:
+            except BaseException:
                 self.metrics.in_flight.dec()
-            self.metrics.ended(api.name, response.status_code, time.monotonic() - start)
+                raise
+
+            def end() -> None:
+                self.metrics.in_flight.dec()
+                self.metrics.ended(api.name, response.status_code, time.monotonic() - start)
+
+            if isinstance(response, Streamed):
+                response.ended = end
+            else:
+                end()
             return response
 
         return Route(path, run, methods=list(methods), name=getattr(handler, "__name__", None))

@@ -11,8 +11,6 @@ from starlette.requests import Request
 from lingon.gateway.requests.body import FORM, JSON_TYPES, MULTIPART, media_type, parse_form, parse_json
 from lingon.gateway.requests.problem import Problem
 
-TRUE, FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
-
 
 class Fields:
     """The fields of a request by name; a name may occur several times.
@@ -43,13 +41,6 @@ class Fields:
     def names(self, name: str) -> list[str]:
         """Return the values of a field that is a list, repeated, or separated by commas."""
         return [part.strip() for text in self.texts(name) for part in text.split(",") if part.strip()]
-
-    def flag(self, name: str, *, default: bool = False) -> bool:
-        """Return a field that is true or false."""
-        text = self.text(name, str(default)).lower()
-        if text not in (*TRUE, *FALSE):
-            raise Problem(400, f"{name} must be true or false, got {text[:40]!r}", field=name)
-        return text in TRUE
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
         """Return a field that is a whole number within bounds."""

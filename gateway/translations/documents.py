@@ -7,6 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ async def translated_file(
     options = pb.TextOptions()
     options.CopyFrom(wanted.text)
     options.format = kind
-    results = await translate(backend, parts, Wanted(wanted.target, wanted.source, options), caller)
+    results = await translate(backend, parts, replace(wanted, text=options), caller)
     return "".join(each.text for each in results).encode(), sum(map(len, parts))
 
 

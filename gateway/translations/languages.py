@@ -48,6 +48,32 @@ class Pairs:
         return list(dict.fromkeys(target for each, target in self.pairs if serves(each, source)))
 
 
+def _models_of(models: pb.ListModelsResponse, source: str, target: str) -> list[pb.Model]:
+    """Return the models that translate between two languages."""
+    return [
+        model
+        for model in models.models
+        if any(
+            serves(one, source) and serves(other, target)
+            for one, other in Pairs.of(pb.ListModelsResponse(models=[model])).pairs
+        )
+    ]
+
+
+def most_beams(models: pb.ListModelsResponse, source: str, target: str, wanted: int) -> int:
+    """Return so many beams, or as many as the models between two languages allow."""
+    return min([wanted, *(model.max_beam_size for model in _models_of(models, source, target))])
+
+
+def is_one_language(models: pb.ListModelsResponse, source: str, target: str) -> bool:
+    """Whether a served language is both source and target, and no model translates between its varieties."""
+    if not (serves(source, target) or serves(target, source)):
+        return False
+    known = Pairs.of(models)
+    served = any(serves(tag, source) or serves(source, tag) for tag in (*known.sources, *known.targets))
+    return served and not _models_of(models, source, target)
+
+
 def serves(served: str, wanted: str) -> bool:
     """Whether a served language is the wanted one or what that is a variety of: en serves en-GB."""
     one, other = _canonical(served), _canonical(wanted)

@@ -12,7 +12,7 @@ from lingon.errors import ServerError
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.gateway.translations.calls import Calls, Piece
-from lingon.gateway.translations.languages import Pairs, serves
+from lingon.gateway.translations.languages import Pairs, most_beams, serves
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -26,7 +26,8 @@ class Wanted:
     """How texts are to be translated.
 
     source: language tag; empty to detect it for each text
-    alternatives: further translations of each text
+    alternatives: further translations of each text, as many as the model can give
+    unchanged: whether the texts are in the target language, and stay as they are
     """
 
     target: str
@@ -34,6 +35,7 @@ class Wanted:
     text: pb.TextOptions = field(default_factory=pb.TextOptions)
     options: pb.DecodingOptions = field(default_factory=pb.DecodingOptions)
     alternatives: int = 0
+    unchanged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,8 @@ async def translate(backend: Backend, texts: Sequence[str], wanted: Wanted, call
         return []
     if wanted.source:
         known = Detected(wanted.source, 1.0)
+        if wanted.unchanged:
+            return [Translated(text, known) for text in texts]
         return await _of_one_language(backend, texts, [known] * len(texts), wanted.source, wanted, caller)
     detected = await detect(backend, texts, caller, wanted.target)
     found: dict[int, Translated] = {}
@@ -115,8 +119,9 @@ async def _of_one_language(
     options = pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT)
     options.MergeFrom(wanted.options)
     if wanted.alternatives:
-        options.num_hypotheses = wanted.alternatives + 1
-        options.beam_size = max(wanted.alternatives + 1, 4)
+        models = await backend.models(caller, fresh=False)
+        options.beam_size = most_beams(models, source, wanted.target, max(wanted.alternatives + 1, 4))
+        options.num_hypotheses = min(wanted.alternatives + 1, options.beam_size)
     like = write_request(
         pb.TranslateRequest,
         source_language_code=source,

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from lingon.gateway.dialects.deepl import UsedCharacters
+from tests.support.echo_engine import LIMITS
 from tests.support.gateway import gateway
 
 KEY = {"authorization": "DeepL-Auth-Key k"}
@@ -102,6 +106,21 @@ async def test_deepl_answers_errors_with_a_message(fields: dict[str, object], st
     assert message in reply.json["message"]
 
 
+def test_deepl_counts_the_characters_of_the_keys_used_last():
+    used = UsedCharacters(2)
+    for key, characters in (("a", 1), (None, 2), ("a", 3), ("b" * 4000, 4)):
+        used.add(key, characters)
+    assert [used.of(key) for key in ("a", None, "b" * 4000)] == [4, 0, 4]
+
+
+async def test_deepl_counts_the_characters_of_each_key():
+    request = {"text": "Tom", "target_lang": "DE", "source_lang": "EN"}
+    async with gateway() as http:
+        await http.form("/v2/translate", request, KEY)
+        found = [(await http.get("/v2/usage", headers)).json["character_count"] for headers in (KEY, {})]
+    assert found == [3, 0]
+
+
 async def test_deepl_names_the_fields_that_it_ignores():
     async with gateway() as http:
         fields = {"text": "Tom", "target_lang": "DE", "context": "a name", "model_type": "prefer_quality_optimized"}
@@ -128,6 +147,27 @@ async def test_libretranslate_takes_json_a_form_a_query_and_a_list():
     assert detected.json["detectedLanguage"]["confidence"] > 90
     assert isinstance(detected.json["alternatives"], list)
     assert (wrong.status, list(wrong.json)) == (400, ["error"])
+
+
+async def test_libretranslate_returns_a_text_of_the_target_language_as_it_is(tmp_path: Path):
+    async with gateway(http_data_dir=tmp_path) as http:
+        for tag in ("en", "de", "DE"):
+            reply = await http.post("/translate", {"q": ["Tom"], "source": tag, "target": tag.lower()})
+            assert (reply.status, reply.json) == (200, {"translatedText": ["Tom"]})
+        file = await http.upload("/translate_file", "a.txt", b"Tom\n", source="en", target="en")
+        fetched = await http.get(file.json["translatedFileUrl"].removeprefix(http.url))
+        unknown = await http.post("/translate", {"q": "Tom", "source": "fr", "target": "fr"})
+        google = await http.post("/language/translate/v2", {"q": "Tom", "source": "en", "target": "en"})
+    assert fetched.body == b"Tom\n"
+    assert (unknown.status, google.status) == (400, 400)
+
+
+async def test_libretranslate_gives_as_many_alternatives_as_the_model_has_beams():
+    request = {"q": "It is raining.", "source": "en", "target": "de", "alternatives": 10}
+    async with gateway() as http:
+        reply = await http.post("/translate", request)
+    assert reply.status == 200, reply.body
+    assert 1 <= len(reply.json["alternatives"]) <= LIMITS.max_beam_size - 1
 
 
 async def test_libretranslate_answers_tools_that_ask_before_they_translate():

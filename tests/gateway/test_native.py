@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -10,6 +11,8 @@ from google.protobuf import json_format
 from google.rpc import code_pb2
 
 from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.echo_engine import EchoRunner
+from tests.support.eventually import eventually
 from tests.support.gateway import ENGLISH, gateway
 
 TEXTS = ["Tom lives in Boston.", "How are you? It is raining.", ""]
@@ -89,6 +92,47 @@ async def test_an_error_before_the_first_event_is_a_status_of_http():
     async with gateway() as http:
         reply = await http.post("/v1/translate:stream", {"texts": ["one"], "model": "none"})
     assert (reply.status, reply.json["code"]) == (404, code_pb2.NOT_FOUND)
+
+
+async def test_an_error_while_the_texts_are_planned_is_a_status_of_http():
+    request = {"texts": ["Tom has boats. It is raining."] * 2, "options": {"beamSize": 1}}
+    async with gateway(max_queue_texts=3) as http:
+        reply = await http.post("/v1/translate:stream", request)
+        assert http.server.metric("lingon_http_requests_total", api="lingon", status="400") == 1
+    assert (reply.status, reply.json["code"]) == (400, code_pb2.INVALID_ARGUMENT)
+    assert "4 sentences or more; a request may have 3 at most" in reply.json["message"]
+
+
+async def test_an_error_after_the_first_events_is_an_event():
+    request = {"texts": ["one two three four five six"], "options": {"beamSize": 1}}
+    async with gateway(EchoRunner(endless=True, delay=0.1), http_max_call_seconds=0.5) as http:
+        reply = await http.post("/v1/translate:stream", request)
+    (*_, (kind, error)) = events(reply.body)
+    assert (reply.status, kind) == (200, "error")
+    assert error["message"] == "the call was not done within 0.5 s"
+
+
+async def test_a_call_that_exceeds_its_limit_says_so():
+    async with gateway(EchoRunner(endless=True, delay=0.05), http_max_call_seconds=0.2) as http:
+        reply = await http.post("/v1/translate", {"texts": ["one two three"]})
+    assert (reply.status, reply.json["message"]) == (504, "the call was not done within 0.2 s")
+
+
+async def test_a_stream_is_in_flight_until_its_end():
+    body = json.dumps({"texts": ["one two three"], "options": {"beamSize": 1}}).encode()
+    head = f"POST /v1/translate:stream HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    async with gateway(EchoRunner(endless=True, delay=0.05)) as http:
+        metric = http.server.metric
+        reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+        writer.write(head + body)
+        assert b"event: start" in await reader.readuntil(b"event: delta")
+        assert metric("lingon_http_requests_in_flight") == 1
+        with pytest.raises(KeyError):
+            metric("lingon_http_requests_total", api="lingon", status="200")
+        writer.close()
+        await eventually(lambda: metric("lingon_http_requests_in_flight") == 0)
+        assert metric("lingon_http_requests_total", api="lingon", status="200") == 1
+        assert metric("lingon_http_request_duration_seconds_sum", api="lingon") > 0.05
 
 
 async def test_a_path_that_no_api_has_is_an_error_in_json():

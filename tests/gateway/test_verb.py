@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -40,6 +41,13 @@ def test_a_gateway_serves_in_front_of_a_server_and_ends_with_0():
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=20) == 0
     assert found["results"][0]["hypotheses"][0]["text"] == "Es regnet."
+
+
+def test_a_port_in_use_is_named_with_the_option_of_the_verb(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        message = lingon("gateway", "--port", str(port), code=1, folder=tmp_path)
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use; set --port" in message
 
 
 @pytest.mark.parametrize(
