@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
 from lingon.bulk.formats.format import Added, Piece, Reader, Value, check_columns, decoded
-from lingon.bulk.formats.line_reader import LineReader, cut_lines
+from lingon.bulk.formats.line_reader import Line, LineReader, cut_lines
 
 COLUMN = "text"
 
@@ -14,7 +14,7 @@ COLUMN = "text"
 class TextRows:
     """Lines of text."""
 
-    def __init__(self, lines: list[bytes | None]) -> None:
+    def __init__(self, lines: list[Line]) -> None:
         self._lines = lines
 
     def __len__(self) -> int:

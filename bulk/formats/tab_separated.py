@@ -66,6 +66,10 @@ def _encoded(value: str | float | None) -> bytes:
     return b"" if value is None else str(value).translate(SPACES).encode(errors="replace")
 
 
+def _too_long(name: str, row: int) -> CorpusError:
+    return CorpusError(f"{name}: row {row:,} has more than {MAX_VALUE_BYTES:,} bytes")
+
+
 class _Check:
     """Raises CorpusError for a row that cannot be read."""
 
@@ -74,7 +78,7 @@ class _Check:
 
     def __call__(self, number: int, line: Line) -> None:
         if line is None:
-            raise CorpusError(f"{self._name}: row {number:,} has more than {MAX_VALUE_BYTES:,} bytes")
+            raise _too_long(self._name, number)
         values = 1 + line.count(TAB)
         self._columns = self._columns or values
         if values > self._columns:
@@ -97,7 +101,7 @@ def _first(name: str, found: Iterator[tuple[Line, int]]) -> bytes:
     """The line of names; an empty one of a file that has no line. Raises CorpusError."""
     line, _ = next(found, (b"", 0))
     if line is None:
-        raise CorpusError(f"{name}: row 0 has more than {MAX_VALUE_BYTES:,} bytes")
+        raise _too_long(name, 0)
     return line
 
 

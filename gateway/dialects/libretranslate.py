@@ -17,7 +17,7 @@ from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.documents import SUFFIXES, Documents, translated_file
-from lingon.gateway.translations.languages import Pairs, is_one_language, name_of, serves
+from lingon.gateway.translations.languages import Pairs, is_one_language, name_of, stays_unchanged
 from lingon.gateway.translations.translate import Detected, Wanted, detect, translate
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -167,9 +167,10 @@ async def _wanted(call: Call) -> Wanted:
     source, target = _language(call.fields, "source"), _language(call.fields, "target")
     if source == "auto":
         return Wanted(target)
-    same = serves(source, target) or serves(target, source)
-    same = same and is_one_language(await call.backend.models(call.caller), source, target)  # checks the key
-    return Wanted(target, source, unchanged=same)
+    if not is_one_language(source, target):
+        return Wanted(target, source)
+    models = await call.backend.models(call.caller)  # which checks the key
+    return Wanted(target, source, unchanged=stays_unchanged(models, source, target))
 
 
 def _language(fields: Fields, name: str) -> str:

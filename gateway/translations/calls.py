@@ -18,6 +18,9 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 IN_FLIGHT = 2  # calls for one request: one is decoded while the next is planned
 
+ONCE = Retry(retries=0)
+PATIENT = Retry(retries=0, longest_pause=1.0, wait_when_full=True)
+
 Result = pb.TextResult | ServerError
 Piece = tuple[str, Result]
 """A text, or a part of one that was too large for a call, and its result."""
@@ -34,8 +37,6 @@ class Calls:
         """like: a request without texts."""
         self._backend, self._caller, self._like = backend, caller, like
         self._limit = asyncio.Semaphore(IN_FLIGHT)
-        self._once = ClientProtocol(retry=Retry(retries=0))
-        self._patient = ClientProtocol(retry=Retry(retries=0, longest_pause=1.0, wait_when_full=True))
 
     async def pieces(self, texts: Sequence[str], most: int) -> list[list[Piece]]:
         """Return the pieces of each text; most: texts of one call."""
@@ -56,7 +57,7 @@ class Calls:
         """Return a result for each text; an error for one that is too large for a call by itself."""
 
         def ask(begin: int, end: int, _: float) -> Exchange[list[Result]]:
-            protocol = self._patient if patient or end - begin < len(texts) else self._once
+            protocol = ClientProtocol(retry=PATIENT if patient or end - begin < len(texts) else ONCE)
             request = write_request(pb.TranslateRequest, texts=texts[begin:end])
             request.MergeFrom(self._like)
             reply = yield from protocol.call_until(time.monotonic() + self._backend.timeout, TRANSLATE, request)

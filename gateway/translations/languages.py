@@ -65,12 +65,15 @@ def most_beams(models: pb.ListModelsResponse, source: str, target: str, wanted: 
     return min([wanted, *(model.max_beam_size for model in _models_of(models, source, target))])
 
 
-def is_one_language(models: pb.ListModelsResponse, source: str, target: str) -> bool:
-    """Whether a served language is both source and target, and no model translates between its varieties."""
-    if not (serves(source, target) or serves(target, source)):
-        return False
+def is_one_language(source: str, target: str) -> bool:
+    """Whether two tags name one language, or varieties of one."""
+    return serves(source, target) or serves(target, source)
+
+
+def stays_unchanged(models: pb.ListModelsResponse, source: str, target: str) -> bool:
+    """Whether one language is both source and target and served, and no model translates between its varieties."""
     known = Pairs.of(models)
-    served = any(serves(tag, source) or serves(source, tag) for tag in (*known.sources, *known.targets))
+    served = any(is_one_language(tag, source) for tag in (*known.sources, *known.targets))
     return served and not _models_of(models, source, target)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 from urllib.parse import unquote
@@ -73,6 +74,7 @@ def _is_loopback(address: str) -> bool:
         return host.lower().removesuffix(".") == "localhost"
 
 
+@functools.lru_cache(maxsize=1024)
 def block_of(address: str) -> str:
     """The addresses that count as one caller: an IPv4 address; of IPv6 its block of 2^64, which one household has."""
     try:

@@ -16,9 +16,7 @@ from lingon.serving.translation.translator import Translator
 MIB = 1 << 20
 WEIGHT_COPIES = 3  # of a model on a card: decoder steps, greedy steps and the scorer each hold those of the decoder
 PARSED = 30  # bytes in memory for each byte of the largest request: two bytes may make an empty message of 60
-COPIES = (
-    5  # of the bytes of bodies of HTTP: a body, its texts of 2 bytes a character, and its parts; 2.8 to 4.7 measured
-)
+COPIES = 5  # of the bytes of bodies of HTTP: a body, its texts of 2 bytes a character, its parts; 2.8 to 4.7 measured
 logger = logging.getLogger(__name__)
 
 

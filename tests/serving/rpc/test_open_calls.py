@@ -127,6 +127,17 @@ class Unread:
         await asyncio.get_running_loop().create_future()
 
 
+def _unread_call() -> tuple[OpenCalls, asyncio.Task[None]]:
+    """Start a call whose request never arrives; returns its task, and the calls that it is one of."""
+    calls = OpenCalls(CallLimits(kind="some", max_calls=9, max_seconds=None, receive_seconds=60, request_bytes=9))
+
+    async def call() -> None:
+        with calls.open(cast("Any", Unread()), "caller", lambda error: None) as opened:
+            await opened.receive()
+
+    return calls, asyncio.create_task(call())
+
+
 def _idle_time(monkeypatch: pytest.MonkeyPatch, share: float) -> list[float]:
     """Have a core be idle for this share of all time; returns a list that gets an entry for each measurement."""
     taken: list[float] = []
@@ -149,13 +160,7 @@ async def test_a_request_becomes_slow_later_while_no_core_is_idle_to_read_it(
 ):
     monkeypatch.setattr(open_calls_module, "SLOW_SECONDS", 0.008)
     taken = _idle_time(monkeypatch, share)
-    calls = OpenCalls(CallLimits(kind="some", max_calls=9, max_seconds=None, receive_seconds=60, request_bytes=9))
-
-    async def call() -> None:
-        with calls.open(cast("Any", Unread()), "caller", lambda error: None) as opened:
-            await opened.receive()
-
-    task = asyncio.create_task(call())
+    calls, task = _unread_call()
     await eventually(lambda: calls.slow == 1)
     assert len(taken) == checks
     task.cancel()
@@ -169,13 +174,7 @@ async def test_a_request_gives_its_place_to_another_one_only_after_a_core_was_id
     monkeypatch.setattr(open_calls_module, "SLOW_SECONDS", 0.008)
     taken, left = _idle_time(monkeypatch, share), list[int]()
     monkeypatch.setattr(open_calls_module, "leave_place", lambda: left.append(len(taken)))
-    calls = OpenCalls(CallLimits(kind="some", max_calls=9, max_seconds=None, receive_seconds=60, request_bytes=9))
-
-    async def call() -> None:
-        with calls.open(cast("Any", Unread()), "caller", lambda error: None) as opened:
-            await opened.receive()
-
-    task = asyncio.create_task(call())
+    calls, task = _unread_call()
     await eventually(lambda: calls.slow == 1)
     assert left[0] == checks
     task.cancel()
