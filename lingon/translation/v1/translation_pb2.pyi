@@ -457,9 +457,9 @@ class TranslateRequest(_message.Message):
     """As source_language_code."""
     @_builtins.property
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """At least one, at most `max_texts` of ListModels. The queue of a model bounds the sentences and the tokens of all
-        texts too, to the settings `max_queue_texts` and `max_queue_tokens` of the server: 1,024 sentences and 65,536 tokens
-        by default. A request that exceeds one is refused with the reason REQUEST_TOO_LARGE; send it in several.
+        """At least one, at most `max_texts` of ListModels. The queue of a model bounds the tokens of all texts too, to 65,536
+        by default, and their sentences, to 1,024: the settings `max_queue_tokens` and `max_queue_texts` of the server. A
+        request that exceeds one is refused with the reason REQUEST_TOO_LARGE; send it in several.
         """
 
     @_builtins.property
