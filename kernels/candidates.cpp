@@ -1,6 +1,7 @@
 // Candidates: the likeliest next tokens of each row.
 #include <algorithm>
 
+#include "memory.h"
 #include "operators.h"
 
 namespace lingon {
@@ -21,7 +22,7 @@ class Candidates : public Operator {
             "expects a count of 1 to 256 and of the columns at most");
     const Tensor pieces = listed_ ? context.input(2) : Tensor{}, allowed = listed_ ? context.input(3) : Tensor{};
     const int64_t* piece = listed_ ? pieces.as<int64_t>() : nullptr;
-    const bool* permitted = listed_ ? allowed.as<bool>() : nullptr;
+    const uint8_t* permitted = listed_ ? (const uint8_t*)allowed.as<bool>() : nullptr;
     require(!listed_ || pieces.size() == columns, "expects a piece for each column");
     const int64_t sentences = listed_ && columns > 0 ? allowed.size() / columns : rows;
     require(!listed_ || allowed.size() == sentences * columns, "expects allowed columns for each sentence");
@@ -31,12 +32,15 @@ class Candidates : public Operator {
     const float* values = logits.as<float>();
     context.parallel(rows, (1 << 12) / columns + 1, [&](int64_t first, int64_t last) {
       if (first == last) return;  // without rows there may be any number of columns
-      thread_local std::vector<float> tops;
-      tops.resize(std::max<size_t>(tops.size(), columns / 64 + 1));
+      float *read = scratch<float>(columns + columns / 64 + 1), *tops = read + columns;
       for (int64_t row = first; row < last; ++row) {
-        const bool* own = permitted ? permitted + row / (rows / sentences) * columns : nullptr;
+        const float* own = values + row * columns;
+        if (permitted) {
+          kernels().forbid(own, permitted + row / (rows / sentences) * columns, columns, read);
+          own = read;
+        }
         int64_t* found = ids + row * count;
-        kernels().choose(values + row * columns, own, columns, count, tops.data(), found, log_probs + row * count);
+        kernels().choose(own, columns, count, tops, found, log_probs + row * count);
         if (piece) std::transform(found, found + count, found, [&](int64_t column) { return piece[column]; });
       }
     });

@@ -11,27 +11,22 @@ namespace {
 constexpr int64_t kBlock = 64;  // logits that are compared together at first
 constexpr float kForbidden = -std::numeric_limits<float>::infinity();
 
-LINGON_INLINE float allowed_or_none(const float* logits, const bool* allowed, int64_t place) {
-  return !allowed || allowed[place] ? logits[place] : kForbidden;
-}
-
-// The logits of some places that are allowed; kForbidden in the others.
-LINGON_INLINE WideFloats allowed_or_none(WideFloats logits, const bool* allowed, int64_t count) {
-  typedef uint8_t Flags __attribute__((vector_size(kWide)));
-  Flags flags{};
-  std::memcpy(&flags, allowed, count);
-  return __builtin_convertvector(flags, WideInts) != 0 ? logits : spread<WideFloats>(kForbidden);
+// to = the logits that are allowed, kForbidden in place of the others.
+void forbid(const float* logits, const uint8_t* allowed, int64_t size, float* to) {
+  for (int64_t place = 0; place < size; ++place) {
+    const float logit = logits[place];  // read in any case: the compiler else makes no vectors of the loop
+    to[place] = allowed[place] ? logit : kForbidden;
+  }
 }
 
 // The largest logit of each block into tops; returns the largest of all.
-LINGON_INLINE float find_tops(const float* logits, const bool* allowed, int64_t size, float* tops) {
+LINGON_INLINE float find_tops(const float* logits, int64_t size, float* tops) {
   float largest = kForbidden;
   for (int64_t begin = 0; begin < size; begin += kBlock) {
     const int64_t count = size - begin < kBlock ? size - begin : kBlock;
     WideFloats most = spread<WideFloats>(kForbidden);
-    each_vector(logits + begin, count, kForbidden, [&](WideFloats each, int64_t place, int64_t some) {
-      most = larger(allowed ? allowed_or_none(each, allowed + begin + place, some) : each, most);
-    });
+    each_vector(logits + begin, count, kForbidden,
+                [&](WideFloats each, int64_t, int64_t) { most = larger(each, most); });
     const float top = largest_lane(most);
     tops[begin / kBlock] = top;
     largest = top > largest ? top : largest;
@@ -39,17 +34,10 @@ LINGON_INLINE float find_tops(const float* logits, const bool* allowed, int64_t 
   return largest;
 }
 
-// The sum of exp(logit - largest) over all allowed logits.
-LINGON_INLINE float sum_of_exps(const float* logits, const bool* allowed, int64_t size, float largest) {
-  return sum_of<4>(logits, size, kForbidden, [=](auto& values, int64_t place) {
-    constexpr int kCount = sizeof(values) / sizeof(values[0]);
-    for (int each = 0; each < kCount; ++each, place += kWide) {
-      if (allowed) {
-        const int64_t left = size - place;
-        values[each] = allowed_or_none(values[each], allowed + place, left < kWide ? left : kWide);
-      }
-      values[each] -= spread<WideFloats>(largest);
-    }
+// The sum of exp(logit - largest).
+LINGON_INLINE float sum_of_exps(const float* logits, int64_t size, float largest) {
+  return sum_of<4>(logits, size, kForbidden, [=](auto& values, int64_t) {
+    for (WideFloats& each : values) each -= spread<WideFloats>(largest);
     exp_of_negatives(values);
   });
 }
@@ -66,10 +54,9 @@ LINGON_INLINE void insert(float value, int64_t column, int64_t count, float* val
   columns[place] = column;
 }
 
-void choose(const float* logits, const bool* allowed, int64_t size, int64_t count, float* tops, int64_t* columns,
-            float* log_probs) {
-  const float largest = find_tops(logits, allowed, size, tops);
-  const float sum = sum_of_exps(logits, allowed, size, largest);
+void choose(const float* logits, int64_t size, int64_t count, float* tops, int64_t* columns, float* log_probs) {
+  const float largest = find_tops(logits, size, tops);
+  const float sum = sum_of_exps(logits, size, largest);
   const int64_t blocks = (size + kBlock - 1) / kBlock;
   // At least `count` logits are as large as the count-th largest top, and those of other blocks are smaller.
   for (int64_t place = 0; place < count; ++place) columns[place] = 0, log_probs[place] = kForbidden;
@@ -79,8 +66,7 @@ void choose(const float* logits, const bool* allowed, int64_t size, int64_t coun
   for (int64_t block = 0; block < blocks; ++block) {
     if (!(tops[block] >= least)) continue;
     const int64_t end = (block + 1) * kBlock < size ? (block + 1) * kBlock : size;
-    for (int64_t place = block * kBlock; place < end; ++place)
-      insert(allowed_or_none(logits, allowed, place), place, count, log_probs, columns);
+    for (int64_t place = block * kBlock; place < end; ++place) insert(logits[place], place, count, log_probs, columns);
   }
   // NaN anywhere in the row makes the sum NaN, and with it every log-probability of the row.
   const float log_sum = sum > 0 ? (float)log_of(sum) : std::numeric_limits<float>::quiet_NaN();

@@ -147,7 +147,7 @@ void product(const Rows& rows, const Weights& weights, int64_t first, int64_t la
 
 const Kernels kKernels = {LINGON_NAME, kAddsFours, quantise, normalise, widen, narrow, scale_and_add, product,
                           product_of_floats<float>, product_of_floats<Half>, transpose, attend<float>, attend<Half>,
-                          choose};
+                          forbid, choose};
 
 }  // namespace
 }  // namespace LINGON_ISA

@@ -144,10 +144,12 @@ struct Kernels {
   void (*attend)(const Queries& queries, const Heads<float>& heads, float scale, float* weights);
   void (*attend_halves)(const Queries& queries, const Heads<Half>& heads, float scale, float* weights);
 
-  // The `count` largest logits of those that are allowed, the lower index first among equal ones, and their
-  // log-probabilities. allowed: (size), or null. tops: scratch of size / 64 + 1.
-  void (*choose)(const float* logits, const bool* allowed, int64_t size, int64_t count, float* tops, int64_t* columns,
-                 float* log_probs);
+  // to = the logits that are allowed, minus infinity in place of the others. allowed: (size), 0 or 1.
+  void (*forbid)(const float* logits, const uint8_t* allowed, int64_t size, float* to);
+
+  // The `count` largest logits, the lower index first among equal ones, and their log-probabilities. tops: scratch of
+  // size / 64 + 1.
+  void (*choose)(const float* logits, int64_t size, int64_t count, float* tops, int64_t* columns, float* log_probs);
 };
 
 // Null if the processor cannot run it.
