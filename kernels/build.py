@@ -20,6 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 FOLDER = Path(__file__).resolve().parent
 LIBRARY = FOLDER.parent / "lingon" / "serving" / "runtime" / "lingon_kernels.so"
@@ -35,18 +36,19 @@ LINK = (
     f"-Wl,--version-script={FOLDER / 'exports.map'}",
 )
 
+AVX2 = ("-mavx2", "-mf16c", "-mfma")
 AVX512_VNNI = ("-mf16c", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni")
 INSTRUCTION_SETS = {
-    "avx2": ("x86_64", ("-mavx2", "-mf16c", "-mfma")),
-    "avx_vnni": ("x86_64", ("-mavx2", "-mf16c", "-mfma", "-mavxvnni")),
-    "avx512_vnni": ("x86_64", AVX512_VNNI),
-    "amx": ("x86_64", (*AVX512_VNNI, "-mamx-tile", "-mamx-int8")),
-    "neon": ("aarch64", ("-march=armv8.2-a+dotprod",)),
+    "x86_64": {
+        "amx": (*AVX512_VNNI, "-mamx-tile", "-mamx-int8"),
+        "avx512_vnni": AVX512_VNNI,
+        "avx_vnni": (*AVX2, "-mavxvnni"),
+        "avx2": AVX2,
+        "portable": (),
+    },
+    "aarch64": {"neon": ("-march=armv8.2-a+dotprod",), "portable": ()},
 }
-"""By the name of a file in isa/, the processor that has this instruction set and the flags that turn it on.
-
-For another processor the file is compiled without the flags; it then holds nothing.
-"""
+"""By processor, the instruction sets that isa.cpp is compiled for, and the flags that turn each on."""
 
 MACHINES = {62: "x86_64", 183: "aarch64"}
 """The processors by their numbers in the header of a library (ELF)."""
@@ -72,9 +74,23 @@ def find_compiler(environment: Mapping[str, str] = os.environ) -> list[str]:
     raise NoCompilerError("no C++ compiler is installed: install g++ or clang++, or name one in CXX")
 
 
-def sources() -> list[Path]:
-    """Return the files that are compiled, those that take longest first."""
-    return [*sorted((FOLDER / "isa").glob("*.cpp")), *sorted(FOLDER.glob("*.cpp"))]
+class Unit(NamedTuple):
+    """An object of the library: a source and the flags of its own."""
+
+    name: str
+    source: Path
+    flags: Sequence[str] = ()
+
+
+def units(machine: str) -> list[Unit]:
+    """Return what is compiled for a processor, what takes longest first."""
+    sets = INSTRUCTION_SETS.get(machine, {"portable": ()})
+    compiled = [
+        Unit(name, FOLDER / "isa.cpp", (f"-DLINGON_ISA={name}", f"-DLINGON_{name.upper()}", *flags))
+        for name, flags in sets.items()
+    ]
+    others = sorted(path for path in FOLDER.glob("*.cpp") if path.name != "isa.cpp")
+    return [*compiled, *(Unit(path.stem, path) for path in others)]
 
 
 def machine_of(library: Path) -> str:
@@ -109,25 +125,20 @@ def build(library: Path = LIBRARY, sanitize: str = "", environment: Mapping[str,
     library.parent.mkdir(parents=True, exist_ok=True)
     # Objects and library appear in a folder of this process: several may build at the same time.
     with tempfile.TemporaryDirectory(dir=library.parent, prefix=".kernels-") as folder:
-        objects = {path: Path(folder, f"{path.stem}.o") for path in sources()}
+        objects = {unit: Path(folder, f"{unit.name}.o") for unit in units(machine)}
         commands = [
-            [*compiler, *flags, *common, *flags_of(path, machine), "-c", str(path), "-o", str(made)]
-            for path, made in objects.items()
+            [*compiler, *flags, *common, *unit.flags, "-c", str(unit.source), "-o", str(made)]
+            for unit, made in objects.items()
         ]
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            for path, worked in zip(objects, pool.map(_run, commands), strict=True):
+            for unit, worked in zip(objects, pool.map(_run, commands), strict=True):
                 if not worked:
-                    raise BuildError(f"{path.relative_to(FOLDER.parent)} does not compile with {compiler[0]}")
+                    source = unit.source.relative_to(FOLDER.parent)
+                    raise BuildError(f"{source} does not compile with {compiler[0]} {shlex.join(unit.flags)}".rstrip())
         made = Path(folder, library.name)
         _link([*compiler, *common, *LINK, *map(str, objects.values()), "-o", str(made)], static=not sanitize)
         os.replace(made, library)
     return True
-
-
-def flags_of(source: Path, machine: str) -> Sequence[str]:
-    """Return the flags that turn on the instruction set of a file, for the processor that has it."""
-    wanted, flags = INSTRUCTION_SETS.get(source.stem if source.parent.name == "isa" else "", ("", ()))
-    return flags if wanted == machine else ()
 
 
 def _link(command: list[str], *, static: bool) -> None:

@@ -145,9 +145,23 @@ void product(const Rows& rows, const Weights& weights, int64_t first, int64_t la
   }
 }
 
-const Kernels kKernels = {LINGON_NAME, kAddsFours, quantise, normalise, widen, narrow, scale_and_add, product,
-                          product_of_floats<float>, product_of_floats<Half>, transpose, attend<float>, attend<Half>,
-                          forbid, choose};
+#define LINGON_TEXT(name) #name
+#define LINGON_NAME(name) LINGON_TEXT(name)
+const Kernels kKernels = {LINGON_NAME(LINGON_ISA),
+                          kAddsFours,
+                          quantise,
+                          normalise,
+                          widen,
+                          narrow,
+                          scale_and_add,
+                          product,
+                          product_of_floats<float>,
+                          product_of_floats<Half>,
+                          transpose,
+                          attend<float>,
+                          attend<Half>,
+                          forbid,
+                          choose};
 
 }  // namespace
 }  // namespace LINGON_ISA

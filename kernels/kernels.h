@@ -1,5 +1,4 @@
-// The arithmetic of the operators. It is compiled once for each instruction set; `best_kernels` returns the fastest one
-// that the processor has.
+// The arithmetic of the operators, compiled once for each instruction set.
 #pragma once
 
 #include <cstddef>
@@ -152,15 +151,8 @@ struct Kernels {
   void (*choose)(const float* logits, int64_t size, int64_t count, float* tops, int64_t* columns, float* log_probs);
 };
 
-// Null if the processor cannot run it.
-const Kernels* portable_kernels();
-const Kernels* avx2_kernels();
-const Kernels* avx_vnni_kernels();
-const Kernels* avx512_vnni_kernels();
-const Kernels* amx_kernels();
-const Kernels* neon_kernels();
-
-// The kernels of a name, or the fastest ones if it is null or empty; null if there are none of this name.
+// The kernels of an instruction set, or the fastest ones if the name is null or empty; null if the processor does not
+// have it.
 const Kernels* kernels_named(const char* name);
 
 }  // namespace lingon

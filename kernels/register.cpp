@@ -141,14 +141,6 @@ void RunContext::run_parts(void (*body)(void*, size_t), size_t parts, void* data
   check(api_, api_.run_parts(context_, body, parts, data));
 }
 
-const Kernels* kernels_named(const char* name) {
-  const Kernels* available[] = {amx_kernels(),  avx512_vnni_kernels(), avx_vnni_kernels(),
-                                avx2_kernels(), neon_kernels(),        portable_kernels()};
-  for (const Kernels* each : available)
-    if (each && (name == nullptr || *name == 0 || std::string(name) == each->name)) return each;
-  return nullptr;
-}
-
 // Null if LINGON_KERNELS names kernels that the processor does not have. The variable is read once: it may change
 // later.
 static const Kernels* chosen_kernels() {

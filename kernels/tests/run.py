@@ -46,11 +46,10 @@ def compile_driver(folder: Path, sanitize: str) -> Path:
     flags = [*COMMON, *(("-O1", "-g", f"-fsanitize={sanitize}") if sanitize else ("-O2", "-static"))]
     if "undefined" in sanitize:
         flags.append("-fno-sanitize-recover=all")
-    sources = [*build.sources(), *sorted(FOLDER.glob("*.cpp"))]
-    objects = {source: folder / f"{number}.o" for number, source in enumerate(sources)}
+    units = [*build.units(machine), *(build.Unit(path.stem, path) for path in sorted(FOLDER.glob("*.cpp")))]
+    objects = {unit: folder / f"{unit.name}.o" for unit in units}
     commands = [
-        [*compiler, *flags, *build.flags_of(source, machine), "-c", str(source), "-o", str(made)]
-        for source, made in objects.items()
+        [*compiler, *flags, *unit.flags, "-c", str(unit.source), "-o", str(made)] for unit, made in objects.items()
     ]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         list(pool.map(run, commands))

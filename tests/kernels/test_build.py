@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.build import FLAGS, INSTRUCTION_SETS, find_compiler
+from kernels.build import FLAGS, INSTRUCTION_SETS, find_compiler, units
 from tests.support.repository import ROOT
 
 FAKE = """#!/bin/sh
@@ -24,7 +24,12 @@ printf '\\177ELF\\2\\1\\1\\0\\0\\0\\0\\0\\0\\0\\0\\0\\3\\0\\{number:o}\\0' > "$2
 """A compiler that notes its arguments and writes the header of a library."""
 
 MACHINES = {"x86_64": 62, "aarch64": 183}
-SOURCES = {path.stem for path in [*(ROOT / "kernels").glob("*.cpp"), *(ROOT / "kernels" / "isa").glob("*.cpp")]}
+SOURCES = {path.stem for path in (ROOT / "kernels").glob("*.cpp")} - {"isa"}
+
+
+def objects(machine: str) -> set[str]:
+    """The objects of a library: one for each source, and one for each instruction set of the processor."""
+    return SOURCES | set(INSTRUCTION_SETS[machine])
 
 
 class Checkout:
@@ -56,9 +61,9 @@ class Checkout:
         return lines
 
     def flags(self) -> dict[str, set[str]]:
-        """The flags of each source that was compiled since the last time."""
-        compiled = [re.search(r"(.*) -c \S+/(\w+)\.cpp ", line) for line in self.commands()]
-        return {found[2]: set(found[1].split()) for found in compiled if found}
+        """The flags of each object that was compiled since the last time, and its source."""
+        compiled = [re.search(r"(.*) -c (\S+) -o \S+/(\w+)\.o$", line) for line in self.commands()]
+        return {found[3]: {*found[1].split(), Path(found[2]).name} for found in compiled if found}
 
 
 @pytest.fixture
@@ -90,42 +95,45 @@ def test_a_program_that_is_no_compiler_is_refused(checkout: Checkout):
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_each_source_is_compiled_once_with_the_flags_of_its_instruction_set(checkout: Checkout, machine: str):
+def test_each_instruction_set_is_compiled_with_its_flags_and_the_rest_without(checkout: Checkout, machine: str):
     checkout.compiler("c++", machine)
     ran = checkout.build()
     assert (ran.returncode, ran.stderr) == (0, "")
     found = checkout.flags()
-    assert set(found) == SOURCES
+    assert set(found) == objects(machine)
     for name, flags in found.items():
-        of, wanted = INSTRUCTION_SETS.get(name, ("", ()))
-        assert {*FLAGS, "-O3"} <= flags
-        assert {flag for flag in flags if flag.startswith("-m")} == set(wanted if of == machine else ())
+        wanted = INSTRUCTION_SETS[machine].get(name)
+        assert {*FLAGS, "-O3", f"{name}.cpp" if wanted is None else "isa.cpp"} <= flags
+        assert {flag for flag in flags if flag.startswith("-m")} == set(wanted or ())
+        own = {f"-DLINGON_ISA={name}", f"-DLINGON_{name.upper()}"}
+        assert {flag for flag in flags if flag.startswith("-D")} == (set() if wanted is None else own)
 
 
 def test_it_compiles_again_only_if_a_source_is_newer_or_the_processor_another(checkout: Checkout):
     assert checkout.build().stdout.startswith("lingon: compiled the native operators in ")
-    assert len(checkout.commands()) == len(SOURCES) + 1
+    assert len(checkout.commands()) == len(objects("x86_64")) + 1
     ran = checkout.build()
     assert (ran.returncode, ran.stdout, checkout.commands()) == (0, "", [])
     newer = checkout.library.stat().st_mtime + 1
     os.utime(checkout.tree / "kernels" / "tiles.h", (newer, newer))
     checkout.build()
-    assert set(checkout.flags()) == SOURCES
+    assert set(checkout.flags()) == objects("x86_64")
     os.utime(checkout.library, (newer + 1, newer + 1))
     checkout.compiler("cross", "aarch64")
     checkout.build(cxx="cross")
-    assert set(checkout.flags()) == SOURCES
+    assert set(checkout.flags()) == objects("aarch64")
     assert checkout.library.read_bytes()[18] == MACHINES["aarch64"]
 
 
 def test_a_source_that_does_not_compile_is_named_and_the_library_stays(checkout: Checkout):
     checkout.build()
     before = checkout.library.read_bytes()
-    (checkout.tree / "kernels" / "isa" / "avx2.cpp").touch()
-    checkout.compiler("c++", broken="isa/avx2.cpp")
+    (checkout.tree / "kernels" / "isa.cpp").touch()
+    checkout.compiler("c++", broken="-DLINGON_AVX2")
     ran = checkout.build("--optional")
     assert ran.returncode == 1
-    last = "lingon: error: kernels/isa/avx2.cpp does not compile with c++"
+    flags = "-DLINGON_ISA=avx2 -DLINGON_AVX2 -mavx2 -mf16c -mfma"
+    last = f"lingon: error: kernels/isa.cpp does not compile with c++ {flags}"
     assert ran.stderr.splitlines() == ["an error of the compiler", last]
     assert checkout.library.read_bytes() == before
     assert [path.name for path in checkout.library.parent.iterdir()] == [checkout.library.name]
@@ -163,18 +171,17 @@ def test_the_library_shows_its_two_entries_alone(native_library: Path):
 
 
 @pytest.mark.native
-@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "kernels" / "isa").glob("*.cpp")))
+@pytest.mark.parametrize("name", INSTRUCTION_SETS[os.uname().machine])
 def test_code_for_one_instruction_set_cannot_be_linked_into_other_code(name: str, tmp_path: Path):
     """A function that several objects define is linked once, which may be the one of a processor that is not there.
 
-    All that such an object defines is therefore in the namespace of its instruction set, but for its entry. With little
-    optimisation few functions disappear into another one.
+    All that the object of an instruction set defines is therefore in its namespace, and other objects are compiled
+    without flags of a processor. With little optimisation few functions disappear into another one.
     """
-    machine = os.uname().machine
-    flags = INSTRUCTION_SETS[name][1] if INSTRUCTION_SETS.get(name, ("", ()))[0] == machine else ()
-    source, made = ROOT / "kernels" / "isa" / f"{name}.cpp", tmp_path / "made.o"
-    subprocess.run([*find_compiler(), *FLAGS, "-O1", *flags, "-c", source, "-o", made], check=True)
-    entry, own = f"_ZN6lingon{len(name) + 8}{name}_kernelsEv", f"_ZN6lingon{len(name)}{name}"
+    unit = next(each for each in units(os.uname().machine) if each.name == name)
+    made = tmp_path / "made.o"
+    subprocess.run([*find_compiler(), *FLAGS, "-O1", *unit.flags, "-c", unit.source, "-o", made], check=True)
+    own = f"_ZN6lingon{len(name)}{name}"
     found = symbols("--extern-only", made)
-    assert entry in found
-    assert [symbol for symbol in found if symbol != entry and not symbol.startswith(own)] == []
+    assert f"{own}5tableEv" in found
+    assert [symbol for symbol in found if not symbol.startswith(own)] == []
