@@ -261,11 +261,6 @@ class SelfAttention : public Attention {
   bool causal_, narrow_;
 };
 
-template <typename T>
-std::unique_ptr<Operator> make(const NodeInfo& info, size_t inputs) {
-  return std::make_unique<T>(info, inputs);
-}
-
 }  // namespace
 
 std::vector<OperatorKind> attention_kinds() {

@@ -226,9 +226,7 @@ std::vector<OperatorKind> beam_kinds() {
            {integer, number, integer, integer, integer, number, integer, number, small},
            {integer, integer, integer, number, integer, number, small, flag, number, integer, number, flag},
            9,
-           [](const NodeInfo& info, size_t inputs) -> std::unique_ptr<Operator> {
-             return std::make_unique<BeamStep>(info, inputs);
-           }}};
+           make<BeamStep>}};
 }
 
 }  // namespace lingon

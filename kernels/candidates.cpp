@@ -12,7 +12,7 @@ namespace {
 // Outputs: pieces (rows, count) int64, the likeliest first, and their log-probabilities (rows, count).
 class Candidates : public Operator {
  public:
-  explicit Candidates(size_t inputs) : listed_(inputs > 2) {}
+  Candidates(const NodeInfo&, size_t inputs) : listed_(inputs > 2) {}
 
   void run(const RunContext& context) const override {
     const Tensor logits = context.input(0), wanted = context.input(1);
@@ -57,9 +57,7 @@ std::vector<OperatorKind> candidate_kinds() {
            {ElementType::kFloat, ElementType::kInt64, ElementType::kInt64, ElementType::kBool},
            {ElementType::kInt64, ElementType::kFloat},
            2,
-           [](const NodeInfo&, size_t inputs) -> std::unique_ptr<Operator> {
-             return std::make_unique<Candidates>(inputs);
-           }}};
+           make<Candidates>}};
 }
 
 }  // namespace lingon

@@ -52,13 +52,7 @@ class Embed : public Operator {
 
 std::vector<OperatorKind> embedding_kinds() {
   const ElementType number = ElementType::kFloat, integer = ElementType::kInt64;
-  return {{"Embed",
-           {integer, ElementType::kUndefined, integer, number},
-           {number},
-           2,
-           [](const NodeInfo& info, size_t inputs) -> std::unique_ptr<Operator> {
-             return std::make_unique<Embed>(info, inputs);
-           }}};
+  return {{"Embed", {integer, ElementType::kUndefined, integer, number}, {number}, 2, make<Embed>}};
 }
 
 }  // namespace lingon

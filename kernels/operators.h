@@ -23,6 +23,11 @@ struct OperatorKind {
   std::unique_ptr<Operator> (*make)(const NodeInfo& info, size_t inputs);
 };
 
+template <typename T>
+std::unique_ptr<Operator> make(const NodeInfo& info, size_t inputs) {
+  return std::make_unique<T>(info, inputs);
+}
+
 std::vector<OperatorKind> attention_kinds();  // StepAttention, StepAttention32, CrossAttention, SelfAttention
 std::vector<OperatorKind> product_kinds();    // Linear, FloatLinear, GatherColumns, PackedLinear
 std::vector<OperatorKind> embedding_kinds();  // Embed

@@ -29,64 +29,37 @@ enum class Arity : int { kRequired = 0, kOptional = 1 };
 constexpr int kFailure = 1, kInvalidArgument = 2;  // error codes
 constexpr uint32_t kApiVersion = 24;               // the first with all functions below: ONNX Runtime 1.24
 
-// The table of functions. A member is called through its place, which its type names.
-class Api {
- public:
-  template <typename Function>
-  Function at(size_t place) const {
-    return (Function)places_[place];
-  }
-
-  OrtStatus* create_status(int code, const char* message) const {
-    return at<OrtStatus* (*)(int, const char*)>(0)(code, message);
-  }
-  const char* message_of(const OrtStatus* status) const { return at<const char* (*)(const OrtStatus*)>(2)(status); }
-  OrtStatus* create_domain(const char* name, OrtCustomOpDomain** domain) const {
-    return at<OrtStatus* (*)(const char*, OrtCustomOpDomain**)>(26)(name, domain);
-  }
-  OrtStatus* add_operator(OrtCustomOpDomain* domain, const OrtCustomOp* added) const {
-    return at<OrtStatus* (*)(OrtCustomOpDomain*, const OrtCustomOp*)>(27)(domain, added);
-  }
-  OrtStatus* add_domain(OrtSessionOptions* options, OrtCustomOpDomain* domain) const {
-    return at<OrtStatus* (*)(OrtSessionOptions*, OrtCustomOpDomain*)>(28)(options, domain);
-  }
-  OrtStatus* data_of(OrtValue* value, void** data) const {
-    return at<OrtStatus* (*)(OrtValue*, void**)>(51)(value, data);
-  }
-  OrtStatus* float_attribute(const OrtKernelInfo* info, const char* name, float* value) const {
-    return at<OrtStatus* (*)(const OrtKernelInfo*, const char*, float*)>(85)(info, name, value);
-  }
-  OrtStatus* integer_attribute(const OrtKernelInfo* info, const char* name, int64_t* value) const {
-    return at<OrtStatus* (*)(const OrtKernelInfo*, const char*, int64_t*)>(86)(info, name, value);
-  }
-  OrtStatus* input(const OrtKernelContext* context, size_t index, const OrtValue** value) const {
-    return at<OrtStatus* (*)(const OrtKernelContext*, size_t, const OrtValue**)>(90)(context, index, value);
-  }
-  OrtStatus* output(OrtKernelContext* context, size_t index, const int64_t* dims, size_t rank, OrtValue** value) const {
-    return at<OrtStatus* (*)(OrtKernelContext*, size_t, const int64_t*, size_t, OrtValue**)>(91)(context, index, dims,
-                                                                                                 rank, value);
-  }
-  void release_status(OrtStatus* status) const { at<void (*)(OrtStatus*)>(93)(status); }
-  OrtStatus* input_count(const OrtKernelInfo* info, size_t* count) const {
-    return at<OrtStatus* (*)(const OrtKernelInfo*, size_t*)>(230)(info, count);
-  }
-  OrtStatus* constant_input(const OrtKernelInfo* info, size_t index, int* constant, const OrtValue** value) const {
-    return at<OrtStatus* (*)(const OrtKernelInfo*, size_t, int*, const OrtValue**)>(249)(info, index, constant, value);
-  }
-  // Call body(data, 0) to body(data, count - 1) on the threads of the session.
-  OrtStatus* run_parts(const OrtKernelContext* context, void (*body)(void*, size_t), size_t count, void* data) const {
-    const auto function =
-        at<OrtStatus* (*)(const OrtKernelContext*, void (*)(void*, size_t), size_t, size_t, void*)>(274);
-    return function(context, body, count, 0, data);
-  }
+// The table of functions. The unused ones between two functions have the number of the first of them.
+struct Api {
+  OrtStatus* (*create_status)(int code, const char* message);
+  void* unused_1[1];
+  const char* (*message_of)(const OrtStatus*);
+  void* unused_3[23];
+  OrtStatus* (*create_domain)(const char* name, OrtCustomOpDomain**);
+  OrtStatus* (*add_operator)(OrtCustomOpDomain*, const OrtCustomOp*);
+  OrtStatus* (*add_domain)(OrtSessionOptions*, OrtCustomOpDomain*);
+  void* unused_29[22];
+  OrtStatus* (*data_of)(OrtValue*, void**);
+  void* unused_52[33];
+  OrtStatus* (*float_attribute)(const OrtKernelInfo*, const char* name, float*);
+  OrtStatus* (*integer_attribute)(const OrtKernelInfo*, const char* name, int64_t*);
+  void* unused_87[3];
+  OrtStatus* (*input)(const OrtKernelContext*, size_t index, const OrtValue**);
+  OrtStatus* (*output)(OrtKernelContext*, size_t index, const int64_t* dims, size_t rank, OrtValue**);
+  void* unused_92[1];
+  void (*release_status)(OrtStatus*);
+  void* unused_94[136];
+  OrtStatus* (*input_count)(const OrtKernelInfo*, size_t*);
+  void* unused_231[18];
+  OrtStatus* (*constant_input)(const OrtKernelInfo*, size_t index, int* constant, const OrtValue**);
+  void* unused_250[24];
+  // Call body(data, 0) to body(data, count - 1) on the threads of the session; batches: 0 leaves them to it.
+  OrtStatus* (*run_parts)(const OrtKernelContext*, void (*body)(void*, size_t), size_t count, size_t batches, void*);
+  void* unused_275[139];
   // The dimensions belong to the value.
-  OrtStatus* shape_of(const OrtValue* value, ElementType* type, const int64_t** dims, size_t* rank) const {
-    return at<OrtStatus* (*)(const OrtValue*, ElementType*, const int64_t**, size_t*)>(414)(value, type, dims, rank);
-  }
-
- private:
-  void* places_[415];
+  OrtStatus* (*shape_of)(const OrtValue*, ElementType*, const int64_t** dims, size_t* rank);
 };
+static_assert(offsetof(Api, shape_of) == 414 * sizeof(void*), "the numbers of the functions are those of ONNX Runtime");
 
 struct OrtApiBase {
   const Api* (*get_api)(uint32_t version);  // null if this ONNX Runtime does not have the version

@@ -224,11 +224,6 @@ class PackedLinear : public Operator {
 
 }  // namespace
 
-template <typename T>
-std::unique_ptr<Operator> make(const NodeInfo& info, size_t inputs) {
-  return std::make_unique<T>(info, inputs);
-}
-
 std::vector<OperatorKind> product_kinds() {
   const ElementType number = ElementType::kFloat, byte = ElementType::kInt8, sum = ElementType::kInt32;
   return {{"Linear", {number, byte, number, number, number, number, number}, {number}, 4, make<Linear>},

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
-#include <new>
+#include <string>
 
 #include "operators.h"
 
@@ -35,12 +35,12 @@ OrtStatus* as_status(const Api& api, const char* name, const Action& action) {
   try {
     action();
     return nullptr;
-  } catch (const std::bad_alloc&) {
-    char message[128];  // there may be no memory for a string
-    std::snprintf(message, sizeof message, "lingon.%s could not allocate memory: bad_alloc", name);
-    return api.create_status(kFailure, message);
   } catch (const std::exception& error) {
-    return api.create_status(kInvalidArgument, ("lingon." + std::string(name) + " " + error.what()).c_str());
+    const bool refused = dynamic_cast<const Refusal*>(&error);
+    char message[512];  // there may be no memory for a string
+    std::snprintf(message, sizeof message, "lingon.%s %s%s", name, refused ? "" : "could not allocate memory: ",
+                  error.what());
+    return api.create_status(refused ? kInvalidArgument : kFailure, message);
   }
 }
 
@@ -138,7 +138,7 @@ Tensor RunContext::output(size_t index, const Dims& dims) const {
 }
 
 void RunContext::run_parts(void (*body)(void*, size_t), size_t parts, void* data) const {
-  check(api_, api_.run_parts(context_, body, parts, data));
+  check(api_, api_.run_parts(context_, body, parts, 0, data));
 }
 
 // Null if LINGON_KERNELS names kernels that the processor does not have. The variable is read once: it may change
@@ -150,6 +150,28 @@ static const Kernels* chosen_kernels() {
 
 const Kernels& kernels() { return *chosen_kernels(); }
 
+static const std::vector<Registered>& operators() {
+  static const std::vector<Registered> made = [] {
+    std::vector<Registered> all;
+    for (const auto& kinds : {product_kinds(), attention_kinds(), sentence_kinds(), embedding_kinds(),
+                              candidate_kinds(), beam_kinds()})
+      for (const OperatorKind& kind : kinds) all.push_back(registered(kind));
+    return all;
+  }();
+  return made;
+}
+
+// The operators as one domain for all sessions, which refer to it until the process ends.
+static OrtCustomOpDomain* domain_of(const Api& api) {
+  static OrtCustomOpDomain* const made = [&] {
+    OrtCustomOpDomain* domain = nullptr;
+    check(api, api.create_domain("lingon", &domain));
+    for (const Registered& each : operators()) check(api, api.add_operator(domain, &each));
+    return domain;
+  }();
+  return made;
+}
+
 }  // namespace lingon
 
 extern "C" {
@@ -158,21 +180,10 @@ __attribute__((visibility("default"))) lingon::OrtStatus* RegisterCustomOps(ling
                                                                             const lingon::OrtApiBase* base) {
   const lingon::Api* api = base->get_api(lingon::kApiVersion);
   if (api == nullptr) return nullptr;  // the session then refuses the operators
-  if (lingon::chosen_kernels() == nullptr)
-    return api->create_status(lingon::kInvalidArgument,
-                              "LINGON_KERNELS names kernels that this processor does not have");
-  static const std::vector<lingon::Registered> operators = [] {
-    std::vector<lingon::Registered> made;
-    for (const auto& kinds : {lingon::product_kinds(), lingon::attention_kinds(), lingon::sentence_kinds(),
-                              lingon::embedding_kinds(), lingon::candidate_kinds(), lingon::beam_kinds()})
-      for (const lingon::OperatorKind& kind : kinds) made.push_back(lingon::registered(kind));
-    return made;
-  }();
-  lingon::OrtCustomOpDomain* domain = nullptr;
-  lingon::OrtStatus* status = api->create_domain("lingon", &domain);
-  for (const lingon::Registered& each : operators)
-    if (!status) status = api->add_operator(domain, &each);
-  return status ? status : api->add_domain(options, domain);
+  return lingon::as_status(*api, "RegisterCustomOps", [&] {
+    lingon::require(lingon::chosen_kernels(), "got a LINGON_KERNELS that names kernels this processor does not have");
+    lingon::check(*api, api->add_domain(options, lingon::domain_of(*api)));
+  });
 }
 
 // The name of the instruction set of the operators.

@@ -26,7 +26,7 @@ struct Lengths {
 // Outputs: the ids and the positions of all tokens without padding, sentence by sentence, (tokens) int64 each.
 class Tokens : public Operator {
  public:
-  explicit Tokens(const NodeInfo&) {}
+  Tokens(const NodeInfo&, size_t) {}
 
   void run(const RunContext& context) const override {
     const Tensor ids = context.input(0), given = context.input(1);
@@ -50,7 +50,7 @@ class Tokens : public Operator {
 template <typename T>
 class Memory : public Operator {
  public:
-  explicit Memory(const NodeInfo& info)
+  Memory(const NodeInfo& info, size_t)
       : heads_(info.integer("heads")),
         layer_(info.integer("layer")),
         layers_(info.integer("layers")),
@@ -63,6 +63,7 @@ class Memory : public Operator {
   void run(const RunContext& context) const override {
     const Tensor rows = context.input(0), ids = context.input(1), given = context.input(2);
     require(rows.rank() == 2 && ids.rank() == 2, "expects rows and ids of two dimensions");
+    require(ids.dims[1] <= kMost, "takes a width of at most 65,536");
     const int64_t stride = rows.dims[1], dim = stride / (2 * layers_), size = dim / heads_;
     require(size > 0 && stride == layers_ * 2 * heads_ * size, "expects keys and values of its layers and heads");
     require(ids.dims[0] == given.size(), "expects ids and a length for each sentence");
@@ -98,11 +99,6 @@ class Memory : public Operator {
   static constexpr int64_t kMost = 1 << 16;
   int64_t heads_, layer_, layers_, narrowest_;
 };
-
-template <typename T>
-std::unique_ptr<Operator> make(const NodeInfo& info, size_t) {
-  return std::make_unique<T>(info);
-}
 
 }  // namespace
 

@@ -62,6 +62,18 @@ class Dims {
   size_t rank_ = 0;
 };
 
+// The type of an element, as ONNX Runtime names it and as a refusal does.
+struct Element {
+  ElementType type;
+  const char* expected;
+};
+constexpr Element element_of(float*) { return {ElementType::kFloat, "expects float32"}; }
+constexpr Element element_of(Half*) { return {ElementType::kFloat16, "expects float16"}; }
+constexpr Element element_of(int64_t*) { return {ElementType::kInt64, "expects int64"}; }
+constexpr Element element_of(int32_t*) { return {ElementType::kInt32, "expects int32"}; }
+constexpr Element element_of(int8_t*) { return {ElementType::kInt8, "expects int8"}; }
+constexpr Element element_of(bool*) { return {ElementType::kBool, "expects bool"}; }
+
 // A tensor in main memory; its data is null for an optional input that is not there.
 struct Tensor {
   void* data = nullptr;
@@ -73,39 +85,12 @@ struct Tensor {
   int64_t size() const { return dims.size(); }
 
   template <typename T>
-  T* as() const;
+  T* as() const {
+    constexpr Element wanted = element_of((T*)nullptr);
+    require(type == wanted.type, wanted.expected);
+    return (T*)data;
+  }
 };
-
-template <>
-inline float* Tensor::as<float>() const {
-  require(type == ElementType::kFloat, "expects float32");
-  return (float*)data;
-}
-template <>
-inline Half* Tensor::as<Half>() const {
-  require(type == ElementType::kFloat16, "expects float16");
-  return (Half*)data;
-}
-template <>
-inline int64_t* Tensor::as<int64_t>() const {
-  require(type == ElementType::kInt64, "expects int64");
-  return (int64_t*)data;
-}
-template <>
-inline int32_t* Tensor::as<int32_t>() const {
-  require(type == ElementType::kInt32, "expects int32");
-  return (int32_t*)data;
-}
-template <>
-inline int8_t* Tensor::as<int8_t>() const {
-  require(type == ElementType::kInt8, "expects int8");
-  return (int8_t*)data;
-}
-template <>
-inline bool* Tensor::as<bool>() const {
-  require(type == ElementType::kBool, "expects bool");
-  return (bool*)data;
-}
 
 // The attributes and the constant inputs of a node, while its kernel is made.
 class NodeInfo {

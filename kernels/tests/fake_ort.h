@@ -133,7 +133,7 @@ OrtStatus* attribute(const std::map<std::string, T>& all, const char* name, T* v
   return nullptr;
 }
 
-// The table of functions, at the places that ort_abi.h names.
+// The table of functions, at the places of ONNX Runtime, which ort_abi.h must have too.
 inline const Api* fill(void** places) {
   const auto put = [places](size_t place, auto* function) { places[place] = (void*)function; };
   put(
@@ -213,7 +213,6 @@ inline std::map<std::string, const OrtCustomOp*> registered_operators(OrtStatus*
     std::exit(1);
   }
   for (const OrtCustomOp* op : domain->operators) found[op->name(op)] = op;
-  delete domain;
   return found;
 }
 

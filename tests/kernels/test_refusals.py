@@ -139,6 +139,12 @@ SENTENCES = [
     ("Memory", [floats(3, 16), np.zeros((1, 3), np.int64), ints(2)], LAYERS, "a row for each token"),
     ("Memory", [floats(3, 16), np.zeros((2, 3), np.int64), ints(3)], LAYERS, "a length for each sentence"),
     ("Memory", [floats(3, 16), np.zeros((1, 2), np.int64), ints(3)], LAYERS, "a length beyond the width of the batch"),
+    (
+        "Memory",  # the doubled width would overflow and never reach this one
+        [floats(0, 16), np.zeros((0, 2**59 + 1), np.int64), ints()],
+        {**LAYERS, "narrowest": 1},
+        "a width of at most 65,536",
+    ),
     ("Memory", [floats(3, 17), np.zeros((1, 3), np.int64), ints(3)], LAYERS, "keys and values of its layers and heads"),
     ("Memory", [floats(3, 0), np.zeros((1, 3), np.int64), ints(3)], LAYERS, "keys and values of its layers and heads"),
     *[
