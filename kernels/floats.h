@@ -6,6 +6,7 @@
 
 #include "halves.h"
 #include "kernels.h"
+#include "rows.h"
 #include "vectors.h"
 
 namespace lingon {
@@ -46,7 +47,6 @@ struct FloatTile {
 
   template <int R, int Panels>
   void add(int64_t row, int64_t panel) const {
-    constexpr int kParts = kPanel / kWide;
     const int64_t inputs = weights.inputs;
     const float* values = rows.values + row * inputs;
     const T* columns = weights.panels + panel * inputs * kPanel;
@@ -73,11 +73,8 @@ struct FloatTile {
   LINGON_INLINE void end(WideFloats sums, int64_t row, int64_t output) const {
     const int64_t left = weights.outputs - output, count = left < kWide ? left : kWide;
     if (count <= 0) return;
-    const int64_t place = row * weights.outputs + output;
-    sums += load_up_to<WideFloats>(weights.bias + output, count);
-    if (ending.relu) sums = larger(spread<WideFloats>(0), sums);  // NaN stays
-    if (ending.residual) sums += load_up_to<WideFloats>(ending.residual + place, count);
-    store_up_to(ending.outputs + place, sums, count);
+    end_outputs(sums + load_up_to<WideFloats>(weights.bias + output, count), ending, row * weights.outputs + output,
+                count);
   }
 
   // The same for a number of rows up to R.

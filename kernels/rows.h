@@ -40,6 +40,13 @@ void scale_and_add(float* row, int64_t columns, float scale, const float* added)
   });
 }
 
+// The end of a product: `count` outputs from `place` on.
+LINGON_INLINE void end_outputs(WideFloats found, const Ending& ending, int64_t place, int64_t count) {
+  if (ending.relu) found = larger(spread<WideFloats>(0), found);  // NaN stays
+  if (ending.residual) found += load_up_to<WideFloats>(ending.residual + place, count);
+  store_up_to(ending.outputs + place, found, count);
+}
+
 // Store the levels nearest to values * inverse + zero as bytes; of two roundings they may be one above kMostLevel.
 LINGON_INLINE void store_levels(uint8_t* to, WideFloats values, float inverse, int32_t zero, int64_t count) {
   values *= spread<WideFloats>(inverse);

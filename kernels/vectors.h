@@ -15,6 +15,8 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels.h"
+
 namespace lingon {
 namespace LINGON_ISA {
 namespace {  // nothing here may be linked into code for other processors
@@ -48,6 +50,8 @@ constexpr int kWide = 8;
 typedef float WideFloats __attribute__((vector_size(4 * kWide)));
 typedef int32_t WideInts __attribute__((vector_size(4 * kWide)));
 
+constexpr int kParts = kPanel / kWide;  // vectors of a panel
+
 template <typename Vector>
 constexpr int kSize = sizeof(Vector) / sizeof(float);
 
@@ -57,7 +61,7 @@ LINGON_INLINE Vector spread(float value) {
 }
 
 template <typename Vector = Floats>
-LINGON_INLINE Vector load(const float* from) {
+LINGON_INLINE Vector load(const void* from) {
   Vector found;
   std::memcpy(&found, from, sizeof found);
   return found;
