@@ -30,40 +30,47 @@ LINGON_INLINE void scores_of_rows(const float* query, const Heads<T>& heads, con
     }
     for (int64_t place = 0; place < heads.size; place += kLanes) {
       const Floats part = load(query + place);
-      for (int lane = 0; lane < kLanes; ++lane) sums[lane] += part * load(keys[lane] + place);
+      for (int lane = 0; lane < kLanes; ++lane) sums[lane] = fused(part, load(keys[lane] + place), sums[lane]);
     }
     store(scores + first, sums_of_lanes(sums) * spread(scale));
   }
 }
 
-// Scores of Q queries for keys in columns, of which `count` may be read: all that a vector has, or fewer.
-template <int Q, typename Vector, int Vectors, typename T>
+// Scores of Q queries in H heads for keys in columns, of which `count` may be read: all that a vector has, or fewer.
+// The heads side by side, so that no sum waits for the one before.
+template <int Q, int H, typename Vector, typename T>
 LINGON_INLINE void scores_of_some(const Queries& queries, const Heads<T>& heads, const T* keys, int64_t count,
                                   float scale, float* scores, int64_t stride) {
-  Vector sums[Q][Vectors] = {};
+  Vector sums[Q][H] = {};
   for (int64_t place = 0; place < heads.size; ++place, keys += heads.key_stride) {
-    Vector read[Vectors];
-    for (int part = 0; part < Vectors; ++part) read[part] = load_up_to<Vector>(keys + part * kSize<Vector>, count);
+    Vector read[H];
+    for (int head = 0; head < H; ++head) read[head] = load_up_to<Vector>(keys + head * heads.stride, count);
     for (int query = 0; query < Q; ++query)
-      for (int part = 0; part < Vectors; ++part)
-        sums[query][part] += spread<Vector>(queries.values[query * queries.stride + place]) * read[part];
+      for (int head = 0; head < H; ++head) {
+        const float own = queries.values[query * queries.stride + head * heads.size + place];
+        sums[query][head] = fused(spread<Vector>(own), read[head], sums[query][head]);
+      }
   }
   for (int query = 0; query < Q; ++query)
-    for (int part = 0; part < Vectors; ++part)
-      store(scores + query * stride + part * kSize<Vector>, sums[query][part] * spread<Vector>(scale));
+    for (int head = 0; head < H; ++head)
+      store(scores + (head * Q + query) * stride, sums[query][head] * spread<Vector>(scale));
 }
 
-// Scores of the keys in columns, sixteen or eight at a time. Beyond the length they are of whatever lies there; beyond a
-// row nothing is read.
-template <int Q, typename T>
-LINGON_INLINE void scores_of_columns(const Queries& queries, const Heads<T>& heads, const T* keys, float scale,
-                                     float* scores, int64_t stride) {
+// Scores of the keys in columns for the heads from `first` on. Beyond the length they are of whatever lies there; beyond
+// a row nothing is read.
+template <int Q, int H, typename T>
+LINGON_INLINE void scores_of_columns(const Queries& queries, const Heads<T>& heads, int64_t first, float scale,
+                                     float* weights, int64_t stride) {
+  const Queries own{queries.values + first * heads.size, queries.stride, Q, nullptr, 0};
+  const T* keys = heads.keys + first * heads.stride;
+  float* scores = weights + first * Q * stride;
   int64_t key = 0;
-  for (; key + kLanes < heads.length && key + 16 <= heads.key_stride; key += 16)
-    scores_of_some<Q, WideFloats, 16 / kWide>(queries, heads, keys + key, kWide, scale, scores + key, stride);
+  if constexpr (kWide > kLanes)
+    for (; key + kLanes < heads.length && key + kWide <= heads.key_stride; key += kWide)
+      scores_of_some<Q, H, WideFloats>(own, heads, keys + key, kWide, scale, scores + key, stride);
   for (; key < heads.length; key += kLanes) {
     const int64_t count = key + kLanes <= heads.key_stride ? (int64_t)kLanes : heads.length - key;
-    scores_of_some<Q, Floats, 1>(queries, heads, keys + key, count, scale, scores + key, stride);
+    scores_of_some<Q, H, Floats>(own, heads, keys + key, count, scale, scores + key, stride);
   }
 }
 
@@ -101,7 +108,8 @@ LINGON_INLINE void mix_some(const float* weights, int64_t stride, const Heads<T>
     const T* values = place_of(base, heads.value_stride, heads, key);
     for (int part = 0; part < Vectors; ++part) {
       const Vector read = load<Vector>(values + part * kSize<Vector>);
-      for (int query = 0; query < Q; ++query) sums[query][part] += spread<Vector>(weights[query * stride + key]) * read;
+      for (int query = 0; query < Q; ++query)
+        sums[query][part] = fused(spread<Vector>(weights[query * stride + key]), read, sums[query][part]);
     }
   }
   for (int query = 0; query < Q; ++query)
@@ -125,17 +133,19 @@ LINGON_INLINE void mix(const float* weights, int64_t stride, const Heads<T>& hea
 template <int Q, typename T>
 void attend_some(const Queries& queries, const Heads<T>& heads, float scale, float* weights) {
   const int64_t stride = (heads.length + kLanes - 1) / kLanes * kLanes;
-  for (int64_t head = 0; head < heads.count; ++head) {
-    const Queries own{queries.values + head * heads.size, queries.stride, Q, nullptr, 0};
-    const T* keys = heads.keys + head * heads.stride;
-    if (heads.transposed)
-      scores_of_columns<Q>(own, heads, keys, scale, weights + head * Q * stride, stride);
-    else
-      for (int query = 0; query < Q; ++query)
-        scores_of_rows(own.values + query * queries.stride, heads, keys, scale, weights + (head * Q + query) * stride);
+  int64_t head = 0;
+  if (heads.transposed) {
+    constexpr int kTogether = Q == 1 ? 4 : 2;
+    for (; head + kTogether <= heads.count; head += kTogether)
+      scores_of_columns<Q, kTogether>(queries, heads, head, scale, weights, stride);
+    for (; head < heads.count; ++head) scores_of_columns<Q, 1>(queries, heads, head, scale, weights, stride);
   }
+  for (; head < heads.count; ++head)
+    for (int query = 0; query < Q; ++query)
+      scores_of_rows(queries.values + head * heads.size + query * queries.stride, heads,
+                     heads.keys + head * heads.stride, scale, weights + (head * Q + query) * stride);
   for (int64_t each = 0; each < heads.count * Q; ++each) softmax(weights + each * stride, heads.length);
-  for (int64_t head = 0; head < heads.count; ++head)
+  for (head = 0; head < heads.count; ++head)
     mix<Q>(weights + head * Q * stride, stride, heads, heads.values + head * heads.stride,
            queries.mixed + head * heads.size, queries.mixed_stride);
 }

@@ -13,24 +13,6 @@ namespace lingon {
 namespace LINGON_ISA {
 namespace {
 
-// a * b + c, rounded once.
-LINGON_INLINE WideFloats fused(WideFloats a, WideFloats b, WideFloats c) {
-#if defined(LINGON_AVX512_VNNI)
-  return _mm512_fmadd_ps(a, b, c);
-#elif defined(__AVX__)
-  return _mm256_fmadd_ps(a, b, c);
-#elif defined(LINGON_NEON)
-  float32x4_t parts[3][2];
-  std::memcpy(parts[0], &a, sizeof a), std::memcpy(parts[1], &b, sizeof b), std::memcpy(parts[2], &c, sizeof c);
-  for (int half = 0; half < 2; ++half) parts[2][half] = vfmaq_f32(parts[2][half], parts[0][half], parts[1][half]);
-  std::memcpy(&c, parts[2], sizeof c);
-  return c;
-#else
-  for (int lane = 0; lane < kWide; ++lane) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
-  return c;
-#endif
-}
-
 // The most rows of a tile of so many panels: their sums fit the registers beside the weights. Few rows take many panels,
 // so that no addition waits for the one before.
 #if defined(LINGON_AVX512_VNNI)

@@ -4,8 +4,10 @@
 // fused only where the code says so. So all x86-64 instruction sets give the same bits.
 #pragma once
 
-#ifdef __AVX__
+#if defined(__AVX__)
 #include <immintrin.h>
+#elif defined(LINGON_NEON)
+#include <arm_neon.h>
 #endif
 
 #include <cmath>
@@ -122,6 +124,27 @@ LINGON_INLINE Floats high_half(WideFloats values) {
 }
 #endif
 
+// a * b + c, rounded once.
+#if defined(__AVX__)
+LINGON_INLINE Floats fused(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+#elif defined(LINGON_NEON)
+LINGON_INLINE Floats fused(Floats a, Floats b, Floats c) {
+  float32x4_t parts[3][2];
+  std::memcpy(parts[0], &a, sizeof a), std::memcpy(parts[1], &b, sizeof b), std::memcpy(parts[2], &c, sizeof c);
+  for (int half = 0; half < 2; ++half) parts[2][half] = vfmaq_f32(parts[2][half], parts[0][half], parts[1][half]);
+  std::memcpy(&c, parts[2], sizeof c);
+  return c;
+}
+#else
+LINGON_INLINE Floats fused(Floats a, Floats b, Floats c) {
+  for (int lane = 0; lane < kLanes; ++lane) c[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
+  return c;
+}
+#endif
+#ifdef LINGON_AVX512_VNNI
+LINGON_INLINE WideFloats fused(WideFloats a, WideFloats b, WideFloats c) { return _mm512_fmadd_ps(a, b, c); }
+#endif
+
 LINGON_INLINE float sum_lanes(Floats values) {
   return ((values[0] + values[4]) + (values[2] + values[6])) + ((values[1] + values[5]) + (values[3] + values[7]));
 }
@@ -219,11 +242,11 @@ LINGON_INLINE void exp_of_negatives(Vector (&x)[N]) {
 #define LINGON_EACH _Pragma("GCC unroll 8") for (int each = 0; each < N; ++each)
   LINGON_EACH x[each] = larger(spread<Vector>(-87.0f), x[each]);
   LINGON_EACH n[each] = nearest(x[each] * spread<Vector>(1.44269504f));
-  LINGON_EACH r[each] = x[each] - n[each] * spread<Vector>(0.693359375f);  // ln(2) in two parts
-  LINGON_EACH r[each] = r[each] - n[each] * spread<Vector>(-2.12194440e-4f);
+  LINGON_EACH r[each] = fused(n[each], spread<Vector>(-0.693359375f), x[each]);  // ln(2) in two parts
+  LINGON_EACH r[each] = fused(n[each], spread<Vector>(2.12194440e-4f), r[each]);
   LINGON_EACH x[each] = spread<Vector>(1.0f / 720);
   for (float term : {1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
-    LINGON_EACH x[each] = x[each] * r[each] + spread<Vector>(term);
+    LINGON_EACH x[each] = fused(x[each], r[each], spread<Vector>(term));
   LINGON_EACH x[each] = scaled(x[each], n[each]);
 #undef LINGON_EACH
 }

@@ -118,7 +118,8 @@ def test_rows_attend_to_the_memory_of_their_sentence(
             sentence, place = row // beam, slice(head * size, (head + 1) * size)
             length = lengths[sentence]
             own = keys[sentence, head, :, :length].T, values[sentence, head, :length]
-            assert found[row, place] == pytest.approx(native.attention(query[row, place], *own, SCALE), abs=2e-6)
+            # The scores are up to 8: their rounding is an error of the weights.
+            assert found[row, place] == pytest.approx(native.attention(query[row, place], *own, SCALE), abs=4e-6)
 
 
 @sizes
