@@ -23,6 +23,7 @@ from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.requests.endpoint import WATCH_CLIENT
 
 HEADER_SECONDS = 10.0  # for the headers of a request to arrive
+HEADER_BYTES = 65_536  # of headers that have not all arrived
 IDLE_SECONDS = 75  # for which a connection without a request stays open
 FILES_SECONDS = 1.0  # between two looks at the files of the certificate
 BACKLOG = 2048
@@ -53,9 +54,10 @@ class HttpOptions:
 
 
 class _Protocol(HttpToolsProtocol):
-    """Closes a connection whose headers do not arrive, and counts connections."""
+    """Closes a connection whose headers do not arrive or do not end, and counts connections."""
 
-    _late: asyncio.TimerHandle | None = None
+    _late: asyncio.TimerHandle | None = None  # while headers are awaited
+    _arrived = 0  # bytes of them
 
     def __init__(self, *args: Any, metrics: GatewayMetrics, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -74,6 +76,24 @@ class _Protocol(HttpToolsProtocol):
         for leave in tuple(self._leaving):
             leave()
         self._leaving.clear()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._late is None or self.transport.is_closing():
+            return
+        self._arrived += len(data)
+        if self._arrived > HEADER_BYTES:
+            self._refuse_headers()
+
+    def _refuse_headers(self) -> None:
+        self._headers_came()
+        message = f"the address and the headers may have {HEADER_BYTES:,} bytes at most"
+        self.transport.write(
+            b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
+            b"content-type: text/plain; charset=utf-8\r\n"
+            b"content-length: %d\r\n\r\n%s" % (len(message), message.encode())
+        )
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         self._await_headers()
@@ -95,6 +115,7 @@ class _Protocol(HttpToolsProtocol):
 
     def _await_headers(self) -> None:
         self._headers_came()
+        self._arrived = 0
         self._late = self.loop.call_later(HEADER_SECONDS, self.transport.close)
 
     def _headers_came(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,10 @@ from lingon.gateway.requests.problem import Problem
 SMALL_BYTES = 65_536  # bytes; up to here a body is read before the key of its request is checked
 BODY_SECONDS = 30.0  # for a body to arrive whole
 MAX_FIELDS = 2000  # of a form
+MAX_VALUES = 250_000  # texts, numbers, objects and lists of JSON
+VALUE_BYTES = 64  # of memory for each, which may be two bytes of the body
 JSON_TYPES = ("application/json", "text/json")
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)  # without a closing quote, up to the end
 FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 
 
@@ -82,6 +86,23 @@ def parse_json(body: bytes) -> dict[str, Any]:
     return found
 
 
+def count_values(request: Request, body: bytes, held: HeldBody) -> None:
+    """Count the memory that the values of a JSON body will take, before they are read.
+
+    Text in strings counts as values, unless there would then be too many. Raises Problem 413 above MAX_VALUES, 503.
+    """
+    if media_type(request) in (FORM, MULTIPART):
+        return
+    values = _marks(body)
+    if values > MAX_VALUES and (values := _marks(_STRING.sub(b"", body))) > MAX_VALUES:
+        raise Problem(413, f"the body may have {MAX_VALUES:,} values at most, got {values:,}")
+    held.add(values * VALUE_BYTES)
+
+
+def _marks(content: bytes) -> int:
+    return 1 + sum(content.count(mark) for mark in (b",", b"[", b"{"))
+
+
 def _no_number(text: str) -> None:
     raise ValueError(f"{text} is not a number of JSON")
 
@@ -99,6 +120,8 @@ async def parse_form(request: Request, body: bytes, kind: str) -> FormData:
             )
             parser.spool_max_size = len(body) + 1  # no temporary file: its name could tell what was sent
             return await parser.parse()
+        if (fields := body.count(b"&") + 1) > MAX_FIELDS:
+            raise Problem(400, f"a form may have {MAX_FIELDS:,} fields at most, got {fields:,}")
         return await FormParser(request.headers, stream()).parse()
     except (MultiPartException, ValueError, KeyError) as error:
         message = getattr(error, "message", "") or str(error)

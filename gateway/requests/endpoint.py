@@ -22,7 +22,7 @@ from starlette.types import Receive, Scope, Send
 from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.metrics import GatewayMetrics
-from lingon.gateway.requests.body import BodyLimits, read_body
+from lingon.gateway.requests.body import BodyLimits, count_values, read_body
 from lingon.gateway.requests.body_budget import BodyBudget, HeldBody
 from lingon.gateway.requests.fields import Fields, fields_of
 from lingon.gateway.requests.problem import Problem, problem_of
@@ -148,6 +148,7 @@ class Endpoints:
                 place()
             most = self.limits.plain if place is None else self.limits.with_file
             body = await read_body(request, most, held, partial(self._admit, api, request, address, request_id, held))
+            count_values(request, body, held)
             fields = await fields_of(request, b"" if message else body)
             if fields.file is not None:
                 body = b""  # the file is kept once

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lingon.gateway.requests import body as body_module
 from lingon.gateway.requests.body_budget import WITHOUT_KEY, BodyBudget, HeldBody
 from lingon.gateway.requests.problem import Problem
 from lingon.serving.auth.api_keys import new_key
@@ -49,6 +50,16 @@ async def test_bodies_that_do_not_end_leave_a_place_for_other_requests_and_no_mo
     assert refused.startswith(b"HTTP/1.1 503")
     assert b"retry-after: 1" in refused
     assert b"the bodies of requests of this address may hold 33,554,432 bytes, and " in refused
+
+
+async def test_the_values_of_a_body_count_with_the_memory_that_they_take(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(body_module, "VALUE_BYTES", 1 << 20)
+    async with gateway() as http:
+        assert (await http.post("/v1/translate", {"texts": ["Tom"] * 28})).status == 200
+        refused = await http.post("/v1/translate", {"texts": ["Tom"] * 40})
+        assert refused.status == 503
+        assert b"the bodies of requests of this address may hold 33,554,432 bytes" in refused.body
+        assert (await http.post("/v1/translate", {"texts": ["Tom"] * 28})).status == 200, "refused bodies are released"
 
 
 async def test_the_key_of_a_large_body_is_checked_before_the_rest_is_read(tmp_path: Path):

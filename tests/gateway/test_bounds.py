@@ -82,6 +82,33 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read():
     assert packed.status == 415
 
 
+async def test_headers_that_do_not_end_are_refused():
+    async with gateway() as http:
+        begun = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\n"
+        for sent in (begun + b"x: y\r\n" * 200_000, begun + b"x: " + b"y" * 1_000_000, b"GET /" + b"a" * 1_000_000):
+            refused = await exchange(http, sent)
+            assert refused.startswith(b"HTTP/1.1 431"), sent[:60]
+            assert refused.endswith(b"the address and the headers may have 65,536 bytes at most")
+        reply = await http.post("/v1/translate", TEXTS, {"x": "y" * 20_000})
+        assert reply.status == 200
+
+
+async def test_a_body_of_many_small_values_is_refused_before_it_takes_memory():
+    async with gateway() as http:
+        most = body_module.MAX_VALUES
+        for value in (b"1", b"[]", b'""', b'"\\""'):
+            body = b'{"texts": [' + b",".join([value] * most) + b"]}"
+            refused = await http.send("POST", "/v1/translate", body, "application/json")
+            assert refused.status == 413
+            assert f"the body may have {most:,} values at most, got ".encode() in refused.body
+        form = await http.send("POST", "/translate", b"q=a&" * 2000 + b"source=en", "application/x-www-form-urlencoded")
+        assert (form.status, form.json["error"]) == (400, "a form may have 2,000 fields at most, got 2,001")
+        marks = "one, two, [three], {four}. " * (most // 5)
+        assert (await http.post("/v1/detect", {"texts": [marks]})).status == 200
+        cut = await http.send("POST", "/v1/translate", b'{"texts": ["' + b'\\"' * most * 4, "application/json")
+        assert cut.status == 400
+
+
 async def test_slow_headers_and_a_slow_body_end_their_connection(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(server_module, "HEADER_SECONDS", 0.2)
     monkeypatch.setattr(body_module, "BODY_SECONDS", 0.2)
