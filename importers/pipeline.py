@@ -139,7 +139,7 @@ def export_imported(imported: Imported, folder: Path, texts: Texts, settings: Ex
         else:
             sources = [normalise(pair.source) for pair in own]
             known = replace(known, sentences=own_sentences(imported.checkpoint, sources, imported.greedy))
-    settings = replace(settings, optional=("int8", *NATIVES))
+    settings = replace(settings, optional=("int8", *NATIVES, "shortlist"))
     try:
         return export_checkpoint(imported.checkpoint, folder, texts, settings, log, known)
     except ParityError as error:
