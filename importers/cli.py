@@ -110,7 +110,7 @@ def _export_settings(imported: Imported, gates: options.Gates, shortlist: str) -
 def _check_arguments(
     folder: Path | None, checkpoint: Path | None, gate_source: Path | None, trim: list[Path], *, report: bool
 ) -> None:
-    """Raise SettingsError unless one thing is to be written that can be, or if a file to trim by is missing."""
+    """Raise SettingsError unless one thing is to be written that can be; CorpusError if a file of trim is missing."""
     from lingon.errors import SettingsError
     from lingon.lines import check_files
 
@@ -118,6 +118,10 @@ def _check_arguments(
         raise SettingsError("name one of: the folder of a model (models/NAME), --checkpoint FOLDER, --report")
     if folder is not None and gate_source is None:
         raise SettingsError("a bundle needs text for its gates: name sentences of the source language, --gate-source")
+    if folder is not None:
+        from lingon.export.manifest import check_folder
+
+        check_folder(folder)
     if checkpoint is not None and checkpoint.exists():
         raise SettingsError(f"--checkpoint {checkpoint} exists already; choose a new folder")
     check_files(trim)

@@ -17,6 +17,7 @@ from lingon.serving.runtime.device import CPU
 from lingon.training.checkpoint import Checkpoint, save_checkpoint
 from lingon.training.config import ModelSettings, TransformerSettings
 from lingon.training.models.build import build_model
+from tests.support.bundles import write_small_bundle
 from tests.support.checkpoints import accept_any_quality
 
 LONG = "1 " * 30
@@ -104,3 +105,9 @@ def test_gates_on_cuda_are_refused_without_it_before_the_checkpoint_is_read(
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: [CPU])
     with pytest.raises(DeviceError, match=r"^--gate-on cuda: this onnxruntime is the CPU build"):
         verb(checkpoint=tmp_path / "no checkpoint", folder=tmp_path / "digits", gate_on="cuda")
+
+
+def test_the_folder_of_a_version_is_refused_before_any_text_is_read(saved: Path, tmp_path: Path) -> None:
+    version = write_small_bundle(tmp_path / "digits" / "1").folder
+    with pytest.raises(SettingsError, match=f"^{version}: {version} is for a version of a model"):
+        verb(checkpoint=saved, folder=version, train_data=(saved / "config.json", saved / "config.json"))

@@ -263,6 +263,23 @@ def test_a_bundle_that_cannot_be_published_fails_before_anything_is_built(
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.parametrize(
+    ("folder", "version"), [("digits/1", "digits/1"), ("digits/1/fp32", "digits/1"), ("digits/2", "digits/2")]
+)
+def test_a_version_of_a_bundle_is_no_folder_for_another_model(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, folder: str, version: str
+) -> None:
+    export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
+    with pytest.raises(SettingsError) as raised:
+        export_checkpoint(checkpoint, tmp_path / folder, Texts(pairs[:2]), FP32)
+    assert str(raised.value) == (
+        f"{tmp_path / folder}: {tmp_path / version} is for a version of a model, whose files never change; name the "
+        f"folder of the model, {tmp_path / 'digits'}: the next version is written below it"
+    )
+    assert [path.name for path in (tmp_path / "digits").iterdir()] == ["1"]
+    open_bundle(tmp_path / "digits" / "1").verify()
+
+
 def test_an_invalid_manifest_fails_before_anything_is_built(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
 ) -> None:

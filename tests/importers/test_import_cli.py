@@ -12,6 +12,7 @@ from lingon.cli.main import main
 from lingon.serving.in_process import LocalTranslator
 from lingon.training.checkpoint import load_checkpoint
 from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.bundles import write_small_bundle
 from tests.support.foreign_models import DATA, lines, save_opus_mt
 
 GATES = ("--gate-source", str(DATA / "tatoeba.en"), "--gate-sentences", "40", "--parity-sentences", "20")
@@ -71,6 +72,17 @@ def test_a_report_writes_nothing(opus: Path, tmp_path: Path, capsys: pytest.Capt
     assert "renumbered" in capsys.readouterr().err
     assert sorted(path.name for path in opus.iterdir()) == before
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_folder_of_a_version_is_refused_before_the_model_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version = write_small_bundle(tmp_path / "models" / "opus" / "1").folder
+    assert main(["import", str(tmp_path / "no model"), str(version), *GATES]) == 2
+    shown = capsys.readouterr().err
+    assert f"name the folder of the model, {version.parent}: the next version is written below it" in shown
+    assert len(shown.splitlines()) == 1
+    open_bundle(version).verify()
 
 
 @pytest.mark.parametrize(
