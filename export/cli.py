@@ -36,7 +36,7 @@ def export(
 
     check_files(path for files in (train_data, gates.gate_data) for path in files or ())
     from lingon.export.graphs.precisions import check_heads, precisions_of
-    from lingon.export.manifest import check_precisions
+    from lingon.export.manifest import check_folder, check_precisions
     from lingon.export.pipeline import check_gate_device, export_checkpoint
     from lingon.export.report import print_report
     from lingon.export.settings import ExportSettings, Texts
@@ -45,6 +45,7 @@ def export(
 
     names = () if precision is None else tuple(name.strip() for name in precision.split(","))
     check_gate_device(gates.gate_on)
+    check_folder(folder)  # before anything is read, which may take minutes
     loaded = load_checkpoint(checkpoint)
     check_heads(loaded)
     names = names or _available(precisions_of(loaded.model))
@@ -62,12 +63,11 @@ def export(
         card=_text(card) if card else "",
         attachments=tuple(attach or ()),
     )
-    check_precisions(loaded.model, settings)  # before the text is read, which may take minutes
+    check_precisions(loaded.model, settings)
     held_out = held_out_pairs(loaded, gates.gate_data)
     training = _training_pairs(loaded, train_data) if settings.reads_training_text else ()
     texts = Texts(held_out[: max(gates.gate_sentences, gates.parity_sentences)], training)
-    bundle = export_checkpoint(loaded, folder, texts, settings, log=lambda line: typer.echo(line, err=True))
-    print_report(bundle)
+    print_report(export_checkpoint(loaded, folder, texts, settings, log=lambda line: typer.echo(line, err=True)))
 
 
 def held_out_pairs(checkpoint: Checkpoint, files: Files = None) -> Sequence[Pair]:

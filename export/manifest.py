@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,12 +32,10 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
     settings_of_languages = checkpoint.config.languages
     languages = None if settings_of_languages is None else settings_of_languages.resolve(tokenizer)
     source, target = languages.pair if languages else (data.source_language, data.target_language)
-    name = folder.absolute().name
-    check_rule(Name, name, f"{folder}: the name of the model")
-    _check_writable(folder)
+    check_folder(folder)
     found = versions(folder)
     return Manifest(
-        name=name,
+        name=folder.absolute().name,
         version=(found[-1] if found else 0) + 1,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         source_language=source,
@@ -63,6 +62,21 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
         alignment=alignment,
         languages=languages,
     )
+
+
+def check_folder(folder: Path) -> None:
+    """Raise SettingsError if no version of a model can be written below folder, which is models/NAME."""
+    whole = folder.absolute()
+    check_rule(Name, whole.name, f"{folder}: the name of the model")
+    version = next((each for each in (whole, *whole.parents) if os.path.lexists(each / names.MANIFEST)), None)
+    if version is None and re.fullmatch(r"\d+", whole.name) and versions(whole.parent):
+        version = whole
+    if version is not None:
+        raise SettingsError(
+            f"{folder}: {version} is for a version of a model, whose files never change; name the folder of the model, "
+            f"{version.parent}: the next version is written below it"
+        )
+    _check_writable(folder)
 
 
 def check_precisions(model: AnyModel, settings: ExportSettings) -> None:

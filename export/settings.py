@@ -25,7 +25,7 @@ class ExportSettings:
     """The precisions and files to export, the sizes of the gates, and the defaults and limits of the bundle."""
 
     precisions: tuple[str, ...] = tuple(PRECISION_KINDS)  # fp32 is always added, to compare the others with
-    optional: tuple[str, ...] = ()  # precisions that the bundle does without if they fail their gate
+    optional: tuple[str, ...] = ()  # precisions, and "shortlist", that the bundle does without if they fail their gate
     shortlist: ShortlistSettings | None = field(default_factory=ShortlistSettings)
     shortlist_by_default: bool = False  # whether requests without the option use it
     beam_size: int = 4

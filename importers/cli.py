@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,13 +45,13 @@ def import_model(
     with folder_of(source) as files:
         imported = pipeline.read_source(files, settings, log)
         check_samples(imported.checkpoint, imported.source, files, log)
-        texts = _texts(imported, gates, shortlist)
+        texts = _texts(imported, gates, shortlist, log)
         if gates.gate_source is not None:
             sources = [normalise(pair.source) for pair in texts.held_out]
             pipeline.check_imported(imported, files, sources, settings, log)
     if trim:
         imported = pipeline.trim_imported(imported, trim, log)
-        texts = _texts(imported, gates, shortlist)  # more tokens in some of them
+        texts = _texts(imported, gates, shortlist, lambda line: None)  # more tokens in some of them
     loaded = imported.checkpoint
     if checkpoint is not None:
         save_checkpoint(checkpoint, loaded.config, loaded.tokenizer, loaded.model, loaded.progress)
@@ -75,7 +76,7 @@ def _settings(languages: str | None, reading: options.Reading, shortlist: str) -
     )
 
 
-def _texts(imported: Imported, gates: options.Gates, shortlist: str) -> Texts:
+def _texts(imported: Imported, gates: options.Gates, shortlist: str, log: Callable[[str], None]) -> Texts:
     """Return the text for the gates, and that to learn a shortlist from, whose targets may be missing."""
     from lingon.export.settings import Texts
     from lingon.importers.pipeline import gate_pairs
@@ -83,7 +84,7 @@ def _texts(imported: Imported, gates: options.Gates, shortlist: str) -> Texts:
 
     if gates.gate_source is None:
         return Texts(())
-    pairs = gate_pairs(imported, gates.gate_source, gates.gate_reference)
+    pairs = gate_pairs(imported, gates.gate_source, gates.gate_reference, log)
     held_out = max(gates.gate_sentences, gates.parity_sentences)
     return Texts(*split_pairs(pairs, held_out, shortlist, gates.gate_source))
 
@@ -110,7 +111,7 @@ def _export_settings(imported: Imported, gates: options.Gates, shortlist: str) -
 def _check_arguments(
     folder: Path | None, checkpoint: Path | None, gate_source: Path | None, trim: list[Path], *, report: bool
 ) -> None:
-    """Raise SettingsError unless one thing is to be written that can be, or if a file to trim by is missing."""
+    """Raise SettingsError unless one thing is to be written that can be; CorpusError if a file of trim is missing."""
     from lingon.errors import SettingsError
     from lingon.lines import check_files
 
@@ -118,6 +119,10 @@ def _check_arguments(
         raise SettingsError("name one of: the folder of a model (models/NAME), --checkpoint FOLDER, --report")
     if folder is not None and gate_source is None:
         raise SettingsError("a bundle needs text for its gates: name sentences of the source language, --gate-source")
+    if folder is not None:
+        from lingon.export.manifest import check_folder
+
+        check_folder(folder)
     if checkpoint is not None and checkpoint.exists():
         raise SettingsError(f"--checkpoint {checkpoint} exists already; choose a new folder")
     check_files(trim)

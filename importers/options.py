@@ -41,7 +41,8 @@ class Gates(OptionGroup):
     gate_reference: Annotated[
         Path | None,
         typer.Option(
-            help="Their translations: int8 is then compared by BLEU, and a confidence is fitted. Default: none."
+            help="Their translations, line by line: int8 is then compared by BLEU, and a confidence is fitted. A "
+            "sentence whose line is blank is left out. Default: none."
         ),
     ] = None
     precision: Annotated[
@@ -65,7 +66,9 @@ class Reading(OptionGroup):
     max_source_tokens: Annotated[
         int | None,
         typer.Option(
-            min=2, help="Source tokens that the model reads at once. Default: what the files of the model say."
+            min=2,
+            max=2**15 - 1,  # a bundle has 2**15 positions at most, one more than it reads
+            help="Source tokens that the model reads at once. Default: what the files of the model say.",
         ),
     ] = None
     compare: Annotated[

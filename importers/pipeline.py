@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lingon.bundle import Bundle
 from lingon.errors import ParityError, SettingsError, SourceModelError
+from lingon.export.graphs.precisions import PRECISION_KINDS
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Known, Texts
 from lingon.importers.assembly.checkpoint import checkpoint_of
@@ -129,17 +130,18 @@ def export_imported(imported: Imported, folder: Path, texts: Texts, settings: Ex
     if texts.training:
         texts = replace(texts, training=pairs_to_learn(imported.checkpoint, texts.training, imported.greedy))
     known = Known(imported.source.shortlist if settings.shortlist else None, imported.source.ranges)
-    if "int8" in settings.precisions and known.ranges is not None:
-        log("int8: ranges of the model's own training for 8-bit integers")
-    elif "int8" in settings.precisions and not texts.training:
-        log(f"int8: ranges from translations of {CALIBRATION_SENTENCES} sentences by the model itself")
+    quantised = ", ".join(name for name in settings.precisions if PRECISION_KINDS[name].quantised)
+    if quantised and known.ranges is not None:
+        log(f"{quantised}: ranges of the model's own training for 8-bit integers")
+    elif quantised and not texts.training:
+        log(f"{quantised}: ranges from translations of {CALIBRATION_SENTENCES} sentences by the model itself")
         own = texts.held_out[:CALIBRATION_SENTENCES]
         if imported.source.languages is None:
             texts = replace(texts, training=own_pairs(imported.checkpoint, own, imported.greedy))
         else:
             sources = [normalise(pair.source) for pair in own]
             known = replace(known, sentences=own_sentences(imported.checkpoint, sources, imported.greedy))
-    settings = replace(settings, optional=("int8", *NATIVES))
+    settings = replace(settings, optional=("int8", *NATIVES, "shortlist"))
     try:
         return export_checkpoint(imported.checkpoint, folder, texts, settings, log, known)
     except ParityError as error:
@@ -150,14 +152,21 @@ def export_imported(imported: Imported, folder: Path, texts: Texts, settings: Ex
     return export_checkpoint(imported.checkpoint, folder, texts, settings, log, known)
 
 
-def gate_pairs(imported: Imported, source: Path, reference: Path | None) -> list[Pair]:
-    """Return normalised sentences for the gates that the model reads whole; targets are empty without references."""
+def gate_pairs(imported: Imported, source: Path, reference: Path | None, log: Log = lambda line: None) -> list[Pair]:
+    """Return normalised sentences for the gates that the model reads whole; targets are empty without references.
+
+    A sentence with a blank reference is left out. Raises SettingsError if no sentence is left.
+    """
     tokenizer, longest = imported.checkpoint.tokenizer, imported.checkpoint.config.max_source_tokens
     lines = ((line, "") for line in read_lines(source)) if reference is None else read_parallel(source, reference)
-    pairs = (Pair(normalise(text), normalise(target)) for text, target in lines)
-    found = [pair for pair in pairs if pair.source and len(tokenizer.encode_source(pair.source)) <= longest]
+    pairs = [pair for text, target in lines if (pair := Pair(normalise(text), normalise(target))).source]
+    if reference is not None and (blank := sum(not pair.target for pair in pairs)):
+        log(f"{reference}: {blank:,} of {len(pairs):,} references are blank, their sentences are left out")
+        pairs = [pair for pair in pairs if pair.target]
+    found = [pair for pair in pairs if len(tokenizer.encode_source(pair.source)) <= longest]
     if not found:
-        raise SettingsError(f"{source}: no sentence for the gates: none has 2 to {longest} source tokens")
+        needed = f"2 to {longest} source tokens" + ("" if reference is None else " and a reference")
+        raise SettingsError(f"{source}: no sentence for the gates: none has {needed}")
     return found
 
 

@@ -58,7 +58,7 @@ class BundleVerifier:
     def verify_precisions(self) -> dict[str, Precision]:
         """Run the gate of every precision and return the entries of those that pass.
 
-        Raises ParityError if one fails, unless it is optional: it is left out then.
+        Raises ParityError if one fails, with the option that leaves it out, unless it is optional: it is left out then.
         """
         passed = {}
         for name in self.trial.manifest.precisions:
@@ -66,11 +66,16 @@ class BundleVerifier:
                 passed[name] = self.verify_precision(name)
             except ParityError as error:
                 if name not in self.settings.optional:
-                    raise
+                    raise ParityError(f"{error}{self._without(name)}") from None
                 self.log(f"{error}; the bundle has no {name}")
         self.runners = self.runners.only(list(passed))
         self._grid.clear()
         return passed
+
+    def _without(self, name: str) -> str:
+        """Return the end of a message: how to export without a precision; empty for fp32, which every bundle has."""
+        others = [other for other in self.settings.build_order if other != name]
+        return "" if name == "fp32" else f"; export without {name}: --precision {','.join(others)}"
 
     def verify_precision(self, name: str) -> Precision:
         """Run the gate of a precision and return its entry of the manifest; raises ParityError if it fails."""
@@ -90,12 +95,18 @@ class BundleVerifier:
     def verify_shortlist(self) -> dict[str, Any]:
         """Return the scores of every CPU precision with the shortlist.
 
-        Raises ParityError if they are too low, or steps with the shortlist are not those without over fewer pieces.
+        Raises ParityError if steps with the shortlist are not those without over fewer pieces, or if the scores are too
+        low, then with the option that leaves the shortlist out, unless it is optional.
         """
         served = [name for name in self.runners if PRECISION_KINDS[name].provider == CPU]
         for name in served:
             check_shortlist_steps(self.runners[name], self._sources(SENTENCES), name)
-        return {name: self._quality(name, shortlist=True) for name in served}
+        try:
+            return {name: self._quality(name, shortlist=True) for name in served}
+        except ParityError as error:
+            if "shortlist" in self.settings.optional:
+                raise
+            raise ParityError(f"{error}; export without it: --no-shortlist") from None
 
     def _tensors(self, name: str) -> dict[str, Any]:
         """Compare steps, scores and attention with the checkpoint over the grid of shapes, which is computed once."""

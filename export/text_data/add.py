@@ -11,6 +11,7 @@ from lingon.bundle import CARD, FORMAT, PROFILES, Bundle, TextData, open_bundle,
 from lingon.errors import SettingsError
 from lingon.export.text_data.build import Pairs, Search, fit_confidence, text_data
 from lingon.export.text_data.card import card_section, without_section
+from lingon.export.text_data.lengths import LEAST_PAIRS
 from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.text import Tokenizer, normalise
 
@@ -22,7 +23,7 @@ class CalibrationText:
     """Pairs of source and target.
 
     training: what the model was trained on, or text of that kind
-    held_out: text that it was not trained on, of the kind that the bundle is for; without it there is no confidence
+    held_out: text that it was not trained on, of the kind that the bundle is for; without it the confidence stays
     other: held-out text of other kinds, so that the confidence is low where the model is not at home
     """
 
@@ -46,11 +47,35 @@ def add_text_data(path: Path, text: CalibrationText, log: Callable[[str], None] 
 
     path: a bundle, or the folder of its versions, of which the highest is read
 
-    Raises BundleError if the bundle is damaged, and SettingsError if it is too old, serves several
-    languages, or there is too little text.
+    Raises BundleError if the bundle is damaged, and SettingsError if it is too old, serves several languages, is not in
+    the folder of a version, or there is too little text.
     """
     bundle = open_bundle(path)
-    manifest, folder = bundle.manifest, bundle.folder.absolute().parent
+    manifest, folder = bundle.manifest, bundle.folder.resolve().parent
+    _check_bundle(bundle)
+    if len(text.training) < LEAST_PAIRS:
+        raise SettingsError(
+            f"the training text must have {LEAST_PAIRS:,} pairs of sentences or more, has {len(text.training):,}"
+        )
+    bundle.verify()
+    tokenizer = Tokenizer(*bundle.tokenizer_files())
+    found, profiles = text_data(text.training, tokenizer)
+    if manifest.text is not None:
+        found = replace(found, confidence=manifest.text.confidence)
+    if text.held_out:
+        defaults, runner = manifest.defaults, load_runner(bundle, "fp32", threads=0)
+        search = Search(runner, tokenizer, defaults.beam_size, defaults.length_penalty)
+        found = replace(found, confidence=fit_confidence(search, text.held_out, text.other, log))
+    files = {name: bundle.read(name) for name in manifest.checksums if name != PROFILES}
+    version = max(versions(folder)) + 1
+    files[PROFILES] = profiles
+    files[CARD] = _card(files[CARD].decode(), version, found).encode()
+    return write_bundle(folder / str(version), replace(manifest, version=version, text=found, format=FORMAT), files)
+
+
+def _check_bundle(bundle: Bundle) -> None:
+    """Raise SettingsError if there can be no next version of a bundle, or none with text data."""
+    manifest, name = bundle.manifest, bundle.folder.resolve().name
     if manifest.format < OLDEST:
         raise SettingsError(
             f"{bundle.folder}: has format {manifest.format}, at least {OLDEST} is needed; export it anew"
@@ -59,18 +84,11 @@ def add_text_data(path: Path, text: CalibrationText, log: Callable[[str], None] 
         raise SettingsError(
             f"{bundle.folder}: serves several languages, but text data is of one pair; a bundle of one pair can have it"
         )
-    bundle.verify()
-    tokenizer = Tokenizer(*bundle.tokenizer_files())
-    found, profiles = text_data(text.training, tokenizer)
-    if text.held_out:
-        defaults, runner = manifest.defaults, load_runner(bundle, "fp32", threads=0)
-        search = Search(runner, tokenizer, defaults.beam_size, defaults.length_penalty)
-        found = replace(found, confidence=fit_confidence(search, text.held_out, text.other, log))
-    files = {name: bundle.read(name) for name in manifest.checksums if name != PROFILES}
-    version = max(versions(folder)) + 1
-    files |= {PROFILES: profiles} if profiles else {}
-    files[CARD] = _card(files[CARD].decode(), version, found).encode()
-    return write_bundle(folder / str(version), replace(manifest, version=version, text=found, format=FORMAT), files)
+    if not re.fullmatch(r"[1-9]\d*", name):
+        raise SettingsError(
+            f"{bundle.folder}: its name must be a number, the version, got {name!r}; name models/NAME/VERSION, or "
+            f"models/NAME for the highest version"
+        )
 
 
 def _card(card: str, version: int, text: TextData) -> str:

@@ -14,21 +14,24 @@ def calibrate(
     model: Annotated[Path, typer.Argument(help="models/NAME for its highest version, or models/NAME/VERSION.")],
     train_data: Annotated[
         Files,
-        typer.Option(help="Source and target file of the training text, or of text of its kind; plain or .gz."),
+        typer.Option(
+            help="Source and target file of the training text, or of text of its kind, plain or .gz; 1,000 pairs or "
+            "more."
+        ),
     ],
     valid_data: Annotated[
         Files | None,
         typer.Option(
             help="Source and target file of text that the model was not trained on, of the kind that it is for; 2,500 "
             "pairs are read. They fit the confidence.",
-            show_default="no confidence",
+            show_default="the confidence of the bundle stays",
         ),
     ] = None,
     other_data: Annotated[
         Files | None,
         typer.Option(
             help="The same of other kinds of text, such as news, so that the confidence is low where the model is not "
-            "at home.",
+            "at home; only with --valid-data.",
             show_default="none",
         ),
     ] = None,
@@ -39,10 +42,13 @@ def calibrate(
     that a translation keeps; it has the usual lengths of translations, profiles of both languages, and the regression
     for the confidence. All other files of the bundle stay as they are.
     """
+    from lingon.errors import SettingsError
     from lingon.lines import check_files, read_parallel
 
     given = [files for files in (train_data, valid_data, other_data) if files]
     check_files(path for files in given for path in files)
+    if other_data and not valid_data:
+        raise SettingsError("--other-data needs --valid-data: the confidence is fitted to both")
     from lingon.export.text_data.add import CalibrationText, add_text_data
 
     texts = CalibrationText.of(

@@ -41,6 +41,11 @@ def choose_languages(
         )
     sources = _chosen(folder, given[0], [each.language for each in known.sources])
     targets = _chosen(folder, given[1], [each.language for each in known.targets])
+    if len({tag.lower() for tag in (*sources, *targets)}) == 1:
+        raise SettingsError(
+            f"--languages must have two different languages, such as en:de, got {sources[0]}:{targets[0]}: {folder} is "
+            f"a model of several languages"
+        )
     by_source = {each.language: each for each in known.sources}
     by_target = {each.language: each for each in known.targets}
     chosen = LanguageSettings(

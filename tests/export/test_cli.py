@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-import lingon.export.gates.translations.quality
 from lingon.bundle import open_bundle
 from lingon.errors import CheckpointError, DeviceError, SettingsError
 from lingon.export.cli import export as verb
@@ -18,6 +17,8 @@ from lingon.serving.runtime.device import CPU
 from lingon.training.checkpoint import Checkpoint, save_checkpoint
 from lingon.training.config import ModelSettings, TransformerSettings
 from lingon.training.models.build import build_model
+from tests.support.bundles import write_small_bundle
+from tests.support.checkpoints import accept_any_quality
 
 LONG = "1 " * 30
 
@@ -29,8 +30,7 @@ def variant(**settings: Any) -> ModelSettings:
 @pytest.fixture
 def saved(checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The checkpoint on disk; its training text ends with a pair that is longer than data.max_tokens."""
-    for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.gates.translations.quality, bound, 100)  # the model is not trained
+    accept_any_quality(monkeypatch)
     for side in ("source", "target"):
         with (tmp_path / "text" / f"train.{side}").open("a") as file:
             file.write(f"{LONG}\n")
@@ -105,3 +105,9 @@ def test_gates_on_cuda_are_refused_without_it_before_the_checkpoint_is_read(
     monkeypatch.setattr("onnxruntime.get_available_providers", lambda: [CPU])
     with pytest.raises(DeviceError, match=r"^--gate-on cuda: this onnxruntime is the CPU build"):
         verb(checkpoint=tmp_path / "no checkpoint", folder=tmp_path / "digits", gate_on="cuda")
+
+
+def test_the_folder_of_a_version_is_refused_before_any_text_is_read(saved: Path, tmp_path: Path) -> None:
+    version = write_small_bundle(tmp_path / "digits" / "1").folder
+    with pytest.raises(SettingsError, match=f"^{version}: {version} is for a version of a model"):
+        verb(checkpoint=saved, folder=version, train_data=(saved / "config.json", saved / "config.json"))

@@ -17,7 +17,7 @@ from lingon.bundle import CARD, open_bundle
 from lingon.errors import BundleError, CheckpointError, DeviceError, ParityError, SettingsError
 from lingon.export.differences import LOG_PROBS, Tolerance
 from lingon.export.gates.translations import decode, tokens
-from lingon.export.gates.translations.quality import check_quality
+from lingon.export.gates.translations.quality import check_likeness, check_quality
 from lingon.export.gates.translations.tokens import check_tokens
 from lingon.export.gates.verifier import NOT_ON_CUDA
 from lingon.export.pipeline import export_checkpoint
@@ -28,6 +28,7 @@ from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.data.corpus import Pair
 from lingon.training.search import SearchSettings, translate
+from tests.support.checkpoints import accept_any_quality
 from tests.support.random_models import random_model, random_runner
 
 FP32 = ExportSettings(precisions=("fp32",), shortlist=None)
@@ -36,8 +37,7 @@ FP32 = ExportSettings(precisions=("fp32",), shortlist=None)
 def test_an_export_is_a_verified_bundle_with_its_reports(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.gates.translations.quality, bound, 100)  # the model is not trained
+    accept_any_quality(monkeypatch)
     lines: list[str] = []
     texts = Texts(pairs[:30], pairs)
     settings = ExportSettings(shortlist=ShortlistSettings(), parity_sentences=20)
@@ -103,6 +103,31 @@ def test_lossy_arithmetic_passes_only_with_scores_close_to_fp32() -> None:
         check_quality("int8", ["eins zwei drei", exact[1]], exact, exact)
 
 
+def test_translations_unlike_those_of_fp32_are_refused_even_if_the_references_fit_neither() -> None:
+    exact = [f"Satz {number} hat vier Wörter mehr." for number in range(20)]
+    unrelated, broken = ["他在北京工作。"] * 20, ["qqq xxx yyy vvv"] * 20
+    assert check_quality("int8", exact, exact, unrelated)["bleu_against_fp32"] == pytest.approx(100)
+    message = r"^int8: against the translations of fp32, BLEU 0\.\d\d and chrF \d\.\d\d are not at least 85 and 93$"
+    with pytest.raises(ParityError, match=message):
+        check_quality("int8", broken, exact, unrelated)
+
+
+def test_translations_without_blanks_are_like_those_of_fp32_if_their_characters_are() -> None:
+    exact = ["今天天气很好，我们去公园吧。", "他在北京工作。", "请给我一杯水。"] * 10
+    assert check_likeness("int8", ["请给我两杯水。", *exact[1:]], exact)["chrf_against_fp32"] > 93
+    with pytest.raises(ParityError, match=r"^int8: against the translations of fp32, "):
+        check_likeness("int8", ["我不知道。"] * 30, exact)
+
+
+def test_lossy_arithmetic_may_score_better_than_fp32() -> None:
+    references = [f"Satz {number} hat vier Wörter mehr." for number in range(20)]
+    worse = ["Satz 0 hat nun andere Wörter.", *references[1:]]
+    found = check_quality("int8", references, worse, references)
+    assert found["bleu"] > found["fp32_bleu"] + 0.2
+    with pytest.raises(ParityError, match=r"not within 0.2 and 0.3 of fp32's 100.00 and 100.00"):
+        check_quality("int8", worse, references, references)
+
+
 def test_int8_that_loses_too_much_quality_leaves_no_bundle(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
 ) -> None:
@@ -118,6 +143,31 @@ def test_int8_that_loses_too_much_quality_leaves_no_bundle(
     with pytest.raises(ParityError, match="int8: BLEU"):
         export_checkpoint(checkpoint, tmp_path / "digits", Texts(echoed, pairs), settings)
     assert not (tmp_path / "digits").exists()
+
+
+def test_a_precision_that_fails_its_gate_is_named_with_the_option_that_leaves_it_out(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lingon.export.gates.translations.quality, "LEAST_LIKE_CHRF", 101)
+    texts, settings = Texts(pairs[:4], pairs), ExportSettings(precisions=("int8", "fp32-native"), shortlist=None)
+    with pytest.raises(ParityError, match=r"^int8: .*; export without int8: --precision fp32,fp32-native$"):
+        export_checkpoint(checkpoint, tmp_path / "digits", texts, settings)
+    optional, lines = replace(settings, optional=("int8",)), list[str]()
+    export_checkpoint(checkpoint, tmp_path / "digits", texts, optional, lines.append)
+    assert [line for line in lines if line.endswith("; the bundle has no int8")]
+    assert not [line for line in lines if "--precision" in line]
+
+
+def test_a_shortlist_that_fails_its_gate_is_named_with_the_option_that_leaves_it_out(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lingon.export.gates.translations.quality, "LEAST_LIKE_CHRF", 101)
+    settings, texts = ExportSettings(precisions=("fp32",)), Texts(pairs[:4], pairs)
+    with pytest.raises(ParityError, match=r"^fp32 with shortlist: .*; export without it: --no-shortlist$"):
+        export_checkpoint(checkpoint, tmp_path / "digits", texts, settings)
+    with pytest.raises(ParityError, match=r"^fp32 with shortlist: ") as raised:
+        export_checkpoint(checkpoint, tmp_path / "digits", texts, replace(settings, optional=("shortlist",)))
+    assert "--no-shortlist" not in str(raised.value)  # what calls it does without the shortlist by itself
 
 
 def test_ranges_and_shortlist_need_text(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:
@@ -213,6 +263,23 @@ def test_a_bundle_that_cannot_be_published_fails_before_anything_is_built(
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.parametrize(
+    ("folder", "version"), [("digits/1", "digits/1"), ("digits/1/fp32", "digits/1"), ("digits/2", "digits/2")]
+)
+def test_a_version_of_a_bundle_is_no_folder_for_another_model(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, folder: str, version: str
+) -> None:
+    export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
+    with pytest.raises(SettingsError) as raised:
+        export_checkpoint(checkpoint, tmp_path / folder, Texts(pairs[:2]), FP32)
+    assert str(raised.value) == (
+        f"{tmp_path / folder}: {tmp_path / version} is for a version of a model, whose files never change; name the "
+        f"folder of the model, {tmp_path / 'digits'}: the next version is written below it"
+    )
+    assert [path.name for path in (tmp_path / "digits").iterdir()] == ["1"]
+    open_bundle(tmp_path / "digits" / "1").verify()
+
+
 def test_an_invalid_manifest_fails_before_anything_is_built(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
 ) -> None:
@@ -295,8 +362,7 @@ def test_gates_use_the_default_search_and_the_numbers_of_sentences_of_the_settin
         return decode.engine_search(runner, sources, width, *rest, **more)
 
     monkeypatch.setattr(lingon.export.gates.translations.searches, "engine_search", noted)
-    for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.gates.translations.quality, bound, 100)
+    accept_any_quality(monkeypatch)
     settings = ExportSettings(precisions=("int8",), shortlist=None, beam_size=beam_size, parity_sentences=4)
     settings, lines = replace(settings, gate_sentences=3), list[str]()
     bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:6], pairs), settings, lines.append)
@@ -323,8 +389,7 @@ def test_fewer_held_out_sentences_than_requested_are_logged(
 def test_pairs_longer_than_max_tokens_are_not_used_for_calibration(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for bound in ("MAX_BLEU_LOSS", "MAX_CHRF_LOSS"):
-        monkeypatch.setattr(lingon.export.gates.translations.quality, bound, 100)
+    accept_any_quality(monkeypatch)
     long = Pair("1 " * 40 + "2", "2" + " 1" * 40)
     settings = ExportSettings(precisions=("int8",), shortlist=None, parity_sentences=2)
     digests = []

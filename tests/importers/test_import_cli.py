@@ -12,6 +12,8 @@ from lingon.cli.main import main
 from lingon.serving.in_process import LocalTranslator
 from lingon.training.checkpoint import load_checkpoint
 from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.bundles import write_small_bundle
+from tests.support.checkpoints import accept_any_quality
 from tests.support.foreign_models import DATA, lines, save_opus_mt
 
 GATES = ("--gate-source", str(DATA / "tatoeba.en"), "--gate-sentences", "40", "--parity-sentences", "20")
@@ -38,6 +40,43 @@ def test_a_bundle_is_verified_and_served(opus: Path, tmp_path: Path, capsys: pyt
     with LocalTranslator(models) as translator:
         reply = translator.translate(pb.TranslateRequest(texts=lines("en")[:5]))
     assert all(result.hypotheses for result in reply.results)
+
+
+def test_8_bits_with_native_operators_alone_have_their_ranges_from_the_text_for_the_gates(
+    opus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept_any_quality(monkeypatch)
+    command = ["import", str(opus), str(tmp_path / "opus"), *GATES, "--precision", "fp32,int8-native"]
+    code = main([*command, "--least-log-prob", "-9", "--no-compare"])
+    shown = capsys.readouterr().err
+    assert code == 0, shown
+    assert "int8-native: ranges from translations of 200 sentences by the model itself" in shown
+    assert list(open_bundle(tmp_path / "opus").manifest.precisions) == ["fp32", "int8-native"]
+
+
+def test_a_sentence_with_a_blank_reference_is_left_out_with_a_line(
+    opus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept_any_quality(monkeypatch)
+    references = tmp_path / "references.de"
+    references.write_text("\n".join(["", " ", *lines("de")[2:]]) + "\n", encoding="utf-8")
+    command = ["import", str(opus), str(tmp_path / "opus"), *GATES, "--gate-reference", str(references)]
+    code = main([*command, "--least-log-prob", "-9", "--no-compare"])
+    shown = capsys.readouterr().err
+    assert code == 0, shown
+    assert shown.count(f"{references}: 2 of 500 references are blank, their sentences are left out") == 1
+    assert "fp32_bleu" in open_bundle(tmp_path / "opus").manifest.precisions["int8"].report["quality"]
+
+
+def test_blank_references_alone_are_no_text_for_the_gates(
+    opus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "blank").write_text("\n" * 500, encoding="utf-8")
+    command = ["import", str(opus), str(tmp_path / "opus"), *GATES, "--gate-reference", str(tmp_path / "blank")]
+    assert main(command) == 2
+    message = "no sentence for the gates: none has 2 to 128 source tokens and a reference"
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "opus").exists()
 
 
 def test_int8_is_left_out_with_a_line_if_it_costs_too_much(
@@ -73,6 +112,17 @@ def test_a_report_writes_nothing(opus: Path, tmp_path: Path, capsys: pytest.Capt
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_folder_of_a_version_is_refused_before_the_model_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    version = write_small_bundle(tmp_path / "models" / "opus" / "1").folder
+    assert main(["import", str(tmp_path / "no model"), str(version), *GATES]) == 2
+    shown = capsys.readouterr().err
+    assert f"name the folder of the model, {version.parent}: the next version is written below it" in shown
+    assert len(shown.splitlines()) == 1
+    open_bundle(version).verify()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -87,6 +137,7 @@ def test_a_report_writes_nothing(opus: Path, tmp_path: Path, capsys: pytest.Capt
             "after the 500 of the gates, has 500",
         ),
         (["--report", "--max-source-tokens", "1"], "--max-source-tokens': Input should be greater than or equal to 2"),
+        (["--report", "--max-source-tokens", "32768"], "should be less than or equal to 32767"),
     ],
 )
 def test_a_wrong_command_is_one_line(

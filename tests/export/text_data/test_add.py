@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from lingon.bundle import CARD, FORMAT, PROFILES, Bundle, open_bundle, write_bundle
+from lingon.cli.main import main
 from lingon.errors import BundleError, SettingsError
 from lingon.export.text_data.add import CalibrationText, add_text_data
 from tests.support.echo_engine import bundle
@@ -17,7 +18,7 @@ from tests.support.repository import ROOT
 from tests.support.shipped_model import MODEL
 
 DATA = ROOT / "tests" / "data"
-PAIRS = [("I know Tom.", "Ich kenne Tom."), ("Rome is here.", "Rom ist hier.")] * 50
+PAIRS = [("I know Tom.", "Ich kenne Tom."), ("Rome is here.", "Rom ist hier.")] * 500
 
 
 @pytest.fixture
@@ -45,17 +46,54 @@ def test_the_next_version_has_the_words_and_otherwise_the_same_files(old: Bundle
 
 
 def test_text_data_can_be_measured_anew(old: Bundle):
-    first = add_text_data(old.folder, CalibrationText.of(PAIRS * 10))
-    second = add_text_data(first.folder, CalibrationText.of([("I know Rome.", "Ich kenne Rome.")] * 50))
+    first = add_text_data(old.folder, CalibrationText.of(PAIRS))
+    second = add_text_data(first.folder, CalibrationText.of([("I know Rome.", "Ich kenne Rome.")] * 1000))
     assert first.manifest.text is not None
     assert second.manifest.text is not None
     assert (first.manifest.text.words, second.manifest.text.words) == (("Tom",), ("Rome",))
     assert PROFILES in first.manifest.checksums
     assert first.manifest.text.lengths
-    assert PROFILES not in second.manifest.checksums  # of 50 pairs they would be worth nothing
+    assert first.read(PROFILES) != second.read(PROFILES)
     card = second.read(CARD).decode()
     assert "keeps: Rome." in card
     assert "Tom" not in card
+
+
+def test_too_little_training_text_is_refused_and_the_text_data_stays(old: Bundle):
+    """A version without the lengths and the profiles of the one before was written, because few pairs tell neither."""
+    first = add_text_data(old.folder, CalibrationText.of(PAIRS))
+    few = [*PAIRS[:999], ("no translation", " ")]
+    with pytest.raises(SettingsError, match="the training text must have 1,000 pairs of sentences or more, has 999"):
+        add_text_data(first.folder, CalibrationText.of(few))
+    assert open_bundle(old.folder.parent).folder == first.folder
+
+
+def test_the_confidence_stays_if_there_is_no_held_out_text(tmp_path: Path):
+    shipped = open_bundle(MODEL)
+    copied = tmp_path / "en-de" / shipped.folder.name
+    shutil.copytree(shipped.folder, copied)
+    found = add_text_data(copied, CalibrationText.of(PAIRS))
+    assert found.manifest.text is not None
+    assert shipped.manifest.text is not None
+    assert shipped.manifest.text.confidence is not None
+    assert found.manifest.text.confidence == shipped.manifest.text.confidence
+    assert found.manifest.text.words != shipped.manifest.text.words
+    assert "| translations | mean confidence |" in found.read(CARD).decode()
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_folder_whose_name_is_no_number_is_no_version(old: Bundle, beside: bool):
+    folder = old.folder.parent / "old"
+    if beside:
+        shutil.copytree(old.folder, folder)
+    else:
+        old.folder.rename(folder)
+    before = sorted(old.folder.parent.iterdir())
+    with pytest.raises(
+        SettingsError, match=r"/old: its name must be a number, the version, got 'old'; name models/NAME"
+    ):
+        add_text_data(folder, CalibrationText.of(PAIRS))
+    assert sorted(old.folder.parent.iterdir()) == before
 
 
 def test_a_bundle_that_is_damaged_or_too_old_is_refused(old: Bundle):
@@ -93,3 +131,11 @@ def test_a_confidence_needs_enough_sentences(tmp_path: Path):
     with pytest.raises(SettingsError, match="needs 200 held-out sentences that the model reads, got 1"):
         add_text_data(copied, CalibrationText.of(PAIRS, [("Tom", "Tom"), ("word " * 1000, "Wort")]))
     assert [path.name for path in sorted(copied.parent.iterdir())] == ["1"]
+
+
+def test_text_of_other_kinds_alone_is_refused(old: Bundle, capsys: pytest.CaptureFixture[str]):
+    files = [str(DATA / f"tatoeba.{side}") for side in ("en", "de")]
+    assert main(["calibrate", str(old.folder), "--train-data", *files, "--other-data", *files]) == 2
+    assert (
+        capsys.readouterr().err == "lingon: error: --other-data needs --valid-data: the confidence is fitted to both\n"
+    )

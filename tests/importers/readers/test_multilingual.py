@@ -58,6 +58,13 @@ def test_another_target_language_has_other_translations(imported: Imported, fold
     assert german != french
 
 
+@pytest.mark.parametrize("language", ["de", "DE"])
+def test_one_language_for_both_sides_is_no_pair(folder: Path, language: str) -> None:
+    message = f"--languages must have two different languages, such as en:de, got de:de: {folder} is a model of several"
+    with pytest.raises(SettingsError, match=f"^{message} languages$"):
+        pipeline.read_source(folder, ImportSettings(languages=([language, "de"], ["de"])), silent)
+
+
 def test_the_languages_are_in_the_checkpoint(imported: Imported, tmp_path: Path) -> None:
     written = imported.checkpoint
     save_checkpoint(tmp_path / "new", written.config, written.tokenizer, written.model, written.progress)
