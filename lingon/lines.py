@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from lingon.errors import CorpusError
 
@@ -22,6 +22,13 @@ MAX_LINE_BYTES = 2**22
 
 LINE_END = b"\r\n"
 """The bytes that are left out at the end of a line."""
+
+
+class TranslatedLines(NamedTuple):
+    """The translations of lines, and the language that they are in."""
+
+    lines: list[str]
+    language: str
 
 
 def read_lines(path: Path, line_end: bytes = LINE_END) -> Iterator[str]:

@@ -13,11 +13,13 @@ from typing import Any, TypeVar
 
 from lingon.bundle import open_bundle
 from lingon.errors import LingonError
+from lingon.lines import TranslatedLines
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.serving.translation.translator import Translator
+from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
 Result = TypeVar("Result")
@@ -83,15 +85,26 @@ class LocalTranslator:
         return pb.ListModelsResponse(models=[self._translator.describe()])
 
     def translate_lines(
-        self, lines: list[str], options: pb.DecodingOptions, on_progress: Progress = lambda done, of: None
-    ) -> list[str]:
-        """The best translation of each line, as one line; empty for an empty line.
+        self,
+        lines: list[str],
+        options: pb.DecodingOptions,
+        on_progress: Progress = lambda done, of: None,
+        *,
+        source_language: str = "",
+        target_language: str = "",
+    ) -> TranslatedLines:
+        """The best translation of each line, as one line; empty for a line without text.
 
         A line is translated whole, even if it has several sentences: a line of a test set is one segment.
 
         on_progress: called after each line, on another thread, with the number of lines done and of all
+        source_language, target_language: empty for the model's
+
+        Raises RequestError if the model does not translate between these languages, or has several and needs them.
         """
-        return self._wait(_translate_lines(self._translator, lines, options, on_progress))
+        found = self._catalog.find("", source_language, target_language)
+        translator = found.model.for_pair(found.source, found.target)
+        return TranslatedLines(self._wait(_translate_lines(translator, lines, options, on_progress)), found.target)
 
     def _find(self, request: pb.TranslateRequest | pb.ScoreRequest) -> Translator:
         """The translator; raises UnknownModel if the request is for another model or other languages."""
@@ -117,8 +130,10 @@ def translate_lines(
     length_penalty: float,
     device: str = "auto",
     precision: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
     on_progress: Progress = lambda done, of: None,
-) -> list[str]:
+) -> TranslatedLines:
     """The best translation of each line by the serving engine; a line that is too long is translated in parts.
 
     on_progress: see `LocalTranslator.translate_lines`
@@ -127,7 +142,8 @@ def translate_lines(
         beam_size=beam_size, num_hypotheses=1, length_penalty=length_penalty, long_text=pb.LONG_TEXT_POLICY_SPLIT
     )
     with LocalTranslator(bundle, device=device, precision=precision) as translator:
-        return translator.translate_lines(lines, options, on_progress)
+        languages = {"source_language": source_language or "", "target_language": target_language or ""}
+        return translator.translate_lines(lines, options, on_progress, **languages)
 
 
 async def _translate_lines(
@@ -155,7 +171,7 @@ async def _cancel_others() -> None:
 
 
 async def _translate_line(translator: Translator, number: int, line: str, options: pb.DecodingOptions) -> str:
-    if not line.strip():
+    if not normalise(line):
         return ""
     response = await translator.translate(pb.TranslateRequest(texts=[line], options=options, text=WHOLE))
     (result,) = response.results

@@ -31,6 +31,10 @@ CONFIG, MODEL, OPTIMIZER, STATE, BEST = (
 )
 
 
+OF_OLDER_VERSIONS = {"text": "", "best_chrf": -1.0}
+"""What the progress of older versions lacks."""
+
+
 @dataclass(slots=True)
 class Progress:
     """The progress of a run; a resumed run needs it, the weights, the optimizer and the same text.
@@ -44,12 +48,20 @@ class Progress:
     seconds: float = 0.0  # time spent in updates
     target_tokens: int = 0  # target tokens of all updates
     best_bleu: float = -1.0
+    best_chrf: float = -1.0
     best_step: int = 0
     stale: int = 0  # validations since the best one
     validated: int = 0  # the step of the last validation
     loss_scale: float = 65536.0  # of fp16 autocast
     scale_growth: int = 0  # updates since loss_scale last changed
     text: str = ""  # digest of the pairs of an epoch; empty in checkpoints of older versions
+
+    def is_better(self, bleu: float, chrf: float) -> bool:
+        """Whether a validation is the best one so far: by BLEU, and with equal BLEU by chrF.
+
+        BLEU is 0 while a model gets no four words in a row right; chrF tells such validations apart.
+        """
+        return (bleu, chrf) > (self.best_bleu, self.best_chrf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +251,7 @@ def _shortened(names: list[str]) -> str:
 def load_progress(folder: Path) -> Progress:
     """Return the progress that a checkpoint has saved."""
     try:
-        return parse_dataclass(Progress, {"text": "", **_read_json(folder / STATE)})
+        return parse_dataclass(Progress, {**OF_OLDER_VERSIONS, **_read_json(folder / STATE)})
     except SchemaError as error:
         raise CheckpointError(f"{folder / STATE}: {error}") from None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from lingon.errors import CorpusError, SettingsError
+from lingon.lines import TranslatedLines
 from lingon.sentences import WordTooLong, split
 from lingon.text import Tokenizer, normalise
 from lingon.training.checkpoint import Checkpoint, load_checkpoint
@@ -27,9 +28,11 @@ def translate_lines(
     length_penalty: float,
     device: str = "auto",
     precision: str | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
     batch_size: int = 64,
     on_progress: Callable[[int, int], object] = lambda done, of: None,
-) -> list[str]:
+) -> TranslatedLines:
     """Translate lines with a checkpoint and the reference search; a blank line stays blank.
 
     A line that is longer than the bundle of the checkpoint would read is translated in the same parts as there.
@@ -38,13 +41,36 @@ def translate_lines(
     """
     if precision not in (None, "fp32"):
         raise SettingsError(f"--precision of a checkpoint must be fp32, got {precision!r}")
-    loaded = load_checkpoint(checkpoint)
+    loaded = _for_pair(load_checkpoint(checkpoint), source_language, target_language)
     parts = [_parts(loaded, normalise(line), number) for number, line in enumerate(lines, start=1)]
     settings = SearchSettings(beam_size=beam_size, length_penalty=length_penalty)
     model = loaded.model.to(choose_device(device))
     every_part = [part for line in parts for part in line]
     translated = iter(translate_texts(model, loaded.tokenizer, every_part, settings, batch_size, on_progress))
-    return [" ".join(" ".join(next(translated) for _ in line).split()) for line in parts]
+    found = [" ".join(" ".join(next(translated) for _ in line).split()) for line in parts]
+    return TranslatedLines(found, loaded.config.data.target_language)
+
+
+def _for_pair(checkpoint: Checkpoint, source: str | None, target: str | None) -> Checkpoint:
+    """Return a checkpoint that translates between these languages; None is that of its settings.
+
+    Raises SettingsError for languages that it does not have.
+    """
+    config, data = checkpoint.config, checkpoint.config.data
+    pair = source or data.source_language, target or data.target_language
+    known_sources, known_targets = [data.source_language], [data.target_language]
+    if config.languages is not None:
+        known_sources = [each.language for each in config.languages.sources]
+        known_targets = [each.language for each in config.languages.targets]
+    known = ("--source-language", pair[0], known_sources), ("--target-language", pair[1], known_targets)
+    for flag, language, languages in known:
+        if language not in languages:
+            raise SettingsError(
+                f"{flag} must be a language of the checkpoint: {', '.join(languages)}; got {language!r}"
+            )
+    chosen = data.model_copy(update={"source_language": pair[0], "target_language": pair[1]})
+    config = config.model_copy(update={"data": chosen})
+    return replace(checkpoint, config=config, tokenizer=config.tokenizer_of_pair(checkpoint.tokenizer))
 
 
 def _parts(checkpoint: Checkpoint, text: str, number: int) -> list[str]:

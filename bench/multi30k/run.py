@@ -34,7 +34,7 @@ def translated(checkpoint: Path, sources: Sequence[str], system: System, work: P
         found = translate_lines(
             checkpoint, list(sources), beam_size=system.beam_size, length_penalty=LENGTH_PENALTY, device=device
         )
-        write_text(path, "".join(f"{line}\n" for line in found))
+        write_text(path, "".join(f"{line}\n" for line in found.lines))
     return list(read_lines(path))
 
 

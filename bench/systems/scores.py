@@ -36,10 +36,10 @@ def translate(bundle: Bundle, files: tuple[Path, Path]) -> Translations:
     """Translate a test set with the engine of `lingon serve`, in this process, on the CPU."""
     pairs = list(read_parallel(*files))
     sources, references = [each[0] for each in pairs], [each[1] for each in pairs]
-    hypotheses = translate_lines(
+    found = translate_lines(
         bundle.folder, sources, beam_size=BEAM_SIZE, length_penalty=LENGTH_PENALTY, device="cpu", precision="fp32"
     )
-    return Translations(sources, hypotheses, references)
+    return Translations(sources, found.lines, references)
 
 
 def quality(found: Translations) -> dict[str, Any]:

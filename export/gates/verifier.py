@@ -176,11 +176,12 @@ class BundleVerifier:
         label = f"{name} with shortlist" if shortlist else name
         exact = self._translated("fp32", shortlist=False)
         found = self._translated(name, shortlist=shortlist)
+        language = self.checkpoint.config.data.target_language
         if not all(pair.target for pair in self.pairs[: len(exact)]):
-            likeness = check_likeness(label, found, exact)
+            likeness = check_likeness(label, found, exact, language)
             self.log(f"{label}: BLEU {likeness['bleu_against_fp32']:.2f} against fp32, {len(exact)} sentences")
             return likeness
-        report = check_quality(label, found, exact, [pair.target for pair in self.pairs[: len(exact)]])
+        report = check_quality(label, found, exact, [pair.target for pair in self.pairs[: len(exact)]], language)
         self.log(f"{label}: BLEU {report['bleu']:.2f}, fp32 {report['fp32_bleu']:.2f}, {report['sentences']} sentences")
         return report
 
@@ -189,7 +190,7 @@ class BundleVerifier:
         found, exact = (self._in_other_languages(each) for each in (name, "fp32"))
         report = {}
         for language, texts in found.items():
-            report[language] = likeness = check_likeness(f"{name} into {language}", texts, exact[language])
+            report[language] = likeness = check_likeness(f"{name} into {language}", texts, exact[language], language)
             self.log(f"{name} into {language}: BLEU {likeness['bleu_against_fp32']:.2f} against fp32")
         return {"languages": report} if report else {}
 

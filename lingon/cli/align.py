@@ -9,6 +9,7 @@ import typer
 
 from lingon.cli.options import lines as options
 from lingon.cli.options.backend import BackendOptions, with_backend_options
+from lingon.cli.options.decoding import SourceLanguageOption, TargetLanguageOption
 
 GoldOption = Annotated[
     Path | None,
@@ -74,6 +75,8 @@ SymmetrisationOption = Annotated[
 def align(
     source: options.PairSource = None,
     target: options.PairTarget = None,
+    source_language: SourceLanguageOption = None,
+    target_language: TargetLanguageOption = None,
     output_file: options.Output = None,
     gold: GoldOption = None,
     choose: ChooseOption = False,
@@ -101,7 +104,8 @@ def align(
 
     check_choice(gold=gold, choose=choose, layer=layer, head=head, shift=shift, symmetrisation=symmetrisation)
     heads = None if choose else Heads(layer, tuple(sorted(set(head or ()))), shift)
-    asking: ScoreOptions = {"model": backend.server_model, **attention_options(heads)}
+    languages: ScoreOptions = {"source": source_language, "target": target_language}
+    asking: ScoreOptions = {"model": backend.server_model, **languages, **attention_options(heads)}
     further = LinkFile.read(other) if other is not None else None
     aligner = Aligner(options=asking, reverse=reverse, other=further, symmetrisation=symmetrisation)
     work: Work[tuple[str, str], ScoreResult] = PrintLinks(aligner=aligner, shift=shift, as_json=as_json)

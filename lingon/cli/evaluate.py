@@ -15,11 +15,12 @@ import typer
 
 from lingon.cli.lines.output import check_output, print_message, writing
 from lingon.cli.lines.progress import progress_bar
+from lingon.cli.lines.wording import reworded
 from lingon.cli.options import evaluation as options
-from lingon.cli.options.decoding import OwnBeamSizeOption, OwnDeviceOption
-from lingon.errors import CorpusError, LingonError, SettingsError
+from lingon.cli.options.decoding import OwnBeamSizeOption, OwnDeviceOption, SourceLanguageOption, TargetLanguageOption
+from lingon.errors import CorpusError, LingonError, RequestError, SettingsError
 from lingon.extras import find_entry_points, name_missing_extra
-from lingon.lines import read_parallel
+from lingon.lines import TranslatedLines, read_parallel
 from lingon.quality import poor_quality
 from lingon.scoring import Scores, score
 
@@ -37,6 +38,8 @@ def evaluate(
     model: options.Model,
     source: options.Source,
     target: options.Target,
+    source_language: SourceLanguageOption = None,
+    target_language: TargetLanguageOption = None,
     beam_size: OwnBeamSizeOption = 4,
     length_penalty: options.LengthPenalty = 1.0,
     device: OwnDeviceOption = "auto",
@@ -55,15 +58,16 @@ def evaluate(
         check_output(output, source, target)
     sources, references = _read(source, target, limit)
     settings = {"beam_size": beam_size, "length_penalty": length_penalty, "device": device, "precision": precision}
+    languages = {"source_language": source_language, "target_language": target_language}
     start = time.perf_counter()
     with _progress(len(sources)) as on_progress:
-        hypotheses = _translate(model, sources, on_progress=on_progress, **settings)
+        hypotheses, language = _translate(model, sources, on_progress=on_progress, **settings, **languages)
     seconds = time.perf_counter() - start
     try:  # write the file and print the scores even if one of the two fails
         if output is not None:
             _write(output, hypotheses)
     finally:
-        result = Evaluation(len(sources), score(hypotheses, references), len(sources) / seconds)
+        result = Evaluation(len(sources), score(hypotheses, references, language), len(sources) / seconds)
         figures = {"model": str(model), "beam_size": beam_size, "length_penalty": length_penalty, **_figures(result)}
         typer.echo(json.dumps(figures) if as_json else _table(figures))
         if poor := poor_quality(result.scores.bleu):
@@ -93,18 +97,21 @@ def kind_of(model: Path) -> str:
     return "bundle" if any(manifest.is_file() for manifest in manifests) else "checkpoint"
 
 
-def _translate(model: Path, lines: list[str], **settings: Any) -> list[str]:
+def _translate(model: Path, lines: list[str], **settings: Any) -> TranslatedLines:
     """The translations of lines by the package that handles this kind of model.
 
     Its entry point is a function translate_lines(model, lines, *, beam_size, length_penalty, device="auto",
-    precision=None, on_progress).
+    precision=None, source_language=None, target_language=None, on_progress).
     """
     kind = kind_of(model)
     entry = find_entry_points("lingon.translators").get(kind)
     if entry is None:
         raise LingonError(f"this installation has no translator for a {kind} (entry point lingon.translators: {kind})")
-    with name_missing_extra(f"evaluating a {kind}", entry.extras):
-        translations: list[str] = entry.load()(model, lines, **settings)
+    try:
+        with name_missing_extra(f"evaluating a {kind}", entry.extras):
+            translations: TranslatedLines = entry.load()(model, lines, **settings)
+    except RequestError as error:
+        raise LingonError(reworded(str(error), translating=True)) from None
     return translations
 
 

@@ -12,7 +12,14 @@ from lingon.cli.options import lines
 from lingon.cli.options import translation as options
 from lingon.cli.options.backend import BackendOptions, ServerOption, with_backend_options
 from lingon.cli.options.connection import Credentials, with_connection_options
-from lingon.cli.options.decoding import GuardOption, ShortlistOption, SourceOption, TargetOption
+from lingon.cli.options.decoding import (
+    GuardOption,
+    ShortlistOption,
+    SourceLanguageOption,
+    SourceOption,
+    TargetLanguageOption,
+    TargetOption,
+)
 from lingon.cli.options.groups import with_option_groups
 
 if TYPE_CHECKING:
@@ -20,7 +27,7 @@ if TYPE_CHECKING:
 
     from lingon.cli.lines.input import Input
     from lingon.client.client import Client
-    from lingon.client.values.options import TranslateOptions
+    from lingon.client.values.options import ScoreOptions, TranslateOptions
 
 
 @with_option_groups
@@ -80,6 +87,8 @@ def translate(
 def score(
     source: lines.PairSource = None,
     target: lines.PairTarget = None,
+    source_language: SourceLanguageOption = None,
+    target_language: TargetLanguageOption = None,
     output_file: lines.Output = None,
     tokens: Annotated[
         bool,
@@ -100,8 +109,13 @@ def score(
     from lingon.cli.lines.input import input_pairs
     from lingon.cli.lines.loop import ScoreWork, run
 
-    columns = Columns(tokens=tokens, alignment=alignment)
-    work = ScoreWork({"model": backend.server_model, "return_alignment": alignment}, columns, as_json)
+    asking: ScoreOptions = {
+        "model": backend.server_model,
+        "source": source_language,
+        "target": target_language,
+        "return_alignment": alignment,
+    }
+    work = ScoreWork(asking, Columns(tokens=tokens, alignment=alignment), as_json)
     pairs = input_pairs(source, target, output_file)
     if not run(backend, pairs, work, output_file, batch_size, full_batches=False):
         raise typer.Exit(1)

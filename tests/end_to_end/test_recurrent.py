@@ -56,7 +56,7 @@ def test_the_shipped_rnnsearch_reverses_digits_and_reproduces_its_golden_sentenc
     digits: Bundle, precision: str
 ) -> None:
     load_translator(digits, LoadOptions(precision=precision, golden=True, threads=1)).engine.stop(0)
-    found = translate_lines(DIGITS, lines(), beam_size=4, length_penalty=1.0, device="cpu")
+    found = translate_lines(DIGITS, lines(), beam_size=4, length_penalty=1.0, device="cpu").lines
     right = [mine == line[::-1] for mine, line in zip(found, lines(), strict=True)]
     assert sum(right) >= 58
 

@@ -117,6 +117,9 @@ def test_translations_without_blanks_are_like_those_of_fp32_if_their_characters_
     assert check_likeness("int8", ["请给我两杯水。", *exact[1:]], exact)["chrf_against_fp32"] > 93
     with pytest.raises(ParityError, match=r"^int8: against the translations of fp32, "):
         check_likeness("int8", ["我不知道。"] * 30, exact)
+    assert check_quality("int8", exact, exact, exact, "zh")["bleu"] == pytest.approx(100)
+    with pytest.raises(ParityError, match=r"^int8: BLEU 9\d\.\d\d and chrF .* not within 0.2 and 0.3 of fp32's 100.00"):
+        check_quality("int8", ["请给我两杯水。", *exact[1:]], exact, exact, "zh")
 
 
 def test_lossy_arithmetic_may_score_better_than_fp32() -> None:

@@ -43,6 +43,7 @@ from tests.support.tokenizers import train_sentencepiece
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LINES = ["the quick brown fox", "", "jumps over", "   ", "the lazy dog", "pack my box with five dozen jugs", "sphinx"]
+INVISIBLE = "\u200b"  # which is no white space
 VERB = "import sys; from lingon.cli.main import main; from importlib.metadata import EntryPoint as E; "
 VERB += "sys.exit(main(entries=[E(v, f'lingon.serving.cli:{v} [serve]', 'lingon.verbs') for v in ('serve', 'doctor')]))"
 
@@ -77,11 +78,12 @@ def served(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def test_lines_are_translated_in_order_and_empty_ones_stay_empty(models: Path):
-    lines = LINES * 60
-    found = translate_lines(models / "random", lines, beam_size=1, length_penalty=1.0)
+    lines = [*LINES, INVISIBLE] * 60
+    found = translate_lines(models / "random", lines, beam_size=1, length_penalty=1.0).lines
     assert len(found) == len(lines)
-    assert found == found[: len(LINES)] * 60
+    assert found == found[: len(LINES) + 1] * 60
     assert [line == "" for line in found[: len(LINES)]] == [not line.strip() for line in LINES]
+    assert found[len(LINES)] == ""
 
 
 def test_the_progress_of_a_bundle_ends_with_all_of_its_lines(models: Path):

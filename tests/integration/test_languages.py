@@ -8,6 +8,7 @@ import queue
 from collections import defaultdict
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,14 @@ import pytest
 import torch
 
 from lingon.bundle import Bundle
+from lingon.cli.evaluate import evaluate
 from lingon.cli.main import main
 from lingon.client.client import AsyncClient
+from lingon.errors import LingonError
 from lingon.serving.decoding.job import DecodeJob, Options, PhaseTimes
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.in_process import LocalTranslator
+from lingon.serving.in_process import LocalTranslator, translate_lines
 from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.text import BOS, EOS
@@ -292,3 +295,34 @@ def test_words_are_forced_in_the_translation_of_any_pair_and_samples_repeat(tran
             for result in first:
                 assert options is sampled or "fox" in result.hypotheses[0].text
                 assert not any(token.piece.startswith("<2") for token in result.hypotheses[0].tokens)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+def test_a_test_set_is_translated_between_the_languages_that_are_asked_for(
+    bundle: Bundle, pair: tuple[str, str]
+) -> None:
+    wanted = [tokenizer_of(*pair).decode(found[0].tokens) for found in expected(pair, (1, 1, 0.0))]
+    search = {"beam_size": 1, "length_penalty": 0.0, "device": "cpu"}
+    source, target = pair
+    found = translate_lines(bundle.folder, TEXTS, **search, source_language=source, target_language=target)  # type: ignore[arg-type]
+    assert found.lines == [" ".join(text.split()) for text in wanted]
+    assert found.language == target
+
+
+def test_the_verbs_that_score_need_languages_of_a_bundle_of_several(
+    bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "source").write_text("\n".join(TEXTS) + "\n")
+    (tmp_path / "target").write_text("\n".join(reversed(TEXTS)) + "\n")
+    files = ["--source", str(tmp_path / "source"), "--target", str(tmp_path / "target")]
+    model = ["--model", str(bundle.folder)]
+    for verb in (["score", *model, *files], ["align", *model, *files], ["attend", "--json", *model, *TEXTS[:2]]):
+        assert main(verb) == 1
+        assert "--source-language must name a language of many/1: " in capsys.readouterr().err
+        shown = []
+        for target in ("fr", "de"):
+            assert main([*verb, "--source-language", "en", "--target-language", target]) == 0, capsys.readouterr().err
+            shown.append(capsys.readouterr().out)
+        assert verb[0] == "align" or shown[0] != shown[1]
+    with pytest.raises(LingonError, match="--source-language must name a language of many/1: "):
+        evaluate(bundle.folder, tmp_path / "source", tmp_path / "target")

@@ -41,7 +41,7 @@ def save(corpus: Path, tokenizer: Tokenizer) -> Callable[..., Transformer]:
 
 
 def test_a_checkpoint_is_read_back_as_it_was_saved(tmp_path: Path, save: Callable[..., Transformer]) -> None:
-    progress = Progress(step=7, epoch=2, batch=3, best_bleu=12.5, stale=1, seconds=1.5)
+    progress = Progress(step=7, epoch=2, batch=3, best_bleu=12.5, best_chrf=40.5, stale=1, seconds=1.5)
     model = save(tmp_path / "c", 3, progress)
     loaded = load_checkpoint(tmp_path / "c")
     assert same(loaded.model.state_dict(), model.state_dict())

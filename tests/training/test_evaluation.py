@@ -114,11 +114,11 @@ def test_a_folder_with_a_manifest_or_versions_is_a_bundle_and_any_other_a_checkp
 
 def test_lines_are_translated_in_order_and_blank_ones_stay_blank(run: Path) -> None:
     lines = ["1 2 3 4 5", "", " 7\u00a0 8 ", "9"]
-    together = translate_lines(run, lines, beam_size=2, length_penalty=1.0, device="cpu")
+    together = translate_lines(run, lines, beam_size=2, length_penalty=1.0, device="cpu").lines
     assert together[1] == ""
     for line, translation in zip(lines, together, strict=True):
-        assert translate_lines(run, [line], beam_size=2, length_penalty=1.0, device="cpu") == [translation]
-    assert translate_lines(run, ["7 8"], beam_size=2, length_penalty=1.0, device="cpu") == [together[2]]
+        assert translate_lines(run, [line], beam_size=2, length_penalty=1.0, device="cpu").lines == [translation]
+    assert translate_lines(run, ["7 8"], beam_size=2, length_penalty=1.0, device="cpu").lines == [together[2]]
 
 
 @pytest.mark.parametrize(("length", "parts"), [(24, 2), (60, 4)])
@@ -126,7 +126,7 @@ def test_a_line_longer_than_the_model_reads_is_translated_in_parts(run: Path, le
     """The config has data.max_tokens = 20 and model.max_positions = 32."""
     words, size = [str(place % 10) for place in range(length)], length // parts
     cuts = [" ".join(words[begin : begin + size]) for begin in range(0, length, size)]
-    whole, *each = translate_lines(run, [" ".join(words), *cuts], beam_size=1, length_penalty=0.0, device="cpu")
+    whole, *each = translate_lines(run, [" ".join(words), *cuts], beam_size=1, length_penalty=0.0, device="cpu").lines
     assert whole == " ".join(each)
 
 
@@ -151,6 +151,37 @@ def test_scores_are_those_of_sacrebleu_and_need_as_many_lines() -> None:
         score([], [])
 
 
+@pytest.mark.parametrize(
+    ("language", "tokens", "reference", "near"),
+    [
+        ("zh", "zh", "请给我一杯水。", "请给我两杯水。"),
+        ("zho_Hans", "zh", "请给我一杯水。", "请给我两杯水。"),
+        ("ZH-TW", "zh", "請給我一杯水。", "請給我兩杯水。"),
+        ("ja", "char", "水を一杯ください。", "水を二杯ください。"),
+        ("tha_Thai", "char", "ขอน้ำหนึ่งแก้ว", "ขอน้ำสองแก้ว"),
+        ("de", "13a", "Bitte gib mir ein Glas Wasser.", "Bitte gib mir zwei Glas Wasser."),
+        ("", "13a", "Bitte gib mir ein Glas Wasser.", "Bitte gib mir zwei Glas Wasser."),
+    ],
+)
+def test_bleu_counts_characters_of_languages_without_blanks(
+    language: str, tokens: str, reference: str, near: str
+) -> None:
+    found = score([near], [reference], language)
+    assert 20 < found.bleu < 95
+    assert f"|tok:{tokens}|" in found.bleu_signature
+    assert score([reference], [reference], language).bleu == pytest.approx(100)
+
+
+def test_a_checkpoint_is_asked_for_its_own_languages(run: Path) -> None:
+    languages = {"source_language": "de", "target_language": "en"}
+    search = {"beam_size": 1, "length_penalty": 0.0, "device": "cpu"}
+    own = translate_lines(run, ["1 2"], **search)  # type: ignore[arg-type]
+    assert own.language == "de"
+    assert translate_lines(run, ["1 2"], **search, source_language="en", target_language="de") == own  # type: ignore[arg-type]
+    with pytest.raises(SettingsError, match="--source-language must be a language of the checkpoint: en; got 'de'"):
+        translate_lines(run, ["1 2"], **search, **languages)  # type: ignore[arg-type]
+
+
 def test_nothing_to_evaluate_is_an_error(run: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("")
     with pytest.raises(CorpusError, match="holds no line to translate"):
@@ -163,6 +194,6 @@ def test_search_settings_reach_the_search(run: Path) -> None:
     loaded, line = load_checkpoint(run), "1 2 3 4 5 6 7 8"
     ids = [loaded.tokenizer.encode_source(line)]
     wide = translate(loaded.model, ids, SearchSettings(beam_size=5, length_penalty=0.5))[0][0]
-    assert translate_lines(run, [line], beam_size=5, length_penalty=0.5, device="cpu") == [
+    assert translate_lines(run, [line], beam_size=5, length_penalty=0.5, device="cpu").lines == [
         loaded.tokenizer.decode(wide.tokens)
     ]

@@ -218,18 +218,19 @@ class Trainer:
 
         A checkpoint whose loss is NaN or infinite is removed, and the run ends.
         """
-        progress, figures = self.progress, {"bleu": 0.0, "loss": 0.0}
+        progress, figures = self.progress, {"bleu": 0.0, "chrf": 0.0, "loss": 0.0}
         if self.processes.is_leader:
             figures = self._score_validation_set()
-        bleu, loss = self.processes.broadcast(figures["bleu"]), self.processes.broadcast(figures["loss"])
+        bleu, chrf, loss = (self.processes.broadcast(figures[name]) for name in ("bleu", "chrf", "loss"))
         if not math.isfinite(loss):
             if self.processes.is_leader:
                 checkpoints.remove_checkpoint(checkpoints.step_folder(self.folder, progress.step))
             self.processes.barrier()
             self._fail(f"the validation loss at step {progress.step} is {loss}")
         progress.validated, progress.stale = progress.step, progress.stale + 1
-        if bleu > progress.best_bleu:
-            progress.best_bleu, progress.best_step, progress.stale = bleu, progress.step, 0
+        if progress.is_better(bleu, chrf):
+            progress.best_bleu, progress.best_chrf = bleu, chrf
+            progress.best_step, progress.stale = progress.step, 0
         if self.processes.is_leader:
             folder = checkpoints.step_folder(self.folder, progress.step)
             if progress.stale == 0:
@@ -242,7 +243,8 @@ class Trainer:
         self.model.eval()
         sources, references = sides(self.valid[: settings.valid_sentences])
         search = SearchSettings(beam_size=settings.valid_beam_size)
-        scores = score(translate_texts(self.model, self.tokenizer, sources, search), references)
+        translations = translate_texts(self.model, self.tokenizer, sources, search)
+        scores = score(translations, references, self.config.data.target_language)
         loss = held_out_loss(self.model, encode_pairs(self.valid, self.tokenizer), settings.batch_tokens)
         self.model.train()
         perplexity = math.exp(min(loss, 700.0))  # exp of more overflows a float

@@ -107,19 +107,22 @@ def check_agreement(precision: str, found: Sequence[Hypothesis], expected: Exact
     return Agreement(len(found), len(found) - len(different), ties, log_probs.largest, log_probs.mean)
 
 
-def check_quality(what: str, found: Sequence[str], exact: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+def check_quality(
+    what: str, found: Sequence[str], exact: Sequence[str], references: Sequence[str], language: str = ""
+) -> dict[str, Any]:
     """Compare translations with those of the fp32 graphs without a shortlist; return the scores of both.
 
     what: the precision, for the message of the ParityError if the scores are too much lower, or the translations are
         not like those of fp32: against references that fit neither, both have a score of about 0
+    language: of the translations, for the tokens of BLEU
     """
-    lossy, fp32 = score(found, references), score(exact, references)
+    lossy, fp32 = score(found, references, language), score(exact, references, language)
     if fp32.bleu - lossy.bleu > MAX_BLEU_LOSS or fp32.chrf - lossy.chrf > MAX_CHRF_LOSS:
         raise ParityError(
             f"{what}: BLEU {lossy.bleu:.2f} and chrF {lossy.chrf:.2f} are not within {MAX_BLEU_LOSS} and "
             f"{MAX_CHRF_LOSS} of fp32's {fp32.bleu:.2f} and {fp32.chrf:.2f}"
         )
-    return check_likeness(what, found, exact) | {
+    return check_likeness(what, found, exact, language) | {
         "bleu": lossy.bleu,
         "chrf": lossy.chrf,
         "fp32_bleu": fp32.bleu,
@@ -128,7 +131,7 @@ def check_quality(what: str, found: Sequence[str], exact: Sequence[str], referen
     }
 
 
-def check_likeness(what: str, found: Sequence[str], exact: Sequence[str]) -> dict[str, Any]:
+def check_likeness(what: str, found: Sequence[str], exact: Sequence[str], language: str = "") -> dict[str, Any]:
     """Compare translations with those of the fp32 graphs as their references; return the scores.
 
     what: the precision, for the message of the ParityError if the scores are too low
@@ -136,7 +139,7 @@ def check_likeness(what: str, found: Sequence[str], exact: Sequence[str]) -> dic
     Sentences of few words, as in languages that write no blanks between words, have no bound of BLEU: it may be 0 even
     if all are identical.
     """
-    likeness = score(found, exact)
+    likeness = score(found, exact, language)
     wordy = sum(len(text.split()) for text in exact) >= LEAST_WORDS * len(exact)
     if (wordy and likeness.bleu < LEAST_LIKE_BLEU) or likeness.chrf < LEAST_LIKE_CHRF:
         raise ParityError(

@@ -13,6 +13,8 @@ from lingon.client.values.results import AttentionMatrix
 from lingon.errors import LingonError, ServerError, SettingsError
 
 FLAGS = {
+    "source_language_code": "--source-language",
+    "target_language_code": "--target-language",
     "attention.layers": "--layer",
     "attention.heads": "--head",
     "attention.kinds": "--of",
@@ -66,15 +68,37 @@ class Wanted:
         return found if self.grid else found[-1:]
 
 
-def ask(options: BackendOptions, source: str, target: str | None, wanted: Wanted) -> tuple[Picture, str]:
-    """The picture of a pair and its target, which is a translation of the source if target is None."""
-    model = options.server_model
+def ask(
+    options: BackendOptions,
+    pair: tuple[str, str | None],
+    wanted: Wanted,
+    languages: tuple[str | None, str | None] = (None, None),
+) -> tuple[Picture, str]:
+    """The picture of a pair and its target, which is a translation of the source if the pair has none.
+
+    languages: of the source and the target; None is the model's
+    """
+    source, target = pair
+    model, (source_language, target_language) = options.server_model, languages
     try:
         with open_translator(options) as translator:
             if target is None:
-                (translated,) = translator.translate([source], model=model, long_text="refuse", split_sentences="off")
+                (translated,) = translator.translate(
+                    [source],
+                    model=model,
+                    source=source_language,
+                    target=target_language,
+                    long_text="refuse",
+                    split_sentences="off",
+                )
                 target = translated.text
-            (result,) = translator.score([(source, target)], model=model, attention=wanted.selection())
+            (result,) = translator.score(
+                [(source, target)],
+                model=model,
+                source=source_language,
+                target=target_language,
+                attention=wanted.selection(),
+            )
             if result.error is not None:
                 raise result.error
     except ServerError as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lingon.cli.attend import options
 from lingon.cli.options.backend import BackendOptions, with_backend_options
+from lingon.cli.options.decoding import SourceLanguageOption, TargetLanguageOption
 
 if TYPE_CHECKING:
     from lingon.cli.attend.picture import Picture
@@ -18,6 +19,8 @@ EXTRA = "plot"  # installs what draws images
 def attend(
     source: options.Source,
     target: options.Target = None,
+    source_language: SourceLanguageOption = None,
+    target_language: TargetLanguageOption = None,
     of: options.Kind = "cross",
     layer: options.Layer = None,
     head: options.Head = None,
@@ -42,7 +45,7 @@ def attend(
         if as_json:
             raise SettingsError(f"--output {output_file} is an image; leave out --json")
         _check_image(output_file)
-    picture, shown_target = ask(backend, source, target, wanted)
+    picture, shown_target = ask(backend, (source, target), wanted, (source_language, target_language))
     if output_file is not None:
         _write_image(picture, output_file)
     elif as_json:

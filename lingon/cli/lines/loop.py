@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from lingon.cli.lines.format import Columns, n_best_lines, plain_line, score_jso
 from lingon.cli.lines.input import Input, Item, size_of
 from lingon.cli.lines.output import print_message, writing
 from lingon.cli.lines.progress import progress_bar, wants_progress
+from lingon.cli.lines.wording import reworded
 from lingon.cli.options.backend import BackendOptions
 from lingon.client.values.options import ScoreOptions, TranslateOptions
 from lingon.client.values.results import ScoreResult, TextResult
@@ -176,7 +176,7 @@ class LineReport:
                     print_message(f"{self._unit} {number}: warning: {warning.message}")
         if result.error is not None and not _is_empty(result):
             print_message(
-                f"{self._unit} {number}: {_reworded(str(result.error), translating=isinstance(result, TextResult))}"
+                f"{self._unit} {number}: {reworded(str(result.error), translating=isinstance(result, TextResult))}"
             )
             self.complete = False
 
@@ -237,15 +237,5 @@ def _is_empty(result: TextResult | ScoreResult) -> bool:
 
 def _error_of_batch(number: int, error: ServerError) -> LingonError:
     """The error of a whole request; number: its first line."""
-    message = _reworded(str(error), translating=True)
+    message = reworded(str(error), translating=True)
     return LingonError(f"line {number} and after: {message}" if number > 1 else message)
-
-
-def _reworded(message: str, translating: bool) -> str:
-    """A message of the service in terms of lines and flags instead of fields of a request."""
-    remedy = "shorten it or leave out --no-split-long" if translating else "shorten it"
-    message = message.replace("shorten it or set options.long_text to LONG_TEXT_POLICY_SPLIT", remedy)
-    message = re.sub(r"\btarget_prefixes\[\d+\]", "--target-prefix", message)
-    message = re.sub(r"\boptions\.(?:sampling\.)?(\w+)", lambda found: f"--{found[1].replace('_', '-')}", message)
-    message = re.sub(r"\battention\.(layer|head)s\b", r"--\1", message)
-    return re.sub(r"^(texts|pairs)\[\d+\][. ]", "", message)

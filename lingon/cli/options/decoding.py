@@ -38,6 +38,14 @@ TargetOption = Annotated[
         show_default="the model's",
     ),
 ]
+
+SourceLanguageOption = Annotated[
+    str | None, typer.Option(help="Language of the sources, such as en.", show_default="the model's")
+]
+TargetLanguageOption = Annotated[
+    str | None, typer.Option(help="Language of the targets, such as de.", show_default="the model's")
+]
+"""Where --source and --target are texts."""
 BeamSizeOption = Annotated[
     int | None, typer.Option(min=1, help="Beam size; 1 is greedy search.", show_default="the model's")
 ]
