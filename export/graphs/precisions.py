@@ -21,7 +21,6 @@ from lingon.export.graphs.transformer.graphs import TransformerGraphs
 from lingon.export.graphs.transformer.graphs import states as transformer_states
 from lingon.serving.runtime.device import CPU, CUDA, FP32_NATIVE, FP32_ON_CUDA, NATIVE
 from lingon.training.checkpoint import Checkpoint
-from lingon.training.config import TransformerSettings
 from lingon.training.models.interface import AnyModel
 from lingon.training.models.transformer import Transformer
 
@@ -51,7 +50,6 @@ class PrecisionKind:
         return self.provider == CUDA and self.dtype == np.float32
 
 
-HEAD_STEP = 8  # dimensions; GroupQueryAttention takes heads of a multiple of these
 MAX_FP16 = float(np.finfo(np.float16).max)
 
 PRECISION_KINDS = {
@@ -78,14 +76,10 @@ class BuiltGraphs:
 
 def check_heads(checkpoint: Checkpoint) -> None:
     """Raise CheckpointError if the heads have a width that GroupQueryAttention does not take."""
-    settings = checkpoint.model.settings
-    if not isinstance(settings, TransformerSettings) or settings.decoder_cell != "attention":
-        return
-    if settings.score == "scaled-dot" and settings.head_dim % HEAD_STEP:
-        raise CheckpointError(
-            f"{checkpoint.folder}: an export needs model.dim / model.heads to be a multiple of {HEAD_STEP}, "
-            f"got {settings.head_dim}"
-        )
+    try:
+        checkpoint.model.settings.check_export()
+    except SettingsError as error:
+        raise CheckpointError(f"{checkpoint.folder}: {error}") from None
 
 
 def states_of(model: AnyModel) -> tuple[State, ...]:

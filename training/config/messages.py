@@ -6,14 +6,24 @@ import difflib
 
 from pydantic_core import ErrorDetails
 
-from lingon.training.config.blocks import Corpus, DataSettings, Settings, TokenizerSettings, TrainingSettings
+from lingon.training.config.blocks import (
+    Corpus,
+    DataSettings,
+    OriginSettings,
+    Settings,
+    TokenizerSettings,
+    TrainingSettings,
+)
 from lingon.training.config.kinds import MODEL_KINDS
+from lingon.training.config.languages import LanguageSettings, SourceSettings, TargetSettings
 from lingon.training.config.model import ModelSettings
 
 BLOCKS: dict[str, type[Settings]] = {
     "data": DataSettings,
     "tokenizer": TokenizerSettings,
     "training": TrainingSettings,
+    "languages": LanguageSettings,
+    "origin": OriginSettings,
 }
 
 
@@ -63,7 +73,10 @@ def _suggestion(path: tuple[int | str, ...], kind: str) -> str:
 def _known_keys(path: tuple[int | str, ...]) -> list[str]:
     if len(path) == 1:
         return ["data", "tokenizer", "model", "training"]
-    return list((BLOCKS[str(path[0])] if len(path) == 2 else Corpus).model_fields)
+    if len(path) == 2:
+        return list(BLOCKS[str(path[0])].model_fields)
+    entries = {"sources": SourceSettings, "targets": TargetSettings} if path[0] == "languages" else {}
+    return list(entries.get(str(path[1]), Corpus).model_fields)
 
 
 def _own_keys_first(kind: str) -> list[str]:

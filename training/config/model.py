@@ -12,6 +12,10 @@ from lingon.training.config.blocks import Settings, bundle_rule
 DROPOUT_STEPS = 2**16  # on a CPU the rate of dropout is rounded to a multiple of 1 / DROPOUT_STEPS
 
 
+Size = Annotated[int, Field(ge=1, le=65_536)]
+"""A width, a number of heads or of layers. The native operators take so many inputs at most."""
+
+
 class ModelSettings(Settings):
     """What the settings of every kind have."""
 
@@ -25,6 +29,9 @@ class ModelSettings(Settings):
     def attention_sizes(self) -> tuple[int, int]:
         """The layers and the heads of the attention from target to source; 0 and 0 without attention."""
         return 1, 1
+
+    def check_export(self) -> None:
+        """Raise SettingsError if no graph can compute such a model."""
 
     def weightless(self) -> set[str]:
         """The keys whose change leaves the weights of a trained model right."""

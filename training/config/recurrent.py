@@ -6,15 +6,15 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from lingon.training.config.model import ModelSettings
+from lingon.training.config.model import ModelSettings, Size
 
 
 class RecurrentSettings(ModelSettings):
     """What the settings of all recurrent kinds have."""
 
     cell: Literal["gru", "lstm"] = "gru"
-    embedding_dim: Annotated[int, Field(ge=1)] = 256
-    dim: Annotated[int, Field(ge=1)] = 256  # of a state of the decoder
+    embedding_dim: Size = 256
+    dim: Size = 256  # of a state of the decoder
 
     def weightless(self) -> set[str]:
         """See ModelSettings; recurrent models have no table of positions."""
@@ -39,7 +39,7 @@ class RnnencSettings(RecurrentSettings):
     """RNNenc: an encoder and a decoder without attention (Sutskever et al., 2014; Cho et al., 2014)."""
 
     kind: Literal["rnnenc"] = "rnnenc"
-    layers: Annotated[int, Field(ge=1)] = 1  # of the encoder, and of the decoder
+    layers: Size = 1  # of the encoder, and of the decoder
     reverse_source: bool = False
 
     @property
@@ -55,9 +55,9 @@ class RnnsearchSettings(RecurrentSettings):
     """RNNsearch: a bidirectional encoder, and a decoder that attends before each state (Bahdanau et al., 2015)."""
 
     kind: Literal["rnnsearch"] = "rnnsearch"
-    encoder_dim: Annotated[int, Field(ge=1)] = 128  # of a state of each of the two directions of the encoder
+    encoder_dim: Size = 128  # of a state of each of the two directions of the encoder
     score: ScoreName = "additive"
-    attention_dim: Annotated[int, Field(ge=1)] = 256  # of the hidden layer of the scores additive, concat and mlp
+    attention_dim: Size = 256  # of the hidden layer of the scores additive, concat and mlp
 
     without_weights: ClassVar = ("dot", "scaled-dot", "content")
 
@@ -81,9 +81,9 @@ class LuongSettings(RecurrentSettings):
 
     kind: Literal["luong"] = "luong"
     cell: Literal["gru", "lstm"] = "lstm"
-    layers: Annotated[int, Field(ge=1)] = 2  # of the encoder, and of the decoder
+    layers: Size = 2  # of the encoder, and of the decoder
     score: ScoreName = "general"
-    attention_dim: Annotated[int, Field(ge=1)] = 256  # of the hidden layer of the scores additive, concat and mlp
+    attention_dim: Size = 256  # of the hidden layer of the scores additive, concat and mlp
     alignment: Literal["global", "local-monotonic", "local-predictive"] = "global"
     window: Annotated[int, Field(ge=1)] = 10  # D: local attention sees D positions on each side of its centre
     input_feeding: bool = True

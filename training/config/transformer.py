@@ -6,8 +6,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from lingon.training.config.model import ModelSettings
+from lingon.errors import SettingsError
+from lingon.training.config.model import ModelSettings, Size
 
+HEAD_STEP = 8  # dimensions; the operators of an exported step take heads of a multiple of these
 Activation = Literal["relu", "gelu", "gelu-tanh", "quick-gelu", "silu"]
 
 
@@ -16,12 +18,12 @@ class TransformerSettings(ModelSettings):
 
     kind: Literal["transformer"] = "transformer"
     preset: Literal["tiny", "small", "base", "big", "deep-encoder"] = "small"
-    dim: Annotated[int, Field(ge=2)]
-    heads: Annotated[int, Field(ge=1)]
-    head_dim: Annotated[int, Field(ge=1)]  # d_k, the width of a head; by default dim / heads
-    ffn: Annotated[int, Field(ge=1)]
-    encoder_layers: Annotated[int, Field(ge=1)]
-    decoder_layers: Annotated[int, Field(ge=1)]
+    dim: Annotated[Size, Field(ge=2)]
+    heads: Size
+    head_dim: Size  # d_k, the width of a head; by default dim / heads
+    ffn: Size
+    encoder_layers: Size
+    decoder_layers: Size
     norm: Literal["post", "pre"] = "post"
     norm_kind: Literal["layer", "rms"] = "layer"
     norm_epsilon: Annotated[float, Field(gt=0, lt=1)] = 1e-5
@@ -53,6 +55,13 @@ class TransformerSettings(ModelSettings):
         """See ModelSettings."""
         return self.decoder_layers, self.heads
 
+    def check_export(self) -> None:
+        """See ModelSettings; the operators of a step take heads of a multiple of HEAD_STEP dimensions."""
+        if self.decoder_cell == "attention" and self.score == "scaled-dot" and self.head_dim % HEAD_STEP:
+            raise SettingsError(
+                f"an export needs model.dim / model.heads to be a multiple of {HEAD_STEP}, got {self.head_dim}"
+            )
+
     def weightless(self) -> set[str]:
         """See ModelSettings; only learned positions are weights, all others are computed for any length."""
         computed = {"max_positions"} if self.positions != "learned" else set[str]()
@@ -64,7 +73,7 @@ class TransformerSettings(ModelSettings):
         if not isinstance(given, dict):
             return given
         filled = {**PRESETS.get(str(given.get("preset", "small")), {}), **given}
-        dim, heads = filled.get("dim"), filled.get("heads")
+        dim, heads = (_whole(filled.get(name)) for name in ("dim", "heads"))
         if "head_dim" in filled or not (isinstance(dim, int) and isinstance(heads, int) and heads > 0):
             return filled
         if dim % heads:
@@ -148,3 +157,8 @@ PAPER_WARMUP_STEPS = {"base": 4000, "big": 4000}  # updates, of the models of Va
 def paper_learning_rate(dim: int, warmup_steps: int) -> float:
     """Return the peak of the learning rate of Vaswani et al. (2017), equation 3: (dim * warmup_steps) ** -0.5."""
     return float((dim * warmup_steps) ** -0.5)
+
+
+def _whole(value: Any) -> Any:
+    """Return a whole number that is written as 1e3 as an integer, and anything else as it is."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value

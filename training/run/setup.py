@@ -19,6 +19,7 @@ from lingon.training.data.corpus import Pair, TrainingText, read_pairs, read_tra
 from lingon.training.data.tokenizer import train_tokenizer
 from lingon.training.device import slow_precision
 from lingon.training.models.build import build_model
+from lingon.training.models.interface import AnyModel
 from lingon.training.run.distributed import Processes, join_processes
 from lingon.training.run.interrupt import Interrupt
 from lingon.training.run.kernels import fast_kernels
@@ -85,6 +86,8 @@ def build_trainer(
         init_from = checkpoints.resolve_checkpoint(init_from)  # fails before the text is read, which may take minutes
     elif init_from is not None:
         report.message(f"--init-from {init_from} is ignored: the run resumes from {last}")
+    if last is None:
+        config.model.check_export()
     config = _with_fast_precision(_with_languages(config, last or init_from), processes.device, report)
     guided = bool(config.training.guided_alignment)
     assert config.data.valid is not None, "only an imported model has no validation text"
@@ -96,7 +99,7 @@ def build_trainer(
         report.message(_guidance(config, text))
     valid = _scorable(valid, config, tokenizer, report)
     torch.manual_seed(config.training.seed)
-    model = build_model(config.model, tokenizer.source_vocab, tokenizer.target_vocab).to(processes.device)
+    model = _new_model(config, tokenizer, processes.device)
     weights = sum(parameter.numel() for parameter in model.parameters())
     report.message(f"model: {weights:,} weights on {processes.device}, {processes.world_size} process(es)")
     optimizer = _optimizer(model, config.training)
@@ -112,6 +115,19 @@ def build_trainer(
         write_text(folder / checkpoints.CONFIG, config.model_dump_json(indent=2) + "\n")
     model.train()
     return trainer
+
+
+def _new_model(config: Config, tokenizer: Tokenizer, device: torch.device) -> AnyModel:
+    """Return a model with the weights of its seed; raise SettingsError if the settings do not fit."""
+    vocab, never = tokenizer.target_vocab, config.model.never_generated
+    if max(never, default=0) >= vocab:
+        raise SettingsError(f"model.never_generated must be below {vocab}, the pieces of a target, got {max(never)}")
+    try:
+        return build_model(config.model, tokenizer.source_vocab, vocab).to(device)
+    except RuntimeError as error:
+        if "memory" not in str(error):
+            raise
+        raise SettingsError(f"the model does not fit in the memory of {device}; lower the sizes in [model]") from None
 
 
 def _with_fast_precision(config: Config, device: torch.device, report: Report) -> Config:
