@@ -75,8 +75,8 @@ def _known_keys(path: tuple[int | str, ...]) -> list[str]:
         return ["data", "tokenizer", "model", "training"]
     if len(path) == 2:
         return list(BLOCKS[str(path[0])].model_fields)
-    entries = {"sources": SourceSettings, "targets": TargetSettings} if path[0] == "languages" else {}
-    return list(entries.get(str(path[1]), Corpus).model_fields)
+    entries: dict[str, type[Settings]] = {"sources": SourceSettings, "targets": TargetSettings}
+    return list(entries.get(str(path[1]), Corpus).model_fields)  # the entries of [data] are corpora
 
 
 def _own_keys_first(kind: str) -> list[str]:
