@@ -82,6 +82,8 @@ def test_a_wrong_setting_is_one_line_that_names_key_bound_and_value(
         ("[data", "Expected ']'"),
         ("[model]\n", "data is missing"),
         ("[data]\nvalidd = 1", "unknown key data.validd; did you mean valid?"),
+        ('[data]\ntarget_language = "it"', "data.source_language is missing"),
+        ('[data]\nsource_language = "fr"', "data.target_language is missing"),
         ("data = 3", "data must be a block of settings"),
     ],
 )
@@ -158,7 +160,8 @@ def test_other_presets_have_the_defaults_of_the_training_block(tmp_path: Path, p
 def preset_text(preset: str, **training: float) -> str:
     """Return a config that sets nothing of the model but its preset, and only these keys of the training block."""
     lines = [f"{key} = {value}" for key, value in training.items()]
-    corpora = '[[data.train]]\ntsv = "train"\n[data.valid]\ntsv = "valid"\n'
+    corpora = '[data]\nsource_language = "en"\ntarget_language = "de"\n'
+    corpora += '[[data.train]]\ntsv = "train"\n[data.valid]\ntsv = "valid"\n'
     return "\n".join([corpora, f'[model]\npreset = "{preset}"', "[training]", *lines, ""])
 
 

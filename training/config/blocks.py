@@ -52,8 +52,8 @@ class Corpus(Settings):
 class DataSettings(Settings):
     """The corpora, and the filters of their pairs."""
 
-    source_language: Annotated[str, bundle_rule(Language)] = "en"
-    target_language: Annotated[str, bundle_rule(Language)] = "de"
+    source_language: Annotated[str, bundle_rule(Language)]
+    target_language: Annotated[str, bundle_rule(Language)]
     train: tuple[Corpus, ...] = ()  # only an imported model may have none
     valid: Corpus | None = None  # only an imported model may have none
     max_tokens: Annotated[int, Field(ge=2)] = (
