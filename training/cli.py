@@ -15,7 +15,11 @@ ConfigArgument = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Override a setting of CONFIG: block.key=value. May be repeated. Default: none."),
+    typer.Option(
+        "--set",
+        help="Override a setting of CONFIG: block.key=value. Paths are relative to the current folder. May be repeated. "
+        "Default: none.",
+    ),
 ]
 
 

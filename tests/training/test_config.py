@@ -109,9 +109,24 @@ def test_an_override_has_the_type_that_toml_gives_it(tmp_path: Path) -> None:
 
 
 def test_relative_paths_are_relative_to_the_folder_of_the_config(tmp_path: Path) -> None:
-    config = load(tmp_path, overrides=["tokenizer.path=words", "data.valid.source=/elsewhere/v"])
+    text = tiny_config_text(tokenizer={"path": "words"})
+    config = load(tmp_path, text, overrides=["data.valid.source=/elsewhere/v"])
     assert config.data.train[0].files() == [tmp_path / "train.source", tmp_path / "train.target"]
     assert (config.tokenizer.path, config.data.valid.source) == (tmp_path / "words", Path("/elsewhere/v"))
+
+
+def test_paths_of_overrides_are_relative_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    overrides = ["tokenizer.path=words", "data.train.0.source=t", 'data.valid={source = "v", target = "/elsewhere/v"}']
+    config = load(tmp_path, overrides=overrides)
+    assert config.tokenizer.path == here / "words"
+    assert config.data.train[0].files() == [here / "t", tmp_path / "train.target"]
+    assert config.data.valid.files() == [here / "v", Path("/elsewhere/v")]
+    text = tiny_config_text(model={"kind": "luong", "max_positions": 32})
+    config = load(tmp_path, text, ['data.train=[{tsv = "pairs"}]', "model.alignment=local-monotonic"])
+    assert (config.data.train[0].tsv, config.model.alignment) == (here / "pairs", "local-monotonic")
 
 
 def test_a_key_overrides_the_preset(tmp_path: Path) -> None:
