@@ -39,19 +39,15 @@ def _signals_of(interrupt: Interrupt) -> Iterator[None]:
 
 
 def last_checkpoints(run: Path, count: int) -> list[Path]:
-    """The last checkpoints of a run, at most `count`, the oldest first; those that a signal saved do not count.
+    """The last checkpoints of a run that have a validation, at most `count`, the oldest first.
 
-    Such a checkpoint has no validation, and lies anywhere between two others. Raises CheckpointError without any.
+    Raises CheckpointError without any.
     """
-    saved = checkpoints.saved_steps(run)
-    regular = [folder for folder in saved if checkpoints.load_progress(folder).validated == _step(folder)]
-    if not regular:
-        raise CheckpointError(f"{run}: has {len(saved)} checkpoints and none with a validation; train it for longer")
-    return regular[-count:]
-
-
-def _step(folder: Path) -> int:
-    return int(folder.name.rpartition("-")[2])
+    validated = checkpoints.validated_steps(run)
+    if not validated:
+        saved = len(checkpoints.saved_steps(run))
+        raise CheckpointError(f"{run}: has {saved} checkpoints and none with a validation; train it for longer")
+    return validated[-count:]
 
 
 def training_figures(run: Path) -> dict[str, Any]:

@@ -112,6 +112,8 @@ write_quick_config() {
   for language in en de; do head -n 8 "tests/data/tatoeba.$language" >"$folder/valid.$language"; done
   cat <<END
 [data]
+source_language = "en"
+target_language = "de"
 max_tokens = 60
 [[data.train]]
 source = "$PWD/tests/data/tatoeba.en"

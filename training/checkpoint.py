@@ -156,6 +156,14 @@ def saved_steps(run: Path) -> list[Path]:
     return sorted(path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d+", path.name))
 
 
+def validated_steps(run: Path) -> list[Path]:
+    """Return the checkpoints of a run that have a validation, the oldest first.
+
+    One that a signal saved has none, and lies anywhere between two others: it is there to resume from.
+    """
+    return [folder for folder in saved_steps(run) if folder == step_folder(run, load_progress(folder).validated)]
+
+
 def step_folder(run: Path, step: int) -> Path:
     """Return the folder of the checkpoint of a step."""
     return run / "checkpoints" / f"step-{step:08d}"
@@ -167,10 +175,11 @@ def mark_best(run: Path, folder: Path, scores: dict[str, Any]) -> None:
 
 
 def remove_old_checkpoints(run: Path, keep: int) -> None:
-    """Remove all but the last `keep` checkpoints and the best one."""
+    """Remove all but the last `keep` checkpoints with a validation, the best one, and the last of all."""
     best = _read_json(run / BEST).get("checkpoint") if (run / BEST).is_file() else None
-    for folder in saved_steps(run)[:-keep]:
-        if folder.name != best:
+    saved, kept = saved_steps(run), validated_steps(run)[-keep:]
+    for folder in saved[:-1]:
+        if folder not in kept and folder.name != best:
             remove_checkpoint(folder)
 
 

@@ -15,7 +15,11 @@ ConfigArgument = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Override a setting of CONFIG: block.key=value. May be repeated. Default: none."),
+    typer.Option(
+        "--set",
+        help="Override a setting of CONFIG: block.key=value. Paths are relative to the current folder. May be repeated. "
+        "Default: none.",
+    ),
 ]
 
 
@@ -107,7 +111,8 @@ def _check_corpora(config: Config) -> None:
 
 def average(
     checkpoints: Annotated[
-        list[Path], typer.Argument(help="Checkpoints, or folders of runs for all their checkpoints.")
+        list[Path],
+        typer.Argument(help="Checkpoints, or folders of runs for all their checkpoints that have a validation."),
     ],
     output: Annotated[Path, typer.Option(help="New folder for the averaged checkpoint.")],
     last: Annotated[
@@ -128,7 +133,7 @@ def average(
 
     if output.exists():
         raise SettingsError(f"--output {output} exists already; choose a new folder")
-    saved = {path: files.saved_steps(path) for path in checkpoints}
+    saved = {path: files.validated_steps(path) for path in checkpoints}
     for path, steps in saved.items():
         if last is not None and 0 < len(steps) < last:
             print(f"{path}: has {len(steps)} checkpoints, not the last {last}; all of them are averaged")

@@ -129,8 +129,9 @@ def line(outcome: Outcome) -> str:
 
 def read(path: Path) -> list[Outcome]:
     """The requests of a file, without a last line that a kill cut off."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [from_json(json.loads(text)) for text in lines if text.endswith("\n")]
+    # Not splitlines: it also ends a line at U+2028 and others, which JSON leaves as they are.
+    *lines, _cut_off = path.read_text(encoding="utf-8").split("\n")
+    return [from_json(json.loads(text)) for text in lines]
 
 
 def from_json(values: Mapping[str, Any]) -> Outcome:

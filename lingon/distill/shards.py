@@ -123,7 +123,8 @@ class Shards:
         for number in range(len(self)):
             path = self._path(number)
             try:
-                lines = gzip.decompress(path.read_bytes()).decode().splitlines()
+                # Not splitlines: it also ends a line at U+2028 and others, which JSON leaves as they are.
+                lines = gzip.decompress(path.read_bytes()).decode().removesuffix("\n").split("\n")
                 results = [Translated(tuple(found), fault) for fault, *found in map(json.loads, lines)]
                 yield from zip(self.texts_of(number), results, strict=True)
             except (OSError, EOFError, ValueError) as error:

@@ -17,6 +17,13 @@ def test_a_history_is_read_as_it_was_written(tmp_path):
     assert read(tmp_path / "history.jsonl") == list(history)
 
 
+def test_a_line_separator_in_a_text_ends_no_line(tmp_path):
+    history = History()
+    history.add(outcome("a-1", ended=2.0, code="OK", results=[TextOutcome(0, "OK", "a\u2028b\u2029c\u0085d")]))
+    history.save(tmp_path / "history.jsonl")
+    assert read(tmp_path / "history.jsonl") == list(history)
+
+
 def test_a_line_that_was_cut_off_is_left_out(tmp_path):
     path = tmp_path / "history.jsonl"
     path.write_text(line(outcome("a-1")) + line(outcome("a-2"))[:-20], encoding="utf-8")

@@ -160,7 +160,8 @@ def test_an_imported_model_is_trained_further(opus: Path, tmp_path: Path, capsys
     keys = [f"{key} = {json.dumps(value)}" for key, value in model.items()]
     corpus = f'source = "{DATA / "tatoeba.en"}"\ntarget = "{DATA / "tatoeba.de"}"'
     training = "batch_tokens = 2000\nmax_steps = 3\nwarmup_steps = 1\nvalid_every = 3\nvalid_sentences = 4"
-    data = f"[data]\nmax_tokens = 100\n[[data.train]]\n{corpus}\n[data.valid]\n{corpus}"
+    data = '[data]\nsource_language = "sv"\ntarget_language = "nb"\nmax_tokens = 100\n'
+    data += f"[[data.train]]\n{corpus}\n[data.valid]\n{corpus}"
     text = "\n".join([data, "[model]", *keys, "[training]", training, ""])
     (tmp_path / "fine.toml").write_text(text, encoding="utf-8")
     command = ["train", str(tmp_path / "fine.toml"), "--output", str(tmp_path / "run")]

@@ -71,7 +71,7 @@ def test_a_run_loads_its_best_checkpoint_or_without_validation_its_last(
 
 def test_old_checkpoints_are_removed_but_not_the_best(tmp_path: Path, save: Callable[..., Transformer]) -> None:
     for step in range(1, 6):
-        save(files.step_folder(tmp_path, step), step)
+        save(files.step_folder(tmp_path, step), step, Progress(step=step, validated=step))
     files.mark_best(tmp_path, files.step_folder(tmp_path, 2), {})
     files.remove_old_checkpoints(tmp_path, keep=2)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [

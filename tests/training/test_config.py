@@ -87,6 +87,8 @@ def test_a_wrong_setting_is_one_line_that_names_key_bound_and_value(
         ("[data", "Expected ']'"),
         ("[model]\n", "data is missing"),
         ("[data]\nvalidd = 1", "unknown key data.validd; did you mean valid?"),
+        ('[data]\ntarget_language = "it"', "data.source_language is missing"),
+        ('[data]\nsource_language = "fr"', "data.target_language is missing"),
         ("data = 3", "data must be a block of settings"),
     ],
 )
@@ -112,9 +114,24 @@ def test_an_override_has_the_type_that_toml_gives_it(tmp_path: Path) -> None:
 
 
 def test_relative_paths_are_relative_to_the_folder_of_the_config(tmp_path: Path) -> None:
-    config = load(tmp_path, overrides=["tokenizer.path=words", "data.valid.source=/elsewhere/v"])
+    text = tiny_config_text(tokenizer={"path": "words"})
+    config = load(tmp_path, text, overrides=["data.valid.source=/elsewhere/v"])
     assert config.data.train[0].files() == [tmp_path / "train.source", tmp_path / "train.target"]
     assert (config.tokenizer.path, config.data.valid.source) == (tmp_path / "words", Path("/elsewhere/v"))
+
+
+def test_paths_of_overrides_are_relative_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    overrides = ["tokenizer.path=words", "data.train.0.source=t", 'data.valid={source = "v", target = "/elsewhere/v"}']
+    config = load(tmp_path, overrides=overrides)
+    assert config.tokenizer.path == here / "words"
+    assert config.data.train[0].files() == [here / "t", tmp_path / "train.target"]
+    assert config.data.valid.files() == [here / "v", Path("/elsewhere/v")]
+    text = tiny_config_text(model={"kind": "luong", "max_positions": 32})
+    config = load(tmp_path, text, ['data.train=[{tsv = "pairs"}]', "model.alignment=local-monotonic"])
+    assert (config.data.train[0].tsv, config.model.alignment) == (here / "pairs", "local-monotonic")
 
 
 def test_a_key_overrides_the_preset(tmp_path: Path) -> None:
@@ -163,7 +180,8 @@ def test_other_presets_have_the_defaults_of_the_training_block(tmp_path: Path, p
 def preset_text(preset: str, **training: float) -> str:
     """Return a config that sets nothing of the model but its preset, and only these keys of the training block."""
     lines = [f"{key} = {value}" for key, value in training.items()]
-    corpora = '[[data.train]]\ntsv = "train"\n[data.valid]\ntsv = "valid"\n'
+    corpora = '[data]\nsource_language = "en"\ntarget_language = "de"\n'
+    corpora += '[[data.train]]\ntsv = "train"\n[data.valid]\ntsv = "valid"\n'
     return "\n".join([corpora, f'[model]\npreset = "{preset}"', "[training]", *lines, ""])
 
 

@@ -52,8 +52,8 @@ class Corpus(Settings):
 class DataSettings(Settings):
     """The corpora, and the filters of their pairs."""
 
-    source_language: Annotated[str, bundle_rule(Language)] = "en"
-    target_language: Annotated[str, bundle_rule(Language)] = "de"
+    source_language: Annotated[str, bundle_rule(Language)]
+    target_language: Annotated[str, bundle_rule(Language)]
     train: tuple[Corpus, ...] = ()  # only an imported model may have none
     valid: Corpus | None = None  # only an imported model may have none
     max_tokens: Annotated[int, Field(ge=2)] = (
@@ -134,7 +134,7 @@ class TrainingSettings(Settings):
     valid_sentences: Annotated[int, Field(ge=1)] = 500  # sentences to translate for BLEU and chrF
     valid_beam_size: Annotated[int, bundle_rule(BeamSize)] = 1
     patience: Annotated[int, Field(ge=0)] = 0  # validations without a better BLEU before the run stops; 0 never stops
-    keep_checkpoints: Annotated[int, Field(ge=1)] = 5  # the last ones; the best one is always kept
+    keep_checkpoints: Annotated[int, Field(ge=1)] = 5  # the last validated ones; the best one is always kept
 
     @property
     def attention_terms(self) -> dict[str, float]:

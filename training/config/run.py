@@ -27,6 +27,8 @@ from lingon.training.config.model import default_layer
 from lingon.training.config.transformer import PAPER_WARMUP_STEPS, PRESETS, TransformerSettings, paper_learning_rate
 
 CORPUS_FILES = ("source", "target", "tsv", "alignment")
+PATHS = {"data": CORPUS_FILES, "tokenizer": ("path",)}
+"""The blocks with paths, and the keys that are paths in them or in blocks of them."""
 
 
 class Config(Settings):
@@ -147,7 +149,8 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 
     overrides: block.key=value, each replaces one key of the file
 
-    Relative paths in the settings are relative to the folder of the file. Raises SettingsError.
+    Relative paths are relative to the folder of the file, those of overrides to the current folder. Raises
+    SettingsError.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -187,7 +190,7 @@ def _override(values: dict[str, Any], override: str) -> None:
             block = None
     if not isinstance(block, dict):
         raise SettingsError(f"--set {override}: {'.'.join(blocks)} is not a block of settings")
-    block[last] = _value(text.strip())
+    block[last] = _from_current_folder(_value(text.strip()), last, PATHS.get(blocks[0], ()))
 
 
 def _value(text: str) -> Any:
@@ -195,6 +198,15 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text  # not TOML: an unquoted string
+
+
+def _from_current_folder(value: Any, key: str, paths: Sequence[str]) -> Any:
+    """Return the value of a key with absolute paths; the keys in `paths` have paths."""
+    if isinstance(value, dict):
+        return {name: _from_current_folder(each, name, paths) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_from_current_folder(each, key, paths) for each in value]
+    return str(Path.cwd() / value) if key in paths and isinstance(value, str) else value
 
 
 def _with_absolute_paths(config: Config, folder: Path) -> Config:

@@ -15,10 +15,11 @@ from lingon.cli.backend import Translator, open_translator
 from lingon.cli.options.backend import BackendOptions
 from lingon.client.values.results import TextResult, TextWarning, Translation
 from lingon.distill.choice import Choice, chosen, fault_of
-from lingon.distill.shards import PLAN, SHARDS, SOURCE, TARGET, Plan, Shards
+from lingon.distill.shards import PLAN, SHARDS, SOURCE, TARGET, Plan, Shards, Translated
 from lingon.distill.teacher import Teacher
 from lingon.distill.texts import Text, digest, unique_texts
 from lingon.errors import CorpusError, LingonError, ServerError, SettingsError
+from lingon.lines import read_parallel
 from tests.support.processes import lingon
 from tests.support.repository import ROOT
 
@@ -135,6 +136,18 @@ def test_a_folder_of_other_texts_options_or_another_model_is_refused(tmp_path: P
     (tmp_path / PLAN).write_text("{")
     with pytest.raises(SettingsError, match=r"plan\.json: not a plan"):
         Shards(tmp_path, plan, texts)
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\u0085"])
+def test_a_line_separator_in_a_translation_ends_no_line(tmp_path: Path, separator: str) -> None:
+    texts = [Text(f"black{separator}tea"), Text("milk")]
+    shards = Shards(tmp_path, Plan(2, digest(texts), "en-de/5", {}), texts)
+    shards.write(0, [Translated((f"schwarzer{separator}Tee",)), Translated(("Milch",))])
+    assert shards.publish(Choice.BEST).pairs == 2
+    assert list(read_parallel(tmp_path / SOURCE, tmp_path / TARGET)) == [
+        (f"black{separator}tea", "schwarzer Tee"),
+        ("milk", "Milch"),
+    ]
 
 
 def test_a_damaged_shard_is_named(tmp_path: Path, translator: Translator) -> None:

@@ -21,7 +21,8 @@ def files(folder: Path, source: bytes, target: bytes, suffix: str = "") -> Corpu
 
 def settings(*corpora: Corpus, **values: object) -> DataSettings:
     valid = corpora[0].model_copy(update={"repeat": 1})
-    return DataSettings.model_validate({"train": corpora, "valid": valid, **values})
+    languages = {"source_language": "en", "target_language": "de"}
+    return DataSettings.model_validate({**languages, "train": corpora, "valid": valid, **values})
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])

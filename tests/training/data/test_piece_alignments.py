@@ -36,7 +36,9 @@ def test_links_stay_with_their_pairs_through_every_filter(tmp_path: Path) -> Non
     sources = ["a b", "", "c d", "a b", "x" * 40, "e " * 30, "f g"]
     targets = ["b a", "x", "d c", "b a", "x", "e " * 30, "g f"]
     corpus = write_corpus(tmp_path, sources, targets, ["0-1", "", "1-0", "0-0", "0-0", "29-29", "0-1 1p0"])
-    settings = DataSettings(train=(corpus,), valid=Corpus(tsv=tmp_path / "valid"))
+    settings = DataSettings(
+        source_language="en", target_language="de", train=(corpus,), valid=Corpus(tsv=tmp_path / "valid")
+    )
     text = read_training_text(settings, linked=True)
     tokenizer = train_tokenizer(text.epoch() * 9, TokenizerSettings(vocab_size=275, character_coverage=1.0))
     kept = drop_long(text, tokenizer, 20)
@@ -47,7 +49,9 @@ def test_links_stay_with_their_pairs_through_every_filter(tmp_path: Path) -> Non
 
 def test_links_are_read_only_if_they_are_asked_for_and_are_part_of_the_digest(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path, ["a b"], ["b a"], ["0-1"])
-    settings = DataSettings(train=(corpus,), valid=Corpus(tsv=tmp_path / "valid"))
+    settings = DataSettings(
+        source_language="en", target_language="de", train=(corpus,), valid=Corpus(tsv=tmp_path / "valid")
+    )
     plain, linked = read_training_text(settings), read_training_text(settings, linked=True)
     assert [pair.links for text in (plain, linked) for pair in text.epoch()] == [(), ((0, 1),)]
     assert plain.digest() != linked.digest()

@@ -15,6 +15,7 @@ import pytest
 from lingon.errors import CheckpointError, LingonError, SettingsError
 from lingon.training import checkpoint as files
 from lingon.training.checkpoint import load_checkpoint
+from lingon.training.cli import average
 from lingon.training.run.interrupt import Interrupt
 from lingon.training.run.setup import open_run
 from lingon.training.run.trainer import outcome
@@ -89,6 +90,23 @@ def test_a_validation_that_an_interrupt_skipped_runs_after_the_resume(corpus: Pa
     assert load_checkpoint(corpus / "run").progress.step == 10
     train(config, corpus / "run")
     assert [line["step"] for line in log_of(corpus / "run", "valid")] == [10, 20, 24]
+
+
+def test_the_checkpoint_of_an_interrupt_does_not_count_and_goes_with_the_next_one(corpus: Path) -> None:
+    # With this learning rate no validation is better than the first one.
+    config = write_config(corpus, **with_training(valid_every=5, keep_checkpoints=2, learning_rate=1e-9))
+    for cut, kept in ((16, [5, 10, 15, 17]), (18, [5, 10, 15, 19]), (-1, [5, 20, 24])):
+        train(config, corpus / "run", cut=cut)
+        assert [int(folder.name[5:]) for folder in files.saved_steps(corpus / "run")] == kept
+
+
+def test_an_interrupt_changes_no_average_of_the_last_checkpoints(
+    corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(write_config(corpus, **with_training(valid_every=5)), corpus / "run", cut=11)
+    average([corpus / "run"], corpus / "mean", last=2)
+    assert "average of step-00000005, step-00000010\n" in capsys.readouterr().out
+    assert load_checkpoint(corpus / "mean").progress.step == 10
 
 
 def test_a_run_stopped_at_its_last_update_is_done_only_after_its_validation(corpus: Path) -> None:
