@@ -17,8 +17,8 @@ SetOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
-        help="Override a setting of CONFIG: block.key=value. Paths are relative to the current folder. May be repeated. "
-        "Default: none.",
+        help="Override a setting of CONFIG: block.key=value. Paths are relative to the current folder. May be "
+        "repeated. Default: none.",
     ),
 ]
 

@@ -64,7 +64,7 @@ def test_a_run_starts_on_a_small_extract(path: Path, tmp_path: Path) -> None:
             lines = islice(read_lines(ROOT / "tests" / "data" / f"tatoeba.{language}"), count)
             (tmp_path / f"{block}.{side}").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
             files.append(f"data.{block}.{side}='{tmp_path / f'{block}.{side}'}'")
-    small = ["model.dim=32", "model.ffn=32", "tokenizer.vocab_size=380", "training.batch_tokens=150"]
+    small = ["model.dim=32", "model.heads=4", "model.ffn=32", "tokenizer.vocab_size=380", "training.batch_tokens=150"]
     steps = ["max_steps=2", "log_every=1", "device=cpu"]
     config = load_config(path, [*files, *small, *(f"training.{setting}" for setting in steps)])
     trainer = train(config, tmp_path / "run")
