@@ -85,7 +85,7 @@ def build_trainer(
         init_from = checkpoints.resolve_checkpoint(init_from)  # fails before the text is read, which may take minutes
     elif init_from is not None:
         report.message(f"--init-from {init_from} is ignored: the run resumes from {last}")
-    config = _with_fast_precision(_with_languages(config, last or init_from), processes.device, report)
+    config = _with_fast_precision(_with_facts(config, last or init_from), processes.device, report)
     guided = bool(config.training.guided_alignment)
     assert config.data.valid is not None, "only an imported model has no validation text"
     text, valid = read_training_text(config.data, linked=guided), list(read_pairs(config.data.valid))
@@ -127,14 +127,19 @@ def _cpuinfo() -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def _with_languages(config: Config, origin: Path | None) -> Config:
-    """Return the settings with the languages of the checkpoint that a run goes on from, if it has several."""
-    if origin is None or config.languages is not None:
+def _with_facts(config: Config, start: Path | None) -> Config:
+    """Return the settings with the facts about the model of the checkpoint that a run goes on from, if they lack them.
+
+    These are the languages of a model of several, the pieces that it never generates, and where it was imported from.
+    """
+    if start is None:
         return config
-    languages = checkpoints.read_config(origin).languages
-    if languages is None:
-        return config
-    return parse_config({**config.model_dump(), "languages": languages.model_dump()}, str(origin))
+    known, values = checkpoints.read_config(start).model_dump(), config.model_dump()
+    for name in ("languages", "origin"):
+        values[name] = values[name] or known[name]
+    if "never_generated" not in config.model.model_fields_set:
+        values["model"]["never_generated"] = known["model"]["never_generated"]
+    return parse_config(values, str(start))
 
 
 def _guidance(config: Config, text: TrainingText) -> str:
