@@ -25,6 +25,9 @@ from lingon.training.run.kernels import fast_kernels
 from lingon.training.run.report import Report
 from lingon.training.run.trainer import Trainer
 
+LEARNT = ("kind", "vocab_size", "joint", "byte_fallback", "character_coverage")
+"""The settings of a tokenizer by which its pieces are learnt; a run learns them once."""
+
 
 @contextmanager
 def open_run(
@@ -81,6 +84,8 @@ def build_trainer(
 ) -> Trainer:
     """Return the trainer of a run, at its last checkpoint if it has one, else at its beginning."""
     last = next(reversed(checkpoints.saved_steps(folder)), None)
+    if last is not None:
+        _check_tokenizer_kept(config, folder, last)
     if last is None and init_from is not None:
         init_from = checkpoints.resolve_checkpoint(init_from)  # fails before the text is read, which may take minutes
     elif init_from is not None:
@@ -167,6 +172,24 @@ def _tokenizer(config: Config, text: TrainingText, origin: Path | None, run: Pat
         has = "one vocabulary for both languages" if alike else "one for each language"
         raise SettingsError(f"tokenizer.joint = {str(config.tokenizer.joint).lower()}, but {folder} has {has}")
     return tokenizer
+
+
+def _check_tokenizer_kept(config: Config, run: Path, last: Path) -> None:
+    """Raise SettingsError if a setting has changed by which a run would get another tokenizer than it has."""
+    saved = checkpoints.read_config(last).tokenizer
+    for name in (*LEARNT, "path"):
+        before, now = getattr(saved, name), getattr(config.tokenizer, name)
+        if before == now or (name == "path" and now and Tokenizer.read(now).files() == Tokenizer.read(last).files()):
+            continue
+        raise SettingsError(
+            f"tokenizer.{name} must stay {_shown(before)}, as {run} has its tokenizer already, got {_shown(now)}; "
+            "set it back, or choose another --output"
+        )
+
+
+def _shown(value: object) -> str:
+    """Return a setting as a config has it."""
+    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _write_tokenizer(tokenizer: Tokenizer, run: Path) -> None:
