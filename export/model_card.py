@@ -9,6 +9,7 @@ from lingon.training.config import (
     Config,
     LuongSettings,
     ModelSettings,
+    OriginSettings,
     RecurrentSettings,
     RnnencSettings,
     RnnsearchSettings,
@@ -52,11 +53,20 @@ def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> st
 
 
 def _history(config: Config, progress: Progress) -> list[str]:
-    """Return the section on how a model was trained, or where it was imported from."""
-    if config.origin is not None:
-        stated = config.origin.licence or "its files state none"
-        files = (f"- `{name}`, SHA-256 {digest}" for name, digest in config.origin.files.items())
-        return ["## Origin", "", f"- imported: {config.origin.form}", f"- licence: {stated}", *files]
+    """Return the sections on where a model was imported from and how it was trained; an imported one may have both."""
+    sections = [_origin(config.origin)] if config.origin is not None else []
+    if config.data.train:
+        sections.append(_training(config, progress))
+    return [line for section in sections for line in ("", *section)][1:]
+
+
+def _origin(origin: OriginSettings) -> list[str]:
+    stated = origin.licence or "its files state none"
+    files = (f"- `{name}`, SHA-256 {digest}" for name, digest in origin.files.items())
+    return ["## Origin", "", f"- imported: {origin.form}", f"- licence: {stated}", *files]
+
+
+def _training(config: Config, progress: Progress) -> list[str]:
     training = config.training
     corpora = sorted({path.name for corpus in config.data.train for path in corpus.files()})
     valid = ", ".join(path.name for path in config.data.corpora[-1].files())

@@ -101,7 +101,7 @@ def _check_corpora(config: Config) -> None:
     from lingon.errors import SettingsError
     from lingon.lines import check_files
 
-    if config.origin is not None:
+    if not (config.data.train and config.data.valid):
         raise SettingsError(
             "these are the settings of an imported model, without text: write a config with [data], and name the "
             "checkpoint with --init-from"

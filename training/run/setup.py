@@ -26,6 +26,9 @@ from lingon.training.run.kernels import fast_kernels
 from lingon.training.run.report import Report
 from lingon.training.run.trainer import Trainer
 
+LEARNT = ("kind", "vocab_size", "joint", "byte_fallback", "character_coverage")
+"""The settings of a tokenizer by which its pieces are learnt; a run learns them once."""
+
 
 @contextmanager
 def open_run(
@@ -82,13 +85,15 @@ def build_trainer(
 ) -> Trainer:
     """Return the trainer of a run, at its last checkpoint if it has one, else at its beginning."""
     last = next(reversed(checkpoints.saved_steps(folder)), None)
+    if last is not None:
+        _check_tokenizer_kept(config, folder, last)
     if last is None and init_from is not None:
         init_from = checkpoints.resolve_checkpoint(init_from)  # fails before the text is read, which may take minutes
     elif init_from is not None:
         report.message(f"--init-from {init_from} is ignored: the run resumes from {last}")
     if last is None:
         config.model.check_export()
-    config = _with_fast_precision(_with_languages(config, last or init_from), processes.device, report)
+    config = _with_fast_precision(_with_facts(config, last or init_from), processes.device, report)
     guided = bool(config.training.guided_alignment)
     assert config.data.valid is not None, "only an imported model has no validation text"
     text, valid = read_training_text(config.data, linked=guided), list(read_pairs(config.data.valid))
@@ -143,14 +148,19 @@ def _cpuinfo() -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def _with_languages(config: Config, origin: Path | None) -> Config:
-    """Return the settings with the languages of the checkpoint that a run goes on from, if it has several."""
-    if origin is None or config.languages is not None:
+def _with_facts(config: Config, start: Path | None) -> Config:
+    """Return the settings with the facts about the model of the checkpoint that a run goes on from, if they lack them.
+
+    These are the languages of a model of several, the pieces that it never generates, and where it was imported from.
+    """
+    if start is None:
         return config
-    languages = checkpoints.read_config(origin).languages
-    if languages is None:
-        return config
-    return parse_config({**config.model_dump(), "languages": languages.model_dump()}, str(origin))
+    known, values = checkpoints.read_config(start).model_dump(), config.model_dump()
+    for name in ("languages", "origin"):
+        values[name] = values[name] or known[name]
+    if "never_generated" not in config.model.model_fields_set:
+        values["model"]["never_generated"] = known["model"]["never_generated"]
+    return parse_config(values, str(start))
 
 
 def _guidance(config: Config, text: TrainingText) -> str:
@@ -178,6 +188,24 @@ def _tokenizer(config: Config, text: TrainingText, origin: Path | None, run: Pat
         has = "one vocabulary for both languages" if alike else "one for each language"
         raise SettingsError(f"tokenizer.joint = {str(config.tokenizer.joint).lower()}, but {folder} has {has}")
     return tokenizer
+
+
+def _check_tokenizer_kept(config: Config, run: Path, last: Path) -> None:
+    """Raise SettingsError if a setting has changed by which a run would get another tokenizer than it has."""
+    saved = checkpoints.read_config(last).tokenizer
+    for name in (*LEARNT, "path"):
+        before, now = getattr(saved, name), getattr(config.tokenizer, name)
+        if before == now or (name == "path" and now and Tokenizer.read(now).files() == Tokenizer.read(last).files()):
+            continue
+        raise SettingsError(
+            f"tokenizer.{name} must stay {_shown(before)}, as {run} has its tokenizer already, got {_shown(now)}; "
+            "set it back, or choose another --output"
+        )
+
+
+def _shown(value: object) -> str:
+    """Return a setting as a config has it."""
+    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _write_tokenizer(tokenizer: Tokenizer, run: Path) -> None:

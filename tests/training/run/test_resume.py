@@ -16,6 +16,9 @@ from lingon.errors import CheckpointError, LingonError, SettingsError
 from lingon.training import checkpoint as files
 from lingon.training.checkpoint import load_checkpoint
 from lingon.training.cli import average
+from lingon.training.config import TokenizerSettings
+from lingon.training.data.corpus import Pair
+from lingon.training.data.tokenizer import train_tokenizer
 from lingon.training.run.interrupt import Interrupt
 from lingon.training.run.setup import open_run
 from lingon.training.run.trainer import outcome
@@ -192,6 +195,46 @@ def test_a_run_is_not_resumed_with_another_model(corpus: Path) -> None:
     with pytest.raises(CheckpointError, match=r"another model \(model\.ffn: 64 -> 32\)"):
         train(other, corpus / "run")
     assert (corpus / "run" / files.CONFIG).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"vocab_size": 281}, "tokenizer.vocab_size must stay 280, as {} has its tokenizer already, got 281"),
+        ({"kind": "bpe"}, "tokenizer.kind must stay unigram, as {} has its tokenizer already, got bpe"),
+        (
+            {"byte_fallback": False},
+            "tokenizer.byte_fallback must stay true, as {} has its tokenizer already, got false",
+        ),
+        ({"path": "words"}, "tokenizer.path must stay unset, as {} has its tokenizer already, got {}"),
+    ],
+)
+def test_a_run_is_not_resumed_with_another_tokenizer(corpus: Path, change: dict[str, Any], message: str) -> None:
+    train(write_config(corpus, **with_training(max_steps=6)), corpus / "run")
+    before = (corpus / "run" / files.CONFIG).read_bytes()
+    pieces = train_tokenizer([Pair("1 2 3", "3 2 1")] * 9, TokenizerSettings(vocab_size=264))
+    (corpus / "words").mkdir()
+    (corpus / "words" / "tokenizer.model").write_bytes(pieces.files()["tokenizer.model"])
+    other = write_config(corpus, **{**with_training(max_steps=9), "tokenizer": change})
+    expected = f"{message.format(corpus / 'run', corpus / 'words')}; set it back, or choose another --output"
+    with pytest.raises(SettingsError) as caught:
+        train(other, corpus / "run")
+    assert str(caught.value) == expected
+    assert (corpus / "run" / files.CONFIG).read_bytes() == before
+
+
+def test_a_run_resumes_with_its_own_tokenizer_in_another_place_and_with_another_sampling(
+    corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(write_config(corpus, **with_training(max_steps=6)), corpus / "run")
+    (corpus / "moved").mkdir()
+    shutil.copy(corpus / "run" / "tokenizer.model", corpus / "moved")
+    changed = {"path": "moved", "sampling_alpha": 0.2}
+    train(write_config(corpus, **{**with_training(max_steps=9), "tokenizer": changed}), corpus / "run")
+    said = capsys.readouterr().err
+    assert (
+        f"changed since then: tokenizer.path: None -> {corpus / 'moved'}; tokenizer.sampling_alpha: 0.3 -> 0.2" in said
+    )
 
 
 def test_a_run_resumes_from_an_older_checkpoint_if_the_last_was_removed(corpus: Path) -> None:

@@ -13,8 +13,8 @@ from torch import Tensor
 from lingon.errors import CheckpointError, CorpusError, LingonError, SettingsError
 from lingon.text import Tokenizer
 from lingon.training import checkpoint as files
-from lingon.training.checkpoint import load_checkpoint
-from lingon.training.config import TokenizerSettings, TrainingSettings
+from lingon.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from lingon.training.config import OriginSettings, TokenizerSettings, TrainingSettings, load_config
 from lingon.training.data.corpus import Pair
 from lingon.training.data.tokenizer import train_tokenizer
 from lingon.training.run.report import Report
@@ -163,6 +163,23 @@ def test_a_missing_init_from_fails_before_text_is_read_and_is_ignored_when_a_run
     train(config, corpus / "run", start=corpus / "absent")
     message = r"--init-from .*absent is ignored: the run resumes from .*step-00000001"
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_fine_tuning_keeps_the_origin_and_what_is_never_generated_unless_the_config_sets_it(corpus: Path) -> None:
+    start = train(write_config(corpus, **short()), corpus / "first")
+    origin = OriginSettings(form="Marian", licence="CC-BY-4.0", files={"model.npz": "0" * 64})
+    model = start.config.model.model_copy(update={"never_generated": (7, 9)})
+    imported = start.config.model_copy(update={"origin": origin, "model": model})
+    save_checkpoint(corpus / "imported", imported, start.tokenizer, start.model, Progress())
+    for given, expected in (({}, (7, 9)), ({"never_generated": [8]}, (8,))):
+        config = write_config(corpus, **{**short(), "model": given})
+        run = corpus / f"tuned-{expected[0]}"
+        for begun in (corpus / "imported", None):  # then resumed
+            tuned = train(config, run, start=begun)
+            for kept in (tuned.config, load_checkpoint(run).config):
+                assert (kept.origin, kept.model.never_generated) == (origin, expected)
+            assert tuned.model.settings.never_generated == expected
+        assert load_config(run / files.CONFIG) == tuned.config
 
 
 def test_fine_tuning_with_another_model_is_rejected(corpus: Path) -> None:
