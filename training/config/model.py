@@ -6,14 +6,15 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from lingon import bundle
 from lingon.bundle import TokenCount
 from lingon.training.config.blocks import Settings, bundle_rule
 
 DROPOUT_STEPS = 2**16  # on a CPU the rate of dropout is rounded to a multiple of 1 / DROPOUT_STEPS
 
 
-Size = Annotated[int, Field(ge=1, le=65_536)]
-"""A width, a number of heads or of layers. The native operators take so many inputs at most."""
+Size = Annotated[int, Field(ge=1), bundle_rule(bundle.Size)]
+"""A width, or a number of heads or of layers."""
 
 
 class ModelSettings(Settings):
