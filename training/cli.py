@@ -52,6 +52,7 @@ def train(
     if print_config:
         print(settings.model_dump_json(indent=2))
         return
+    settings.model.check_export()  # before days of training
     _check_corpora(settings)
     from lingon.training.run.interrupt import Interrupt
     from lingon.training.run.setup import open_run

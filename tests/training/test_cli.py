@@ -51,6 +51,19 @@ def test_print_config_prints_the_resolved_settings_and_trains_nothing(
     assert not (tmp_path / "run").exists()
 
 
+def test_heads_that_no_bundle_can_have_are_refused_before_training(corpus: Path) -> None:
+    write_config(corpus, model={"dim": 24, "heads": 4})
+    needs = "an export needs model.dim / model.heads to be a multiple of 8, got 6"
+    with pytest.raises(SettingsError, match=f"^{needs}$"):
+        train_verb(corpus / "config.toml", corpus / "run")
+    assert not (corpus / "run").exists()
+
+
+@pytest.mark.parametrize("other", [{"score": "additive"}, {"decoder_cell": "ssru"}, {"head_dim": 8}])
+def test_heads_that_a_bundle_can_have_are_not_refused(tmp_path: Path, other: dict[str, object]) -> None:
+    write_config(tmp_path, model={"dim": 24, "heads": 4, **other}).model.check_export()
+
+
 def test_a_tokenizer_is_trained_and_shown(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_config(corpus)
     tokenizer(corpus / "config.toml", corpus / "words")

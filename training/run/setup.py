@@ -91,8 +91,6 @@ def build_trainer(
         init_from = checkpoints.resolve_checkpoint(init_from)  # fails before the text is read, which may take minutes
     elif init_from is not None:
         report.message(f"--init-from {init_from} is ignored: the run resumes from {last}")
-    if last is None:
-        config.model.check_export()
     config = _with_fast_precision(_with_facts(config, last or init_from), processes.device, report)
     guided = bool(config.training.guided_alignment)
     assert config.data.valid is not None, "only an imported model has no validation text"

@@ -114,13 +114,10 @@ def test_accumulate_beyond_the_batches_of_an_epoch_is_rejected(corpus: Path) -> 
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"dim": 24, "heads": 4}, "an export needs model.dim / model.heads to be a multiple of 8, got 6"),
         ({"never_generated": [9999]}, "model.never_generated must be below 280, the pieces of a target, got 9999"),
     ],
 )
-def test_a_model_that_cannot_be_trained_or_exported_is_refused(
-    corpus: Path, model: dict[str, Any], message: str
-) -> None:
+def test_a_model_that_cannot_be_trained_is_refused(corpus: Path, model: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=re.escape(message)):
         train(write_config(corpus, model=model, **short()), corpus / "run")
     assert not list((corpus / "run").glob("checkpoints/*"))
