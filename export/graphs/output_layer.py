@@ -18,6 +18,7 @@ from lingon.export.graphs.onnx_writer import GraphBuilder
 from lingon.training.models.interface import FORBIDDEN_LOGIT, AnyModel
 
 NAME = "output"
+MOST_SORTED = 256  # values that the faster kernel of CUDA for TopK takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +85,26 @@ class OutputLayer:
         return table_name(self.model, "target") if shares else ""
 
 
-def write_candidates(graph: GraphBuilder, logits: str, pieces: str | None = None) -> None:
+def device_block(width: int) -> int:
+    """Return the size of the blocks in which a device searches rows of `width` logits, padded to blocks.
+
+    The kernel of CUDA for TopK takes 4 us for up to MOST_SORTED values, and 30 us for more, for 1 row as for 64.
+    """
+    block = BLOCK
+    while width // block > MOST_SORTED and width % (2 * block) == 0 and block < MOST_SORTED:
+        block *= 2
+    return block
+
+
+def write_candidates(graph: GraphBuilder, logits: str, pieces: str | None = None, block: int = BLOCK) -> None:
     """Output the candidates of each row with their log-probabilities.
 
     logits: float32 (rows, vocab padded to blocks)
     pieces: the piece of each column; without it, the piece of a column is its index
+    block: pieces of a block of the search, which divides the columns
     """
     count = graph.input(bundle.CANDIDATE_COUNT, np.int64, [1])
-    columns, terms = _candidates(graph, logits, count)
+    columns, terms = _candidates(graph, logits, count, block)
     rows = ("rows", "candidates")
     graph.op("Add", *terms, named=graph.declare_output(bundle.CANDIDATE_LOG_PROBS, np.float32, rows))
     ids = graph.declare_output(bundle.CANDIDATE_IDS, np.int64, rows)
@@ -101,21 +114,24 @@ def write_candidates(graph: GraphBuilder, logits: str, pieces: str | None = None
         graph.op("Gather", pieces, columns, named=ids)
 
 
-def write_greedy_step(graph: GraphBuilder, logits: str, token_ids: str, positions: str) -> None:
+def write_greedy_step(graph: GraphBuilder, logits: str, token_ids: str, positions: str, block: int) -> None:
     """Output what the next step of greedy search reads, under the names of the inputs that it replaces.
 
     The runner binds inputs and outputs to the same memory. So every output depends on all nodes that read its input.
 
     logits: float32 (rows, vocab padded to blocks)
+    block: see write_candidates
     """
-    columns, terms = _candidates(graph, logits, graph.int64s(1))
+    columns = _likeliest(graph, logits, block)
     index = graph.input(bundle.STEP_INDEX, np.int64, [1])
     history = graph.input(bundle.HISTORY, np.float32, ["steps", "rows", 2])
     tokens = graph.op("Reshape", columns, graph.int64s(-1))
     graph.output(tokens, bundle.changed_name(token_ids), np.int64, ["rows"])
     after = graph.op("Add", positions, _ones(graph, tokens, np.int64))
     graph.output(after, bundle.changed_name(positions), np.int64, ["rows"])
-    entry = graph.op("Concat", graph.op("Cast", columns, to=TensorProto.FLOAT), graph.op("Add", *terms), axis=1)
+    entry = graph.op(
+        "Concat", graph.op("Cast", columns, to=TensorProto.FLOAT), _log_prob(graph, logits, columns), axis=1
+    )
     where, entries = graph.op("Unsqueeze", index, graph.int64s(1)), graph.op("Unsqueeze", entry, graph.int64s(0))
     changed = graph.declare_output(bundle.changed_name(bundle.HISTORY), np.float32, ["steps", "rows", 2])
     graph.op("ScatterND", history, where, entries, named=changed)
@@ -130,33 +146,49 @@ def _ones(graph: GraphBuilder, tokens: str, dtype: type[Any]) -> str:
     return graph.op("Cast", graph.op("GreaterOrEqual", tokens, zero), to=TensorProto.INT64)
 
 
-def _candidates(graph: GraphBuilder, logits: str, count: str) -> tuple[str, tuple[str, str]]:
+def _candidates(graph: GraphBuilder, logits: str, count: str, block: int) -> tuple[str, tuple[str, str]]:
     """Return the columns of the likeliest candidates of each row, and two terms of their log-probabilities.
 
     All are (rows, count), but for the second term, which is (rows, 1).
     """
-    best, columns = _top_k(graph, logits, count)
-    probabilities = graph.op("Softmax", logits, axis=-1)
-    likeliest = graph.op("GatherElements", probabilities, graph.op("Slice", columns, *_first_column(graph)), axis=1)
-    # The kernel of Log computes full vectors and the remainder differently in the last bit. It gets full vectors.
-    repeated = graph.op("Mul", likeliest, graph.constant(np.ones((1, 16), np.float32)))
-    log_likeliest = graph.op("Slice", graph.op("Log", repeated), *_first_column(graph))
+    best, columns = _top_k(graph, logits, count, block)
+    log_likeliest = _log_prob(graph, logits, graph.op("Slice", columns, *_first_column(graph)))
     difference = graph.op("Sub", best, graph.op("Slice", best, *_first_column(graph)))
     return columns, (difference, log_likeliest)
 
 
-def _top_k(graph: GraphBuilder, logits: str, count: str) -> tuple[str, str]:
+def _log_prob(graph: GraphBuilder, logits: str, column: str) -> str:
+    """Return the log-probability of one column of each row: (rows, 1), from int64 (rows, 1)."""
+    probability = graph.op("GatherElements", graph.op("Softmax", logits, axis=-1), column, axis=1)
+    # The kernel of Log computes full vectors and the remainder differently in the last bit. It gets full vectors.
+    repeated = graph.op("Mul", probability, graph.constant(np.ones((1, 16), np.float32)))
+    return graph.op("Slice", graph.op("Log", repeated), *_first_column(graph))
+
+
+def _likeliest(graph: GraphBuilder, logits: str, block: int) -> str:
+    """Return the column of the largest value of each row, as `_top_k` does in a few nodes more: (rows, 1)."""
+    blocks = graph.op("Reshape", logits, graph.int64s(0, -1, block))
+    one, last = graph.int64s(1), graph.int64s(-1)
+    tops = graph.op("ReduceMax", blocks, last, keepdims=0)
+    _, best = graph.ops("TopK", tops, one, outputs=["top.of.blocks", "top.block"], axis=-1)
+    found = graph.op("GatherND", blocks, graph.op("Unsqueeze", best, last), batch_dims=1)
+    flat = graph.op("Reshape", found, graph.int64s(-1, block))
+    _, place = graph.ops("TopK", flat, one, outputs=["best", "best.place"], axis=-1)
+    return graph.op("Add", graph.op("Mul", best, graph.int64s(block)), place)
+
+
+def _top_k(graph: GraphBuilder, logits: str, count: str, block: int) -> tuple[str, str]:
     """Return the `count` largest values of each row, the largest first, and their columns: (rows, count) each."""
-    last, size = graph.int64s(-1), graph.int64s(BLOCK)
-    blocks = graph.op("Reshape", logits, graph.int64s(0, -1, BLOCK))
+    last, size = graph.int64s(-1), graph.int64s(block)
+    blocks = graph.op("Reshape", logits, graph.int64s(0, -1, block))
     tops = graph.op("ReduceMax", blocks, last, keepdims=0)
     kept = graph.op("Min", count, graph.op("Shape", tops, start=1, end=2))
     _, block_ids = graph.ops("TopK", tops, kept, outputs=["top.of.blocks", "top.blocks"], axis=-1)
     found = graph.op("GatherND", blocks, graph.op("Unsqueeze", block_ids, last), batch_dims=1)
     flat = graph.op("Reshape", found, graph.op("Concat", last, graph.op("Mul", kept, size), axis=0))
     best, positions = graph.ops("TopK", flat, count, outputs=["best", "best.places"], axis=-1)
-    block = graph.op("GatherElements", block_ids, graph.op("Div", positions, size), axis=1)
-    return best, graph.op("Add", graph.op("Mul", block, size), graph.op("Mod", positions, size))
+    of_best = graph.op("GatherElements", block_ids, graph.op("Div", positions, size), axis=1)
+    return best, graph.op("Add", graph.op("Mul", of_best, size), graph.op("Mod", positions, size))
 
 
 def _first_element(graph: GraphBuilder) -> tuple[str, str, str]:

@@ -45,9 +45,12 @@ from lingon.bundle.text_data import TextData
 from lingon.errors import BundleError, DamagedBundle
 from lingon.text import BOS, EOS, PAD, UNK
 
-FORMAT, OLDEST_FORMAT = 6, 2  # written, and the oldest that is read
+FORMAT, OLDEST_FORMAT = 7, 2  # written, and the oldest that is read
 """Format 2 has no golden alignments. Before format 4, graphs for CUDA have no total_length and no state graphs, and
-every model has attention. Before format 5, bundles have no text data; before format 6, one language pair."""
+every model has attention. Before format 5, bundles have no text data; before format 6, one language pair; before format
+7, graphs that change states on a device declare them in their own shape, not in blocks."""
+
+BLOCKS_SINCE = 7
 
 SINCE = {"text": 5, "languages": 6}  # fields of the manifest, and the first format that has them
 
@@ -128,6 +131,11 @@ def encoded_name(state: str) -> str:
 def changed_name(state: str) -> str:
     """The name of the output of a state graph for a state."""
     return f"changed.{state}"
+
+
+def blocks_name(state: str) -> str:
+    """The name of the second dimension of a state in a state graph: (sentences or rows, blocks, block)."""
+    return f"{state}.blocks"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ error of one line that names the file and the field; found by the first request 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime as ort
 
 from lingon import bundle as names
-from lingon.bundle import MANIFEST, Bundle, Manifest
+from lingon.bundle import BLOCKS_SINCE, MANIFEST, Bundle, Manifest, State
 from lingon.errors import BundleError
 from lingon.serving.runtime.attention import ATTENTION
 from lingon.serving.runtime.on_device.state_graphs import StateGraphs
@@ -108,18 +108,26 @@ def _expected_graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Expecte
 
 def _expected_state_graphs(manifest: Manifest, graphs: StateGraphs) -> Iterator[ExpectedGraph]:
     """The graphs that change states on a device as the states of the manifest require them."""
-    dims: dict[str, Dims] = {state.name: list(state.shape) for state in manifest.states}
-    memory = {state.name: dims[state.name] for state in manifest.states_of("memory")}
-    recurrent = {state.name: dims[state.name] for state in manifest.states_of("recurrent")}
-    past = {name: shape for name, shape in dims.items() if name not in memory}
+    memory, past = manifest.states_of("memory"), [each for each in manifest.states if each.kind != "memory"]
+    recurrent = manifest.states_of("recurrent")
     copied: dict[str, Dims] = dict.fromkeys((names.SOURCES, names.TARGETS))
-    placed: dict[str, Dims] = {**memory, **recurrent}
+    placed = _on_device(manifest, graphs.place_session, [*memory, *recurrent])
     numbers: dict[str, Dims] = dict.fromkeys((names.SLOTS, names.INDICES)) | (copied if recurrent else {})
     encoded: dict[str, Dims] = {names.encoded_name(name): None for name in placed}
-    place, copy_memory, copy_rows = graphs.place_session, graphs.copy_memory_session, graphs.copy_rows_session
-    yield ExpectedGraph(names.PLACE, place, {**placed, **encoded, **numbers}, _changed(placed))
-    yield ExpectedGraph(names.COPY_MEMORY, copy_memory, {**memory, **copied}, _changed(memory))
-    yield ExpectedGraph(names.COPY_ROWS, copy_rows, {**past, **copied}, _changed(past))
+    yield ExpectedGraph(names.PLACE, graphs.place_session, {**placed, **encoded, **numbers}, _changed(placed))
+    copies = (names.COPY_MEMORY, graphs.copy_memory_session, memory), (names.COPY_ROWS, graphs.copy_rows_session, past)
+    for name, session, states in copies:
+        dims = _on_device(manifest, session, states)
+        yield ExpectedGraph(name, session, {**dims, **copied}, _changed(dims))
+
+
+def _on_device(manifest: Manifest, session: ort.InferenceSession, states: Iterable[State]) -> dict[str, Dims]:
+    """States as a graph that changes them must declare them: since format 7 as blocks of a size that it states."""
+    if manifest.format < BLOCKS_SINCE:
+        return {state.name: list(state.shape) for state in states}
+    found = {each.name: each.shape for each in session.get_inputs()}
+    sizes = {name: [size for size in (shape or [])[2:3] if isinstance(size, int)] for name, shape in found.items()}
+    return {state.name: [names.blocks_name(state.name), *sizes.get(state.name, [])] for state in states}
 
 
 def _changed(states: dict[str, Dims]) -> dict[str, Dims]:

@@ -17,7 +17,7 @@ import pytest
 
 from lingon.export.gates.translations.decode import engine_search
 from lingon.serving.runtime.on_device import cuda_graphs
-from lingon.serving.runtime.on_device.cuda_graphs import EAGER, GRAPH_ID, RECORDING_RUNS, GraphRecorder
+from lingon.serving.runtime.on_device.cuda_graphs import EAGER, GRAPH_ID, NO_WAIT, RECORDING_RUNS, GraphRecorder
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import BatchShape
 from lingon.serving.runtime.sessions.pair import ActiveThreads, SessionPair
@@ -31,17 +31,20 @@ class RecordingSession:
     """A session that runs on the CPU as one that records CUDA graphs.
 
     graphs: by id, the binding and the thread of each recording, and the number of its replays
+    waited: of every run, whether the host waits for it
     """
 
     def __init__(self, session: ort.InferenceSession) -> None:
         self._session, self.eager = session, 0
         self.graphs: dict[str, list[Any]] = {}
+        self.waited: list[bool] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._session, name)
 
     def run_with_iobinding(self, binding: Any, options: ort.RunOptions) -> None:
         graph_id, runs = options.get_run_config_entry(GRAPH_ID), 1
+        self.waited.append(options.get_run_config_entry(NO_WAIT) == "0")
         if graph_id == EAGER:
             self.eager += 1
         elif graph_id in self.graphs:
@@ -95,6 +98,18 @@ def test_every_number_of_rows_is_recorded_once(recording: OnnxRunner) -> None:
     decoder = sessions(recording)[0]
     assert [replays for _, _, replays in decoder.graphs.values()] == [1, 4, 0]
     assert decoder.eager == 0
+
+
+def test_the_host_waits_for_the_last_of_several_greedy_steps_alone(recording: OnnxRunner) -> None:
+    buffers = recording.open(BatchShape(2, 1, 32, 32))
+    buffers.place(0, encode(recording, random_sources(1)), 0)
+    buffers.greedy_steps(1, 4)
+    greedy = sessions(recording)[1]
+    assert greedy.waited == [True, False, False, False, True]  # the first one is the recording
+    thread = threading.Thread(target=lambda: buffers.greedy_steps(1, 3))
+    thread.start()
+    thread.join()
+    assert greedy.waited[5:] == [True] * 3  # eager runs may have streams of their own
 
 
 def test_a_run_on_another_thread_is_eager(recording: OnnxRunner) -> None:

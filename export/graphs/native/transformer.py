@@ -143,9 +143,9 @@ class NativeTransformerGraphs(TransformerGraphs):
             )
         return super()._step_attention(blocks, positions, declared)
 
-    def _crossing(self, blocks: Blocks, key: str, lengths: str, batch: str) -> Crossing:
+    def _crossing(self, blocks: Blocks, key: str, lengths: str, batch: str, *, single: bool) -> Crossing:
         if not has_native_heads(blocks.settings):
-            return super()._crossing(blocks, key, lengths, batch)
+            return super()._crossing(blocks, key, lengths, batch, single=single)
 
         def write(module: CrossAttention, name: str, rows: str, memory: tuple[str, str]) -> tuple[str, str]:
             _, mixed = _cross(blocks, module, name, rows, memory, lengths)

@@ -62,16 +62,24 @@ def self_attention(
 
 
 def cross_attention(
-    blocks: Blocks, module: CrossAttention, name: str, rows: str, memory: tuple[str, str], batch: str, bias: str
+    blocks: Blocks,
+    module: CrossAttention,
+    name: str,
+    rows: str,
+    memory: tuple[str, str],
+    batch: str,
+    bias: str,
+    *,
+    single: bool = False,
 ) -> tuple[str, str]:
     """Return the cross-attention of rows (batch * length, dim) over memory, and its weights.
 
     In a decoder step, the beams of a sentence are adjacent rows and take the place of `length`, so that all of them
-    read one copy of the memory.
+    read one copy of the memory. single: whether there is one
     """
     heads = scores_of(blocks, module.mix, name)
-    query = heads.query(blocks.linear(module.query, f"{name}.query", rows, heads.scale), batch)
-    mixed, weights = attend(heads, blocks, query, *memory, bias)
+    query = heads.query(blocks.linear(module.query, f"{name}.query", rows, heads.scale), batch, single=single)
+    mixed, weights = attend(heads, blocks, query, *memory, bias, single=single)
     return blocks.linear(module.output, f"{name}.output", mixed), weights
 
 

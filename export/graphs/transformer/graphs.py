@@ -14,10 +14,17 @@ import numpy as np
 
 from lingon import bundle
 from lingon.bundle import State, StateKind
-from lingon.export.graphs.layers import bias_of, table_name, to_numpy
+from lingon.export.graphs.fused_norms import fuse_norms
+from lingon.export.graphs.layers import BLOCK, bias_of, table_name, to_numpy
 from lingon.export.graphs.matmul import FloatMatMul, Int8MatMul
 from lingon.export.graphs.onnx_writer import INT8_FILE, GraphBuilder, WeightFiles
-from lingon.export.graphs.output_layer import OutputLayer, cast_to_float32, write_candidates, write_greedy_step
+from lingon.export.graphs.output_layer import (
+    OutputLayer,
+    cast_to_float32,
+    device_block,
+    write_candidates,
+    write_greedy_step,
+)
 from lingon.export.graphs.quantisation import Range
 from lingon.export.graphs.state_graphs import state_graphs
 from lingon.export.graphs.transformer.attention import Mask, cross_attention, self_attention
@@ -110,13 +117,15 @@ class TransformerGraphs:
         return self._finish(graph)
 
     def _write_candidates(self, graph: GraphBuilder, logits: str) -> None:
-        write_candidates(graph, cast_to_float32(graph, logits))
+        block = device_block(self._output_layer.width) if self.device_states else BLOCK
+        write_candidates(graph, cast_to_float32(graph, logits), block=block)
 
     def greedy(self) -> bytes:
         """Return a graph like decoder whose outputs are what the next step of greedy search reads."""
-        blocks, rows, _ = self._decoder_step("greedy")
+        blocks, rows, _ = self._decoder_step("greedy", single=True)
         logits = cast_to_float32(blocks.graph, self._output_layer.logits(blocks, rows))
-        write_greedy_step(blocks.graph, logits, bundle.TOKEN_IDS, bundle.POSITIONS)
+        block = device_block(self._output_layer.width)
+        write_greedy_step(blocks.graph, logits, bundle.TOKEN_IDS, bundle.POSITIONS, block)
         return self._finish(blocks.graph)
 
     def output_rows(self) -> bytes:
@@ -132,8 +141,11 @@ class TransformerGraphs:
         write_candidates(blocks.graph, cast_to_float32(blocks.graph, logits), pieces)
         return self._finish(blocks.graph)
 
-    def _decoder_step(self, name: str) -> tuple[Blocks, str, str]:
-        """Write a decoder step up to the input of the output layer (rows, dim); return also the int64 [sentences]."""
+    def _decoder_step(self, name: str, *, single: bool = False) -> tuple[Blocks, str, str]:
+        """Write a decoder step up to the input of the output layer (rows, dim); return also the int64 [sentences].
+
+        single: whether each sentence has one row
+        """
         blocks = self._blocks(name)
         graph = blocks.graph
         ids = graph.input(bundle.TOKEN_IDS, np.int64, ["rows"])
@@ -141,7 +153,7 @@ class TransformerGraphs:
         lengths = graph.input(bundle.MEMORY_LENGTHS, np.int64, ["sentences"])
         declared = {state.name: self._declare_state(graph, state) for state in states(self.model)}
         batch = graph.op("Shape", lengths)
-        crossing = self._crossing(blocks, declared["memory.0.key"], lengths, batch)
+        crossing = self._crossing(blocks, declared["memory.0.key"], lengths, batch, single=single)
         attention = self._step_attention(blocks, positions, declared)
         rows = blocks.embed(self.model.target_embedding, table_name(self.model, "target"), "target", ids, positions)
         for number, layer in enumerate(self._decoder_layers()):
@@ -191,12 +203,12 @@ class TransformerGraphs:
             return ScatteredAttention.write(blocks, positions, capacity, rotation, relative)
         return AdditiveAttention.write(blocks, positions, capacity, rotation, given=self.device_states)
 
-    def _crossing(self, blocks: Blocks, key: str, lengths: str, batch: str) -> Crossing:
+    def _crossing(self, blocks: Blocks, key: str, lengths: str, batch: str, *, single: bool) -> Crossing:
         """Return what writes cross-attention into a step; key: a memory of the first layer."""
         graph, axis = blocks.graph, 1 + memory_key_shape(self.model.settings).index("source_length")
         width = graph.op("Shape", key, start=axis, end=axis + 1)
         bias = blocks.attention_bias(visible(graph, lengths, width))
-        return partial(cross_attention, blocks, batch=batch, bias=bias)
+        return partial(cross_attention, blocks, batch=batch, bias=bias, single=single)
 
     def _weighted_crossing(self, blocks: Blocks, source: Source) -> Crossing:
         """Return what writes cross-attention into the scorer, with its weights."""
@@ -288,7 +300,10 @@ class TransformerGraphs:
         return None if module is None else RelativeScores(blocks, f"{side}_distances", module)
 
     def _blocks(self, name: str) -> Blocks:
-        graph = GraphBuilder(name, self.weights, self.dtype, file=INT8_FILE if self.ranges is not None else None)
+        file = INT8_FILE if self.ranges is not None else None
+        # In float32 the Gemm of CUDA and this sum would differ from the other graphs in the last bit for no gain.
+        fused = self.device_states and self.dtype == np.float16
+        graph = GraphBuilder(name, self.weights, self.dtype, file=file, rewrite=fuse_norms if fused else None)
         matmul = FloatMatMul(graph) if self.ranges is None else Int8MatMul(graph, self.ranges)
         return Blocks(graph, matmul, self.model.settings)
 

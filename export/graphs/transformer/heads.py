@@ -28,8 +28,12 @@ class Heads(Protocol):
     @property
     def scale(self) -> float: ...
 
-    def query(self, rows: str, batch: str) -> str:
-        """Return queries in the layout of `scores`, from rows (batch * length, dim); batch: int64 [batch]."""
+    def query(self, rows: str, batch: str, *, single: bool = False) -> str:
+        """Return queries in the layout of `scores`, from rows (batch * length, dim).
+
+        batch: int64 [batch]
+        single: whether the length is 1; CUDA copies the values for a Transpose that changes nothing
+        """
 
     def scores(self, query: str, key: str) -> str:
         """Return the score of each query with each key: (batch, heads, length, source_length).
@@ -49,9 +53,12 @@ class ProductScores:
         """1 / sqrt(head_dim)."""
         return float(self.blocks.settings.head_dim**-0.5)
 
-    def query(self, rows: str, batch: str) -> str:
+    def query(self, rows: str, batch: str, *, single: bool = False) -> str:
         """See Heads: (batch, heads, length, head_dim)."""
-        return self.blocks.split_heads(rows, batch)
+        settings = self.blocks.settings
+        if not single:
+            return self.blocks.split_heads(rows, batch)
+        return self.blocks.graph.op("Reshape", rows, self.blocks.graph.int64s(-1, settings.heads, 1, settings.head_dim))
 
     def scores(self, query: str, key: str) -> str:
         """See Heads."""
@@ -87,7 +94,7 @@ class AdditiveScores:
         """1: queries are not scaled."""
         return 1.0
 
-    def query(self, rows: str, batch: str) -> str:
+    def query(self, rows: str, batch: str, *, single: bool = False) -> str:
         """See Heads: (batch, length, 1, dim)."""
         graph = self.blocks.graph
         sizes = graph.op("Concat", batch, graph.int64s(-1, 1, self.blocks.settings.attention_dim), axis=0)
@@ -130,16 +137,21 @@ def cache_key_shape(settings: TransformerSettings) -> Shape:
     return settings.heads, "capacity", settings.head_dim
 
 
-def attend(heads: Heads, blocks: Blocks, query: str, key: str, value: str, bias: str) -> tuple[str, str]:
+def attend(
+    heads: Heads, blocks: Blocks, query: str, key: str, value: str, bias: str, *, single: bool = False
+) -> tuple[str, str]:
     """Write attention; return rows (batch * length, dim) and the weights (batch, heads, length, source_length).
 
     query: from `Heads.query`, scaled already
     key: from `lay_out_keys`
     value: (batch, heads, source_length, head_dim)
     bias: from `Blocks.attention_bias`, broadcast over (batch, heads, length, source_length)
+    single: see `Heads.query`
     """
     graph, weights = blocks.graph, attention_weights(heads, blocks, query, key, bias)
-    mixed = graph.op("Transpose", graph.op("MatMul", weights, value), perm=[0, 2, 1, 3])
+    mixed = graph.op("MatMul", weights, value)
+    if not single:
+        mixed = graph.op("Transpose", mixed, perm=[0, 2, 1, 3])
     return graph.op("Reshape", mixed, graph.int64s(-1, blocks.settings.attention_dim)), weights
 
 

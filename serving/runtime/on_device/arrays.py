@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,11 @@ class DeviceArray:
     def address(self) -> int:
         """The address of the first value on the device."""
         return int(self.value.data_ptr()) + self.offset
+
+    def in_blocks(self, dtype: Any, block: int) -> DeviceArray:
+        """Return the same memory as an array (entries, blocks, block) of another type."""
+        count = self.nbytes // (self.shape[0] * block * np.dtype(dtype).itemsize)
+        return replace(self, shape=(self.shape[0], count, block), dtype=np.dtype(dtype))
 
     def write(self, values: np.ndarray) -> None:
         """Replace all values of a whole array; values: of the same shape and type."""

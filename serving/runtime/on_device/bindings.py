@@ -128,8 +128,8 @@ class StateBindings:
             # The recording goes on for as many steps. The steps below begin again and compute the same positions.
             self._recorder.record(found.run)
             self._write_tokens(sentences)
-        for _ in range(steps):
-            self._recorder.run(found.run)
+        for step in range(steps):
+            self._recorder.run(found.run, wait=step == steps - 1)
         history = found.history.read()[:steps, :sentences]
         return GreedySteps(history[:, :, 0].astype(np.int64).tolist(), history[:, :, 1].tolist())
 

@@ -16,6 +16,7 @@ import onnxruntime as ort
 
 GRAPH_ID = "gpu_graph_id"
 EAGER = "-1"  # the graph id of a run that is neither recorded nor replayed
+NO_WAIT = "disable_synchronize_execution_providers"
 MOST_GRAPHS = 512  # ONNX Runtime keeps each one until its session ends; further bindings run eagerly
 RECORDING_RUNS = 2  # times that ONNX Runtime computes a graph in the run that records it
 
@@ -42,14 +43,17 @@ class GraphRecorder:
 
     enabled: bool = False
     recorded: int = 0
-    _options: dict[int | None, ort.RunOptions] = field(default_factory=dict)
+    _options: dict[tuple[int | None, bool], ort.RunOptions] = field(default_factory=dict)
 
-    def run(self, bound: BoundRun) -> None:
-        """Run a binding: replay its graph on the thread that recorded it, else start its kernels."""
+    def run(self, bound: BoundRun, *, wait: bool = True) -> None:
+        """Run a binding: replay its graph on the thread that recorded it, else start its kernels.
+
+        wait: whether a replay has ended when this returns; only another replay of the same session may follow if not
+        """
         if not self.enabled:
             bound.session.run_with_iobinding(bound.binding)
         elif bound.thread is threading.current_thread():
-            bound.session.run_with_iobinding(bound.binding, self._options_of(bound.graph_id))
+            bound.session.run_with_iobinding(bound.binding, self._options_of(bound.graph_id, wait=wait))
         else:
             bound.session.run_with_iobinding(bound.binding, self._options_of(None))
 
@@ -63,9 +67,11 @@ class GraphRecorder:
         bound.graph_id, bound.thread = self.recorded, threading.current_thread()
         self.run(bound)
 
-    def _options_of(self, graph_id: int | None) -> ort.RunOptions:
-        if graph_id not in self._options:
+    def _options_of(self, graph_id: int | None, *, wait: bool = True) -> ort.RunOptions:
+        key = graph_id, wait
+        if key not in self._options:
             options = ort.RunOptions()
             options.add_run_config_entry(GRAPH_ID, EAGER if graph_id is None else str(graph_id))
-            self._options[graph_id] = options
-        return self._options[graph_id]
+            options.add_run_config_entry(NO_WAIT, str(int(not wait)))
+            self._options[key] = options
+        return self._options[key]

@@ -12,6 +12,7 @@ import onnxruntime as ort
 from lingon import bundle as names
 from lingon.bundle import Manifest
 from lingon.serving.runtime.on_device.arrays import DeviceArray
+from lingon.serving.runtime.sessions.create import TYPES
 
 Places = Sequence[int] | np.ndarray
 """Indices of slots or of rows."""
@@ -84,9 +85,18 @@ def bind_in_place(
 ) -> Any:
     """Return a binding of a graph whose output for each state is the state itself; inputs: further ones."""
     binding: Any = session.io_binding()
+    declared = {value.name: value for value in session.get_inputs()}
     for name, state in states.items():
-        state.bind(binding.bind_input, name)
-        state.bind(binding.bind_output, names.changed_name(name))
+        bound = _as_declared(state, name, declared[name])
+        bound.bind(binding.bind_input, name)
+        bound.bind(binding.bind_output, names.changed_name(name))
     for name, each in inputs.items():
         each.bind(binding.bind_input, name)
     return binding
+
+
+def _as_declared(state: DeviceArray, name: str, declared: ort.NodeArg) -> DeviceArray:
+    """Return a state as an input of a graph has it: in blocks, or before format 7 in its own shape."""
+    if declared.shape[1:2] != [names.blocks_name(name)]:
+        return state
+    return state.in_blocks(TYPES[declared.type], declared.shape[2])

@@ -22,6 +22,7 @@ TYPES: dict[str, Any] = {
     "tensor(float16)": np.float16,
     "tensor(int64)": np.int64,
     "tensor(int32)": np.int32,
+    "tensor(int16)": np.int16,
     "tensor(int8)": np.int8,
     "tensor(bool)": np.bool_,
 }
@@ -103,6 +104,8 @@ def _provider_options(provider: str, *, recorded: bool) -> dict[str, str]:
         "arena_extend_strategy": "kSameAsRequested",
         # By default the inputs of float32 products are rounded to 10 bits, as in fp16.
         "use_tf32": "0",
+        # By default SkipLayerNormalization sums in float16.
+        "enable_skip_layer_norm_strict_mode": "1",
         "enable_cuda_graph": str(int(recorded)),
     }
 

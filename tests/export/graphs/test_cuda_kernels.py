@@ -39,6 +39,9 @@ KERNELS = {
     ),
     **dict.fromkeys(("Shape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"), EVERY),
     "GroupQueryAttention": {HALF},
+    "SimplifiedLayerNormalization": REAL,
+    "SkipLayerNormalization": REAL,
+    "SkipSimplifiedLayerNormalization": REAL,
     "FusedMatMul": REAL,
     "GatherND": {HALF, FLOAT, INT64, BOOL},
     "ReduceMax": {HALF, FLOAT, INT32, INT64},
@@ -64,7 +67,7 @@ HOST_INPUTS = {
 }
 """The inputs that the kernels read in main memory."""
 
-SHAPE_ARITHMETIC = {"Concat", "Min", "Mul", "Squeeze", "Sub", "Unsqueeze"}
+SHAPE_ARITHMETIC = {"Concat", "Div", "Min", "Mul", "Squeeze", "Sub", "Unsqueeze"}
 ON_HOST = {names.CANDIDATE_COUNT, names.TOTAL_LENGTH}  # inputs of the graphs that the runner keeps there
 SETTINGS = [
     {},
@@ -73,6 +76,7 @@ SETTINGS = [
     {"positions": "rotary", "encoder_window": 3},
     {"positions": "none", "encoder_attention": "linear"},
     {"positions": "rotary", "score": "additive"},
+    {"norm": "pre", "norm_kind": "rms"},
 ]
 
 
