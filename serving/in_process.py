@@ -176,5 +176,7 @@ async def _translate_line(translator: Translator, number: int, line: str, option
     response = await translator.translate(pb.TranslateRequest(texts=[line], options=options, text=WHOLE))
     (result,) = response.results
     if result.status.code:
-        raise LingonError(f"line {number}: {result.status.message}")
+        message = result.status.message
+        own = message.removeprefix("texts[0] ")  # the name of the line in its request
+        raise LingonError(f"line {number}: {message}" if own == message else f"line {number} {own}")
     return " ".join(result.hypotheses[0].text.split())

@@ -31,8 +31,11 @@ CONFIG, MODEL, OPTIMIZER, STATE, BEST = (
 )
 
 
-OF_OLDER_VERSIONS = {"text": "", "best_chrf": -1.0}
-"""What the progress of older versions lacks."""
+OF_OLDER_VERSIONS = {"text": "", "best_chrf": -1.0, "best_loss": 0.0}
+"""What the progress of older versions lacks. Their loss of 0 is below any other: with equal scores the first stays."""
+
+LOSS_GAIN = 1e-4
+"""Nats a token: the loss must be lower by more than this to be better. It is above the error of its rounding."""
 
 
 @dataclass(slots=True)
@@ -49,6 +52,7 @@ class Progress:
     target_tokens: int = 0  # target tokens of all updates
     best_bleu: float = -1.0
     best_chrf: float = -1.0
+    best_loss: float = 0.0
     best_step: int = 0
     stale: int = 0  # validations since the best one
     validated: int = 0  # the step of the last validation
@@ -56,11 +60,13 @@ class Progress:
     scale_growth: int = 0  # updates since loss_scale last changed
     text: str = ""  # digest of the pairs of an epoch; empty in checkpoints of older versions
 
-    def is_better(self, bleu: float, chrf: float) -> bool:
-        """Whether a validation is the best one so far: by BLEU, and with equal BLEU by chrF.
+    def is_better(self, bleu: float, chrf: float, loss: float) -> bool:
+        """Whether a validation is the best one so far: by BLEU, with equal BLEU by chrF, then by the lower loss.
 
-        BLEU is 0 while a model gets no four words in a row right; chrF tells such validations apart.
+        BLEU is 0 while a model gets no four words in a row right, and chrF may be 0 too; the loss falls even then.
         """
+        if (bleu, chrf) == (self.best_bleu, self.best_chrf):
+            return loss < self.best_loss - LOSS_GAIN
         return (bleu, chrf) > (self.best_bleu, self.best_chrf)
 
 

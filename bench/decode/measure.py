@@ -186,8 +186,13 @@ class _WorkloadRun:
         if self._tokenizer is None:
             return {"bleu": None, "chrf": None}
         texts = [self._tokenizer.decode(output) for output in outputs]
-        scores = score(texts, self._workload.references[: len(texts)])
-        return {"bleu": round(scores.bleu, 2), "chrf": round(scores.chrf, 2)}
+        return quality_of(texts, self._workload)
+
+
+def quality_of(texts: Sequence[str], workload: Workload) -> dict[str, Any]:
+    """BLEU and chrF of translations of the first sources of a workload with references."""
+    scores = score(texts, workload.references[: len(texts)], workload.language)
+    return {"bleu": round(scores.bleu, 2), "chrf": round(scores.chrf, 2)}
 
 
 def _is_reference(mode: EngineMode) -> bool:

@@ -79,6 +79,7 @@ def _workload(name: str, bundle: Bundle, files: list[Path], sentences: int) -> W
         bundle=bundle.folder,
         sources=tuple(source for source, _ in taken),
         references=tuple(target for _, target in taken),
+        language=bundle.manifest.target_language,
         left_out=len(tokenised) - len(taken),
         facts={"source tokens, mean": round(sum(len(source) for source, _ in taken) / len(taken), 1)},
     )

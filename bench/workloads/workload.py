@@ -14,6 +14,7 @@ class Workload:
     bundle: the folder of the bundle's version
     sources: token ids, each ending with EOS
     references: normalised target texts to score against, one for each source; empty if the weights are random
+    language: of the references, for the tokens of BLEU
     exact_length: the number of target tokens of every output, if the workload prescribes it
     target_ratio: the number of target tokens for each source token of a sentence, if the workload prescribes it
     left_out: number of sentences that were longer than the model reads
@@ -24,6 +25,7 @@ class Workload:
     bundle: Path
     sources: tuple[tuple[int, ...], ...]
     references: tuple[str, ...] = ()
+    language: str = ""
     exact_length: int | None = None
     target_ratio: float | None = None
     left_out: int = 0

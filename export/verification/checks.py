@@ -197,8 +197,7 @@ class _Checks:
                 [text.tokenizer.decode(best.tokens) for best in _best(each, text, *search)]
                 for each in (self.runner, reference)
             )
-            language = self.bundle.manifest.target_language
-            figures = check_quality(self.choice.precision, found, exact, references, language)
+            figures = check_quality(self.choice.precision, found, exact, references, text.language)
             scores = ("BLEU {bleu:.2f}, fp32 {fp32_bleu:.2f}", "chrF {chrf:.2f}, fp32 {fp32_chrf:.2f}")
             row.result, row.figures = "; ".join(scores).format(**figures), figures
 

@@ -83,4 +83,4 @@ def _bleu(text: Text, *translations: list[Hypothesis]) -> list[float]:
     if text.references is None:
         return []
     decoded = ([text.tokenizer.decode(each.tokens) for each in found] for found in translations)
-    return [score(found, text.references).bleu for found in decoded]
+    return [score(found, text.references, text.language).bleu for found in decoded]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -29,11 +29,13 @@ class Text:
     tokenizer: writes the tokens of the pair of languages, if the bundle has several
     sources: ids with EOS
     references: of each source; None for golden sentences, which have none
+    language: of the translations, for the tokens of BLEU
     """
 
     tokenizer: Tokenizer
     sources: list[tuple[int, ...]]
     references: list[str] | None
+    language: str
 
     @property
     def forced(self) -> tuple[int, ...]:
@@ -42,7 +44,7 @@ class Text:
 
     def first(self, count: int) -> Text:
         """The first sentences."""
-        return Text(self.tokenizer, self.sources[:count], self.references and self.references[:count])
+        return replace(self, sources=self.sources[:count], references=self.references and self.references[:count])
 
 
 def read_gate_data(source: Path, target: Path) -> Pairs:
@@ -93,7 +95,8 @@ def text_of(bundle: Bundle, pairs: Pairs | None, count: int, languages: Language
     if not readable:
         raise SettingsError(f"--gate-data: none of {len(given):,} sources has at most {longest} tokens")
     references = None if pairs is None else [target for _, target in readable]
-    return Text(tokenizer, [ids for ids, _ in readable], references)
+    language = languages[1] if languages else bundle.manifest.target_language
+    return Text(tokenizer, [ids for ids, _ in readable], references, language)
 
 
 def _golden_sentences(bundle: Bundle, languages: LanguagePair | None) -> Sequence[str]:

@@ -53,7 +53,9 @@ def check_samples(checkpoint: Checkpoint, source: Source, folder: Path, log: Cal
     theirs = [normalise(sample.output) for sample in samples]
     references = [normalise(sample.reference) for sample in samples]
     same = sum(mine == other for mine, other in zip(ours, theirs, strict=True))
-    alike, own, given = score(ours, theirs).chrf, score(ours, references).bleu, score(theirs, references).bleu
+    language = checkpoint.config.data.target_language
+    own, given = (score(each, references, language).bleu for each in (ours, theirs))
+    alike = score(ours, theirs).chrf
     log(
         f"{path.name}: {same} of {len(samples)} translations are the same; BLEU {own:.1f}, of the samples {given:.1f}, "
         f"chrF between the two {alike:.1f}"

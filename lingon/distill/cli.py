@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lingon.cli.options.backend import BackendOptions, with_backend_options
-from lingon.cli.options.decoding import OwnBeamSizeOption
+from lingon.cli.options.decoding import OwnBeamSizeOption, SourceLanguageOption, TargetLanguageOption
 from lingon.distill import options
 from lingon.distill.choice import Choice
 from lingon.errors import SettingsError
@@ -20,6 +20,8 @@ def distill(
     source: options.Source,
     output: options.Output,
     target: options.Target = None,
+    source_language: SourceLanguageOption = None,
+    target_language: TargetLanguageOption = None,
     beam_size: OwnBeamSizeOption = 4,
     num_hypotheses: options.NumHypotheses = None,
     choose: options.Choose = Choice.BEST,
@@ -42,7 +44,9 @@ def distill(
     targets, hypotheses = target or [], _hypotheses(choose, num_hypotheses, beam_size)
     _check(source, targets, choose)
     texts = unique_texts(source, targets)
+    languages = {"source": source_language, "target": target_language}
     options: dict[str, Any] = {"beam_size": beam_size, "num_hypotheses": hypotheses}
+    options |= {name: language for name, language in languages.items() if language}  # else the plan is as without them
     with open_translator(backend) as translator:
         teacher = Teacher(translator, {"model": backend.server_model, **options})  # type: ignore[typeddict-item]
         model = teacher.model_for(texts[0])

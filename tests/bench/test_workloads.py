@@ -172,6 +172,7 @@ def test_without_data_the_shipped_workload_has_the_sample_sentences(shipped):
     (workload,) = shipped_workloads([shipped], sentences=100)
     assert workload.name == "shipped tatoeba"
     assert len(workload.sources) == len(workload.references) == 100
+    assert workload.language == "de"
     assert all(source[-1] == EOS for source in workload.sources)
     assert workload.exact_length is None
 

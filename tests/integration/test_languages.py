@@ -326,3 +326,38 @@ def test_the_verbs_that_score_need_languages_of_a_bundle_of_several(
         assert verb[0] == "align" or shown[0] != shown[1]
     with pytest.raises(LingonError, match="--source-language must name a language of many/1: "):
         evaluate(bundle.folder, tmp_path / "source", tmp_path / "target")
+
+
+def test_a_teacher_of_several_languages_is_asked_for_a_pair(
+    bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "source").write_text("\n".join(TEXTS) + "\n")
+    verb = ["distill", "--beam-size", "1", "--model", str(bundle.folder), "--source", str(tmp_path / "source")]
+    assert main([*verb, "--output", str(tmp_path / "none")]) == 1
+    assert "--source-language must name a language of many/1: " in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+    for target in ("fr", "de"):
+        pair = ["--source-language", "en", "--target-language", target]
+        assert main([*verb, *pair, "--output", str(tmp_path / target)]) == 0, capsys.readouterr().err
+    assert main([*verb, *pair, "--output", str(tmp_path / "fr")]) == 2
+    assert "was begun with another value of options" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--beam-size", "99"], "--beam-size must be 1 to 8, got 99"),
+        (["--beam-size", "99999999999"], "'--beam-size': Input should be less than or equal to 128"),
+        (["--length-penalty", "99"], "--length-penalty must be 0 to 10, got 99"),
+        ([], "line 2 has a single word of more than the 128 tokens that the model reads at most"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_named_as_on_the_command_line(
+    bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    (tmp_path / "both").write_text(f"the\n{'x' * 9000}\n")
+    files = ["--source", str(tmp_path / "both"), "--target", str(tmp_path / "both")]
+    pair = ["--source-language", "en", "--target-language", "fr"]
+    assert main(["evaluate", str(bundle.folder), *files, *pair, *options]) > 0
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("lingon: error: ")]
+    assert message in line

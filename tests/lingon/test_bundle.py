@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from lingon.bundle import (
     FORMAT,
+    BeamSize,
     Bundle,
     Confidence,
     LengthRange,
@@ -32,6 +33,8 @@ from lingon.bundle import (
     versions,
     write_bundle,
 )
+from lingon.bundle.schema import unmet_rule
+from lingon.cli.options.decoding import MAX_BEAM_SIZE
 from lingon.errors import BundleError
 from tests.support.bundles import FILES, MANIFEST, write_small_bundle
 from tests.support.repository import ROOT
@@ -294,3 +297,8 @@ def test_a_kill_at_any_moment_leaves_a_whole_bundle_or_none(milliseconds: int, t
         assert not (tmp_path / "1").exists()
         write_small_bundle(tmp_path / "1").verify()
         assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+def test_the_commands_take_every_beam_size_that_a_bundle_may_allow() -> None:
+    assert unmet_rule(BeamSize, MAX_BEAM_SIZE) == ""
+    assert unmet_rule(BeamSize, MAX_BEAM_SIZE + 1) != ""

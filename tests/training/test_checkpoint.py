@@ -41,13 +41,42 @@ def save(corpus: Path, tokenizer: Tokenizer) -> Callable[..., Transformer]:
 
 
 def test_a_checkpoint_is_read_back_as_it_was_saved(tmp_path: Path, save: Callable[..., Transformer]) -> None:
-    progress = Progress(step=7, epoch=2, batch=3, best_bleu=12.5, best_chrf=40.5, stale=1, seconds=1.5)
+    progress = Progress(step=7, epoch=2, batch=3, best_bleu=12.5, best_chrf=40.5, best_loss=2.5, stale=1, seconds=1.5)
     model = save(tmp_path / "c", 3, progress)
     loaded = load_checkpoint(tmp_path / "c")
     assert same(loaded.model.state_dict(), model.state_dict())
     assert loaded.progress == progress
     assert loaded.config == write_config(tmp_path)
     assert not loaded.model.training
+
+
+@pytest.mark.parametrize(
+    ("bleu", "chrf", "loss", "better"),
+    [
+        (12.6, 0.0, 9.0, True),
+        (12.4, 99.0, 0.1, False),
+        (12.5, 40.6, 9.0, True),
+        (12.5, 40.4, 0.1, False),
+        (12.5, 40.5, 2.4, True),
+        (12.5, 40.5, 2.49999, False),
+        (12.5, 40.5, 2.5, False),
+        (12.5, 40.5, 2.6, False),
+    ],
+)
+def test_validations_are_compared_by_bleu_then_chrf_then_loss(
+    bleu: float, chrf: float, loss: float, better: bool
+) -> None:
+    best = Progress(best_bleu=12.5, best_chrf=40.5, best_loss=2.5)
+    assert best.is_better(bleu, chrf, loss) == better
+    assert Progress().is_better(0.0, 0.0, loss), "the first validation is the best one so far"
+
+
+def test_the_progress_of_an_older_version_is_read(tmp_path: Path, save: Callable[..., Transformer]) -> None:
+    save(tmp_path / "c", 3, Progress(step=3, best_bleu=12.5))
+    state = json.loads((tmp_path / "c" / files.STATE).read_text())
+    older = {name: value for name, value in state.items() if name not in ("text", "best_chrf", "best_loss")}
+    (tmp_path / "c" / files.STATE).write_text(json.dumps(older))
+    assert files.load_progress(tmp_path / "c").best_bleu == 12.5
 
 
 def test_a_tied_weight_is_stored_once(tmp_path: Path, save: Callable[..., Transformer]) -> None:

@@ -133,7 +133,7 @@ class TrainingSettings(Settings):
     valid_every: Annotated[int, Field(ge=1)] = 1000  # updates between two checkpoints with validation
     valid_sentences: Annotated[int, Field(ge=1)] = 500  # sentences to translate for BLEU and chrF
     valid_beam_size: Annotated[int, bundle_rule(BeamSize)] = 1
-    patience: Annotated[int, Field(ge=0)] = 0  # validations without a better BLEU before the run stops; 0 never stops
+    patience: Annotated[int, Field(ge=0)] = 0  # validations without a better one before the run stops; 0 never stops
     keep_checkpoints: Annotated[int, Field(ge=1)] = 5  # the last validated ones; the best one is always kept
 
     @property

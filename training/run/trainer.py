@@ -228,8 +228,8 @@ class Trainer:
             self.processes.barrier()
             self._fail(f"the validation loss at step {progress.step} is {loss}")
         progress.validated, progress.stale = progress.step, progress.stale + 1
-        if progress.is_better(bleu, chrf):
-            progress.best_bleu, progress.best_chrf = bleu, chrf
+        if progress.is_better(bleu, chrf, loss):
+            progress.best_bleu, progress.best_chrf, progress.best_loss = bleu, chrf, loss
             progress.best_step, progress.stale = progress.step, 0
         if self.processes.is_leader:
             folder = checkpoints.step_folder(self.folder, progress.step)

@@ -46,10 +46,15 @@ TargetLanguageOption = Annotated[
     str | None, typer.Option(help="Language of the targets, such as de.", show_default="the model's")
 ]
 """Where --source and --target are texts."""
+
+MAX_BEAM_SIZE = 128
+"""Of any bundle: the rule of lingon.bundle.BeamSize, which takes long to import. Most bundles allow less."""
+
 BeamSizeOption = Annotated[
-    int | None, typer.Option(min=1, help="Beam size; 1 is greedy search.", show_default="the model's")
+    int | None,
+    typer.Option(min=1, max=MAX_BEAM_SIZE, help="Beam size; 1 is greedy search.", show_default="the model's"),
 ]
-OwnBeamSizeOption = Annotated[int, typer.Option(min=1, help="Beam size; 1 is greedy search.")]
+OwnBeamSizeOption = Annotated[int, typer.Option(min=1, max=MAX_BEAM_SIZE, help="Beam size; 1 is greedy search.")]
 """With a default of the verb's own."""
 
 LengthPenaltyOption = Annotated[

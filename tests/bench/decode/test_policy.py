@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lingon.bench.decode.measure import Rounds, measure_in_turns
+from lingon.bench.decode.measure import Rounds, measure_in_turns, quality_of
 from lingon.bench.decode.plan import CellFilter, EngineSetting, cells_of, engine_settings, sources_of
 from lingon.bench.decode.report import agreement_lines, staggered_lines, tables
 from lingon.bench.decode.results import TimedRuns, best_settings, fastest, row_of, speedup, with_ratios
 from lingon.bench.engines.base import Cell, Setting
 from lingon.bench.workloads.workload import Workload
 from lingon.errors import SettingsError
+from lingon.scoring import score
 
 BASE = Workload(name="base", bundle=Path("base"), sources=((5, 2),) * 128, exact_length=30)
 SHIPPED = Workload(name="shipped tatoeba", bundle=Path("en-de/1"), sources=((5, 2), (6, 7, 2)))
+
+
+def test_the_quality_is_that_of_the_language_of_the_workload() -> None:
+    texts, references = ["请给我两杯水。", "谢谢。"], ("请给我一杯水。", "谢谢。", "再见。")
+    chinese = replace(SHIPPED, references=references, language="zh")
+    assert quality_of(texts, chinese)["bleu"] == round(score(texts, references[:2], "zh").bleu, 2) > 20
+    assert quality_of(texts, replace(chinese, language=""))["bleu"] < 20
 
 
 def grid(*arguments, **options) -> list[tuple[bool, int, int]]:

@@ -14,11 +14,13 @@ import pytest
 from lingon.bundle import CARD, DECODER, GOLDEN, PASSED, SCORER, Bundle, open_bundle, write_bundle
 from lingon.bundle.golden import Golden
 from lingon.errors import BundleError, CorpusError, LingonError, ParityError, SettingsError
+from lingon.export.gates.translations.decode import engine_search
 from lingon.export.gates.verifier import NOT_ON_CUDA
 from lingon.export.verification.checks import Verification, verify_bundle
 from lingon.export.verification.cli import verify as verb
 from lingon.export.verification.invariance import check_invariance
 from lingon.export.verification.text import text_of
+from lingon.scoring import score
 from lingon.serving.runtime.device import CPU, CUDA, DeviceChoice
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import Encoded
@@ -134,6 +136,23 @@ def test_translations_that_depend_on_the_batch_fail(
     message = rf"beam size 1: \d+ of 30 sentences have the same translation alone and in a batch, at least {least} must"
     with pytest.raises(ParityError, match=message):
         check_invariance(other, provider, text, 1, 0.0)
+
+
+def test_bleu_counts_the_characters_of_a_target_language_without_blanks(
+    bundle: Bundle, pairs: list[Pair], tmp_path: Path
+) -> None:
+    files = {name: bundle.read(name) for name in bundle.manifest.checksums}
+    manifest = dataclasses.replace(bundle.manifest, target_language="ja")
+    text = text_of(
+        write_bundle(tmp_path / "ja" / "1", manifest, files), [(pair.source, pair.target) for pair in pairs], 8
+    )
+    runner = load_runner(bundle, "fp32", threads=1)
+    found = [text.tokenizer.decode(best.tokens) for best, *_ in engine_search(runner, text.sources, 1, 0.0)]
+    assert text.references is not None
+    by_words, by_characters = (score(found, text.references, language).bleu for language in ("", "ja"))
+    assert by_words != by_characters
+    same = check_invariance(runner, CPU, text, 1, 0.0)
+    assert (same.alone_bleu, same.batch_bleu) == (by_characters, by_characters)
 
 
 def test_the_last_bit_of_a_score_counts_on_the_cpu_only(bundle: Bundle, pairs: list[Pair]) -> None:

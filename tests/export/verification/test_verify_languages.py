@@ -69,6 +69,7 @@ def test_the_sentences_have_the_tokens_of_the_pair(bundle: Bundle, golden: Golde
     assert text.forced == tokens.forced == (6, 4)
     assert text.sources == [(*tokens.before, *tokenizer.source.encode(each), EOS) for each in golden.sentences]
     assert text_of(bundle, [("the fox", "x")], 9, ("fr", "de")).references == ["x"]
+    assert [text_of(bundle, [("the fox", "x")], 9, ("en", target)).language for target in ("fr", "de")] == ["fr", "de"]
     with pytest.raises(SettingsError, match="has no golden sentences in fr; give some with --gate-data"):
         text_of(bundle, None, 50, ("fr", "de"))
 

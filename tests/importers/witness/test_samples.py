@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.importers.witness.samples import check_samples
 from lingon.importers.witness.transformers import TransformersWitness
+from lingon.scoring import score
 from lingon.text import normalise
 from lingon.training.search import SearchSettings
 from tests.support.foreign_models import lines, save_opus_mt
@@ -69,6 +71,18 @@ def test_the_translations_of_transformers_are_found_again(
     (line,) = logged(imported, write(tmp_path, TEXTS, outputs))
     assert line.startswith("opus.test.txt: 30 of 30 translations are the same; BLEU ")
     assert line.endswith("chrF between the two 100.0")
+
+
+def test_bleu_counts_the_characters_of_a_target_language_without_blanks(
+    imported: Imported, outputs: list[str], tmp_path: Path
+) -> None:
+    config, references = imported.checkpoint.config, [normalise(text) for text in lines("de")[:30]]
+    data = config.data.model_copy(update={"target_language": "ja"})
+    checkpoint = replace(imported.checkpoint, config=config.model_copy(update={"data": data}))
+    (line,) = logged(replace(imported, checkpoint=checkpoint), write(tmp_path, TEXTS, outputs))
+    by_words, by_characters = (score(outputs, references, language).bleu for language in ("", "ja"))
+    assert f"BLEU {by_characters:.1f}, of the samples {by_characters:.1f}, " in line
+    assert f"{by_words:.1f}" != f"{by_characters:.1f}"
 
 
 def test_a_model_that_is_read_wrongly_is_refused(folder: Path, outputs: list[str], tmp_path: Path) -> None:

@@ -174,6 +174,9 @@ def test_a_server_that_replaces_the_teacher_ends_the_run(tmp_path: Path, transla
         (["--choose", "closest"], 2, "--choose closest needs --target: it compares with human translations"),
         (["--target", "a.en", "--target", "a.en"], 2, "--target: 2 files for 1 of --source; give one for each"),
         (["--source", "none.en"], 1, "none.en: No such file or directory"),
+        (["--beam-size", "99"], 1, "error: --beam-size must be 1 to 8, got 99"),
+        (["--beam-size", "99999999999"], 2, "'--beam-size': Input should be less than or equal to 128"),
+        (["--target-language", "fr"], 1, "no model translates from any language to fr; served: en-de/8 (en to de)"),
     ],
 )
 def test_options_that_do_not_fit_are_named(tmp_path: Path, options: list[str], code: int, message: str) -> None:
