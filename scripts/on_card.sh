@@ -21,8 +21,8 @@
 #
 # OPTIONS has more options for the command of the step, such as OPTIONS='--engine lingon --engine torch-graph'.
 # PYTHON names the Python (default: .venv/bin/python, else python3). It needs what `lingon[gpu]` and `lingon[train]` need
-# (easily forgotten: googleapis-common-protos, grpcio-health-checking, sentencex, pydantic, uvloop), for `tests` pytest-asyncio and hypothesis, and
-# not Lingon itself; a peer that is missing gets a row with the reason.
+# (easily forgotten: googleapis-common-protos, grpcio-health-checking, sentencex, pydantic, uvloop), for `tests`
+# pytest-asyncio and hypothesis, and not Lingon itself; a peer that is missing gets a row with the reason.
 set -euo pipefail
 
 CUT_OFF=75 TIMED_OUT=124

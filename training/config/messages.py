@@ -72,7 +72,7 @@ def _suggestion(path: tuple[int | str, ...], kind: str) -> str:
 
 def _known_keys(path: tuple[int | str, ...]) -> list[str]:
     if len(path) == 1:
-        return ["data", "tokenizer", "model", "training"]
+        return ["data", "tokenizer", "model", "training", "languages", "origin"]
     if len(path) == 2:
         return list(BLOCKS[str(path[0])].model_fields)
     entries: dict[str, type[Settings]] = {"sources": SourceSettings, "targets": TargetSettings}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import init
 from torch.overrides import TorchFunctionMode
@@ -37,6 +38,13 @@ def build_model(settings: ModelSettings, source_vocab: int, target_vocab: int) -
         case LuongSettings():
             return Luong(settings, source_vocab, target_vocab)
     raise AssertionError(f"settings without a model: {type(settings).__name__}")
+
+
+def count_weights(settings: ModelSettings, source_vocab: int, target_vocab: int) -> int:
+    """Return the number of weights of a model, without taking memory for them."""
+    with torch.device("meta"):
+        model = build_model(settings, source_vocab, target_vocab)
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def build_unset(settings: ModelSettings, source_vocab: int, target_vocab: int) -> AnyModel:

@@ -11,21 +11,29 @@ from torch import nn
 
 from lingon.errors import CheckpointError, CorpusError, SettingsError
 from lingon.files import lock_path, make_folders, write_bytes, write_text
+from lingon.machine import free_bytes
 from lingon.text import Tokenizer
 from lingon.training import checkpoint as checkpoints
-from lingon.training.config import Config, TrainingSettings, model_differences, parse_config, setting_differences
+from lingon.training.config import (
+    Config,
+    ModelSettings,
+    TrainingSettings,
+    model_differences,
+    parse_config,
+    setting_differences,
+)
 from lingon.training.data.batches import drop_long, filter_by_length
 from lingon.training.data.corpus import Pair, TrainingText, read_pairs, read_training_text
 from lingon.training.data.tokenizer import train_tokenizer
 from lingon.training.device import slow_precision
-from lingon.training.models.build import build_model
-from lingon.training.models.interface import AnyModel
+from lingon.training.models.build import build_model, count_weights
 from lingon.training.run.distributed import Processes, join_processes
 from lingon.training.run.interrupt import Interrupt
 from lingon.training.run.kernels import fast_kernels
 from lingon.training.run.report import Report
 from lingon.training.run.trainer import Trainer
 
+BYTES_OF_WEIGHT = 16  # in training: the weight, its gradient and the two moments of Adam, in fp32
 LEARNT = ("kind", "vocab_size", "joint", "byte_fallback", "character_coverage")
 """The settings of a tokenizer by which its pieces are learnt; a run learns them once."""
 
@@ -101,8 +109,10 @@ def build_trainer(
     if guided:
         report.message(_guidance(config, text))
     valid = _scorable(valid, config, tokenizer, report)
+    vocabs = tokenizer.source_vocab, tokenizer.target_vocab
+    _check_model(config.model, vocabs, processes.device)
     torch.manual_seed(config.training.seed)
-    model = _new_model(config, tokenizer, processes.device)
+    model = build_model(config.model, *vocabs).to(processes.device)
     weights = sum(parameter.numel() for parameter in model.parameters())
     report.message(f"model: {weights:,} weights on {processes.device}, {processes.world_size} process(es)")
     optimizer = _optimizer(model, config.training)
@@ -120,17 +130,20 @@ def build_trainer(
     return trainer
 
 
-def _new_model(config: Config, tokenizer: Tokenizer, device: torch.device) -> AnyModel:
-    """Return a model with the weights of its seed; raise SettingsError if the settings do not fit."""
-    vocab, never = tokenizer.target_vocab, config.model.never_generated
-    if max(never, default=0) >= vocab:
-        raise SettingsError(f"model.never_generated must be below {vocab}, the pieces of a target, got {max(never)}")
-    try:
-        return build_model(config.model, tokenizer.source_vocab, vocab).to(device)
-    except RuntimeError as error:
-        if "memory" not in str(error):
-            raise
-        raise SettingsError(f"the model does not fit in the memory of {device}; lower the sizes in [model]") from None
+def _check_model(settings: ModelSettings, vocabs: tuple[int, int], device: torch.device) -> None:
+    """Raise SettingsError if a model has no such pieces of the target, or its training no room in the memory."""
+    never = settings.never_generated
+    if max(never, default=0) >= vocabs[1]:
+        raise SettingsError(
+            f"model.never_generated must be below {vocabs[1]}, the pieces of a target, got {max(never)}"
+        )
+    weights = count_weights(settings, *vocabs)
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_bytes()
+    if 0 < free < BYTES_OF_WEIGHT * weights:  # 0 where the system does not tell
+        raise SettingsError(
+            f"the training of {weights:,} weights needs {BYTES_OF_WEIGHT * weights / 2**30:,.1f} GiB of memory, of "
+            f"which {free / 2**30:,.1f} are free; lower the sizes in [model]"
+        )
 
 
 def _with_fast_precision(config: Config, device: torch.device, report: Report) -> Config:

@@ -115,6 +115,10 @@ def test_accumulate_beyond_the_batches_of_an_epoch_is_rejected(corpus: Path) -> 
     ("model", "message"),
     [
         ({"never_generated": [9999]}, "model.never_generated must be below 280, the pieces of a target, got 9999"),
+        (
+            {"dim": 2**20, "ffn": 2**20, "head_dim": 2**10},
+            "the training of 8,847,966,113,792 weights needs 131,845.0 GiB of memory, of which ",
+        ),
     ],
 )
 def test_a_model_that_cannot_be_trained_is_refused(corpus: Path, model: dict[str, Any], message: str) -> None:
