@@ -1,6 +1,6 @@
 """Requests a second that one core answers over HTTP, without a model: a server with a null engine, by its HTTP port.
 
-    taskset -c 0 python -m lingon.bench.serve.servers.null_engine http models/en-de/8 &
+    taskset -c 0 python -m lingon.bench.serve.servers.null_engine http models/en-de/9 &
     taskset -c 1 python -m lingon.bench.tools.servers.http_throughput --grpc gRPC=PID@HOST:PORT HTTP=PID@HOST:PORT
 
 What a whole core can answer follows from the server's CPU time of a request, which other work on the machine changes
