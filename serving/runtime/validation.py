@@ -236,11 +236,14 @@ def _score_with_attention(runner: OnnxRunner, source_ids: np.ndarray, target_ids
 def _run_last_step(runner: OnnxRunner, encoded: Encoded, manifest: Manifest, piece_ids: np.ndarray | None) -> None:
     """Run the last step of the longest translation; piece_ids: the pieces that it may use, with a shortlist."""
     source, target = manifest.limits.max_source_tokens, manifest.limits.max_target_tokens
-    shortlist = piece_ids is not None
-    buffers = runner.open(BatchShape(1, 1, width_for(source), target), shortlist=shortlist)
+    shortlist, slots = piece_ids is not None, 1 if runner.state_graphs is None else 2
+    buffers = runner.open(BatchShape(slots, 1, width_for(source), target), shortlist=shortlist)
     buffers.place(0, encoded, 0, piece_ids)
     buffers.token_ids[:], buffers.positions[:] = manifest.target_vocab - 1, target - 1
     buffers.step(1, logits=not shortlist)
+    if slots > 1:  # the graphs that copy states
+        buffers.move(0, 1, target)
+        buffers.step(1, logits=False)
 
 
 @contextmanager

@@ -64,8 +64,14 @@ class DeviceArray:
         return int(self.value.data_ptr()) + self.offset
 
     def in_blocks(self, dtype: Any, block: int) -> DeviceArray:
-        """Return the same memory as an array (entries, blocks, block) of another type."""
-        count = self.nbytes // (self.shape[0] * block * np.dtype(dtype).itemsize)
+        """Return the same memory as an array (entries, blocks, block) of another type.
+
+        Raises ValueError if an entry is not a multiple of the block.
+        """
+        entry, size = self.nbytes // self.shape[0], block * np.dtype(dtype).itemsize
+        if size <= 0 or entry % size:
+            raise ValueError(f"blocks must divide the {entry} bytes of an entry, got {size}")
+        count = entry // size
         return replace(self, shape=(self.shape[0], count, block), dtype=np.dtype(dtype))
 
     def write(self, values: np.ndarray) -> None:

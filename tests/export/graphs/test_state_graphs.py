@@ -12,7 +12,7 @@ import pytest
 
 from lingon import bundle as names
 from lingon.bundle import State
-from lingon.export.graphs.onnx_writer import WeightFiles
+from lingon.export.graphs.onnx_writer import GraphBuilder, WeightFiles
 from lingon.export.graphs.precisions import PRECISION_KINDS, build
 from lingon.export.graphs.state_graphs import BLOCK_BYTES, state_graphs
 from lingon.serving.runtime.device import CPU, CUDA
@@ -34,9 +34,9 @@ MEMORY = [state for state in STATES if state.kind == "memory"]
 ROWS = [state for state in STATES if state.kind != "memory"]
 
 
-def run(graph: str, dtype: Any, states: dict[str, np.ndarray], values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def run(content: bytes, states: dict[str, np.ndarray], values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The states after a graph has changed them in place."""
-    session = ort.InferenceSession(state_graphs(STATES, dtype)[graph])
+    session = ort.InferenceSession(content)
     device = Device(CPU)
     arrays = {name: device.array(array) for name, array in states.items()}
     kept = {name: device.array(array) for name, array in values.items()}
@@ -59,7 +59,8 @@ def test_copies_replace_the_targets_alone_bit_by_bit(graph: str, states: list[St
     for array in before.values():
         array[0] = np.nan  # a past may hold anything beyond its length
     sources, targets = np.array([0, 0, 3]), np.array([4, 1, 2])
-    after = run(graph, dtype, before, {names.SOURCES: sources, names.TARGETS: targets})
+    graphs = state_graphs(STATES, dtype)
+    after = run(graphs[graph], before, {names.SOURCES: sources, names.TARGETS: targets})
     for name, array in before.items():
         expected = array.copy()
         expected[targets] = array[sources]
@@ -77,7 +78,7 @@ def test_placed_memory_is_cut_or_continued_with_zeros(length: int, dtype: Any) -
     numbers = {names.SLOTS: slots, names.INDICES: indices}
     numbers |= {names.TARGETS: rows, names.SOURCES: np.repeat(indices, BEAM)}
     values = numbers | {names.encoded_name(name): array for name, array in encoded.items()}
-    after = run(names.PLACE, dtype, before, values)
+    after = run(state_graphs(STATES, dtype)[names.PLACE], before, values)
     for state in placed:
         expected = before[state.name].copy()
         if state.kind == "recurrent":
@@ -90,6 +91,25 @@ def test_placed_memory_is_cut_or_continued_with_zeros(length: int, dtype: Any) -
             for slot, index in zip(slots, indices, strict=True):
                 expected[slot][tuple(kept[1:])] = encoded[state.name][index][tuple(kept[1:])]
         assert np.array_equal(after[state.name], expected), state.name
+
+
+def test_a_graph_of_an_older_bundle_has_states_in_their_own_shape() -> None:
+    graph = GraphBuilder("copy_rows", WeightFiles(), np.float32)
+    sources, targets = (graph.input(name, np.int64, ["copied"]) for name in (names.SOURCES, names.TARGETS))
+    old = graph.input("past", np.float32, ["rows", 2, "capacity", 8])
+    changed = graph.declare_output(names.changed_name(old), np.float32, ["rows", 2, "capacity", 8])
+    places = graph.op("Unsqueeze", targets, graph.int64s(1))
+    graph.op("ScatterND", old, places, graph.op("Gather", old, sources, axis=0), named=changed)
+    before = random_states([state for state in STATES if state.name == "past"], 3, np.float32)
+    after = run(graph.finish(), before, {names.SOURCES: np.array([0]), names.TARGETS: np.array([2])})
+    assert np.array_equal(after["past"], before["past"][[0, 1, 0]])
+
+
+@pytest.mark.parametrize("block", [0, -1, 3, 2**40])
+def test_blocks_that_do_not_divide_an_entry_are_refused(block: int) -> None:
+    array = Device(CPU).allocate((2, 4, 5), np.float32)
+    with pytest.raises(ValueError, match=rf"^blocks must divide the 80 bytes of an entry, got {8 * block}$"):
+        array.in_blocks(np.int64, block)
 
 
 @pytest.mark.parametrize("precision", [name for name, kind in PRECISION_KINDS.items() if kind.provider == CUDA])
