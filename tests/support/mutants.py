@@ -147,13 +147,24 @@ def _positions_off_by_one(graph: onnx.GraphProto) -> None:
     _before(graph, node, 1, "Sub", _constant(graph, np.array(1)))
 
 
+def _norms(graph: onnx.GraphProto) -> list[tuple[onnx.NodeProto, int]]:
+    """The norms in their order, and the place of the gain among the inputs of each; its shift is next."""
+    places = {"LayerNormalization": 1, "SkipLayerNormalization": 2}
+    return [(node, places[node.op_type]) for node in graph.node if node.op_type in places]
+
+
 def _final_norm_of_a_layer(graph: onnx.GraphProto) -> None:
-    first, *_, last = _nodes(graph, "LayerNormalization")
-    last.input[1:] = first.input[1:]
+    (first, place), *_, (last, target) = _norms(graph)
+    last.input[target], last.input[target + 1] = first.input[place], first.input[place + 1]
 
 
 def _final_norm_missing(graph: onnx.GraphProto) -> None:
-    *_, last = _nodes(graph, "LayerNormalization")
+    *_, (last, _) = _norms(graph)
+    if last.op_type == "SkipLayerNormalization":  # of a product, a residual, gain, shift, and the bias of the product
+        _before(graph, last, 1, "Add", last.input[4])
+        last.op_type, last.domain = "Add", ""
+        del last.input[2:], last.output[1:], last.attribute[:]
+        return
     for node in graph.node:
         node.input[:] = [last.input[0] if value == last.output[0] else value for value in node.input]
 
