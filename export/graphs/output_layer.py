@@ -167,18 +167,23 @@ def _log_prob(graph: GraphBuilder, logits: str, column: str) -> str:
 
 def _likeliest(graph: GraphBuilder, logits: str, block: int) -> str:
     """Return the column of the largest value of each row, as `_top_k` does in a few nodes more: (rows, 1)."""
-    blocks = graph.op("Reshape", logits, graph.int64s(0, -1, block))
-    one, last = graph.int64s(1), graph.int64s(-1)
-    tops = graph.op("ReduceMax", blocks, last, keepdims=0)
-    _, best = graph.ops("TopK", tops, one, outputs=["top.of.blocks", "top.block"], axis=-1)
-    found = graph.op("GatherND", blocks, graph.op("Unsqueeze", best, last), batch_dims=1)
-    flat = graph.op("Reshape", found, graph.int64s(-1, block))
-    _, place = graph.ops("TopK", flat, one, outputs=["best", "best.place"], axis=-1)
-    return graph.op("Add", graph.op("Mul", best, graph.int64s(block)), place)
+    _, block_id, position = _search(graph, logits, graph.int64s(1), block)
+    return graph.op("Add", graph.op("Mul", block_id, graph.int64s(block)), position)
 
 
 def _top_k(graph: GraphBuilder, logits: str, count: str, block: int) -> tuple[str, str]:
     """Return the `count` largest values of each row, the largest first, and their columns: (rows, count) each."""
+    best, block_ids, positions = _search(graph, logits, count, block)
+    size = graph.int64s(block)
+    of_best = graph.op("GatherElements", block_ids, graph.op("Div", positions, size), axis=1)
+    return best, graph.op("Add", graph.op("Mul", of_best, size), graph.op("Mod", positions, size))
+
+
+def _search(graph: GraphBuilder, logits: str, count: str, block: int) -> tuple[str, str, str]:
+    """Return the `count` largest values of each row, the blocks that were searched, and the places of the values there.
+
+    All are (rows, count), but there are no more blocks than a row has; places count through the searched blocks.
+    """
     last, size = graph.int64s(-1), graph.int64s(block)
     blocks = graph.op("Reshape", logits, graph.int64s(0, -1, block))
     tops = graph.op("ReduceMax", blocks, last, keepdims=0)
@@ -187,8 +192,7 @@ def _top_k(graph: GraphBuilder, logits: str, count: str, block: int) -> tuple[st
     found = graph.op("GatherND", blocks, graph.op("Unsqueeze", block_ids, last), batch_dims=1)
     flat = graph.op("Reshape", found, graph.op("Concat", last, graph.op("Mul", kept, size), axis=0))
     best, positions = graph.ops("TopK", flat, count, outputs=["best", "best.places"], axis=-1)
-    of_best = graph.op("GatherElements", block_ids, graph.op("Div", positions, size), axis=1)
-    return best, graph.op("Add", graph.op("Mul", of_best, size), graph.op("Mod", positions, size))
+    return best, block_ids, positions
 
 
 def _first_element(graph: GraphBuilder) -> tuple[str, str, str]:

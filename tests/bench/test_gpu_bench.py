@@ -102,7 +102,8 @@ def test_a_row_has_all_columns_and_figures_that_fit_together(resumed):
 def test_the_bare_loop_has_the_tokens_of_lingon_up_to_half_precision(resumed):
     for row in resumed[1]["rows"]:
         assert row["agreement"] >= 0.75
-        assert set(row["causes"]) <= {"tie", "ours is likelier"}  # with beams, rounding may lead to a better hypothesis
+        better = {"ours is likelier"} if row["beam_size"] > 1 else set()  # rounding may lead a beam elsewhere
+        assert set(row["causes"]) <= {"tie", *better}
 
 
 def test_the_terminal_shows_a_table_and_why_there_is_no_chart(resumed):

@@ -110,10 +110,9 @@ def build_trainer(
         report.message(_guidance(config, text))
     valid = _scorable(valid, config, tokenizer, report)
     vocabs = tokenizer.source_vocab, tokenizer.target_vocab
-    _check_model(config.model, vocabs, processes.device)
+    weights = _check_model(config.model, vocabs, processes.device)
     torch.manual_seed(config.training.seed)
     model = build_model(config.model, *vocabs).to(processes.device)
-    weights = sum(parameter.numel() for parameter in model.parameters())
     report.message(f"model: {weights:,} weights on {processes.device}, {processes.world_size} process(es)")
     optimizer = _optimizer(model, config.training)
     trainer = Trainer(config, folder, processes, report, tokenizer, text.epoch(), valid, model, optimizer, interrupt)
@@ -130,8 +129,8 @@ def build_trainer(
     return trainer
 
 
-def _check_model(settings: ModelSettings, vocabs: tuple[int, int], device: torch.device) -> None:
-    """Raise SettingsError if a model has no such pieces of the target, or its training no room in the memory."""
+def _check_model(settings: ModelSettings, vocabs: tuple[int, int], device: torch.device) -> int:
+    """Return the number of weights; raise SettingsError if pieces are not there, or the training has no room."""
     never = settings.never_generated
     if max(never, default=0) >= vocabs[1]:
         raise SettingsError(
@@ -144,6 +143,7 @@ def _check_model(settings: ModelSettings, vocabs: tuple[int, int], device: torch
             f"the training of {weights:,} weights needs {BYTES_OF_WEIGHT * weights / 2**30:,.1f} GiB of memory, of "
             f"which {free / 2**30:,.1f} are free; lower the sizes in [model]"
         )
+    return weights
 
 
 def _with_fast_precision(config: Config, device: torch.device, report: Report) -> Config:

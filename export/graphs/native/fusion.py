@@ -4,10 +4,11 @@ residual connection after it. PackedLinear computes the norm too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from onnx import NodeProto, helper
 
+from lingon.export.graphs.fusion import Nodes
 from lingon.export.graphs.onnx_writer import KERNELS
 
 NORMS = {"LayerNormalization": 1, "SimplifiedLayerNormalization": 2}
@@ -36,29 +37,17 @@ def fuse(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
     return graph.kept
 
 
-class _Nodes:
-    """The nodes of a graph and who reads their results."""
+class _Nodes(Nodes):
+    """See Nodes; with the nodes that products can compute as well."""
 
     def __init__(self, nodes: Sequence[NodeProto], outputs: Iterable[str]) -> None:
+        super().__init__(nodes, outputs)
         self._order = {node.name: place for place, node in enumerate(nodes)}
-        self._writers = {name: node for node in nodes for name in node.output}
-        self._outputs = set(outputs)
-        self._removed: set[str] = set()
-        self._nodes = nodes
-        self._readers: dict[str, list[NodeProto]] = {}
-        for node in nodes:
-            for name in _read(node):
-                self._readers.setdefault(name, []).append(node)
-
-    @property
-    def kept(self) -> list[NodeProto]:
-        """The nodes that are left."""
-        return [node for node in self._nodes if node.name not in self._removed]
 
     def fuse_norm(self, norm: NodeProto) -> None:
         """Let every product that reads a norm compute it, if nobody else reads it."""
-        readers = self._readers.get(norm.output[0], [])
-        if not readers or norm.output[0] in self._outputs or not all(_is_product(each) for each in readers):
+        readers = self.readers.get(norm.output[0], [])
+        if not readers or norm.output[0] in self.outputs or not all(_is_product(each) for each in readers):
             return
         epsilon = next(each.f for each in norm.attribute if each.name == "epsilon")
         for reader in readers:
@@ -66,49 +55,32 @@ class _Nodes:
             for place, name in enumerate(norm.input[1:], GAIN[reader.op_type]):
                 _set_input(reader, place, name)
             _set(reader, norm=NORMS[norm.op_type], epsilon=epsilon)
-            self._readers.setdefault(norm.input[0], []).append(reader)
-        self._remove(norm)
+            self.readers.setdefault(norm.input[0], []).append(reader)
+        self.remove(norm)
 
     def fuse_relu(self, linear: NodeProto) -> None:
         """Let a product compute the ReLU that alone reads it."""
-        reader = self._only_reader(linear)
+        reader = self.only_reader(linear)
         if reader is not None and reader.op_type == "Relu":
             _set(linear, relu=1)
             self._replace_output(linear, reader)
 
     def fuse_residual(self, linear: NodeProto) -> None:
         """Let a product add what the node that alone reads it adds, if that is known before the product."""
-        reader = self._only_reader(linear)
+        reader = self.only_reader(linear)
         if reader is None or reader.op_type != "Add":
             return
         added = next(name for name in reader.input if name != linear.output[0])
-        writer = self._writers.get(added)
+        writer = self.writers.get(added)
         if writer is not None and self._order[writer.name] < self._order[linear.name]:
             _set_input(linear, RESIDUAL[linear.op_type], added)
             self._replace_output(linear, reader)
 
-    def _only_reader(self, node: NodeProto) -> NodeProto | None:
-        readers = self._readers.get(node.output[0], [])
-        return readers[0] if len(readers) == 1 and node.output[0] not in self._outputs else None
-
     def _replace_output(self, linear: NodeProto, reader: NodeProto) -> None:
         """Let a product write what its reader wrote, in the place of the reader."""
         linear.output[0] = reader.output[0]
-        self._writers[linear.output[0]] = linear
-        self._remove(reader)
-
-    def _remove(self, node: NodeProto) -> None:
-        self._removed.add(node.name)
-        for name in _read(node):
-            self._readers[name] = [each for each in self._readers[name] if each.name != node.name]
-
-
-def _read(node: NodeProto) -> Iterator[str]:
-    """Yield the values that a node reads, also those of the graph that its loop body reads."""
-    yield from node.input
-    for attribute in node.attribute:
-        for inner in attribute.g.node:
-            yield from _read(inner)
+        self.writers[linear.output[0]] = linear
+        self.remove(reader)
 
 
 def _is_product(node: NodeProto) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 from lingon import bundle
 from lingon.bundle import State, StateKind
-from lingon.export.graphs.fused_norms import fuse_norms
+from lingon.export.graphs.fusion import fuse_norms
 from lingon.export.graphs.layers import BLOCK, bias_of, table_name, to_numpy
 from lingon.export.graphs.matmul import FloatMatMul, Int8MatMul
 from lingon.export.graphs.onnx_writer import INT8_FILE, GraphBuilder, WeightFiles

@@ -104,7 +104,7 @@ def _provider_options(provider: str, *, recorded: bool) -> dict[str, str]:
         "arena_extend_strategy": "kSameAsRequested",
         # By default the inputs of float32 products are rounded to 10 bits, as in fp16.
         "use_tf32": "0",
-        # By default SkipLayerNormalization sums in float16.
+        # Asks for sums of SkipLayerNormalization in float32.
         "enable_skip_layer_norm_strict_mode": "1",
         "enable_cuda_graph": str(int(recorded)),
     }

@@ -14,7 +14,7 @@ from lingon import bundle as names
 from lingon.bundle import State
 from lingon.export.graphs.onnx_writer import GraphBuilder, WeightFiles
 from lingon.export.graphs.precisions import PRECISION_KINDS, build
-from lingon.export.graphs.state_graphs import BLOCK_BYTES, state_graphs
+from lingon.export.graphs.state_graphs import state_graphs
 from lingon.serving.runtime.device import CPU, CUDA
 from lingon.serving.runtime.on_device.arrays import Device
 from lingon.serving.runtime.on_device.state_graphs import bind_in_place
@@ -126,4 +126,4 @@ def test_no_thread_of_a_card_copies_more_than_a_block(precision: str, settings: 
             sizes = [size.dim_value for size in declared[state].shape.dim]
             itemsize = onnx.helper.tensor_dtype_to_np_dtype(declared[state].elem_type).itemsize
             assert len(sizes) == 3
-            assert 0 < math.prod(sizes[2:]) * itemsize <= BLOCK_BYTES
+            assert 0 < math.prod(sizes[2:]) * itemsize <= 16

@@ -13,7 +13,7 @@ from onnx import NodeProto, helper
 
 from lingon import bundle as names
 from lingon.bundle import write_bundle
-from lingon.export.graphs.fused_norms import fuse_norms
+from lingon.export.graphs.fusion import fuse_norms
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.runtime.device import CPU
@@ -53,14 +53,18 @@ def test_a_sum_that_others_read_is_kept() -> None:
     assert list(reader.input) == ["sum", "later"]
 
 
+BODY = helper.make_graph([node("Identity", "product", "read")], "body", [], [])
+
+
 @pytest.mark.parametrize(
     "nodes",
     [
         residual(node("Relu", "product", "again")),
+        residual(node("Loop", "count", "again", body=BODY)),
         [node("MatMul", "read weight", "product"), *residual()[1:]],
         [node("Cast", "half", "gain", to=1), *residual()],
     ],
-    ids=["product read twice", "no bias", "computed gain"],
+    ids=["product read twice", "product read in a loop", "no bias", "computed gain"],
 )
 def test_other_nodes_stay_as_they_are(nodes: list[NodeProto]) -> None:
     before = [each.SerializeToString() for each in nodes]
