@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from tempfile import mkstemp
@@ -127,6 +127,7 @@ class GraphBuilder:
         self._constants: dict[bytes, str] = {}
         self._inputs: list[onnx.ValueInfoProto] = []
         self._outputs: list[onnx.ValueInfoProto] = []
+        self._shapes: dict[str, onnx.ValueInfoProto] = {}  # of values that ONNX Runtime cannot infer
 
     def input(self, name: str, dtype: np.dtype[Any] | type[Any], shape: Sequence[int | str]) -> str:
         """Declare an input; return its name."""
@@ -218,6 +219,16 @@ class GraphBuilder:
         self._add(self._nodes, made)
         return outputs
 
+    def describe(self, rows: str, columns: int) -> str:
+        """Declare rows (n, columns) that an operator of ours returns; return their name.
+
+        ONNX Runtime does not know the shapes of these operators, and a loop must have those of all its results.
+        """
+        self._shapes[rows] = helper.make_tensor_value_info(
+            rows, helper.np_dtype_to_tensor_dtype(self.dtype), [None, columns]
+        )
+        return rows
+
     def scan(
         self,
         states: Sequence[str],
@@ -250,6 +261,7 @@ class GraphBuilder:
             f"scan.{number}",
             [_of_any_shape(name, dtype) for name, dtype in zip(names, types, strict=True)],
             [_of_any_shape(name, self.dtype) for name in results],
+            value_info=self._described(nodes),
         )
         direction = int(reverse)
         found = self.ops(
@@ -267,12 +279,23 @@ class GraphBuilder:
         self._count += 1
         nodes.append(node)
 
+    def _described(self, nodes: Iterable[onnx.NodeProto]) -> list[onnx.ValueInfoProto]:
+        return [self._shapes[name] for node in nodes for name in node.output if name in self._shapes]
+
     def finish(self) -> bytes:
         """Return the content of the ONNX file."""
         nodes = self._top
         if self._rewrite is not None:
             nodes = self._rewrite(nodes, [each.name for each in self._outputs])
-        graph = helper.make_graph(nodes, self.name, self._inputs, self._outputs, list(self._initializers.values()))
+        described = self._described(nodes) if any(node.op_type == "Scan" for node in nodes) else []
+        graph = helper.make_graph(
+            nodes,
+            self.name,
+            self._inputs,
+            self._outputs,
+            list(self._initializers.values()),
+            value_info=described,
+        )
         domains = {"": OPSET, CONTRIB: 1} | ({KERNELS: 1} if any(node.domain == KERNELS for node in nodes) else {})
         opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="lingon")

@@ -13,6 +13,7 @@ from lingon import bundle
 from lingon.bundle import State
 from lingon.bundle.publish import Content
 from lingon.errors import CheckpointError, SettingsError
+from lingon.export.graphs.native.recurrent import NativeRecurrentGraphs
 from lingon.export.graphs.native.transformer import NativeTransformerGraphs
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.quantisation import Range, Sentence, calibrate, emulate, narrow_states, smooth_and_calibrate
@@ -92,7 +93,7 @@ def states_of(model: AnyModel) -> tuple[State, ...]:
 
 def precisions_of(model: AnyModel) -> tuple[str, ...]:
     """Return the precisions in which a model can be exported."""
-    only_transformers = (name for name, kind in PRECISION_KINDS.items() if kind.on_device or kind.native)
+    only_transformers = (name for name, kind in PRECISION_KINDS.items() if kind.on_device)
     excluded = set() if isinstance(model, Transformer) else set(only_transformers)
     return tuple(name for name in PRECISION_KINDS if name not in excluded)
 
@@ -168,10 +169,11 @@ def _recurrent_graphs(
 ) -> tuple[RecurrentGraphs, AnyModel | None]:
     """See _transformer_graphs; states between -1 and 1 need no smoothing."""
     assert isinstance(model, RecurrentModel)
-    system, ranges, emulated = system_of(model), None, None
-    if kind.quantised:
-        ranges = calibrate(system.model, calibration)
-        emulated = emulate(system.model, ranges)
+    system = system_of(model)
+    ranges = calibrate(system.model, calibration) if kind.quantised and not kind.native else None
+    emulated = emulate(system.model, ranges) if kind.quantised else None
+    if kind.native:
+        return NativeRecurrentGraphs(system, weights, quantised=kind.quantised), emulated
     return RecurrentGraphs(system, weights, ranges), emulated
 
 

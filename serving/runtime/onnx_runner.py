@@ -172,7 +172,7 @@ class OnnxRunner:
     keeps_memory: bool = False  # of a large run of the scorer
     recorder: GraphRecorder = field(default_factory=GraphRecorder)
     beam: ort.InferenceSession | None = None  # the graph of beam search, in main memory
-    any_width: bool = False  # whether attention reads each sentence up to its length, so that no sum is over padding
+    any_width: bool = False  # as with our operators, most of which read each sentence up to its length
     unused: list[StateBindings] = field(default_factory=list)  # whose buffers are gone, if graphs are recorded
 
     @property
@@ -230,8 +230,8 @@ class OnnxRunner:
             return self._open_on_device(self.state_graphs, shape)
         if shortlist:
             assert self.shortlist_graphs is not None
-            return ShortlistBuffers(self.manifest, self.shortlist_graphs, shape, self.beam, padded=not self.any_width)
-        return OnnxBuffers(self.manifest, self.decoder, shape, self.beam, padded=not self.any_width)
+            return ShortlistBuffers(self.manifest, self.shortlist_graphs, shape, self.beam)
+        return OnnxBuffers(self.manifest, self.decoder, shape, self.beam)
 
     def _open_on_device(self, graphs: StateGraphs, shape: BatchShape) -> DeviceBuffers:
         """Allocate states on the device, or take those of buffers that no batch uses, for which graphs are recorded."""

@@ -108,15 +108,16 @@ def test_an_export_of_each_kind_is_a_verified_bundle_with_a_shortlist(
 ) -> None:
     accept_any_quality(monkeypatch)
     checkpoint, pairs = checkpoint_of(kind, tmp_path)
-    settings = ExportSettings(precisions=("fp32", "int8"), parity_sentences=4, calibration_sentences=20)
+    precisions = "fp32", "int8", "int8-native", "fp32-native"
+    settings = ExportSettings(precisions=precisions, parity_sentences=4, calibration_sentences=20)
     bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:4], pairs), settings)
     manifest = bundle.manifest
-    assert {name: each.gate for name, each in manifest.precisions.items()} == {"fp32": "passed", "int8": "passed"}
+    assert {name: each.gate for name, each in manifest.precisions.items()} == dict.fromkeys(precisions, "passed")
     assert manifest.architecture == kind
     assert manifest.alignment.heads == (() if kind == "rnnenc" else (0,))
     assert ("attention" in manifest.precisions["fp32"].report) == (kind != "rnnenc")
     assert manifest.shortlist is not None
-    assert set(manifest.shortlist) == {"coverage", "fp32", "int8"}
+    assert set(manifest.shortlist) == {"coverage", *precisions}
     names = {"rnnenc": "An RNNenc (no attention)", "rnnsearch": "An RNNsearch", "luong": "A system of Luong"}
     assert f"\n{names[kind]}" in bundle.read(CARD).decode()
     load_translator(bundle, LoadOptions(threads=1)).engine.stop(0)
@@ -130,7 +131,7 @@ def test_an_export_of_each_kind_is_a_verified_bundle_with_a_shortlist(
         (
             "luong",
             {},
-            "--precision for model.kind = 'luong' must be some of fp32, int8, "
+            "--precision for model.kind = 'luong' must be some of fp32, int8, int8-native, fp32-native, "
             "got fp32,fp32-cuda,fp16,int8,int8-native,fp32-native",
         ),
     ],

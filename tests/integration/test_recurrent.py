@@ -23,6 +23,7 @@ from tests.support.random_models import VOCAB, limits_of, random_sources, runner
 from tests.support.recurrent_models import KINDS, VARIANTS, recurrent_model, recurrent_runner
 
 kinds = pytest.mark.parametrize("name", [*KINDS, *VARIANTS])
+precisions = pytest.mark.parametrize("precision", ["fp32", "int8", "int8-native"])
 pytestmark = pytest.mark.no_cover
 
 
@@ -55,8 +56,13 @@ def random_options(draw: random.Random, runner: Runner, source: Sequence[int]) -
     )
 
 
-@kinds
-@pytest.mark.parametrize(("precision", "workers"), [("fp32", 1), ("int8", 2)])
+@pytest.mark.parametrize(
+    ("name", "precision", "workers"),
+    [
+        *((name, *each) for name in [*KINDS, *VARIANTS] for each in (("fp32", 1), ("int8", 2))),
+        *((name, "int8-native", 2) for name in [*KINDS, *VARIANTS]),
+    ],
+)
 def test_batches_arrival_times_and_poisoned_slots_change_no_bit(name: str, precision: str, workers: int) -> None:
     runner, sources = recurrent_runner(name, precision), random_sources(40, longest=11)
     draw = random.Random(workers)
@@ -104,7 +110,7 @@ def test_a_translation_starts_with_its_prefix_and_continues_from_it(name: str) -
 
 
 @kinds
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@precisions
 def test_score_gives_a_translation_the_log_probabilities_of_its_search(name: str, precision: str) -> None:
     runner, sources = recurrent_runner(name, precision), random_sources(24, longest=11)
     for beam_size, penalty in ((1, 0.0), (4, 1.0)):
@@ -130,7 +136,7 @@ def shortlisted(name: str, precision: str) -> OnnxRunner:
 
 
 @kinds
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@precisions
 def test_a_step_with_the_shortlist_is_a_step_over_its_pieces(name: str, precision: str) -> None:
     check_shortlist_steps(shortlisted(name, precision), random_sources(16, longest=11), precision)
 

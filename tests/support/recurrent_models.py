@@ -53,9 +53,9 @@ def recurrent_runner(name: str, precision: str = "fp32", threads: int = 1, **set
 
 
 @functools.cache
-def emulated_grid(name: str) -> list[Reference]:
-    """Return what the model computes that emulates the 8-bit graphs of recurrent_model."""
+def emulated_grid(name: str, precision: str) -> list[Reference]:
+    """Return what the model computes that emulates the 8-bit graphs of recurrent_model, in a precision."""
     model = recurrent_model(name)
-    emulated = build(model, "int8", WeightFiles(), random_pairs(8), shortlist=False).emulated
+    emulated = build(model, precision, WeightFiles(), random_pairs(8), shortlist=False).emulated
     assert emulated is not None
     return draw_grid(emulated, limits_of(model))

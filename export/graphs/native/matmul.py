@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from lingon.export.graphs.matmul import FloatMatMul
-from lingon.export.graphs.onnx_writer import KERNELS, GraphBuilder
+from lingon.export.graphs.matmul import FloatMatMul, MatMul
+from lingon.export.graphs.native.fusion import fuse
+from lingon.export.graphs.onnx_writer import INT8_FILE, KERNELS, GraphBuilder, WeightFiles
 from lingon.export.graphs.quantisation import quantise_columns
 
 PANEL, GROUP = 16, 8  # output columns, and input columns, that a product reads together; as in kernels/kernels.h
@@ -27,7 +28,8 @@ class NativeFloatMatMul(FloatMatMul):
     ) -> str:
         """See MatMul."""
         inputs = rows, self.graph.table(shared or f"{name}.weight", weight), self.graph.weight(f"{name}.bias", bias)
-        return self.graph.op("FloatLinear", *inputs, domain=KERNELS, named=named or None, **WITHOUT)
+        found = self.graph.op("FloatLinear", *inputs, domain=KERNELS, named=named or None, **WITHOUT)
+        return self.graph.describe(found, len(weight))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ class NativeInt8MatMul:
     ) -> str:
         """See MatMul."""
         inputs = rows, *self._stored(name, weight, bias)
-        return self.graph.op("Linear", *inputs, domain=KERNELS, named=named or None, **WITHOUT)
+        found = self.graph.op("Linear", *inputs, domain=KERNELS, named=named or None, **WITHOUT)
+        return self.graph.describe(found, len(weight))
 
     def relu(self, rows: str, reader: str) -> str:
         """See MatMul; lingon.export.graphs.native.fusion makes it part of the product before it."""
@@ -75,3 +78,9 @@ class NativeInt8MatMul:
             self.graph.initializer(f"{name}.scale", scale),
             self.graph.weight(f"{name}.bias", bias),
         )
+
+
+def native_products(name: str, weights: WeightFiles, *, quantised: bool) -> tuple[GraphBuilder, MatMul]:
+    """Return the builder of a graph, and what writes its products; quantised: whether they are in 8-bit integers."""
+    graph = GraphBuilder(name, weights, np.float32, file=INT8_FILE if quantised else None, rewrite=fuse)
+    return graph, NativeInt8MatMul(graph) if quantised else NativeFloatMatMul(graph)

@@ -12,9 +12,9 @@ from onnx import TensorProto
 from lingon import bundle
 from lingon.export.graphs.layers import bias_of, pad_to_blocks, table_name, to_numpy
 from lingon.export.graphs.native.beam import beam_graph
-from lingon.export.graphs.native.fusion import fuse
-from lingon.export.graphs.native.matmul import NativeFloatMatMul, NativeInt8MatMul
-from lingon.export.graphs.onnx_writer import INT8_FILE, KERNELS, GraphBuilder
+from lingon.export.graphs.native.candidates import write_candidates
+from lingon.export.graphs.native.matmul import native_products
+from lingon.export.graphs.onnx_writer import KERNELS, GraphBuilder
 from lingon.export.graphs.transformer.attention import Mask
 from lingon.export.graphs.transformer.blocks import Blocks
 from lingon.export.graphs.transformer.graphs import Crossing, TransformerGraphs, states
@@ -203,18 +203,16 @@ class NativeTransformerGraphs(TransformerGraphs):
         return blocks.linear(module.output, f"{name}.output", mixed), weights
 
     def _write_candidates(self, graph: GraphBuilder, logits: str) -> None:
-        _write_candidates(graph, logits)
+        write_candidates(graph, logits)
 
     def decoder_shortlist(self) -> bytes:
         """See TransformerGraphs."""
         blocks, rows, _ = self._decoder_step("decoder_shortlist")
-        _write_candidates(blocks.graph, *self._output_layer.product_of_pieces(blocks, rows))
+        write_candidates(blocks.graph, *self._output_layer.product_of_pieces(blocks, rows))
         return self._finish(blocks.graph)
 
     def _blocks(self, name: str) -> Blocks:
-        file = INT8_FILE if self.quantised else None
-        graph = GraphBuilder(name, self.weights, self.dtype, file=file, rewrite=fuse)
-        matmul = NativeInt8MatMul(graph) if self.quantised else NativeFloatMatMul(graph)
+        graph, matmul = native_products(name, self.weights, quantised=self.quantised)
         return NativeBlocks(graph, matmul, self.model.settings)
 
 
@@ -252,20 +250,6 @@ class NativeStepAttention:
             heads=settings.heads,
             scale=settings.head_dim**-0.5,
         )[0]
-
-
-def _write_candidates(graph: GraphBuilder, logits: str, pieces: str = "", allowed: str = "") -> None:
-    """Output the candidates of each row with their log-probabilities.
-
-    logits: (rows, columns)
-    pieces, allowed: the piece of each column, and which of them each sentence may use; see OutputLayer
-    """
-    count = graph.input(bundle.CANDIDATE_COUNT, np.int64, [1])
-    names, shape = (bundle.CANDIDATE_IDS, bundle.CANDIDATE_LOG_PROBS), ("rows", "candidates")
-    for name, dtype in zip(names, (np.int64, np.float32), strict=True):
-        graph.declare_output(name, dtype, shape)
-    given = (pieces, allowed) if pieces else ()
-    graph.ops("Candidates", logits, count, *given, outputs=list(names), domain=KERNELS)
 
 
 def _cross(

@@ -78,8 +78,12 @@ class RecurrentGraphs:
         layers, hidden, _ = self._decoder_step("decoder")
         output = OutputLayer(self._model)
         named = layers.graph.declare_output(bundle.LOGITS, np.float32, ("rows", output.width))
-        write_candidates(layers.graph, output.logits(layers, hidden, named=named))
+        self._write_candidates(layers.graph, output.logits(layers, hidden, named=named))
         return self._finish(layers)
+
+    def _write_candidates(self, graph: GraphBuilder, logits: str) -> None:
+        """Output the candidates of each row of logits."""
+        write_candidates(graph, logits)
 
     def output_rows(self) -> bytes:
         """Return the graph piece_ids -> the rows of the output layer for these pieces, inputs of decoder_shortlist."""

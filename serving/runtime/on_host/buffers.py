@@ -47,14 +47,8 @@ class OnnxBuffers:
         session: SessionPair[ort.InferenceSession],
         shape: BatchShape,
         beam: ort.InferenceSession | None = None,
-        *,
-        padded: bool = True,
     ) -> None:
-        """beam: the graph of beam search, if the bundle has one.
-
-        padded: whether the graph reads the memory of a sentence beyond its length, which must be 0 there
-        """
-        self._padded = padded
+        """beam: the graph of beam search, if the bundle has one."""
         self._session, self.beam_size, self._beam = session, shape.beam_size, beam
         self._memory = manifest.states_of("memory")
         self._recurrent = manifest.states_of("recurrent")
@@ -62,6 +56,8 @@ class OnnxBuffers:
         graph = session.all_cores
         values = {value.name: value for value in (*graph.get_inputs(), *graph.get_outputs())}
         self._types = {name: TYPES[value.type] for name, value in values.items()}
+        # Graphs may read memory beyond the length of a sentence, but for our operators, which alone read float16.
+        self._padded = any(self._types[each.name] != np.float16 for each in self._memory)
         self._logits_shape = (shape.rows, values[names.LOGITS].shape[1]) if names.LOGITS in values else (0, 0)
         self._arrays = self._allocate(shape, manifest.candidates)
         self._of_sentences = [self._arrays[each.name] for each in self._memory] + [self._arrays[names.MEMORY_LENGTHS]]

@@ -71,10 +71,8 @@ class ShortlistBuffers(OnnxBuffers):
         graphs: ShortlistGraphs,
         shape: BatchShape,
         beam: ort.InferenceSession | None = None,
-        *,
-        padded: bool = True,
     ) -> None:
-        super().__init__(manifest, graphs.decoder, shape, beam, padded=padded)
+        super().__init__(manifest, graphs.decoder, shape, beam)
         self._graphs = graphs
         self._pieces = [np.empty(0, np.int32)] * shape.sentences  # by slot, the pieces that its sentence may use
         self._whole = False  # whether the union is the whole vocabulary

@@ -5,18 +5,21 @@ Alone and in company, to the last bit.
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import onnx
 import pytest
 
 from lingon import bundle
 from lingon.export.gates.attention import check_attention
+from lingon.export.gates.reference import draw_grid
 from lingon.export.gates.tensors import check_emulation, check_tensors
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import PRECISION_KINDS, build, states_of
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from tests.support.fixed_tokens import STEPS, decode, encode
-from tests.support.random_models import random_pairs, random_sources
+from tests.support.random_models import limits_of, random_pairs, random_sources, runner_of
 from tests.support.recurrent_models import (
     KINDS,
     RECURRENT,
@@ -28,7 +31,9 @@ from tests.support.recurrent_models import (
 )
 
 pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
-precisions = pytest.mark.parametrize("precision", ["fp32", "int8"])
+EIGHT_BITS = "int8", "int8-native"
+precisions = pytest.mark.parametrize("precision", ["fp32", "fp32-native", *EIGHT_BITS])
+OTHERS = "rnnsearch lstm", "rnnsearch mlp"
 
 
 def test_the_tiny_models_have_every_kind_of_state() -> None:
@@ -36,13 +41,14 @@ def test_the_tiny_models_have_every_kind_of_state() -> None:
     assert kinds == {"memory", "recurrent"}
 
 
+@pytest.mark.parametrize("precision", ["fp32", "fp32-native"])
 @pytest.mark.parametrize("name", RECURRENT)
-def test_graphs_compute_the_outputs_and_the_attention_of_the_model(name: str) -> None:
-    runner, grid = recurrent_runner(name), recurrent_grid(name)
-    assert 0 < check_tensors(runner, "fp32", grid).step_difference < 2e-5
+def test_graphs_compute_the_outputs_and_the_attention_of_the_model(name: str, precision: str) -> None:
+    runner, grid = recurrent_runner(name, precision), recurrent_grid(name)
+    assert 0 < check_tensors(runner, precision, grid).step_difference < 2e-5
     assert list(grid[0].rows[0].attention) == ([] if name.startswith("rnnenc") else ["cross"])
     if runner.manifest.alignment.heads:
-        attention = check_attention(runner, "fp32", grid)
+        attention = check_attention(runner, precision, grid)
         assert (attention.heads, attention.largest < 1e-5) == (1, True)
 
 
@@ -60,22 +66,39 @@ def test_graphs_of_a_variant_compute_the_outputs_and_the_attention_of_the_model(
 
 
 @pytest.mark.parametrize(
-    "name", [*KINDS, *VARIANTS, "rnnsearch lstm", "rnnsearch mlp", "luong concat", "luong content"]
+    ("precision", "name"),
+    [
+        *(("int8", name) for name in VARIANTS),
+        *((each, name) for each in EIGHT_BITS for name in [*KINDS, *OTHERS, "luong concat", "luong content"]),
+    ],
 )
-def test_8_bit_graphs_compute_what_their_emulation_computes(name: str) -> None:
-    runner = recurrent_runner(name, "int8")
+def test_8_bit_graphs_compute_what_their_emulation_computes(name: str, precision: str) -> None:
+    runner = recurrent_runner(name, precision)
     # PyTorch rounds a few values otherwise on other processors; with a wrong scale no row is exact.
-    assert check_emulation(runner, "int8", emulated_grid(name)) > 0.7
-    check_tensors(runner, "int8", recurrent_grid(name))
+    assert check_emulation(runner, precision, emulated_grid(name, precision)) > 0.7
+    check_tensors(runner, precision, recurrent_grid(name))
 
 
+@pytest.mark.parametrize("precision", EIGHT_BITS)
 @pytest.mark.parametrize("name", [*KINDS, *VARIANTS])
-def test_8_bit_graphs_have_no_product_with_a_weight_in_floating_point(name: str) -> None:
-    graphs = build(recurrent_model(name), "int8", WeightFiles(), random_pairs(4), shortlist=True).graphs
+def test_8_bit_graphs_have_no_product_with_a_weight_in_floating_point(name: str, precision: str) -> None:
+    graphs = build(recurrent_model(name), precision, WeightFiles(), random_pairs(4), shortlist=True).graphs
     for content in graphs.values():
         graph = onnx.load_model_from_string(content).graph
         bodies = [each.g for node in graph.node for each in node.attribute if each.name == "body"]
-        assert [node.name for part in (graph, *bodies) for node in part.node if node.op_type == "Gemm"] == []
+        kinds = {node.op_type for part in (graph, *bodies) for node in part.node}
+        assert not kinds & {"Gemm", "FloatLinear", "GRU", "LSTM"}
+
+
+@pytest.mark.parametrize("precision", ["int8-native", "fp32-native"])
+@pytest.mark.parametrize("name", KINDS)
+def test_graphs_of_weights_that_float16_holds_find_them_in_loops(name: str, precision: str) -> None:
+    """Such biases are stored in half the bytes, so that a node outside a loop converts what a node inside reads."""
+    model = copy.deepcopy(recurrent_model(name))
+    for parameter in model.parameters():
+        parameter.data = parameter.half().float()
+    steps = check_tensors(runner_of(model, precision), precision, draw_grid(model, limits_of(model)))
+    assert 0 < steps.step_difference < (1.0 if precision == "int8-native" else 2e-5)
 
 
 def scored(runner: OnnxRunner, sources: list[tuple[int, ...]], padding: int = 0) -> list[np.ndarray]:
