@@ -95,7 +95,16 @@ def _from_environment(environment: Mapping[str, str]) -> Given:
         if variable.startswith(PREFIX) and variable not in CLIENT_VARIABLES:
             name = variable.removeprefix(PREFIX).lower()
             _check_known(name, f"unknown environment variable {variable}", lambda near: PREFIX + near.upper())
-            yield name, value, variable
+            if value or _names_files(name):
+                yield name, value, variable
+
+
+def _names_files(name: str) -> bool:
+    """Whether a setting is a path: an empty variable is then an error, since a server without its API keys is open.
+
+    Other empty variables are as if they were not there: Compose passes one on for a line of `.env` without a value.
+    """
+    return "Path" in str(Settings.model_fields[name].annotation)
 
 
 def _from_flags(flags: Mapping[str, Any]) -> Given:

@@ -40,6 +40,12 @@ def test_the_file_may_be_named_by_the_environment(tmp_path: Path):
     assert load({}, {"LINGON_CONFIG": str(config)}, None).settings.max_rows == 7
 
 
+def test_an_empty_variable_is_unset_unless_it_names_a_file():
+    loaded = load({}, {"LINGON_PRECISION": "", "LINGON_ENGINES": "", "LINGON_HTTP_CORS": ""}, None)
+    assert (loaded.settings, set(loaded.origins.values())) == (Settings(), {"default"})
+    assert load({}, {"LINGON_API_KEYS": ""}, None).settings.api_keys is not None, "a server without keys is open"
+
+
 def test_several_models_are_separated_by_commas_in_the_environment():
     assert load({}, {"LINGON_MODELS": "models/en-de, /m/x"}, None).settings.models == (
         Path("models/en-de"),
