@@ -1,9 +1,14 @@
-"""Lingon: machine translation from a parallel corpus to a service. This module exports the client of a server.
+"""Lingon: machine translation from a parallel corpus to a service.
 
-    from lingon import Client
+This module exports the client of a server, and a model in this process, which has the same calls.
+
+    from lingon import Client, Model
 
     with Client("127.0.0.1:50051") as client:
-        print(client.translate("Tom lives in Boston.").text)
+        print(client.translate("Tom lives in Boston.", target="de").text)
+
+    with Model("models/en-de") as model:
+        print(model.translate("Tom lives in Boston.").text)
 
 The names below are imported when they are first used, so that `import lingon` and the command start fast.
 """
@@ -14,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lingon.client.client import AsyncClient, Client
+    from lingon.client.model import Model
     from lingon.client.retry import Retry
     from lingon.client.tls import Tls
     from lingon.client.values.attention import AttentionSelection
@@ -46,6 +52,7 @@ __all__ = [
     "DetectedLanguage",
     "LingonError",
     "Link",
+    "Model",
     "ModelInfo",
     "NormalisedText",
     "Piece",
@@ -69,6 +76,7 @@ __all__ = [
 
 _MODULES = {
     "lingon.client.client": ("AsyncClient", "Client"),
+    "lingon.client.model": ("Model",),
     "lingon.client.values.attention": ("AttentionSelection",),
     "lingon.client.tls": ("Tls",),
     "lingon.errors": ("LingonError", "ServerError"),

@@ -6,19 +6,25 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from asyncio import AbstractEventLoop
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import aclosing
 from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
 
 from lingon.bundle import open_bundle
-from lingon.errors import LingonError
+from lingon.errors import Cancelled, LingonError
 from lingon.lines import TranslatedLines
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.loading import LoadOptions, load_translator
+from lingon.serving.system.event_loop import TimeSlice
+from lingon.serving.translation.detection import Detector
 from lingon.serving.translation.planning.text_options import WHOLE
-from lingon.serving.translation.translator import Translator
+from lingon.serving.translation.translator import Translator, stream_message
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -27,6 +33,7 @@ Progress = Callable[[int, int], object]
 LIMITS = EngineLimits(max_queue_texts=1_000_000, max_queue_tokens=100_000_000, max_attention_weights=100_000_000)
 """The queue is practically unbounded, because there is only one caller."""
 
+CLOSED = "the model was closed during this call"
 IN_FLIGHT = 256  # lines in translation at once; several full batches, so that a free row is filled at once
 
 
@@ -76,6 +83,10 @@ class LocalTranslator:
         """
         return self._wait(self._find(request).translate(request, _deadline(timeout)))
 
+    def translate_stream(self, request: pb.TranslateStreamRequest, timeout: float | None = None) -> LocalStream:
+        """The service's TranslateStream; see `translate`."""
+        return LocalStream(self._messages(request, _deadline(timeout)), self._loop)
+
     def score(self, request: pb.ScoreRequest, timeout: float | None = None) -> pb.ScoreResponse:
         """The service's Score; see `translate`."""
         return self._wait(self._find(request).score(request, _deadline(timeout)))
@@ -83,6 +94,16 @@ class LocalTranslator:
     def list_models(self, request: pb.ListModelsRequest, timeout: float | None = None) -> pb.ListModelsResponse:
         """The service's ListModels."""
         return pb.ListModelsResponse(models=[self._translator.describe()])
+
+    def detect_languages(
+        self, request: pb.DetectLanguagesRequest, timeout: float | None = None
+    ) -> pb.DetectLanguagesResponse:
+        """The service's DetectLanguages, among the languages of the bundle."""
+
+        async def detect() -> pb.DetectLanguagesResponse:
+            return await Detector(self._translator.profiles).detect_all(request.texts, TimeSlice())
+
+        return self._wait(detect())
 
     def translate_lines(
         self,
@@ -106,7 +127,17 @@ class LocalTranslator:
         translator = found.model.for_pair(found.source, found.target)
         return TranslatedLines(self._wait(_translate_lines(translator, lines, options, on_progress)), found.target)
 
-    def _find(self, request: pb.TranslateRequest | pb.ScoreRequest) -> Translator:
+    async def _messages(
+        self, request: pb.TranslateStreamRequest, deadline: float | None
+    ) -> AsyncGenerator[pb.TranslateStreamResponse, None]:
+        translator = self._find(request)
+        options = translator.resolve(request.options, request.text)
+        yield pb.TranslateStreamResponse(start=translator.start(options))
+        async with aclosing(translator.stream(request, options, deadline)) as events:
+            async for event in events:
+                yield stream_message(event)
+
+    def _find(self, request: pb.TranslateRequest | pb.TranslateStreamRequest | pb.ScoreRequest) -> Translator:
         """The translator; raises UnknownModel if the request is for another model or other languages."""
         found = self._catalog.find(request.model, request.source_language_code, request.target_language_code)
         return found.model.for_pair(found.source, found.target)
@@ -115,7 +146,42 @@ class LocalTranslator:
         return Entry.of(self._translator.manifest, self._translator)
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        except CancelledError:
+            raise Cancelled(CLOSED) from None
+
+
+class LocalStream(Iterator[pb.TranslateStreamResponse]):
+    """The messages of a stream, for a thread that is not that of the event loop.
+
+    It ends with the RequestError with which a server would end the call, if there is one.
+    """
+
+    def __init__(self, messages: AsyncGenerator[pb.TranslateStreamResponse, None], loop: AbstractEventLoop) -> None:
+        self._arrived: SimpleQueue[pb.TranslateStreamResponse | BaseException] = SimpleQueue()
+        self._end: BaseException | None = None
+        self._reading = asyncio.run_coroutine_threadsafe(self._read(messages), loop)
+        self._reading.add_done_callback(self._ended)
+
+    async def _read(self, messages: AsyncGenerator[pb.TranslateStreamResponse, None]) -> None:
+        async with aclosing(messages):
+            async for message in messages:
+                self._arrived.put(message)
+
+    def _ended(self, reading: Future[None]) -> None:
+        self._arrived.put(Cancelled(CLOSED) if reading.cancelled() else reading.exception() or StopIteration())
+
+    def __next__(self) -> pb.TranslateStreamResponse:
+        found = self._end or self._arrived.get()
+        if isinstance(found, BaseException):
+            self._end = found
+            raise found
+        return found
+
+    def cancel(self) -> None:
+        """End the stream, and the work on it."""
+        self._reading.cancel()
 
 
 def _deadline(timeout: float | None) -> float | None:

@@ -6,7 +6,6 @@ Both send what `lingon.client.protocol` decides; this file holds the channels an
 from __future__ import annotations
 
 import asyncio
-import itertools
 import threading
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,8 @@ import grpc.aio
 from google.rpc import code_pb2
 
 from lingon.client.address import no_answer, with_port
-from lingon.client.protocol import ClientProtocol, Exchange, Send, Sleep, StreamReader, drive, drive_async
+from lingon.client.calls import Blocking, BlockingCalls, Texts
+from lingon.client.protocol import ClientProtocol, Exchange, Send, Sleep, StreamReader, drive_async
 from lingon.client.retry import Retry
 from lingon.client.tls import AUTHORIZATION, Tls, authorization, check_encrypted
 from lingon.client.values.options import ScoreOptions, TranslateOptions
@@ -29,7 +29,6 @@ from lingon.status import call_error
 DEFAULT_PORT = 50051
 DEFAULT_SERVER = f"127.0.0.1:{DEFAULT_PORT}"
 
-Texts = list[str] | tuple[str, ...]
 Metadata = Sequence[tuple[str, str | bytes]]
 Result = TypeVar("Result")
 
@@ -158,7 +157,7 @@ def _keepalive(seconds: float | None) -> tuple[tuple[str, int], ...]:
     )
 
 
-class SyncClientBase(_ClientBase):
+class SyncClientBase(_ClientBase, Blocking):
     """A client whose calls block until they are answered; threads may share one. Subclasses add the calls."""
 
     def close(self) -> None:
@@ -176,9 +175,6 @@ class SyncClientBase(_ClientBase):
     ) -> None:
         self.close()
 
-    def _drive(self, exchange: Exchange[Result]) -> Result:
-        return drive(exchange, self._perform)
-
     def _perform(self, step: Send | Sleep) -> Any:
         if isinstance(step, Sleep):
             self._closed.wait(step.seconds)  # if the client is closed meanwhile, the next try raises
@@ -192,7 +188,7 @@ class SyncClientBase(_ClientBase):
             raise self._failure(error) from None
 
 
-class Client(SyncClientBase):
+class Client(SyncClientBase, BlockingCalls):
     """Translates with a Lingon server; threads may share one.
 
     Every call has a deadline and is repeated while the server is UNAVAILABLE. An error status raises ServerError.
@@ -201,58 +197,11 @@ class Client(SyncClientBase):
     long_text="refuse" it is an error instead.
     """
 
-    @overload
-    def translate(self, texts: str, **options: Unpack[TranslateOptions]) -> TextResult: ...
-
-    @overload
-    def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]: ...
-
-    def translate(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> TextResult | list[TextResult]:
-        """Translate one text or several. In a list the error of a text is in its result and affects no other text.
-
-        options: see `lingon.TranslateOptions`
-        """
-        result: TextResult | list[TextResult] = self._drive(self._protocol.translate(texts, options))
-        return result
-
-    def translate_stream(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> Iterator[StreamEvent]:
-        """Translate and yield each result as soon as it is ready; greedy decoding also yields the text as it grows.
-
-        Once the first event has arrived, a stream that ends early is not repeated: the ServerError is raised.
-        """
-        several, _ = self._protocol.check(texts, options)  # raises now, not when the first event is asked for
-        return self._events(several, options)
-
-    def _events(self, texts: Texts, options: TranslateOptions) -> Iterator[StreamEvent]:
-        reader = StreamReader()
-        for part in self._drive(self._protocol.streams(texts, options)):
-            first, rest = self._drive(self._protocol.begin(part, options))
-            try:
-                for message in itertools.chain((first,), rest):
-                    yield from reader.read(part, message)
-            except grpc.RpcError as error:
-                raise self._failure(error) from None
-            finally:
-                rest.cancel()
-            reader.end(part)
-
-    def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
-        """The log-probabilities of given translations; pairs: (source, target)."""
-        return self._drive(self._protocol.score(pairs, options))
-
-    @overload
-    def detect_languages(self, texts: str) -> tuple[DetectedLanguage, ...]: ...
-
-    @overload
-    def detect_languages(self, texts: Texts) -> list[tuple[DetectedLanguage, ...]]: ...
-
-    def detect_languages(self, texts: str | Texts) -> Any:
-        """The languages that a text may be in, or each of several, the likeliest first, among those of the server."""
-        return self._drive(self._protocol.detect_languages(texts))
-
-    def list_models(self) -> list[ModelInfo]:
-        """The models that the server serves."""
-        return self._drive(self._protocol.list_models())
+    def _received(self, rest: Any) -> Iterator[Any]:
+        try:
+            yield from rest
+        except grpc.RpcError as error:
+            raise self._failure(error) from None
 
     def health(self, service: str = "") -> str:
         """SERVING, NOT_SERVING, UNKNOWN or SERVICE_UNKNOWN; service: a service name, empty for the whole server."""

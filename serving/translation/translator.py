@@ -55,6 +55,14 @@ class _Header(TypedDict):
     target_language_code: str
 
 
+def stream_message(event: Event) -> pb.TranslateStreamResponse:
+    """Return the message of an event of a stream."""
+    index, happened = event
+    if isinstance(happened, str):
+        return pb.TranslateStreamResponse(delta=pb.TextDelta(text_index=index, text=happened))
+    return pb.TranslateStreamResponse(done=pb.TextDone(text_index=index, result=happened))
+
+
 class Translator:
     """A model that is served: its bundle, its engine and the limits of both."""
 

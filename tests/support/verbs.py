@@ -31,8 +31,7 @@ class FakeLocal(FakeService):
     def __init__(self, path, *, device, precision, engines, threads):
         super().__init__()
         print(f"opened {path} {device} {precision} {engines} {threads}", file=sys.stderr)
-    def __enter__(self): return self
-    def __exit__(self, *error): print("closed", file=sys.stderr)
+    def close(self): print("closed", file=sys.stderr)
     def translate(self, request, timeout):
         self.listed += 1
         if self.listed == 1:

@@ -21,7 +21,7 @@ class BackendOptions:
     server: host:port; None means $LINGON_SERVER or the default server
     model: with server the name of a model there; without server the path of a bundle to load in this process
     device, precision, engines, threads: of a bundle in this process
-    timeout: seconds for each request; None means SERVER_TIMEOUT or IN_PROCESS_TIMEOUT
+    timeout: seconds for each request; None means SERVER_TIMEOUT, and no limit in this process
     credentials: TLS and API key for the server
     """
 

@@ -16,7 +16,7 @@ from lingon.serving.observability.tracing import current
 from lingon.serving.rpc.calls import Context, deadline_of, is_late
 from lingon.serving.system.event_loop import TimeSlice
 from lingon.serving.translation.detection import Detector
-from lingon.serving.translation.translator import Translator
+from lingon.serving.translation.translator import Translator, stream_message
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
@@ -50,13 +50,12 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
             yield pb.TranslateStreamResponse(start=translator.start(options))
             stream = translator.stream(request, options, deadline_of(context), caller_of(context))
             async with aclosing(stream) as events:
-                async for index, event in events:
-                    if isinstance(event, str):
-                        yield pb.TranslateStreamResponse(delta=pb.TextDelta(text_index=index, text=event))
-                        continue
-                    served.metrics.answered([event])
-                    texts.ended([event.status.code])
-                    yield pb.TranslateStreamResponse(done=pb.TextDone(text_index=index, result=event))
+                async for event in events:
+                    message = stream_message(event)
+                    if message.HasField("done"):
+                        served.metrics.answered([message.done.result])
+                        texts.ended([message.done.result.status.code])
+                    yield message
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         """See the proto file."""

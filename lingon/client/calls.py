@@ -1,0 +1,87 @@
+"""The calls of a client that block until they are answered, whatever answers them."""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar, Unpack, overload
+
+from lingon.client.protocol import ClientProtocol, Exchange, Send, Sleep, StreamReader, drive
+from lingon.client.values.options import ScoreOptions, TranslateOptions
+from lingon.client.values.results import DetectedLanguage, ModelInfo, ScoreResult, StreamEvent, TextResult
+
+Texts = list[str] | tuple[str, ...]
+Result = TypeVar("Result")
+
+
+class Blocking(ABC):
+    """Drives the exchanges of a protocol; subclasses carry out their steps."""
+
+    _protocol: ClientProtocol
+
+    @abstractmethod
+    def _perform(self, step: Send | Sleep) -> Any:
+        """Carry out a step and return its reply; raises ServerError."""
+
+    def _drive(self, exchange: Exchange[Result]) -> Result:
+        return drive(exchange, self._perform)
+
+
+class BlockingCalls(Blocking):
+    """The calls of `Client` and of `Model`."""
+
+    @abstractmethod
+    def _received(self, rest: Any) -> Iterator[Any]:
+        """The other messages of a stream that has begun; raises ServerError."""
+
+    @overload
+    def translate(self, texts: str, **options: Unpack[TranslateOptions]) -> TextResult: ...
+
+    @overload
+    def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]: ...
+
+    def translate(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> TextResult | list[TextResult]:
+        """Translate one text or several. In a list the error of a text is in its result and affects no other text.
+
+        options: see `lingon.TranslateOptions`
+        """
+        result: TextResult | list[TextResult] = self._drive(self._protocol.translate(texts, options))
+        return result
+
+    def translate_stream(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> Iterator[StreamEvent]:
+        """Translate and yield each result as soon as it is ready; greedy decoding also yields the text as it grows.
+
+        Once the first event has arrived, a stream that ends early is not repeated: the ServerError is raised.
+        """
+        several, _ = self._protocol.check(texts, options)  # raises now, not when the first event is asked for
+        return self._events(several, options)
+
+    def _events(self, texts: Texts, options: TranslateOptions) -> Iterator[StreamEvent]:
+        reader = StreamReader()
+        for part in self._drive(self._protocol.streams(texts, options)):
+            first, rest = self._drive(self._protocol.begin(part, options))
+            try:
+                for message in itertools.chain((first,), self._received(rest)):
+                    yield from reader.read(part, message)
+            finally:
+                rest.cancel()
+            reader.end(part)
+
+    def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
+        """The log-probabilities of given translations; pairs: (source, target)."""
+        return self._drive(self._protocol.score(pairs, options))
+
+    @overload
+    def detect_languages(self, texts: str) -> tuple[DetectedLanguage, ...]: ...
+
+    @overload
+    def detect_languages(self, texts: Texts) -> list[tuple[DetectedLanguage, ...]]: ...
+
+    def detect_languages(self, texts: str | Texts) -> Any:
+        """The languages that a text may be in, or each of several, the likeliest first, among those of the models."""
+        return self._drive(self._protocol.detect_languages(texts))
+
+    def list_models(self) -> list[ModelInfo]:
+        """The models that translate."""
+        return self._drive(self._protocol.list_models())

@@ -1,0 +1,117 @@
+"""A model in this process gives what a client gets from a server with the same bundle."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
+from typing import Any
+
+import pytest
+from google.rpc import code_pb2
+
+import lingon.client.model
+from lingon import Client, LingonError, Model, ServerError, StreamStart, TextDone
+from tests.support.eventually import eventually_blocking
+from tests.support.processes import serving
+from tests.support.shipped_model import MODEL
+
+TEXTS = ["Tom lives in Boston.", " ", "How are you? It is raining.", "I have never seen such a beautiful house."]
+LONG = [f"I have seen {number} houses and {number + 1} gardens, and none was as beautiful." for number in range(256)]
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Model]:
+    with Model(MODEL, device="cpu", threads=1) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with serving(MODEL, "--threads", 1) as server, Client(server.address) as opened:
+        yield opened
+
+
+def shown(results: Any) -> list[str]:
+    """Results as text: an error is equal to another one only if it is the same object."""
+    return [repr(each) for each in results]
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "greedy": lambda it: it.translate(TEXTS, beam_size=1, return_tokens=True, return_alignment=True),
+    "beam": lambda it: it.translate(TEXTS, beam_size=4, num_hypotheses=2, target="de"),
+    "stream": lambda it: it.translate_stream(TEXTS[2:], beam_size=4),
+    "score": lambda it: it.score([("Tom lives in Boston.", "Tom wohnt in Boston."), ("", "Haus")]),
+    "languages": lambda it: [it.detect_languages(TEXTS[0]), it.detect_languages("Das ist ein Haus.")],
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_model_answers_as_a_client_of_a_server(call: str, model: Model, client: Client) -> None:
+    assert shown(CALLS[call](model)) == shown(CALLS[call](client))
+
+
+def test_one_text_has_one_result_and_its_error_is_raised(model: Model) -> None:
+    assert model.translate(TEXTS[0]).text == "Tom wohnt in Boston."
+    with pytest.raises(ServerError, match="is empty") as caught:
+        model.translate(" ")
+    assert (caught.value.status, caught.value.reason) == ("INVALID_ARGUMENT", "EMPTY_TEXT")
+    with pytest.raises(ServerError, match=r"options\.beam_size must be 1 to 8, got 99"):
+        model.translate(TEXTS[0], beam_size=99)
+
+
+def test_a_greedy_stream_yields_the_text_as_it_grows(model: Model) -> None:
+    start, *grows, done = model.translate_stream(TEXTS[3], beam_size=1)
+    assert isinstance(start, StreamStart)
+    assert isinstance(done, TextDone)
+    assert "".join(each.text for each in grows) == done.result.text
+
+
+def test_errors_of_a_stream_are_those_of_a_client(model: Model) -> None:
+    with pytest.raises(ServerError, match="no model translates"):
+        list(model.translate_stream(TEXTS, target="fi"))
+    with pytest.raises(ServerError, match="deadline") as caught:
+        list(model.translate_stream(LONG, timeout=0.001))
+    assert caught.value.code == code_pb2.DEADLINE_EXCEEDED
+
+
+def test_a_stream_that_is_left_frees_its_place_in_the_engine(model: Model) -> None:
+    scheduler = model._local._translator.engine.scheduler
+    stream = model.translate_stream(LONG, beam_size=8)
+    next(stream)
+    eventually_blocking(lambda: scheduler.load().running > 0)
+    stream.close()
+    eventually_blocking(lambda: scheduler.load().running == 0, 1.0)  # all texts take several seconds
+
+
+def test_calls_in_progress_end_when_the_model_is_closed() -> None:
+    model, began, ends = Model(MODEL, threads=1), threading.Barrier(3), []
+
+    def ask(call: Callable[[], Any]) -> None:
+        began.wait()
+        try:
+            call()
+        except LingonError as error:
+            ends.append(error)
+
+    calls = (lambda: model.translate(LONG, beam_size=8), lambda: list(model.translate_stream(LONG, beam_size=8)))
+    threads = [threading.Thread(target=ask, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    began.wait()
+    model.close()
+    for thread in threads:
+        thread.join(30)
+    assert [str(error) for error in ends] != []
+    assert all("closed" in str(error) for error in ends)
+    assert len(ends) == 2
+    model.close()
+    with pytest.raises(LingonError, match="^this model is closed; load it again$"):
+        model.translate("Tom")
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = EntryPoint("local", "a_library_not_installed:Local [serve]", "lingon.translators")
+    monkeypatch.setattr(lingon.client.model, "find_entry_points", lambda group: {"local": absent})
+    with pytest.raises(LingonError, match="^a model in this process needs what the extra 'serve' installs"):
+        Model(MODEL)
