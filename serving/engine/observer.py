@@ -30,10 +30,11 @@ class Observer(Protocol):
     def scored(self, pairs: int, seconds: float) -> None:
         """The scorer ran, for pairs to score or for the alignment of translations."""
 
-    def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float) -> None:
-        """The decoder made one step: it computed `rows` rows, of which live_rows belong to a sentence.
+    def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float, steps: int) -> None:
+        """The decoder made some steps: each computed `rows` rows, of which live_rows belong to a sentence.
 
         copied_bytes: of the past, since the last step
+        seconds: of all steps
         """
 
     def first_token(self, seconds: float) -> None:
@@ -60,7 +61,7 @@ class NullObserver:
 
     def scored(self, pairs: int, seconds: float) -> None: ...
 
-    def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float) -> None: ...
+    def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float, steps: int) -> None: ...
 
     def first_token(self, seconds: float) -> None: ...
 

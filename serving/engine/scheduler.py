@@ -200,7 +200,10 @@ class Scheduler:
         needed = 0.0
         if len(self._queue):
             longest = max((len(job.source_ids) for job in jobs if isinstance(job, DecodeJob)), default=0)
-            needed = self._estimator.estimate(self._queue.cost_before(jobs), longest)
+            most = self._queue.most_cost_before(jobs[0].caller, sum(map(cost_of, jobs)))
+            needed = self._estimator.estimate(most, longest)
+            if now + needed > deadline:  # the exact cost takes a loop over all calls of the caller
+                needed = self._estimator.estimate(self._queue.cost_before(jobs), longest)
         if now + needed > deadline:
             raise WontFinish(f"the deadline is in {deadline - now:.2f} s, and the work would take about {needed:.2f} s")
 

@@ -306,9 +306,8 @@ class Worker:
             return
         seconds = time.perf_counter() - start
         lane.score_debt -= seconds
-        for _ in range(batch.steps):
-            self._observer.stepped(live, rows, batch.copied_bytes, seconds / batch.steps)
-            batch.copied_bytes = 0
+        self._observer.stepped(live, rows, batch.copied_bytes, seconds, batch.steps)
+        batch.copied_bytes = 0
         if waiting := lane.no_token_yet.pop(key, None):
             now = time.monotonic()
             for submitted in waiting.values():

@@ -363,12 +363,13 @@ class ModelMetrics:
         self.scorer_duration.observe(seconds)
         self.scored_pairs.inc(pairs)
 
-    def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float) -> None:
+    def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float, steps: int) -> None:
         """See lingon.serving.engine.observer.Observer."""
-        self.step_duration.observe(seconds)
-        self.batch_rows.observe(live_rows)
-        self.live_rows.inc(live_rows)
-        self.computed_rows.inc(rows)
+        for _ in range(steps):
+            self.step_duration.observe(seconds / steps)
+            self.batch_rows.observe(live_rows)
+        self.live_rows.inc(steps * live_rows)
+        self.computed_rows.inc(steps * rows)
         if copied_bytes:
             self.past_copied.inc(copied_bytes)
 

@@ -106,12 +106,12 @@ def test_calls_in_progress_end_when_the_model_is_closed() -> None:
     assert all("closed" in str(error) for error in ends)
     assert len(ends) == 2
     model.close()
-    with pytest.raises(LingonError, match="^this model is closed; load it again$"):
+    with pytest.raises(LingonError, match=r"^this model is closed; load it again$"):
         model.translate("Tom")
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     absent = EntryPoint("local", "a_library_not_installed:Local [serve]", "lingon.translators")
     monkeypatch.setattr(lingon.client.model, "find_entry_points", lambda group: {"local": absent})
-    with pytest.raises(LingonError, match="^a model in this process needs what the extra 'serve' installs"):
+    with pytest.raises(LingonError, match=r"^a model in this process needs what the extra 'serve' installs"):
         Model(MODEL)

@@ -22,9 +22,9 @@ class Recorder(NullObserver):
         self.endings: list[str] = []
         self.live: list[tuple[int, int]] = []
 
-    def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float) -> None:
+    def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float, steps: int) -> None:
         self.copied += copied_bytes
-        self.live.append((live_rows, rows))
+        self.live += [(live_rows, rows)] * steps
 
     def states_changed(self, more_bytes: int) -> None:
         self.state_bytes += more_bytes
