@@ -39,7 +39,7 @@ def export(
     from lingon.export.manifest import check_folder, check_precisions
     from lingon.export.pipeline import check_gate_device, export_checkpoint
     from lingon.export.report import print_report
-    from lingon.export.settings import ExportSettings, Texts
+    from lingon.export.settings import ExportSettings, Texts, runnable
     from lingon.export.shortlist.build import ShortlistSettings
     from lingon.training.checkpoint import load_checkpoint
 
@@ -48,7 +48,7 @@ def export(
     check_folder(folder)  # before anything is read, which may take minutes
     loaded = load_checkpoint(checkpoint)
     check_heads(loaded)
-    names = names or _available(precisions_of(loaded.model))
+    names = names or runnable(precisions_of(loaded.model), typer.echo)
     settings = ExportSettings(
         precisions=names,
         shortlist=ShortlistSettings() if shortlist else None,
@@ -111,17 +111,3 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"--card {path}: {error}") from None
-
-
-def _available(precisions: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the precisions whose gates can run here; without native operators lines say what is left out."""
-    from lingon.serving.runtime.device import NATIVES
-    from lingon.serving.runtime.kernels import kernels_missing
-
-    missing = kernels_missing()
-    left_out = [name for name in precisions if name in NATIVES]
-    if missing is None or not left_out:
-        return precisions
-    for name in left_out:
-        typer.echo(f"{name} is left out: {missing}")
-    return tuple(name for name in precisions if name not in NATIVES)

@@ -22,7 +22,10 @@ Precision = Annotated[
 ]
 TrainData = Annotated[
     Files,
-    typer.Option(help="Source and target file for the int8 ranges and the shortlist. Default: the training text."),
+    typer.Option(
+        metavar="SOURCE TARGET",
+        help="Source and target file for the int8 ranges and the shortlist. Default: the training text.",
+    ),
 ]
 Shortlist = Annotated[
     bool, typer.Option(help="Export a shortlist: the likely target pieces of each source piece, for faster decoding.")
@@ -37,7 +40,11 @@ class Gates(OptionGroup):
     """The text for the gates, how much of it they take, and where they run."""
 
     gate_data: Annotated[
-        Files, typer.Option(help="Source and target file for the gates. Default: the validation set of the checkpoint.")
+        Files,
+        typer.Option(
+            metavar="SOURCE TARGET",
+            help="Source and target file for the gates. Default: the validation set of the checkpoint.",
+        ),
     ] = None
     gate_sentences: Annotated[
         int,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ from lingon.export.differences import EXACT
 from lingon.export.graphs.precisions import PRECISION_KINDS
 from lingon.export.graphs.quantisation import Range, Sentence
 from lingon.export.shortlist.build import ShortlistSettings
-from lingon.serving.runtime.device import CUDA
+from lingon.serving.runtime.device import CUDA, NATIVES
+from lingon.serving.runtime.kernels import kernels_missing
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.training.data.corpus import Pair
 from lingon.training.search import LENGTH_EXTRA, LENGTH_FACTOR
@@ -115,3 +116,12 @@ def check_rule(kind: Any, value: object, what: str) -> None:
     """Raise SettingsError if a value breaks the rule of `kind`, one of the annotated types of lingon.bundle."""
     if rule := unmet_rule(kind, value):
         raise SettingsError(f"{what} must be {rule}, got {value}")
+
+
+def runnable(precisions: Sequence[str], log: Callable[[str], None]) -> tuple[str, ...]:
+    """Return the precisions whose gates can run here; without native operators lines say what is left out."""
+    missing = kernels_missing()
+    for name in precisions:
+        if missing is not None and name in NATIVES:
+            log(f"{name} is left out: {missing}")
+    return tuple(name for name in precisions if missing is None or name not in NATIVES)

@@ -90,14 +90,19 @@ def _texts(imported: Imported, gates: options.Gates, shortlist: str, log: Callab
 
 
 def _export_settings(imported: Imported, gates: options.Gates, shortlist: str) -> ExportSettings:
-    """Return the settings of an export."""
-    from lingon.export.settings import ExportSettings
+    """Return the settings of an export; precisions for CUDA are written only if they are named, for their size."""
+    from lingon.export.settings import ExportSettings, runnable
     from lingon.export.shortlist.build import ShortlistSettings
     from lingon.importers.shortlist import LEARN
+    from lingon.serving.runtime.device import NATIVE
 
+    if gates.precision is None:
+        precisions = runnable(("fp32", "int8", NATIVE), typer.echo)
+    else:
+        precisions = tuple(name.strip() for name in gates.precision.split(","))
     facts, listed = imported.source.facts, shortlist == LEARN or imported.source.shortlist is not None
     return ExportSettings(
-        precisions=tuple(name.strip() for name in gates.precision.split(",")),
+        precisions=precisions,
         shortlist=ShortlistSettings() if listed else None,
         shortlist_by_default=listed,
         beam_size=facts.beam_size,

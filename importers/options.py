@@ -46,11 +46,12 @@ class Gates(OptionGroup):
         ),
     ] = None
     precision: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="Comma-separated precisions: fp32, int8, int8-native and fp32-native (CPU), fp32-cuda and fp16 (CUDA)."
+            help="Comma-separated precisions: fp32, int8, int8-native and fp32-native (CPU), fp32-cuda and fp16 "
+            "(CUDA). Default: fp32, int8 and, if the native operators are built, int8-native."
         ),
-    ] = "fp32,int8"
+    ] = None
     gate_sentences: Annotated[
         int, typer.Option(min=1, help="Number of sentences for the gates of lossy precisions.")
     ] = 500

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -109,42 +109,41 @@ class Server:
         """Serve until a signal or the failure of an engine; returns the exit code."""
         settings, folders = self._settings, model_folders(self._settings.models)
         self._names += model_services(model_names(folders))
-        self._listen_to_signals(on=True)
+        self._listen_to_signals()
         asyncio.get_running_loop().set_exception_handler(unexpected)
-        lag = asyncio.create_task(self._lag.measure(self.metrics.loop_lag.observe))
-        files = asyncio.create_task(self._security.watch_files())
         address, registry = (settings.metrics_host, settings.metrics_port), self.metrics.registry
-        with HttpEndpoint(*address, registry, self._is_serving, self._received.update) as endpoint:
-            server = self._grpc_server()
-            self.channel = LocalChannel(services_of(server), self.metrics.received_calls.inc)
-            self.port = bind(server, settings.host, settings.port, self._security.credentials())
+        async with AsyncExitStack() as opened:
+            for work in (self._lag.measure(self.metrics.loop_lag.observe), self._security.watch_files()):
+                opened.callback(asyncio.create_task(work).cancel)
+            endpoint = opened.enter_context(HttpEndpoint(*address, registry, self._is_serving, self._received.update))
             self.metrics_port = endpoint.port
-            if settings.admin_port is not None:
-                self._admin, self.admin_port = await open_admin(
-                    settings,
-                    self._registry,
-                    self._reloader,
-                    self._gate,
-                    [
-                        ErrorInterceptor(self.metrics, self._security.admit, {"": ADMIN_CALLS}),
-                        *self._security.interceptors(admin=True),
-                    ],
-                    self._security.credentials(),
-                )
-            self._received.watch()
-            self._update_health()
-            async with self._http_apis(server):
-                self.bound.set()
-                try:
-                    if not await self._load(folders):
-                        return 0
-                    self._open()
-                    return await self._serve()
-                finally:
-                    await self._close(server)
-                lag.cancel()
-                files.cancel()
-                self._listen_to_signals(on=False)
+            server = await self._open_ports()
+            await opened.enter_async_context(self._http_apis(server))
+            self.bound.set()
+            try:
+                if not await self._load(folders):
+                    return 0
+                self._open()
+                return await self._serve()
+            finally:
+                await self._close(server)
+
+    async def _open_ports(self) -> grpc.aio.Server:
+        """Bind the gRPC port and open the admin port, if it is wanted; returns the server of the gRPC port."""
+        settings, server = self._settings, self._grpc_server()
+        self.channel = LocalChannel(services_of(server), self.metrics.received_calls.inc)
+        self.port = bind(server, settings.host, settings.port, self._security.credentials())
+        if settings.admin_port is not None:
+            interceptors = [
+                ErrorInterceptor(self.metrics, self._security.admit, {"": ADMIN_CALLS}),
+                *self._security.interceptors(admin=True),
+            ]
+            self._admin, self.admin_port = await open_admin(
+                settings, self._registry, self._reloader, self._gate, interceptors, self._security.credentials()
+            )
+        self._received.watch()
+        self._update_health()
+        return server
 
     @asynccontextmanager
     async def _http_apis(self, server: grpc.aio.Server) -> AsyncIterator[None]:
@@ -172,14 +171,12 @@ class Server:
         self._security.check_files()
         event(logger, logging.INFO, "SIGHUP: keys and certificates were checked; other settings need a restart")
 
-    def _listen_to_signals(self, *, on: bool) -> None:
+    def _listen_to_signals(self) -> None:
+        """Handle signals until the process ends: a late one must not change its exit code."""
         loop = asyncio.get_running_loop()
-        actions = {signal.SIGTERM: self._on_signal, signal.SIGINT: self._on_signal, signal.SIGHUP: self._on_hangup}
-        for number, action in actions.items():
-            if on:
-                loop.add_signal_handler(number, action)
-            else:
-                loop.remove_signal_handler(number)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
 
     def _grpc_server(self) -> grpc.aio.Server:
         calls = CallInterceptor(self.metrics, self._tracer, self._security.admit, call_limits(self._settings))

@@ -21,6 +21,7 @@ PrecisionOption = Annotated[
 GateDataOption = Annotated[
     tuple[Path, Path] | None,
     typer.Option(
+        metavar="SOURCE TARGET",
         help="Source and target file of sentences to translate; needs lingon[train] for BLEU.",
         show_default="the golden sentences of the bundle",
     ),
