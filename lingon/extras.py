@@ -8,11 +8,13 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points, version
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from lingon.errors import LingonError
+
+GPU_ENVIRONMENT = ".venv-gpu"
 
 
 def find_entry_points(group: str) -> dict[str, EntryPoint]:
@@ -43,12 +45,23 @@ def install_command(extra: str) -> str:
     """The command that adds an extra to this installation, from where Lingon itself was installed.
 
     Without this a user of a clone would be sent to the package index, which may have another package of that name.
+    The extra gpu gets an environment of its own if this one has the extra serve, which excludes it.
     """
-    origin = _origin()
+    pip, origin = _pip(), _origin()
+    if extra == "gpu" and _has_cpu_build():
+        pip = f"python3 -m venv {GPU_ENVIRONMENT} && {GPU_ENVIRONMENT}/bin/pip"
     if origin is None:
-        return f"{_pip()} install 'lingon[{extra}]'"
+        return f"{pip} install 'lingon[{extra}]'"
     path, editable = origin
-    return f"{_pip()} install {'-e ' if editable else ''}{shlex.quote(f'{_shown(path)}[{extra}]')}"
+    return f"{pip} install {'-e ' if editable else ''}{shlex.quote(f'{_shown(path)}[{extra}]')}"
+
+
+def _has_cpu_build() -> bool:
+    """Whether this environment has ONNX Runtime without CUDA."""
+    try:
+        return bool(version("onnxruntime"))
+    except PackageNotFoundError:
+        return False
 
 
 def _origin() -> tuple[Path, bool] | None:

@@ -99,8 +99,8 @@ def cuda_missing() -> str | None:
         return f"onnxruntime is not installed: {install_command('gpu')}"
     if CUDA not in available_providers():
         return (
-            "this onnxruntime is the CPU build, of the extra 'serve'; in a new environment install the extra 'gpu' in "
-            f"its place: {install_command('gpu')}"
+            "this onnxruntime is the CPU build, of the extra 'serve'; the extra 'gpu' needs an environment of its own: "
+            f"{install_command('gpu')}"
         )
     try:
         driver = ctypes.CDLL("libcuda.so.1")

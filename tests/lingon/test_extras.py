@@ -60,11 +60,11 @@ def test_an_extra_of_a_clone_is_installed_from_the_clone(
 
 def test_an_extra_of_a_folder_or_a_wheel_is_installed_from_there(installed: Installed, tmp_path: Path) -> None:
     installed({"url": tmp_path.as_uri(), "dir_info": {}})
-    assert install_command("gpu") == f"pip install '{tmp_path}[gpu]'"
+    assert install_command("http") == f"pip install '{tmp_path}[http]'"
     wheel = tmp_path / "lingon-9.9-py3-none-any.whl"
     wheel.touch()
     installed({"url": wheel.as_uri(), "archive_info": {}})
-    assert install_command("gpu") == f"pip install '{wheel}[gpu]'"
+    assert install_command("http") == f"pip install '{wheel}[http]'"
 
 
 def test_the_pip_of_an_environment_that_is_not_active_is_named_by_its_path(
@@ -80,3 +80,12 @@ def test_the_pip_of_an_environment_that_is_not_active_is_named_by_its_path(
     assert install_command("serve") == f"{environment}/bin/pip install 'lingon[serve]'"
     monkeypatch.chdir(tmp_path)
     assert install_command("serve") == ".venv/bin/pip install 'lingon[serve]'"
+
+
+def test_the_extra_gpu_gets_an_environment_of_its_own_beside_the_cpu_build(monkeypatch):
+    monkeypatch.setattr("lingon.extras._origin", lambda: None)
+    monkeypatch.setattr("lingon.extras._pip", lambda: "pip")
+    own = "python3 -m venv .venv-gpu && .venv-gpu/bin/pip install 'lingon[gpu]'"
+    assert install_command("gpu") == own
+    monkeypatch.setattr("lingon.extras._has_cpu_build", lambda: False)
+    assert install_command("gpu") == "pip install 'lingon[gpu]'"
