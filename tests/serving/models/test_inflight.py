@@ -25,7 +25,7 @@ DETECT = "/lingon.translation.v1.TranslationService/DetectLanguages"
 
 async def test_a_burst_during_the_stop_is_refused_and_never_cancelled(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(open_calls, "SLOW_SECONDS", 60.0)  # a machine that stalls makes no request slow
-    async with running(EchoRunner(delay=0.001)) as server:
+    async with running(EchoRunner(delay=0.03)) as server:
         await server.translate("Tom lives in Boston.")
         calls = [asyncio.create_task(_code(server.call("Where is the station?"))) for _ in range(300)]
         await eventually(lambda: server.metric("lingon_requests_in_flight") > 0)
