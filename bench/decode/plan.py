@@ -136,7 +136,7 @@ def engine_settings(engines: Sequence[str], cores: int) -> list[EngineSetting]:
     """All settings in which these engines are measured on a machine with so many cores; no names mean all engines."""
     if unknown := [engine for engine in engines if engine not in ENGINES]:
         raise SettingsError(f"--engine must be of {', '.join(ENGINES)}, got {unknown[0]}")
-    shapes = dict.fromkeys([(1, cores), (cores, 1)])
+    shapes = dict.fromkeys([(1, cores), (cores, 1), (1, 1)])  # its threads may delay each other in short steps
     of_ctranslate2 = [
         Setting(precision=precision, workers=workers, threads=threads)
         for precision in PRECISIONS

@@ -56,7 +56,7 @@ def test_a_run_is_one_batch_if_lengths_are_exact_and_all_sources_otherwise():
 
 def test_ctranslate2_runs_in_both_precisions_as_one_worker_on_all_cores_and_as_one_worker_a_core():
     labels = [each.label for each in engine_settings(["ctranslate2"], cores=2)]
-    assert labels == [f"ctranslate2 {kind} {shape}" for kind in ("fp32", "int8") for shape in ("1x2", "2x1")]
+    assert labels == [f"ctranslate2 {kind} {shape}" for kind in ("fp32", "int8") for shape in ("1x2", "2x1", "1x1")]
     assert len(engine_settings(["ctranslate2"], cores=1)) == 2
 
 
