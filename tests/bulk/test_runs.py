@@ -168,6 +168,22 @@ def test_rows_of_tsv_are_joined_only_if_quotation_marks_were_asked_for(tmp_path:
     ]
 
 
+def test_half_of_a_surrogate_pair_in_json_is_a_row_with_an_error(tmp_path: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    lines = [
+        r'{"text": "cut \ud83d", "from": "en"}',
+        r'{"text": "A row.", "from": "\udc00"}',
+        '{"text": "A row.", "from": "en"}',
+    ]
+    source.write_text("".join(f"{line}\n" for line in lines))
+    with translator(language_column="from") as translate:
+        run(plan(str(source), str(tmp_path / "out"), translate), LocalEngine(), translate, Silent())
+    first, second, third = (row["de_error"] for row in rows(tmp_path / "out"))
+    assert first == "the value of 'text' has half of a surrogate pair, which is no character"
+    assert second == "the language: the value of 'from' has half of a surrogate pair, which is no character"
+    assert third is None
+
+
 def test_a_limit_takes_the_first_rows(source: Path, tmp_path: Path, translate: Translate, done: Path) -> None:
     for limit in (25, 30, 107):
         folder = tmp_path / f"first {limit}"
