@@ -242,11 +242,33 @@ def test_an_input_that_cannot_be_used_is_named(
     assert not Path("out").exists()
 
 
-def test_the_output_is_never_input(source: Path, translate: Translate) -> None:
+@pytest.mark.parametrize("pattern", ["in", "in/*/*.jsonl"])
+def test_a_run_whose_output_lies_in_its_input_goes_on_and_does_not_read_it(
+    source: Path, monkeypatch: pytest.MonkeyPatch, translate: Translate, pattern: str
+) -> None:
+    monkeypatch.chdir(source.parent)
     folder = source / "out"
-    run(plan(str(source), str(folder), translate, limit=5), LocalEngine(), translate, Silent())
+    work = plan(pattern, str(folder), translate, shard_rows=10)
+    with pytest.raises(LingonError, match="killed"):
+        run(work, Ending(1), translate, Silent())
+    again = plan(pattern, str(folder), translate, shard_rows=10)
+    assert again == work
+    run(again, LocalEngine(), translate, Silent())
+    assert plan(pattern, str(folder), translate, shard_rows=10) == work
+    assert [row["text"] for row in rows(folder)] == ([*MIXED, *LINES[90:110]] if pattern == "in" else LINES[90:110])
+
+
+@pytest.mark.parametrize("given", ["in", "in/out/part-*.jsonl"])
+def test_the_output_is_never_input(source: Path, translate: Translate, given: str) -> None:
+    """Neither what another program has written there nor what the run itself has."""
+    folder, given = source / "out", str(source.parent / given)
+    write_jsonl(folder / "part-00000-00000.jsonl", LINES[:3])
     with pytest.raises(SettingsError, match="is in the folder of the output"):
-        plan(str(source), str(folder), translate)
+        plan(given, str(folder), translate)
+    (folder / "part-00000-00000.jsonl").unlink()
+    run(plan(str(source), str(folder), translate), LocalEngine(), translate, Silent())
+    with pytest.raises(SettingsError, match="is in the folder of the output"):
+        plan(str(folder), str(folder), translate)
 
 
 def test_the_verb_is_killed_at_any_time_and_goes_on(source: Path, done: Path, tmp_path: Path) -> None:
