@@ -22,7 +22,8 @@ from lingon.bulk.planning import PLAN
 from lingon.bulk.runs import LocalEngine, run
 from lingon.bulk.shards import MANIFEST, RECORDS, SUCCESS
 from lingon.bulk.storage import LocalFolder
-from lingon.errors import LingonError, SettingsError
+from lingon.cli.options.backend import BackendOptions
+from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.files import lock_path
 from tests.support.bulk import (
     BACKEND,
@@ -36,8 +37,11 @@ from tests.support.bulk import (
     write_jsonl,
     write_parquet,
 )
+from tests.support.multilingual_bundles import TEXTS, write_multilingual_bundle
 from tests.support.processes import ENVIRONMENT, lingon
 from tests.support.scale import FULL
+
+SOURCES = ("en", "de", "fr")  # of the bundle of several languages
 
 
 @pytest.fixture
@@ -166,6 +170,33 @@ def test_rows_of_tsv_are_joined_only_if_quotation_marks_were_asked_for(tmp_path:
         "1",
         "4",
     ]
+
+
+@pytest.mark.parametrize("target", ["en", "de"])
+def test_a_model_of_several_source_languages_reads_them_in_a_column(tmp_path: Path, target: str) -> None:
+    """The target is the first language of the model, or another one."""
+    backend = BackendOptions(model=str(write_multilingual_bundle(tmp_path / "many" / "1").folder), threads=1)
+    texts = [{"text": text, "from": language} for language in SOURCES for text in TEXTS]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in texts))
+    with translator(backend=backend, language_column="from", target=target) as translate:
+        work = plan(str(tmp_path / "a.jsonl"), str(tmp_path / "out"), translate)
+        run(work, LocalEngine(), translate, Silent())
+    assert work.model.startswith("many/1 fp32 ")
+    found = {language: [row for row in rows(tmp_path / "out") if row["from"] == language] for language in SOURCES}
+    for language in SOURCES:
+        with translator(backend=backend, source=language, target=target) as alone:
+            cells, _ = alone.cells(TEXTS)
+        assert [(row["de"], row["de_error"]) for row in found[language]] == [(each.text, each.error) for each in cells]
+        assert all(each.error for each in cells) == (language == target)
+
+
+def test_a_model_of_several_target_languages_asks_for_one(tmp_path: Path) -> None:
+    backend = BackendOptions(model=str(write_multilingual_bundle(tmp_path / "many" / "1").folder), threads=1)
+    with (
+        translator(backend=backend, language_column="from") as translate,
+        pytest.raises(ServerError, match="target_language_code must name a language of many/1"),
+    ):
+        translate.model()
 
 
 def test_half_of_a_surrogate_pair_in_json_is_a_row_with_an_error(tmp_path: Path) -> None:
