@@ -10,6 +10,7 @@ from lingon import bundle as names
 from lingon.bundle import Bundle, Confidence, Manifest, Precision, with_checksums
 from lingon.bundle.publish import Content, publish_bundle, write_files
 from lingon.errors import DeviceError, SettingsError
+from lingon.export.calibration import calibration_sentences
 from lingon.export.gates.runners import Runners
 from lingon.export.gates.translations.golden import golden_sentences
 from lingon.export.gates.verifier import BundleVerifier
@@ -22,7 +23,6 @@ from lingon.export.graphs.precisions import (
     check_weights,
     weight_files,
 )
-from lingon.export.graphs.quantisation import Sentence
 from lingon.export.manifest import build_manifest, read_attachments
 from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings, Known, Texts
@@ -33,7 +33,6 @@ from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
 from lingon.text import Tokenizer
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.config import ModelSettings, TransformerSettings
-from lingon.training.data.batches import filter_by_length
 from lingon.training.data.corpus import Pair
 
 FAST_HEADS = (64, 128, 256)
@@ -194,7 +193,8 @@ def _build_graphs(
     weights: WeightFiles,
 ) -> dict[str, BuiltGraphs]:
     """Return the graphs of each precision; their weights are added to `weights`."""
-    model, calibration = checkpoint.model, known.sentences or _calibration(checkpoint, training, settings)
+    model, count = checkpoint.model, settings.calibration_sentences
+    calibration = known.sentences or calibration_sentences(checkpoint, training, count)
     built: dict[str, BuiltGraphs] = {}
     for name in settings.build_order:
         kind = PRECISION_KINDS[name]
@@ -207,24 +207,11 @@ def _build_graphs(
     return built
 
 
-def _calibration(checkpoint: Checkpoint, training: Sequence[Pair], settings: ExportSettings) -> list[Sentence]:
-    """Return ids of training text, with those that every translation begins with."""
-    tokenizer, chosen = checkpoint.tokenizer, _evenly_spaced(training, settings.calibration_sentences)
-    kept = filter_by_length(chosen, tokenizer, checkpoint.config.data.max_tokens) if chosen else []
-    forced = tokenizer.languages.forced
-    return [(tokenizer.encode_source(pair.source), [*forced, *tokenizer.encode_target(pair.target)]) for pair in kept]
-
-
 def _log_slow_heads(precision: str, settings: ModelSettings, log: Callable[[str], None]) -> None:
     if not isinstance(settings, TransformerSettings) or settings.score != "scaled-dot":
         return
     if settings.head_dim not in FAST_HEADS:
         log(f"{precision}: heads have {settings.head_dim} dimensions; the fast attention of CUDA takes 64, 128 or 256")
-
-
-def _evenly_spaced(pairs: Sequence[Pair], count: int) -> Sequence[Pair]:
-    """Return at most `count` pairs, evenly spaced in the text."""
-    return pairs[:: max(len(pairs) // count, 1)][:count]
 
 
 def _unverified_manifest(
