@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lingon.export.gates.translations.languages import gate_languages
 from lingon.export.graphs.quantisation import Sentence
+from lingon.export.greedy import own_sentences
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.data.batches import filter_by_length
 from lingon.training.data.corpus import Pair
 
 
 def calibration_sentences(checkpoint: Checkpoint, training: Sequence[Pair], count: int) -> list[Sentence]:
-    """Return ids of at most `count` pairs of training text, with those that every translation begins with."""
+    """Return ids of at most `count` pairs of training text, with those that every translation begins with.
+
+    The sources alone are taken for a model of several target languages, which translates them into all: see
+    `own_sentences`.
+    """
     tokenizer, chosen = checkpoint.tokenizer, _evenly_spaced(training, count)
     kept = filter_by_length(chosen, tokenizer, checkpoint.config.data.max_tokens) if chosen else []
+    if gate_languages(checkpoint):
+        return own_sentences(checkpoint, [pair.source for pair in kept], {})
     forced = tokenizer.languages.forced
     return [(tokenizer.encode_source(pair.source), [*forced, *tokenizer.encode_target(pair.target)]) for pair in kept]
 

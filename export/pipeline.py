@@ -26,7 +26,7 @@ from lingon.export.graphs.precisions import (
 from lingon.export.manifest import build_manifest, read_attachments
 from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings, Known, Texts
-from lingon.export.shortlist.build import build_shortlist
+from lingon.export.shortlist.build import build_shortlist, check_one_pair
 from lingon.export.shortlist.coverage import measure_coverage
 from lingon.export.text_data.build import Search, fit_confidence, text_data
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
@@ -57,6 +57,8 @@ def export_checkpoint(
     """
     known = known or Known()
     check_gate_device(settings.gate_on)
+    if settings.shortlist is not None and known.shortlist is None:
+        check_one_pair(checkpoint.config.languages)
     check_heads(checkpoint)
     check_weights(checkpoint, settings.build_order)
     checkpoint.model.to("cpu").eval()
@@ -193,8 +195,9 @@ def _build_graphs(
     weights: WeightFiles,
 ) -> dict[str, BuiltGraphs]:
     """Return the graphs of each precision; their weights are added to `weights`."""
-    model, count = checkpoint.model, settings.calibration_sentences
-    calibration = known.sentences or calibration_sentences(checkpoint, training, count)
+    model, calibration = checkpoint.model, known.sentences
+    if settings.is_quantised and not calibration and known.ranges is None:
+        calibration = calibration_sentences(checkpoint, training, settings.calibration_sentences)
     built: dict[str, BuiltGraphs] = {}
     for name in settings.build_order:
         kind = PRECISION_KINDS[name]
