@@ -7,7 +7,7 @@ a shard that is done twice, by two machines or after a crash, has the same bytes
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -141,8 +141,8 @@ def _wanted(
     """The plan without its shards; raises SettingsError for an input that it does not fit."""
     if shard_rows < 1:
         raise SettingsError(f"shard_rows must be at least 1, got {shard_rows}")
-    files = tuple(input_files(source))
-    columns = translate.columns
+    folder, columns = open_folder(output), translate.columns
+    files = _outside(folder, input_files(source))
     task = {
         "columns": asdict(columns),
         "options": translate.options,
@@ -151,13 +151,22 @@ def _wanted(
         "fail_on_errors": fail_on_errors,
         "quoted_tsv": quoted_tsv,
     }
-    wanted = Plan(open_folder(output).url, json.loads(json.dumps(task)), "", files, ())
+    wanted = Plan(folder.url, json.loads(json.dumps(task)), "", files, ())
     for number, file in enumerate(files):
-        if file.url.startswith(wanted.output.rstrip("/") + "/"):
-            raise SettingsError(f"{file.url}: is in the folder of the output; choose another one")
         with opened(file.url) as content:
             wanted.format_of(number).check(file.url, content, columns.needed, columns.added)
     return replace(wanted, model=translate.model())  # loaded last: it takes long
+
+
+def _outside(folder: Folder, files: Sequence[InputFile]) -> tuple[InputFile, ...]:
+    """The files of the input without those in the folder of the output, which the run has written if it was begun.
+
+    Raises SettingsError if it was not begun, or no other file is left.
+    """
+    inside = {each for each in files if each.url.startswith(f"{folder.url.rstrip('/')}/")}
+    if inside and (len(inside) == len(files) or read_plan(folder) is None):
+        raise SettingsError(f"{min(each.url for each in inside)}: is in the folder of the output; choose another one")
+    return tuple(each for each in files if each not in inside)
 
 
 def _cut(wanted: Plan) -> Iterator[Shard]:

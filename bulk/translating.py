@@ -33,6 +33,9 @@ OF_A_TEXT = {code_pb2.INVALID_ARGUMENT, code_pb2.NOT_FOUND, code_pb2.UNIMPLEMENT
 PROBE = "Hello."
 """The text whose result says which model translates."""
 
+SOURCE = "source_language_code"
+"""The field of a request that an error names if the model needs its source language."""
+
 DIGITS = 12  # of the digest of a bundle
 CPU = "CPUExecutionProvider"
 
@@ -150,7 +153,7 @@ class Translate:
         """The model with version and precision, as "en-de/7 int8", and of a bundle the beginning of its digest."""
         if self._model is None:
             translator = self._opened()
-            result = translator.translate([PROBE], **self._request_options(None))[0]
+            result = self._probed(translator)
             if not result.model:
                 raise result.error or LingonError("the model did not answer")
             models = [each for each in translator.list_models() if _label(each) == _label(result)]
@@ -159,6 +162,23 @@ class Translate:
             self._model = f"{_label(result)} {models[0].precision}{self._digest()}"
             self._provider = models[0].provider
         return self._model
+
+    def _probed(self, translator: Translator) -> TextResult:
+        """The result of PROBE; of a model of several source languages in one of these, if rows name theirs."""
+        try:
+            return translator.translate([PROBE], **self._request_options(None))[0]
+        except ServerError as error:
+            if self.columns.language is None or SOURCE not in dict(error.violations):
+                raise
+            refused = error
+        for language in _probe_languages(translator.list_models()):
+            try:
+                return translator.translate([PROBE], **self._request_options(language))[0]
+            except ServerError as error:
+                if error.code not in OF_A_TEXT:
+                    raise
+                refused = error
+        raise refused
 
     def on_cpu(self) -> bool:
         """Whether the model computes on the CPU."""
@@ -259,6 +279,11 @@ def _label(of: TextResult | ModelInfo) -> str:
     """The name and the version of a model."""
     name = of.model if isinstance(of, TextResult) else of.name
     return f"{name}/{of.version}"
+
+
+def _probe_languages(models: Sequence[ModelInfo]) -> list[str]:
+    """Two source languages of each model of several: one of them may be the target language."""
+    return list(dict.fromkeys(language for each in models for language in each.source_languages[:2]))
 
 
 def _without_model(value: Value) -> Cell | None:

@@ -13,6 +13,7 @@ from lingon.export import options
 from lingon.export.options import Files
 
 if TYPE_CHECKING:
+    from lingon.export.shortlist.build import ShortlistSettings
     from lingon.training.checkpoint import Checkpoint
     from lingon.training.data.corpus import Pair
 
@@ -24,7 +25,7 @@ def export(
     folder: options.Folder,
     precision: options.Precision = None,
     train_data: options.TrainData = None,
-    shortlist: options.Shortlist = True,
+    shortlist: options.Shortlist = None,
     shortlist_by_default: options.ShortlistByDefault = False,
     gates: options.Gates,
     defaults: options.Defaults,
@@ -40,7 +41,6 @@ def export(
     from lingon.export.pipeline import check_gate_device, export_checkpoint
     from lingon.export.report import print_report
     from lingon.export.settings import ExportSettings, Texts, runnable
-    from lingon.export.shortlist.build import ShortlistSettings
     from lingon.training.checkpoint import load_checkpoint
 
     names = () if precision is None else tuple(name.strip() for name in precision.split(","))
@@ -51,7 +51,7 @@ def export(
     names = names or runnable(precisions_of(loaded.model), typer.echo)
     settings = ExportSettings(
         precisions=names,
-        shortlist=ShortlistSettings() if shortlist else None,
+        shortlist=_shortlist(loaded, shortlist, by_default=shortlist_by_default),
         shortlist_by_default=shortlist_by_default,
         beam_size=defaults.beam_size,
         length_penalty=defaults.length_penalty,
@@ -68,6 +68,20 @@ def export(
     training = _training_pairs(loaded, train_data) if settings.reads_training_text else ()
     texts = Texts(held_out[: max(gates.gate_sentences, gates.parity_sentences)], training)
     print_report(export_checkpoint(loaded, folder, texts, settings, log=lambda line: typer.echo(line, err=True)))
+
+
+def _shortlist(checkpoint: Checkpoint, wanted: bool | None, *, by_default: bool) -> ShortlistSettings | None:
+    """Return how to learn a shortlist; None, with a line, if none is asked for and the model serves several pairs."""
+    from lingon.export.shortlist.build import ONE_PAIR, ShortlistSettings, check_one_pair, serves_one_pair
+
+    languages = checkpoint.config.languages
+    if wanted is None and not by_default and not serves_one_pair(languages):
+        typer.echo(f"no shortlist: {ONE_PAIR}", err=True)
+        return None
+    if wanted is False:
+        return None
+    check_one_pair(languages)
+    return ShortlistSettings()
 
 
 def held_out_pairs(checkpoint: Checkpoint, files: Files = None) -> Sequence[Pair]:

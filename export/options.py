@@ -28,7 +28,11 @@ TrainData = Annotated[
     ),
 ]
 Shortlist = Annotated[
-    bool, typer.Option(help="Export a shortlist: the likely target pieces of each source piece, for faster decoding.")
+    bool | None,
+    typer.Option(
+        help="Export a shortlist: the likely target pieces of each source piece, for faster decoding.",
+        show_default="shortlist, but none for several languages",
+    ),
 ]
 ShortlistByDefault = Annotated[
     bool, typer.Option(help="Decode with the shortlist if a request does not set shortlist.")

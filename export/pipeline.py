@@ -10,6 +10,7 @@ from lingon import bundle as names
 from lingon.bundle import Bundle, Confidence, Manifest, Precision, with_checksums
 from lingon.bundle.publish import Content, publish_bundle, write_files
 from lingon.errors import DeviceError, SettingsError
+from lingon.export.calibration import calibration_sentences
 from lingon.export.gates.runners import Runners
 from lingon.export.gates.translations.golden import golden_sentences
 from lingon.export.gates.verifier import BundleVerifier
@@ -22,18 +23,16 @@ from lingon.export.graphs.precisions import (
     check_weights,
     weight_files,
 )
-from lingon.export.graphs.quantisation import Sentence
 from lingon.export.manifest import build_manifest, read_attachments
 from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings, Known, Texts
-from lingon.export.shortlist.build import build_shortlist
+from lingon.export.shortlist.build import build_shortlist, check_one_pair
 from lingon.export.shortlist.coverage import measure_coverage
 from lingon.export.text_data.build import Search, fit_confidence, text_data
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
 from lingon.text import Tokenizer
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.config import ModelSettings, TransformerSettings
-from lingon.training.data.batches import filter_by_length
 from lingon.training.data.corpus import Pair
 
 FAST_HEADS = (64, 128, 256)
@@ -58,6 +57,8 @@ def export_checkpoint(
     """
     known = known or Known()
     check_gate_device(settings.gate_on)
+    if settings.shortlist is not None and known.shortlist is None:
+        check_one_pair(checkpoint.config.languages)
     check_heads(checkpoint)
     check_weights(checkpoint, settings.build_order)
     checkpoint.model.to("cpu").eval()
@@ -194,7 +195,9 @@ def _build_graphs(
     weights: WeightFiles,
 ) -> dict[str, BuiltGraphs]:
     """Return the graphs of each precision; their weights are added to `weights`."""
-    model, calibration = checkpoint.model, known.sentences or _calibration(checkpoint, training, settings)
+    model, calibration = checkpoint.model, known.sentences
+    if settings.is_quantised and not calibration and known.ranges is None:
+        calibration = calibration_sentences(checkpoint, training, settings.calibration_sentences)
     built: dict[str, BuiltGraphs] = {}
     for name in settings.build_order:
         kind = PRECISION_KINDS[name]
@@ -207,24 +210,11 @@ def _build_graphs(
     return built
 
 
-def _calibration(checkpoint: Checkpoint, training: Sequence[Pair], settings: ExportSettings) -> list[Sentence]:
-    """Return ids of training text, with those that every translation begins with."""
-    tokenizer, chosen = checkpoint.tokenizer, _evenly_spaced(training, settings.calibration_sentences)
-    kept = filter_by_length(chosen, tokenizer, checkpoint.config.data.max_tokens) if chosen else []
-    forced = tokenizer.languages.forced
-    return [(tokenizer.encode_source(pair.source), [*forced, *tokenizer.encode_target(pair.target)]) for pair in kept]
-
-
 def _log_slow_heads(precision: str, settings: ModelSettings, log: Callable[[str], None]) -> None:
     if not isinstance(settings, TransformerSettings) or settings.score != "scaled-dot":
         return
     if settings.head_dim not in FAST_HEADS:
         log(f"{precision}: heads have {settings.head_dim} dimensions; the fast attention of CUDA takes 64, 128 or 256")
-
-
-def _evenly_spaced(pairs: Sequence[Pair], count: int) -> Sequence[Pair]:
-    """Return at most `count` pairs, evenly spaced in the text."""
-    return pairs[:: max(len(pairs) // count, 1)][:count]
 
 
 def _unverified_manifest(

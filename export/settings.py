@@ -72,7 +72,12 @@ class ExportSettings:
     @property
     def reads_training_text(self) -> bool:
         """Whether the export needs the training text."""
-        return self.shortlist is not None or any(PRECISION_KINDS[name].quantised for name in self.precisions)
+        return self.shortlist is not None or self.is_quantised
+
+    @property
+    def is_quantised(self) -> bool:
+        """Whether a precision has 8-bit products, whose ranges are measured on text."""
+        return any(PRECISION_KINDS[name].quantised for name in self.precisions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from lingon.bundle import Bundle
 from lingon.errors import ParityError, SettingsError, SourceModelError
 from lingon.export.graphs.precisions import PRECISION_KINDS
+from lingon.export.greedy import Ids, own_sentences, translate_once
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Known, Texts
 from lingon.importers.assembly.checkpoint import checkpoint_of
@@ -17,7 +18,6 @@ from lingon.importers.assembly.trim import trim
 from lingon.importers.files.fields import Fields
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.files.tensors import are_graphs
-from lingon.importers.greedy import Ids, own_sentences, translate_once
 from lingon.importers.readers.ctranslate2.folder import is_ctranslate2, read_ctranslate2
 from lingon.importers.readers.fsmt import read_fsmt
 from lingon.importers.readers.marian.files import models_of

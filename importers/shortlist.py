@@ -7,7 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from lingon.errors import SettingsError
-from lingon.importers.greedy import Ids, translate_once
+from lingon.export.greedy import Ids, translate_once
+from lingon.export.shortlist.build import check_one_pair
 from lingon.importers.readers.marian.lexicon import read_lexicon
 from lingon.importers.source import Source
 from lingon.text import normalise
@@ -16,6 +17,7 @@ from lingon.training.data.corpus import Pair
 from lingon.training.search import Hypothesis
 
 OWN, LEARN, NONE = "own", "learn", "none"
+REMEDY = "serve one pair, as in --languages en:de, or choose none"  # for a model of several languages
 MOST_TRANSLATED = 20_000  # sentences that the model translates to learn from; references are all used
 
 
@@ -29,11 +31,8 @@ def with_shortlist(source: Source, choice: str) -> Source:
     if choice == OWN:
         return source
     if choice in (LEARN, NONE):
-        if choice == LEARN and (several := source.languages) and len(several.sources) + len(several.targets) > 2:
-            raise SettingsError(
-                "--shortlist learn: text of one pair of languages would leave out the pieces of the others; serve one "
-                "pair, as in --languages en:de, or choose none"
-            )
+        if choice == LEARN:
+            check_one_pair(source.languages, "--shortlist learn", REMEDY)
         return replace(source, shortlist=None)
     path = Path(choice)
     if not path.is_file():

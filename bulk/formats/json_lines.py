@@ -63,9 +63,13 @@ def _text(row: dict[str, Any], column: str) -> Value:
     if column not in row:
         return Unreadable(f"the line has no key {column!r}")
     value = row[column]
-    if value is None or isinstance(value, str):
-        return value
-    return Unreadable(f"the value of {column!r} is of the type {type(value).__name__}, not a string")
+    if value is not None and not isinstance(value, str):
+        return Unreadable(f"the value of {column!r} is of the type {type(value).__name__}, not a string")
+    try:
+        (value or "").encode()
+    except UnicodeEncodeError:  # JSON escapes may be half of a pair, which no request can hold
+        return Unreadable(f"the value of {column!r} has half of a surrogate pair, which is no character")
+    return value
 
 
 def _written(line: Line, row: dict[str, Any] | Unreadable, added: dict[str, Any]) -> bytes:

@@ -28,6 +28,9 @@ from lingon.errors import CorpusError
 KEPT = "surrogateescape"
 """Bytes that are not UTF-8 are written as they were read."""
 
+BREAK = "\r\n"
+"""Ends a row for csv.writer, which puts a value in quotation marks if it has one of these two characters."""
+
 
 class TableRows:
     """Rows of a table; names: of its columns."""
@@ -43,14 +46,24 @@ class TableRows:
         return [_value(row, place, column) for row in self._rows]
 
     def written(self, added: Added, marks: Mapping[str, str]) -> bytes:
-        text = io.StringIO(newline="")
-        write = csv.writer(text, delimiter=self._separator, lineterminator="\n").writerow
+        lines = _Lines()
+        write = csv.writer(lines, delimiter=self._separator, lineterminator=BREAK).writerow
         write([*self._names, *added])
         values_of_rows = zip(*(column.values for column in added.values()), strict=True)
         for row, values in zip(self._rows, values_of_rows, strict=True):
             missing = [""] * (len(self._names) - len(row))
             write([*row, *missing, *("" if each is None else each for each in values)])
-        return text.getvalue().encode(errors=KEPT)
+        return "".join(lines.written).encode(errors=KEPT)
+
+
+class _Lines:
+    """Takes rows as csv.writer writes them; each ends in BREAK, which becomes a line feed."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+
+    def write(self, row: str) -> None:
+        self.written.append(row.removesuffix(BREAK) + "\n")
 
 
 def _value(row: list[str], place: int, column: str) -> Value:

@@ -13,7 +13,11 @@ from lingon.errors import SettingsError
 from lingon.export.shortlist.lexicon import Lexicon, LexiconSettings, learn_lexicon
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import EOS, FORBIDDEN, UNK, Tokenizer
+from lingon.training.config import LanguageSettings
 from lingon.training.data.corpus import Pair
+
+ONE_PAIR = "text of one pair of languages would leave out the pieces of the others"
+"""Why none is learned for a model of several languages."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +42,24 @@ class ShortlistSettings:
         for name in ("per_piece", "always", "max_pairs"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"shortlist: {name} must be at least 1, got {getattr(self, name)}")
+
+
+def serves_one_pair(languages: LanguageSettings | None) -> bool:
+    """Return whether a model translates from one language into one other; None is a model that was made for a pair."""
+    return languages is None or len(languages.sources) + len(languages.targets) == 2
+
+
+def check_one_pair(
+    languages: LanguageSettings | None,
+    option: str = "--shortlist",
+    remedy: str = "export without it: --no-shortlist",
+) -> None:
+    """Raise SettingsError if a shortlist that is learned from text of one pair would not fit a model.
+
+    option: that asks for it; remedy: what to do
+    """
+    if not serves_one_pair(languages):
+        raise SettingsError(f"{option}: {ONE_PAIR}; {remedy}")
 
 
 def build_shortlist(

@@ -38,12 +38,14 @@ class Numbering:
     rows: the row of the checkpoint's tables for each new id
     never: new ids besides pad, bos and unk that the model must not generate
     aliases: the number of pieces of a segmenter that the checkpoint does not know; they are the last ones
+    written: the text of each new id as other files of the checkpoint write it; empty if that is `pieces`
     """
 
     pieces: tuple[str, ...]
     rows: tuple[int, ...]
     never: tuple[int, ...]
     aliases: int
+    written: tuple[str, ...] = ()
 
 
 def read_model(content: bytes, name: str) -> ModelProto:

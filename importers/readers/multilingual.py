@@ -81,7 +81,8 @@ def read_multilingual(folder: Path, longest: int | None = None) -> Source:
     special = SpecialIds(pad=1, start=start, eos=2, unk=3)
     numbering = renumber([*vocabulary, *spare], special, [segmenter], {*reserved, *spare})
     tokenizer = Tokenizer(rewrite(segmenter, numbering, {*reserved, *spare}))
-    longest = longest or config.integer("max_position_embeddings", 2, MOST_POSITIONS)
+    positions = config.integer("max_position_embeddings", 2, MOST_POSITIONS)
+    longest = longest or (positions - 1 if form.learned else positions)
     settings = _settings(config, form, numbering, longest)
     tensors = open_tensors(folder)
     reader = BartReader(tensors, settings, numbering, numbering, (rows, rows), separate=False)
@@ -167,8 +168,8 @@ def _languages(codes: list[str], *, legacy: bool, first: str) -> LanguageSetting
 
 def _settings(config: Fields, form: Form, numbering: Numbering, longest: int) -> TransformerSettings:
     positions = config.integer("max_position_embeddings", 2, MOST_POSITIONS)
-    if form.learned and longest > positions:
-        raise config.error("max_position_embeddings", f"must be the tokens that are read ({longest}) or more")
+    if form.learned and longest >= positions:
+        raise config.error("max_position_embeddings", f"must be above the tokens that are read ({longest})")
     return TransformerSettings(
         **read_sizes(config),
         norm="pre",
@@ -194,7 +195,7 @@ def _facts(folder: Path, config: Fields, form: Form, longest: int) -> Facts:
         languages=("", ""),
         beam_size=generation.integer("num_beams", 1, 64, default=config.integer("num_beams", 1, 64, default=5)),
         length_penalty=generation.number("length_penalty", 0, 10, default=1),
-        longest=longest - 1 if form.learned else longest,
+        longest=longest,
         alignment=None,
         files=(*files, *tensor_files(folder)),
         licence=form.licence,

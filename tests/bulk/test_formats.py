@@ -177,6 +177,24 @@ def test_tsv_with_the_quotation_marks_of_csv_is_read_and_written_if_asked_for() 
     assert rows.written({"de": Column(["x\ty"])}, {}) == b'id\ttext\tde\n1\t"a ""b"",\tc\nd"\t"x\ty"\n'
 
 
+BROKEN_LINES = ["one\rtwo", "\r", "a\r\nb", "a\n\rb", 'said "no"\r', "\rb, c\td", "plain"]
+
+
+@pytest.mark.parametrize(("name", "separator"), [("a.csv", ","), ("a.tsv", "\t")])
+def test_rows_of_a_table_with_any_line_break_can_be_read_again(name: str, separator: str) -> None:
+    table, kind = io.StringIO(newline=""), format_of(name, quoted_tsv=True)
+    write = csv.writer(table, delimiter=separator, quoting=csv.QUOTE_ALL)
+    write.writerows([["id", "te\rxt"], *([str(number), each] for number, each in enumerate(BROKEN_LINES))])
+    raw = table.getvalue().encode()
+    for added in (BROKEN_LINES, BROKEN_LINES[::-1]):
+        (piece,) = kind.cut(name, io.BytesIO(raw), 100)
+        found = kind.reader(name, io.BytesIO(raw)).rows(piece).written({"de": Column(added)}, {})
+        (piece,) = kind.cut(name, io.BytesIO(found), 100)
+        again = kind.reader(name, io.BytesIO(found)).rows(piece)
+        assert again.values("te\rxt") == BROKEN_LINES
+        assert again.values("de") == added
+
+
 @pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz"])
 def test_a_line_of_tsv_that_is_too_long_is_named_before_the_run(name: str) -> None:
     raw = packed(name, b"id\ttext\n1\ta\n2\t" + b"x" * (MAX_VALUE_BYTES + 3) + b"\n")

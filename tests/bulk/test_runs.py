@@ -22,7 +22,8 @@ from lingon.bulk.planning import PLAN
 from lingon.bulk.runs import LocalEngine, run
 from lingon.bulk.shards import MANIFEST, RECORDS, SUCCESS
 from lingon.bulk.storage import LocalFolder
-from lingon.errors import LingonError, SettingsError
+from lingon.cli.options.backend import BackendOptions
+from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.files import lock_path
 from tests.support.bulk import (
     BACKEND,
@@ -36,8 +37,11 @@ from tests.support.bulk import (
     write_jsonl,
     write_parquet,
 )
+from tests.support.multilingual_bundles import TEXTS, write_multilingual_bundle
 from tests.support.processes import ENVIRONMENT, lingon
 from tests.support.scale import FULL
+
+SOURCES = ("en", "de", "fr")  # of the bundle of several languages
 
 
 @pytest.fixture
@@ -168,6 +172,49 @@ def test_rows_of_tsv_are_joined_only_if_quotation_marks_were_asked_for(tmp_path:
     ]
 
 
+@pytest.mark.parametrize("target", ["en", "de"])
+def test_a_model_of_several_source_languages_reads_them_in_a_column(tmp_path: Path, target: str) -> None:
+    """The target is the first language of the model, or another one."""
+    backend = BackendOptions(model=str(write_multilingual_bundle(tmp_path / "many" / "1").folder), threads=1)
+    texts = [{"text": text, "from": language} for language in SOURCES for text in TEXTS]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in texts))
+    with translator(backend=backend, language_column="from", target=target) as translate:
+        work = plan(str(tmp_path / "a.jsonl"), str(tmp_path / "out"), translate)
+        run(work, LocalEngine(), translate, Silent())
+    assert work.model.startswith("many/1 fp32 ")
+    found = {language: [row for row in rows(tmp_path / "out") if row["from"] == language] for language in SOURCES}
+    for language in SOURCES:
+        with translator(backend=backend, source=language, target=target) as alone:
+            cells, _ = alone.cells(TEXTS)
+        assert [(row["de"], row["de_error"]) for row in found[language]] == [(each.text, each.error) for each in cells]
+        assert all(each.error for each in cells) == (language == target)
+
+
+def test_a_model_of_several_target_languages_asks_for_one(tmp_path: Path) -> None:
+    backend = BackendOptions(model=str(write_multilingual_bundle(tmp_path / "many" / "1").folder), threads=1)
+    with (
+        translator(backend=backend, language_column="from") as translate,
+        pytest.raises(ServerError, match="target_language_code must name a language of many/1"),
+    ):
+        translate.model()
+
+
+def test_half_of_a_surrogate_pair_in_json_is_a_row_with_an_error(tmp_path: Path) -> None:
+    source = tmp_path / "a.jsonl"
+    lines = [
+        r'{"text": "cut \ud83d", "from": "en"}',
+        r'{"text": "A row.", "from": "\udc00"}',
+        '{"text": "A row.", "from": "en"}',
+    ]
+    source.write_text("".join(f"{line}\n" for line in lines))
+    with translator(language_column="from") as translate:
+        run(plan(str(source), str(tmp_path / "out"), translate), LocalEngine(), translate, Silent())
+    first, second, third = (row["de_error"] for row in rows(tmp_path / "out"))
+    assert first == "the value of 'text' has half of a surrogate pair, which is no character"
+    assert second == "the language: the value of 'from' has half of a surrogate pair, which is no character"
+    assert third is None
+
+
 def test_a_limit_takes_the_first_rows(source: Path, tmp_path: Path, translate: Translate, done: Path) -> None:
     for limit in (25, 30, 107):
         folder = tmp_path / f"first {limit}"
@@ -226,11 +273,33 @@ def test_an_input_that_cannot_be_used_is_named(
     assert not Path("out").exists()
 
 
-def test_the_output_is_never_input(source: Path, translate: Translate) -> None:
+@pytest.mark.parametrize("pattern", ["in", "in/*/*.jsonl"])
+def test_a_run_whose_output_lies_in_its_input_goes_on_and_does_not_read_it(
+    source: Path, monkeypatch: pytest.MonkeyPatch, translate: Translate, pattern: str
+) -> None:
+    monkeypatch.chdir(source.parent)
     folder = source / "out"
-    run(plan(str(source), str(folder), translate, limit=5), LocalEngine(), translate, Silent())
+    work = plan(pattern, str(folder), translate, shard_rows=10)
+    with pytest.raises(LingonError, match="killed"):
+        run(work, Ending(1), translate, Silent())
+    again = plan(pattern, str(folder), translate, shard_rows=10)
+    assert again == work
+    run(again, LocalEngine(), translate, Silent())
+    assert plan(pattern, str(folder), translate, shard_rows=10) == work
+    assert [row["text"] for row in rows(folder)] == ([*MIXED, *LINES[90:110]] if pattern == "in" else LINES[90:110])
+
+
+@pytest.mark.parametrize("given", ["in", "in/out/part-*.jsonl"])
+def test_the_output_is_never_input(source: Path, translate: Translate, given: str) -> None:
+    """Neither what another program has written there nor what the run itself has."""
+    folder, given = source / "out", str(source.parent / given)
+    write_jsonl(folder / "part-00000-00000.jsonl", LINES[:3])
     with pytest.raises(SettingsError, match="is in the folder of the output"):
-        plan(str(source), str(folder), translate)
+        plan(given, str(folder), translate)
+    (folder / "part-00000-00000.jsonl").unlink()
+    run(plan(str(source), str(folder), translate), LocalEngine(), translate, Silent())
+    with pytest.raises(SettingsError, match="is in the folder of the output"):
+        plan(str(folder), str(folder), translate)
 
 
 def test_the_verb_is_killed_at_any_time_and_goes_on(source: Path, done: Path, tmp_path: Path) -> None:

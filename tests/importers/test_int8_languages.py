@@ -11,9 +11,9 @@ import lingon.export.gates.translations.quality
 import lingon.export.gates.verifier
 from lingon.errors import ParityError
 from lingon.export.gates.translations.quality import check_likeness
+from lingon.export.greedy import own_sentences
 from lingon.export.settings import ExportSettings, Texts
 from lingon.importers import pipeline
-from lingon.importers.greedy import own_sentences
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.text import normalise
 from lingon.training.data.corpus import Pair

@@ -15,12 +15,12 @@ def train_sentencepiece(lines: Iterable[str], vocab_size: int, **options: Any) -
     """A model trained on lines, with the special ids of lingon.text; options: of sentencepiece's trainer."""
     model = io.BytesIO()
     special_ids = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS, "unk_id": UNK}
+    unchanged = {"normalization_rule_name": "identity"}  # lingon.text.normalise is the only place that changes text
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_writer=model,
         vocab_size=vocab_size,
-        **{**special_ids, **options},
-        normalization_rule_name="identity",  # lingon.text.normalise is the only place that changes text
+        **{**special_ids, **unchanged, **options},
         minloglevel=2,
     )
     return model.getvalue()

@@ -112,7 +112,7 @@ class EpochEncoder:
         linked: make batches with the alignments of the pairs
         """
         self._encoded: EncodedPairs | None = None
-        self._alignments = PieceAlignments([pair.links for pair in pairs], tokenizer) if linked else None
+        self._alignments = PieceAlignments(pairs, tokenizer) if linked else None
         if alpha == 0:
             self._encoded = replace(encode_pairs(pairs, tokenizer), alignments=self._alignments)
             return

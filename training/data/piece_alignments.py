@@ -9,8 +9,9 @@ import sentencepiece
 import torch
 from torch import Tensor
 
-from lingon.alignment import WordLink
+from lingon.alignment import word_at
 from lingon.text import Tokenizer
+from lingon.training.data.corpus import Pair, sides
 
 SPACE = "\u2581"
 
@@ -18,10 +19,12 @@ SPACE = "\u2581"
 class PieceAlignments:
     """The alignments of pairs, for any segmentation of their texts."""
 
-    def __init__(self, links: Sequence[Sequence[WordLink]], tokenizer: Tokenizer) -> None:
-        """links: between the words of each pair, whose texts are normalised."""
-        self._links = links
-        self._source_spaces, self._target_spaces = map(_spaces, tokenizer.sentencepieces("guided alignment"))
+    def __init__(self, pairs: Sequence[Pair], tokenizer: Tokenizer) -> None:
+        """pairs: with links between their words."""
+        self._links = [pair.links for pair in pairs]
+        source, target = tokenizer.sentencepieces("guided alignment")
+        sources, targets = sides(pairs)
+        self._source_words, self._target_words = _PieceWords(source, sources), _PieceWords(target, targets)
 
     def batch(self, rows: Sequence[int], sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
         """Return (batch, target_length, source_length): entry (t, j) is the share of source piece j in target piece t.
@@ -36,23 +39,42 @@ class PieceAlignments:
         lengths = max(len(target) + 1 for target in targets), max(map(len, sources))
         alignment = torch.zeros(len(rows), *lengths)
         for place, (row, source, target) in enumerate(zip(rows, sources, targets, strict=True)):
-            source_pieces = _pieces_of_words(source[:-1], self._source_spaces)
-            target_pieces = _pieces_of_words(target, self._target_spaces)
+            source_pieces = self._source_words.pieces(row, source[:-1])
+            target_pieces = self._target_words.pieces(row, target)
             for source_word, target_word in self._links[row]:
                 for piece in target_pieces[target_word]:
                     alignment[place, piece, source_pieces[source_word]] = 1.0
         return alignment / alignment.sum(dim=-1, keepdim=True).clamp(min=1.0)
 
 
-def _spaces(processor: sentencepiece.SentencePieceProcessor) -> list[int]:
-    """Return how many words begin in each piece of a vocabulary; more than one only if pieces span words."""
-    return [processor.id_to_piece(token).count(SPACE) for token in range(processor.get_piece_size())]
+class _PieceWords:
+    """Which pieces the words of texts become.
 
+    A piece is of the word in which it ends, as in `word_at`. Words are counted by the spaces that begin pieces, which
+    are those of the text unless the model normalises it: "´" becomes a space and a combining accent.
+    """
 
-def _pieces_of_words(ids: Sequence[int], spaces: Sequence[int]) -> defaultdict[int, list[int]]:
-    """Return the places of the pieces of each word; a piece that spans words belongs to the last, as in `word_at`."""
-    found, words = defaultdict[int, list[int]](list), 0
-    for place, token in enumerate(ids):
-        words += spaces[token]
-        found[words - 1].append(place)
-    return found
+    def __init__(self, processor: sentencepiece.SentencePieceProcessor, texts: Sequence[str]) -> None:
+        """texts: normalised by `lingon.text.normalise`."""
+        self._spaces = [processor.id_to_piece(token).count(SPACE) for token in range(processor.get_piece_size())]
+        written = zip(texts, processor.normalize(texts), strict=True)
+        changed = [row for row, (text, found) in enumerate(written) if found != SPACE + text.replace(" ", SPACE)]
+        self._words = {row: self._words_after_spaces(processor, texts[row]) for row in changed}
+
+    def pieces(self, row: int, ids: Sequence[int]) -> defaultdict[int, list[int]]:
+        """Return the places of the pieces of each word; ids: of the pieces of a text."""
+        found, spaces, words = defaultdict[int, list[int]](list), 0, self._words.get(row)
+        for place, token in enumerate(ids):
+            spaces += self._spaces[token]
+            found[spaces - 1 if words is None else words[spaces]].append(place)
+        return found
+
+    def _words_after_spaces(self, processor: sentencepiece.SentencePieceProcessor, text: str) -> list[int]:
+        """Return the word of the text after each number of spaces, from 0 on."""
+        words, end = [0], 0
+        for piece in processor.encode(text, return_type="proto").pieces:
+            end += len(piece.surface)
+            word = word_at(text, end)
+            words += [word] * self._spaces[piece.id]
+            words[-1] = word
+        return words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,8 @@ KNOWN = (
 )
 NORM_EPSILON = 1e-5
 SAME_POSITIONS = 1e-3  # how far a saved table of sinusoids may be from the formula: some are saved in float16
-TOKEN_FORMS = ("__", ">>")  # how the codes of M2M-100 and of multilingual OPUS-MT begin
+MARKED = re.compile(r"__[A-Za-z][\w-]*__|>>[^<>]+<<")
+"""The codes of M2M-100 and of multilingual OPUS-MT."""
 
 
 def is_ctranslate2(folder: Path) -> bool:
@@ -216,8 +218,7 @@ def _special(config: Fields, variables: Variables, vocabulary: list[str], first:
 
 def _codes(vocabulary: Sequence[str]) -> set[str]:
     """Return the pieces that no text may become: padding and the codes of languages."""
-    marked = {piece for piece in vocabulary if piece.startswith(TOKEN_FORMS) and piece.endswith(("__", "<<"))}
-    return {*marked, *_plain_codes(vocabulary), *({"<pad>", "<mask>"} & set(vocabulary))}
+    return {*filter(MARKED.fullmatch, vocabulary), *_plain_codes(vocabulary), *({"<pad>", "<mask>"} & set(vocabulary))}
 
 
 def _plain_codes(vocabulary: Sequence[str]) -> list[str]:
@@ -232,13 +233,13 @@ def _languages(vocabulary: Sequence[str], first: str) -> LanguageSettings | None
     """Return the languages of a model that is told them by codes; None for one of a pair. first: see `_first_code`."""
     if first:
         return languages_of_one_target(_plain_codes(vocabulary), first, "after")
-    marked = [piece for piece in vocabulary if piece.startswith(TOKEN_FORMS) and piece.endswith(("__", "<<"))]
+    marked = list(filter(MARKED.fullmatch, vocabulary))
     if [piece for piece in marked if piece.startswith(">>")]:
         return languages_by_code(set(marked), ("", ""))
-    codes = marked or _plain_codes(vocabulary)
-    if len(codes) < 2:
+    found = (tags_of(codes) for codes in (marked, _plain_codes(vocabulary)))
+    tags = next((each for each in found if len(each) > 1), None)
+    if tags is None:
         return None
-    tags = tags_of(codes)
     return LanguageSettings.model_validate(
         {
             "sources": [{"language": tag, "before": [code]} for tag, code in tags.items()],

@@ -146,7 +146,9 @@ def _moses_tokenizer(
         numbering, silent = _renumbered(
             replace(vocabulary, pieces=with_word_ends(vocabulary.pieces, special)), count, []
         )
-        found.append(numbering)
+        own, named = vocabulary.pieces, zip(numbering.pieces, numbering.rows, strict=True)
+        written = tuple(own[row] if row < len(own) else piece for piece, row in named)  # as a lexicon has them
+        found.append(replace(numbering, written=written))
         reserved.update(silent)
     return moses_tokenizer(languages, (found[0], found[1]), merges, reserved), found[0], found[1]
 

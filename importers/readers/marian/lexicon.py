@@ -110,8 +110,8 @@ def _text(path: Path, content: Bytes, source: Numbering, target: Numbering) -> L
 
 
 def _rows(numbering: Numbering) -> dict[str, int]:
-    """Return the row of each piece."""
-    return dict(zip(numbering.pieces, numbering.rows, strict=True))
+    """Return the row of each piece, as the vocabulary of the checkpoint writes it."""
+    return dict(zip(numbering.written or numbering.pieces, numbering.rows, strict=True))
 
 
 def _numbers_of(path: Path) -> tuple[int, int]:

@@ -17,6 +17,7 @@ from lingon.errors import SettingsError, SourceModelError
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.importers.readers.ctranslate2.container import read_variables
+from lingon.importers.readers.ctranslate2.folder import read_ctranslate2
 from lingon.text import BOS, normalise
 from lingon.training.search import SearchSettings, translate
 from tests.support.ctranslate2_models import Array, content_of, save_ctranslate2, variables_of
@@ -119,6 +120,30 @@ def test_a_model_that_starts_with_its_target_needs_one(coded: Path, languages: A
     ) as caught:
         pipeline.read_source(coded, ImportSettings(languages=languages), silent)
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("codes", "tags"),
+    [
+        ([], []),
+        (["__a__", "__7__"], []),
+        (["de_DE", "en_XX", "fr_XX"], ["de", "en", "fr"]),
+        (["__init__", "de_DE", "en_XX", "fr_XX"], ["de", "en", "fr"]),
+        (["__de__", "__en__"], ["de", "en"]),
+        ([">>deu<<", ">>fra<<"], ["de", "fr"]),
+    ],
+)
+def test_pieces_of_lines_and_marks_alone_are_no_codes(
+    tmp_path: Path, opus: Path, codes: list[str], tags: list[str]
+) -> None:
+    folder = save_ctranslate2(tmp_path / "files", opus)
+    pieces = json.loads((folder / "shared_vocabulary.json").read_text(encoding="utf-8"))
+    more = ["__", "____", "_____", ">><<", ">>__", *codes]
+    (folder / "shared_vocabulary.json").write_text(json.dumps([*pieces[: -len(more)], *more]), encoding="utf-8")
+    source = read_ctranslate2(folder)
+    assert [each.language for each in (source.languages.targets if source.languages else [])] == tags
+    reserved = {source.target.pieces[each] for each in source.target.never}
+    assert reserved.intersection(more) == {*codes} - {"__7__"}
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,29 @@ def test_a_missing_file_of_merges_is_named(tmp_path: Path) -> None:
     (tmp_path / "opus" / "target.bpe").unlink()
     with pytest.raises(SourceModelError, match=r"target.bpe: No such file"):
         pipeline.read_source(tmp_path / "opus", SETTINGS, silent)
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_a_lexicon_is_written_in_the_pieces_of_the_vocabulary(tmp_path: Path, chosen: bool) -> None:
+    """Those that end a word and those that do not, of the same letters; a piece is also a translation of itself."""
+    save(tmp_path / "opus")
+    listed = (tmp_path / "opus" / "opus.bpe32k.vocab.yml").read_text(encoding="utf-8").splitlines()
+    pieces = [json.loads(line.rpartition(": ")[0]) for line in listed]
+    words = [each for piece in pieces if f"{piece}@@" in pieces for each in (piece, f"{piece}@@")]
+    assert len(words) > 20
+    translations = dict(zip(words, [*words[3:], *words[:3]], strict=True))
+    path = tmp_path / ("lex.s2t" if chosen else "opus/lex.2.1.ende.s2t")
+    path.write_text("".join(f"{target} {word} 1\n" for word, target in translations.items()), encoding="utf-8")
+    settings = ImportSettings(languages=(["en"], ["de"]), shortlist=str(path) if chosen else "own")
+    source = pipeline.read_source(tmp_path / "opus", settings, silent).source
+    assert source.shortlist is not None
+    offsets = pairwise(source.shortlist.offsets.tolist())
+    found = {
+        pieces[row]: {pieces[source.target.rows[each]] for each in source.shortlist.pieces[begin:end]}
+        for row, (begin, end) in zip(source.source.rows, offsets, strict=True)
+        if row < len(pieces)
+    }
+    always = {pieces[source.target.rows[each]] for each in source.shortlist.always}
+    assert {word: found[word] for word in words} == {
+        word: {word, target} - always for word, target in translations.items()
+    }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lingon.errors import InvalidRequest, SettingsError, UnknownModel
+from lingon.errors import InvalidRequest, SettingsError, SourceModelError, UnknownModel
 from lingon.export.settings import ExportSettings, Texts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
@@ -88,6 +88,19 @@ def test_a_code_of_a_language_in_a_text_stays_text(imported: Imported) -> None:
             assert not reserved.intersection(pieces), text
             assert not reserved.intersection(tokenizer.encode_target(normalise(text))), text
     assert reserved <= set(imported.source.target.never)
+
+
+def test_a_model_reads_as_many_tokens_as_it_is_told_to(folder: Path) -> None:
+    """A table of learned positions has 128 rows, of which one is left for the start token of a translation."""
+    learned = "mbart" in folder.name
+    for longest in (40, 127) if learned else (40, 127, 128, 200):
+        settings = ImportSettings(languages=PAIR.languages, longest=longest)
+        assert pipeline.read_source(folder, settings, silent).checkpoint.config.max_source_tokens == longest
+    assert pipeline.read_source(folder, PAIR, silent).checkpoint.config.max_source_tokens == 128 - learned
+    if learned:
+        message = r"config\.json: max_position_embeddings must be above the tokens that are read \(128\), got 128$"
+        with pytest.raises(SourceModelError, match=message):
+            pipeline.read_source(folder, ImportSettings(languages=PAIR.languages, longest=128), silent)
 
 
 def test_a_language_that_the_model_lacks_is_named(folder: Path) -> None:

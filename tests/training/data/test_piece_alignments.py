@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from lingon.training.data.batches import EpochEncoder, drop_long
 from lingon.training.data.corpus import Pair, read_linked_pairs, read_training_text
 from lingon.training.data.piece_alignments import PieceAlignments
 from lingon.training.data.tokenizer import train_tokenizer
+from tests.support.tokenizers import train_sentencepiece
 
 WORDS = ["haus", "boot", "hausboot", "see"]
 
@@ -82,7 +85,7 @@ def test_a_wrong_alignment_file_is_an_error_with_file_line_and_link(
 
 def test_all_pieces_of_linked_words_are_linked_with_equal_shares(syllables: Tokenizer) -> None:
     source, target = "see hausboot boot", "haus see"
-    links = PieceAlignments([((1, 0), (2, 0))], syllables)
+    links = PieceAlignments([Pair(source, target, ((1, 0), (2, 0)))], syllables)
     pieces = [syllables.source.encode(text, out_type=str) for text in (source, target)]
     words = [["".join(each[: place + 1]).count("\u2581") - 1 for place in range(len(each))] for each in pieces]
     found = links.batch([0], [syllables.encode_source(source)], [syllables.encode_target(target)])[0]
@@ -92,6 +95,44 @@ def test_all_pieces_of_linked_words_are_linked_with_equal_shares(syllables: Toke
         to_first_word = place < len(words[1]) and words[1][place] == 0
         expected = [1 / len(linked) if to_first_word and each in linked else 0.0 for each in range(len(row))]
         assert row == pytest.approx(expected)
+
+
+CHANGED = ["see a´ ´haus boot", "´ see", "haus \u200e boot", "ﷺ haus", "boot… ﷺ see", "haus´´ ´´ see \u200e\u200e boot"]
+"""Texts whose words a tokenizer with nmt_nfkc splits, joins or removes."""
+
+
+@pytest.fixture(scope="module")
+def normalising() -> Tokenizer:
+    """A tokenizer that normalises, as those of many published models."""
+    lines = [f"{text} {word}" for text in CHANGED for word in WORDS] * 20
+    options = {"normalization_rule_name": "nmt_nfkc", "character_coverage": 1.0, "hard_vocab_limit": False}
+    return Tokenizer(train_sentencepiece(lines, 60, **options))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+def test_links_stay_with_their_words_where_the_tokenizer_normalises(normalising: Tokenizer, alpha: float) -> None:
+    """Word by word, each text is its own translation."""
+    pairs = [Pair(text, text, tuple((word, word) for word in range(len(text.split())))) for text in CHANGED]
+    encoder, seen = EpochEncoder(pairs, normalising, alpha, linked=True), set()
+    for epoch in range(4):
+        encoded = encoder.encode((1, epoch))
+        for row, text in enumerate(CHANGED):
+            alignment = encoded.batch([row]).alignment
+            assert alignment is not None
+            sources, targets = (words_of(normalising, text, ids[row]) for ids in (encoded.sources, encoded.targets))
+            found = [[j for j, share in enumerate(shares) if share] for shares in alignment[0].tolist()]
+            assert found == [*([j for j, word in enumerate(sources) if word == each] for each in targets), []], text
+            seen.add(tuple(encoded.sources[row]))
+    assert (len(seen) > len(CHANGED)) == (alpha > 0)
+
+
+def words_of(tokenizer: Tokenizer, text: str, ids: list[int]) -> list[int]:
+    """Return the word of each piece: what a word becomes is known from that word alone."""
+    written = [tokenizer.source.normalize(word) for word in text.split()]
+    pieces = [tokenizer.source.id_to_piece(each) for each in ids]
+    assert "".join(written) == "".join(pieces)
+    ends = list(accumulate(map(len, written)))
+    return [bisect_left(ends, end) for end in accumulate(map(len, pieces))]
 
 
 def test_links_follow_the_segmentation_that_an_epoch_samples(syllables: Tokenizer) -> None:

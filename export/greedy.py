@@ -1,4 +1,4 @@
-"""Greedy translations by an imported model, each of which is searched for once; into several languages in turns."""
+"""Greedy translations by a checkpoint, each of which is searched for once; into several languages in turns."""
 
 from __future__ import annotations
 
@@ -37,12 +37,14 @@ def own_sentences(checkpoint: Checkpoint, texts: Sequence[str], known: dict[Ids,
     """
     ways = [checkpoint.tokenizer, *gate_languages(checkpoint).values()]
     found: list[Sentence] = []
+    most = checkpoint.model.settings.max_positions - 1  # after the start token; a search that ends there reads no more
     for place, tokenizer in enumerate(ways):
         longest = checkpoint.config.max_source_tokens
         own = [text for text in texts[place :: len(ways)] if len(tokenizer.encode_source(text)) <= longest]
         best = translate_once(replace(checkpoint, tokenizer=tokenizer), own, known)
         forced = tokenizer.languages.forced
         found += [
-            (tokenizer.encode_source(text), [*forced, *each.tokens]) for text, each in zip(own, best, strict=True)
+            (tokenizer.encode_source(text), [*forced, *each.tokens][:most])
+            for text, each in zip(own, best, strict=True)
         ]
     return found
