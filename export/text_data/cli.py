@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 Files = tuple[Path, Path]
+PAIR = "SOURCE TARGET"  # how help texts show two files
 
 
 def calibrate(
@@ -15,15 +16,14 @@ def calibrate(
     train_data: Annotated[
         Files,
         typer.Option(
-            metavar="SOURCE TARGET",
-            help="Source and target file of the training text, or of text of its kind, plain or .gz; 1,000 pairs or "
-            "more.",
+            metavar=PAIR,
+            help="Source and target file of the training text, or of such text, plain or .gz; 1,000 pairs or more.",
         ),
     ],
     valid_data: Annotated[
         Files | None,
         typer.Option(
-            metavar="SOURCE TARGET",
+            metavar=PAIR,
             help="Source and target file of text that the model was not trained on, of the kind that it is for; 2,500 "
             "pairs are read. They fit the confidence.",
             show_default="the confidence of the bundle stays",
@@ -32,7 +32,7 @@ def calibrate(
     other_data: Annotated[
         Files | None,
         typer.Option(
-            metavar="SOURCE TARGET",
+            metavar=PAIR,
             help="The same of other kinds of text, such as news, so that the confidence is low where the model is not "
             "at home; only with --valid-data.",
             show_default="none",
