@@ -213,7 +213,8 @@ async def drain_violations(
 async def drain_deadline(context: CaseContext, checks: Checks) -> None:
     """One engine thread hangs with one request, while the other still has requests that it can finish."""
     stuck, deadline = context.switch("stuck"), 2.0
-    more: dict[str, Any] = {"failpoints": f"step=hang@1?{stuck}", "hang_seconds": 600, "engines": 2, "threads": 1}
+    faults = f"step=hang@1?{stuck};step=sleep:0.005?{stuck}"  # the others must still run when the signal comes
+    more: dict[str, Any] = {"failpoints": faults, "hang_seconds": 600, "engines": 2, "threads": 1}
     async with context.server(calls=True, drain_seconds=deadline, **more) as server:
         client = context.client(server)
         await closed_loop(client.translate, context.texts[:100], 8, requests=50)
