@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lingon.errors import Cancelled, Draining, EngineFault, EngineLost, Expired, QueueFull
-from lingon.serving.decoding.job import Options
+from lingon.serving.decoding.job import Options, Sampling
 from lingon.serving.models.registry import ServedModel
 from lingon.serving.models.supervisor import Supervisor
 from lingon.text import EOS
@@ -73,6 +73,13 @@ def test_a_text_whose_scores_are_nan_fails_alone(beam_size: int) -> None:
         outcomes = harness.translate(sources, [Options(beam_size=beam_size)] * 3)
     assert isinstance(outcomes[1], EngineFault)
     assert [outcomes[0][0].tokens, outcomes[2][0].tokens] == [(5, 6), (7,)]
+
+
+def test_the_smallest_temperature_of_the_api_gives_the_likeliest_tokens() -> None:
+    sampling = Sampling(temperature=1e-45)
+    with running_engine(EchoRunner()) as harness:
+        (found,) = harness.translate([(5, 6, EOS)], [Options(sampling=sampling, max_output_tokens=40)])
+    assert found[0].tokens == (5, 6)
 
 
 def test_a_dead_engine_fails_all_its_jobs_and_accepts_no_more(caplog: pytest.LogCaptureFixture) -> None:
