@@ -38,6 +38,18 @@ async def test_a_string_that_is_kept_is_in_the_translation_as_often_as_in_the_te
     assert pb.WARNING_CODE_NUMBERS not in [each.code for each in result.warnings]
 
 
+@pytest.mark.parametrize("invisible", ["\u200b", "\u00ad", "\ufeff", " \u2060 "])
+@pytest.mark.parametrize("source", ["{{name}}{}{{value}}", "Tom lives.\n{{a}}{}{{b}}\nThe sea."])
+async def test_invisible_characters_between_strings_that_are_kept_need_no_translation(
+    server: RunningServer, source: str, invisible: str
+):
+    text = source.format(invisible)
+    result = await result_of(server, text, options=OPTIONS(beam_size=2))
+    assert not result.status.code, result.status.message
+    assert result.hypotheses[0].text == text
+    assert not result.warnings
+
+
 async def test_the_model_does_not_read_what_is_kept():
     text = "Tom {sea} Boston."
     async with running(EchoRunner(faulty=BRACE)) as server:
