@@ -239,7 +239,7 @@ class Worker:
         if key not in lane.batches:
             beam_size, width, shortlist = key
             slots = max(self._limits.rows // beam_size, 1)
-            shape = BatchShape(slots, beam_size, width, self._runner.limits.max_output(width))
+            shape = BatchShape(slots, beam_size, width, self._runner.capacity(width))
             self._free_batches(lane)
             buffers = self._runner.open(shape, shortlist=shortlist)
             lane.state_bytes[key] = buffers.nbytes
