@@ -133,6 +133,7 @@ class Engine:
     def restarted(self) -> Engine:
         """Return a new engine of the same model, warm and started."""
         engine = Engine(self._runner, self._limits, self._observer, workers=len(self._workers))
+        self._observer.rows_limited(engine.scheduler.most_rows)
         engine.start()
         return engine
 
