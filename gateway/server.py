@@ -54,10 +54,15 @@ class HttpOptions:
 
 
 class _Protocol(HttpToolsProtocol):
-    """Closes a connection whose headers do not arrive or do not end, and counts connections."""
+    """Closes a connection whose headers do not arrive or do not end, and counts connections.
 
-    _late: asyncio.TimerHandle | None = None  # while headers are awaited
-    _arrived = 0  # bytes of them
+    Replies to earlier requests of the connection are sent first, and meanwhile not much of such headers is read.
+    """
+
+    _awaits_headers = False
+    _late: asyncio.TimerHandle | None = None  # while headers are awaited and no earlier reply is open
+    _arrived = 0  # bytes of the headers
+    _request_ended = False  # in the bytes that arrived last, some of which are thus not of the headers
 
     def __init__(self, *args: Any, metrics: GatewayMetrics, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -78,12 +83,26 @@ class _Protocol(HttpToolsProtocol):
         self._leaving.clear()
 
     def data_received(self, data: bytes) -> None:
+        self._request_ended = False
         super().data_received(data)
-        if self._late is None or self.transport.is_closing():
+        if self._awaits_headers and not self._request_ended:
+            self._arrived += len(data)
+            self._check_headers()
+
+    def _check_headers(self) -> None:
+        """Refuse headers that have too many bytes, or read no more of them while an earlier reply is open."""
+        if self._arrived <= HEADER_BYTES or self.transport.is_closing():
             return
-        self._arrived += len(data)
-        if self._arrived > HEADER_BYTES:
+        if self._is_replying:
+            self.flow.pause_reading()
+        else:
             self._refuse_headers()
+
+    @property
+    def _is_replying(self) -> bool:
+        """Whether a request whose headers have arrived is not answered."""
+        # The cycle is that of the latest request, and None before the first one.
+        return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
 
     def _refuse_headers(self) -> None:
         self._headers_came()
@@ -113,12 +132,27 @@ class _Protocol(HttpToolsProtocol):
         self._headers_came()
         super().on_headers_complete()
 
+    def on_message_complete(self) -> None:
+        self._request_ended = True
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._awaits_headers and not self._is_replying and not self.transport.is_closing():
+            self._start_timer()
+            self._check_headers()
+
     def _await_headers(self) -> None:
         self._headers_came()
-        self._arrived = 0
+        self._awaits_headers, self._arrived = True, 0
+        if not self._is_replying:
+            self._start_timer()
+
+    def _start_timer(self) -> None:
         self._late = self.loop.call_later(HEADER_SECONDS, self.transport.close)
 
     def _headers_came(self) -> None:
+        self._awaits_headers = False
         if self._late is not None:
             self._late.cancel()
             self._late = None

@@ -12,7 +12,7 @@ from lingon.errors import ServerError
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.gateway.translations.calls import Calls, Piece
-from lingon.gateway.translations.languages import Pairs, most_beams, serves
+from lingon.gateway.translations.languages import Pairs, is_one_language, most_beams, serves
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -72,10 +72,11 @@ async def translate(backend: Backend, texts: Sequence[str], wanted: Wanted, call
         return await _of_one_language(backend, texts, [known] * len(texts), wanted.source, wanted, caller)
     detected = await detect(backend, texts, caller, wanted.target)
     found: dict[int, Translated] = {}
-    for language in dict.fromkeys(each.language for each in detected):
-        places = [place for place, each in enumerate(detected) if each.language == language]
+    ways = [(each.language, each.confidence > 0 and is_one_language(each.language, wanted.target)) for each in detected]
+    for language, unchanged in dict.fromkeys(ways):
+        places = [place for place, way in enumerate(ways) if way == (language, unchanged)]
         some, languages = [texts[place] for place in places], [detected[place] for place in places]
-        if serves(language, wanted.target) or serves(wanted.target, language):
+        if unchanged:
             results = [Translated(text, each) for text, each in zip(some, languages, strict=True)]
         else:
             results = await _of_one_language(backend, some, languages, language, wanted, caller)
@@ -86,7 +87,8 @@ async def translate(backend: Backend, texts: Sequence[str], wanted: Wanted, call
 async def detect(backend: Backend, texts: Sequence[str], caller: Caller, target: str = "") -> list[Detected]:
     """Return the language of each text; one that is not told is assumed to be the first that is served.
 
-    target: of the translation; languages that no model translates into it are not taken, but for the target itself
+    target: of the translation; languages that no model translates into it are not taken, but for the target itself,
+        and a variety of it is assumed only if there is no other language
     """
     starts = [text[:DETECTED_CHARACTERS] for text in texts]
     asked = [
@@ -97,6 +99,8 @@ async def detect(backend: Backend, texts: Sequence[str], caller: Caller, target:
     sources = pairs.sources_of(target) if target else pairs.sources
     if not sources:
         raise Problem(400, f"no model translates into {target[:40]!r}", reason="UNKNOWN_MODEL", field="target")
+    others = (each for each in sources if not target or not is_one_language(each, target))
+    assumed = Detected(next(others, sources[0]), 0.0)
     found = []
     for result in (result for reply in replies for result in reply.results):
         fitting = [
@@ -105,7 +109,7 @@ async def detect(backend: Backend, texts: Sequence[str], caller: Caller, target:
             if not target or each.language_code in sources or serves(each.language_code, target)
         ]
         sure = fitting and fitting[0].confidence >= SURE
-        found.append(fitting[0] if sure else Detected(sources[0], 0.0))
+        found.append(fitting[0] if sure else assumed)
     return found
 
 

@@ -81,6 +81,11 @@ class Languages:
         of_sources = (len(each.before) + len(each.after) for each in self.sources)
         return max(of_sources, default=0) + max((len(each.source) for each in self.targets), default=0)
 
+    @property
+    def most_forced_tokens(self) -> int:
+        """The largest number of tokens that a translation begins with and that are not part of it."""
+        return max((len(each.forced) for each in self.targets), default=0)
+
     def __str__(self) -> str:
         """Return the languages of both sides for a line of text."""
         source, target = (shown_languages([each.language for each in side]) for side in (self.sources, self.targets))

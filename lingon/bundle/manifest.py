@@ -247,6 +247,11 @@ class Manifest:
         """The outputs that every scorer of this bundle has; a model without alignments needs no attention."""
         return (TOKEN_LOG_PROBS, CROSS_ATTENTION) if self.alignment.heads else (TOKEN_LOG_PROBS,)
 
+    def capacity(self, source_tokens: int) -> int:
+        """The largest number of target tokens for a source of source_tokens, those that name a language included."""
+        forced = self.languages.most_forced_tokens if self.languages is not None else 0
+        return min(self.limits.max_output(source_tokens) + forced, self.limits.max_target_tokens)
+
     def measured_bleu(self) -> float | None:
         """The highest BLEU that the export measured; None if it measured none."""
         reports = (precision.report.get("quality") for precision in self.precisions.values())
@@ -332,7 +337,7 @@ class Manifest:
         if languages.most_source_tokens + LEAST_PIECES > limits.max_source_tokens:
             added, most = languages.most_source_tokens, limits.max_source_tokens
             yield f"languages: {added} tokens of a pair leave no room in {most} source tokens"
-        if max(len(each.forced) for each in languages.targets) >= limits.max_target_tokens:
+        if languages.most_forced_tokens >= limits.max_target_tokens:
             yield f"languages: no room in {limits.max_target_tokens} target tokens"
 
 

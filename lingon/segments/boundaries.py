@@ -97,6 +97,12 @@ def trimmed_end(text: str, begin: int, end: int) -> int:
     return begin + len(text[begin:end].rstrip(_BLANKS))
 
 
+def without_blanks_around(text: str) -> str:
+    """Return a text without the white space and the invisible characters at its begin and its end."""
+    begin = next_visible(text, 0, len(text))
+    return text[begin : trimmed_end(text, begin, len(text))]
+
+
 def next_visible(text: str, begin: int, end: int) -> int:
     """Return the place of the first visible character; end without one."""
     found = _VISIBLE.search(text, begin, end)

@@ -25,4 +25,4 @@ def translate_sentence(
     high, kept = raised(restored.text, restored.kept)
     if any(high.count(text[begin:end]) != text.count(text[begin:end]) for begin, end, _ in spans):
         return Restored(text, tuple((begin, end) for begin, end, _ in spans), Rung.SPLIT)
-    return Restored(high, tuple(kept), restored.rung, Lowered(source, kept_spans, restored))
+    return Restored(high, tuple(kept), restored.rung, Lowered(source, kept_spans, restored), restored.outputs)

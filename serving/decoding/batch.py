@@ -6,19 +6,26 @@ Every other option may differ between its sentences. This file assigns slots; `l
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from lingon.errors import EngineFault, RequestError
+from lingon.errors import EngineFault, OutOfMemory, RequestError
 from lingon.serving.constraints.rules import Progress
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
 from lingon.serving.runtime.runner import BatchShape, Buffers, Encoded
 
+logger = logging.getLogger(__name__)
+FULL = "there was no memory for this text beside the others; try again"
 JobResult = tuple[DecodeJob, tuple[Hypothesis, ...] | RequestError]
 """A job that ended, and its hypotheses, best first, or its error."""
+
+Failures = dict[int, Exception | None]
+"""Slots whose sentences failed, with the error of the work on that sentence alone; None for NaN."""
 
 
 class TargetSequence(Protocol):
@@ -63,8 +70,10 @@ class RunningBatch(ABC, Generic[SequenceT]):
         """Rows that a step computes."""
         return len(self._sequences) * self.beam_size
 
-    def admit(self, job: DecodeJob, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
-        """Put sentence `index` of an encoder batch into a free slot.
+    def admit(
+        self, job: DecodeJob, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None
+    ) -> RequestError | None:
+        """Put sentence `index` of an encoder batch into a free slot; returns the error of one whose own work fails.
 
         piece_ids: see `lingon.serving.runtime.runner.Buffers.place`
         """
@@ -76,7 +85,12 @@ class RunningBatch(ABC, Generic[SequenceT]):
             self._used_slots = max(self._used_slots, len(self._sequences))
         self._buffers.place(slot, encoded, index, piece_ids)
         self._positions[slot] = 0
-        self._sequences[slot] = self._start(slot, job)
+        try:
+            self._sequences[slot] = self._start(slot, job)
+        except Exception as error:
+            self._free.add(slot)
+            return _request_error(error)
+        return None
 
     def remove(self, job_numbers: Container[int]) -> None:
         """Free the slots of these jobs; numbers of jobs that are not in this batch are ignored."""
@@ -103,7 +117,7 @@ class RunningBatch(ABC, Generic[SequenceT]):
 
     @abstractmethod
     def _start(self, slot: int, job: DecodeJob) -> SequenceT:
-        """Prepare the slot for the first step of a job."""
+        """Prepare the slot for the first step of a job; changes nothing of other slots if it raises an error."""
 
     def _slot_arrays(self) -> Sequence[np.ndarray]:
         """The arrays whose first dimension is the slot."""
@@ -116,9 +130,9 @@ class RunningBatch(ABC, Generic[SequenceT]):
         self._free.add(slot)
         return job
 
-    def _fail(self, slot: int) -> JobResult:
-        """Free a slot; returns its job with an error."""
-        return self._release(slot), EngineFault("decoding this text failed")
+    def _fail(self, slot: int, error: Exception | None = None) -> JobResult:
+        """Free a slot; returns its job with an error. error: of the work on this sentence alone; None for NaN."""
+        return self._release(slot), _request_error(error)
 
     def _move(self, source: int, target: int) -> None:
         self.copied_bytes += self._buffers.move(source, target, int(self._positions[source, 0]))
@@ -135,6 +149,24 @@ class RunningBatch(ABC, Generic[SequenceT]):
         for slot, sequence in enumerate(self._sequences):
             assert sequence is not None
             yield slot, sequence
+
+
+@contextmanager
+def noting_failure(slot: int, failed: Failures) -> Iterator[None]:
+    """Add the slot to `failed` if the block raises an error: it is the work on one sentence, which fails alone."""
+    try:
+        yield
+    except Exception as error:
+        failed[slot] = error
+
+
+def _request_error(error: Exception | None) -> RequestError:
+    """Return the error of a sentence whose own work failed, and log why; None for NaN."""
+    if isinstance(error, MemoryError):
+        return OutOfMemory(FULL)
+    if error is not None:
+        logger.error("decoding a text failed", exc_info=error)
+    return EngineFault("decoding this text failed")
 
 
 def max_steps(job: DecodeJob, capacity: int) -> int:

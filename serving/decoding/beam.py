@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lingon.serving.constraints.rules import Progress
+from lingon.serving.constraints.rules import Progress, Rules
 from lingon.serving.decoding.allocation import allocate
-from lingon.serving.decoding.batch import JobResult, RunningBatch, make_hypothesis, max_steps
+from lingon.serving.decoding.batch import Failures, JobResult, RunningBatch, make_hypothesis, max_steps, noting_failure
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
 from lingon.serving.decoding.ruled_row import Candidates, RowState, RuledRow
 from lingon.serving.decoding.search import Ranked, Survivors, assign_rows, rank, select_survivors
@@ -99,20 +99,20 @@ class BeamBatch(RunningBatch[BeamSequence]):
         by_rank = (self._slot_index[:count], self._rows[:count])
         log_probs = found.candidate_log_probs.reshape(shape)[by_rank]
         candidate_ids = found.candidate_ids.reshape(shape)[by_rank]
-        with_nan = _slots_with_nan(log_probs)
-        rows = self._apply_rules(found.logits, candidate_ids, log_probs, with_nan) if self._with_logits else {}
+        failed = _slots_with_nan(log_probs)
+        rows = self._apply_rules(found.logits, candidate_ids, log_probs, failed) if self._with_logits else {}
         ranked = rank(self._totals[:count], candidate_ids, log_probs)
         for slot, ruled in rows.items():
-            if ruled[0] is not None and ruled[0].rules.forced is not None:
+            with noting_failure(slot, failed):
                 self._allocate(slot, ruled, candidate_ids[slot], log_probs[slot], ranked)
         self._force_prefix(ranked)
-        self._add_ended(ranked)
+        self._add_ended(ranked, failed)
         survivors = select_survivors(ranked, self.beam_size)
         for slot in rows:
-            self._sequence(slot).read(survivors.parents[slot].tolist(), survivors.tokens[slot].tolist())
+            with noting_failure(slot, failed):
+                self._sequence(slot).read(survivors.parents[slot].tolist(), survivors.tokens[slot].tolist())
         self._continue(survivors)
-        failed = [self._fail(slot) for slot in with_nan]
-        return failed + self._finish()
+        return self._finish(failed)
 
     def _is_in_prefix(self) -> bool:
         """Whether the next token of a sentence is one of its prefix."""
@@ -120,21 +120,22 @@ class BeamBatch(RunningBatch[BeamSequence]):
 
     def _read(self, ended: EndedBeams) -> list[JobResult]:
         """Return the results of a step that the graph of beam search has taken."""
+        failed: Failures = dict.fromkeys(np.flatnonzero(ended.failed).tolist())
         for slot, place in zip(*(axis.tolist() for axis in np.nonzero(ended.flags)), strict=True):
             steps = int(self._positions[slot, 0]) - 1
             tokens, log_probs = ended.tokens[slot, place, :steps], ended.log_probs[slot, place, : steps + 1]
-            self._sequence(slot).add(0, tokens, log_probs, float(ended.totals[slot, place]), finished=True)
-        failed = [self._fail(slot) for slot in np.flatnonzero(ended.failed).tolist()]
-        return failed + self._finish()
+            with noting_failure(slot, failed):
+                self._sequence(slot).add(0, tokens, log_probs, float(ended.totals[slot, place]), finished=True)
+        return self._finish(failed)
 
     def _start(self, slot: int, job: DecodeJob) -> BeamSequence:
+        rules = job.options.rules
+        progress = [] if rules is None else [rules.start(job.shown_prefix)] * self.beam_size
         self._next[slot] = BOS
         self._rows[slot] = self._ranks
         self._totals[slot] = -np.inf  # All beams begin with the same past, so that only the first is live.
         self._totals[slot, 0] = 0
-        rules = job.options.rules
         self._with_logits += job.options.needs_logits
-        progress = [] if rules is None else [rules.start(job.shown_prefix)] * self.beam_size
         return BeamSequence(job, max_steps(job, self._capacity), progress)
 
     def _release(self, slot: int) -> DecodeJob:
@@ -143,36 +144,45 @@ class BeamBatch(RunningBatch[BeamSequence]):
         return job
 
     def _apply_rules(
-        self, logits: np.ndarray | None, candidate_ids: np.ndarray, log_probs: np.ndarray, skipped: Sequence[int]
+        self, logits: np.ndarray | None, candidate_ids: np.ndarray, log_probs: np.ndarray, failed: Failures
     ) -> dict[int, list[RuledRow | None]]:
         """Replace the candidates of sentences with rules by those that the rules permit.
 
         candidate_ids, log_probs: (slots, beam_size, candidates), by rank
-        skipped: slots that are left as they are
+        failed: slots that are left as they are; those whose rules raise an error are added
         Returns the rows of these sentences, by slot and rank; None for a hypothesis that is not live.
         """
         assert logits is not None
         found: dict[int, list[RuledRow | None]] = {}
         for slot, sequence in self._slots():
             rules, step = sequence.job.options.rules, int(self._positions[slot, 0])
-            generated = step - len(sequence.job.prefix)
-            if rules is None or generated < 0 or slot in skipped:
+            if rules is None or step < len(sequence.job.prefix) or slot in failed:
                 continue
-            rows: list[RuledRow | None] = []
-            found[slot] = rows
-            for place, total in enumerate(self._totals[slot].tolist()):
-                if total == -math.inf:
-                    rows.append(None)
-                    continue
-                row = int(self._rows[slot, place])
-                tokens = self._tokens[slot, row, :step].tolist()
-                state = RowState(sequence.progress[place], tokens, generated, sequence.max_steps - step)
-                likeliest = Candidates(candidate_ids[slot, place], log_probs[slot, place])
-                ruled = RuledRow(rules, state, logits[slot * self.beam_size + row], likeliest)
-                end = not rules.lacks_words(state.progress)
-                candidate_ids[slot, place], log_probs[slot, place] = ruled.candidates(len(likeliest.ids), end=end)
-                rows.append(ruled)
+            own = logits[slot * self.beam_size : (slot + 1) * self.beam_size]
+            with noting_failure(slot, failed):
+                found[slot] = self._ruled(slot, rules, own, Candidates(candidate_ids[slot], log_probs[slot]))
         return found
+
+    def _ruled(self, slot: int, rules: Rules, logits: np.ndarray, candidates: Candidates) -> list[RuledRow | None]:
+        """Replace the candidates of a sentence; returns its rows by rank, see `_apply_rules`.
+
+        logits: (beam_size, vocab), by row; candidates: (beam_size, candidates) each, by rank
+        """
+        sequence, step = self._sequence(slot), int(self._positions[slot, 0])
+        rows: list[RuledRow | None] = []
+        for place, total in enumerate(self._totals[slot].tolist()):
+            if total == -math.inf:
+                rows.append(None)
+                continue
+            row = int(self._rows[slot, place])
+            tokens, generated = self._tokens[slot, row, :step].tolist(), step - len(sequence.job.prefix)
+            state = RowState(sequence.progress[place], tokens, generated, sequence.max_steps - step)
+            likeliest = Candidates(candidates.ids[place], candidates.log_probs[place])
+            ruled = RuledRow(rules, state, logits[row], likeliest)
+            end = not rules.lacks_words(state.progress)
+            candidates.ids[place], candidates.log_probs[place] = ruled.candidates(len(likeliest.ids), end=end)
+            rows.append(ruled)
+        return rows
 
     def _allocate(
         self,
@@ -182,7 +192,9 @@ class BeamBatch(RunningBatch[BeamSequence]):
         log_probs: np.ndarray,
         ranked: Ranked,
     ) -> None:
-        """Divide the beam of a sentence with forced words; candidate_ids, log_probs: (beam_size, candidates)."""
+        """Divide the beam of a sentence if it has forced words; candidate_ids, log_probs: (beam_size, candidates)."""
+        if rows[0] is None or rows[0].rules.forced is None:
+            return
         columns = (column[slot] for column in ranked)
         allocate(rows, self._totals[slot], candidate_ids, log_probs, Ranked(*columns))
 
@@ -198,8 +210,11 @@ class BeamBatch(RunningBatch[BeamSequence]):
                 ranked.tokens[slot], ranked.log_probs[slot] = prefix[step], 0
                 ranked.totals[slot] = self._totals[slot][ranked.parents[slot]]
 
-    def _add_ended(self, ranked: Ranked) -> None:
-        """Add the hypotheses that end in this step, if they rank within the beam, to their sequences."""
+    def _add_ended(self, ranked: Ranked, failed: Failures) -> None:
+        """Add the hypotheses that end in this step, if they rank within the beam, to their sequences.
+
+        failed: slots for which this raises an error are added
+        """
         ending = ranked.tokens[:, : self.beam_size] == EOS
         if not ending.any():
             return
@@ -209,7 +224,8 @@ class BeamBatch(RunningBatch[BeamSequence]):
             row, steps = self._rows[slot, parent], self._positions[slot, 0]
             log_probs = np.append(self._log_probs[slot, row, :steps], ranked.log_probs[slot, index])
             total = float(ranked.totals[slot, index])
-            self._sequence(slot).add(parent, self._tokens[slot, row, :steps], log_probs, total, finished=True)
+            with noting_failure(slot, failed):
+                self._sequence(slot).add(parent, self._tokens[slot, row, :steps], log_probs, total, finished=True)
 
     def _continue(self, survivors: Survivors) -> None:
         """Make the survivors the live hypotheses."""
@@ -239,19 +255,23 @@ class BeamBatch(RunningBatch[BeamSequence]):
             self.copied_bytes += self._buffers.copy_rows(first + sources, first + targets, lengths)
         return assigned
 
-    def _finish(self) -> list[JobResult]:
-        """Free the slots of the sequences that are over or at their maximum length; returns their results."""
-        results: list[JobResult] = []
+    def _finish(self, failed: Failures) -> list[JobResult]:
+        """Free the slots of the sequences that failed, are over or at their maximum length; returns their results."""
+        results = [self._fail(slot, error) for slot, error in failed.items()]
+        failed.clear()  # the frames of its errors hold it: no reference cycle
         steps, best = self._positions[:, 0].tolist(), self._totals[:, 0].tolist()
         for slot, sequence in enumerate(self._sequences):
             if sequence is None:
                 continue
-            over = sequence.is_over(steps[slot], best[slot])
-            if over or steps[slot] == sequence.max_steps:
-                if not over:
-                    self._add_live(slot, sequence)
-                job = self._release(slot)
-                results.append((job, sequence.best(job.options.num_hypotheses)))
+            try:
+                over = sequence.is_over(steps[slot], best[slot])
+                if over or steps[slot] == sequence.max_steps:
+                    if not over:
+                        self._add_live(slot, sequence)
+                    found = sequence.best(sequence.job.options.num_hypotheses)
+                    results.append((self._release(slot), found))
+            except Exception as error:  # of this sentence alone
+                results.append(self._fail(slot, error))
         return results
 
     def _add_live(self, slot: int, sequence: BeamSequence) -> None:
@@ -264,8 +284,8 @@ class BeamBatch(RunningBatch[BeamSequence]):
                 sequence.add(place, tokens, log_probs, total, finished=False)
 
 
-def _slots_with_nan(log_probs: np.ndarray) -> list[int]:
+def _slots_with_nan(log_probs: np.ndarray) -> Failures:
     """The slots with a NaN in log_probs (slots, beam_size, candidates)."""
     if not math.isnan(log_probs.sum()):
-        return []
-    return np.flatnonzero(np.isnan(log_probs).any(axis=(1, 2))).tolist()
+        return {}
+    return dict.fromkeys(np.flatnonzero(np.isnan(log_probs).any(axis=(1, 2))).tolist())

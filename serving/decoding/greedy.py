@@ -72,14 +72,17 @@ class GreedyBatch(RunningBatch[GreedySequence]):
             if chosen != chosen:  # NaN
                 results.append(self._fail(slot))
                 continue
-            if not sequence.takes_best:
-                token, chosen = self._next_token(sequence, slot, found)
-                tokens[slot] = token
-            sequence.tokens.append(token)
-            sequence.log_probs.append(chosen)
-            last = sequence.is_complete(token)
-            if last or sequence.job.on_tokens is not None:
-                results += self._stream_or_finish(slot, sequence, last=last)
+            try:
+                if not sequence.takes_best:
+                    token, chosen = self._next_token(sequence, slot, found)
+                    tokens[slot] = token
+                sequence.tokens.append(token)
+                sequence.log_probs.append(chosen)
+                last = sequence.is_complete(token)
+                if last or sequence.job.on_tokens is not None:
+                    results += self._stream_or_finish(slot, sequence, last=last)
+            except Exception as error:  # of this sentence alone
+                results.append(self._fail(slot, error))
         self._next[:count, 0] = tokens
         self._positions[:count] += 1
         return results
@@ -101,7 +104,10 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         results: list[JobResult] = []
         of_slots = zip(zip(*found.tokens, strict=True), zip(*found.log_probs, strict=True), strict=True)
         for slot, (tokens, log_probs) in enumerate(of_slots):
-            results += self._read(slot, tokens, log_probs)
+            try:
+                results += self._read(slot, tokens, log_probs)
+            except Exception as error:  # of this sentence alone
+                results.append(self._fail(slot, error))
         return results
 
     def _read(self, slot: int, tokens: Sequence[int], log_probs: Sequence[float]) -> list[JobResult]:
@@ -120,10 +126,10 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         return []
 
     def _start(self, slot: int, job: DecodeJob) -> GreedySequence:
-        self._next[slot] = BOS
         options = job.options
-        self._with_logits += options.needs_logits
         progress = None if options.rules is None else options.rules.start(job.shown_prefix)
+        self._next[slot] = BOS
+        self._with_logits += options.needs_logits
         takes_best = not (options.needs_logits or job.prefix)
         return GreedySequence(job, max_steps(job, self._capacity), takes_best, progress)
 
@@ -158,7 +164,8 @@ class GreedyBatch(RunningBatch[GreedySequence]):
             sequence.job.on_tokens(sequence.tokens[-1])
         if not last:
             return []
-        job, log_probs = self._release(slot), sequence.log_probs
+        job, log_probs = sequence.job, sequence.log_probs
         tokens = sequence.tokens[:-1] if finished else sequence.tokens
         found = make_hypothesis(job, tokens, log_probs, sum(log_probs), sequence.progress, finished=finished)
+        self._release(slot)
         return [(job, (found,))]

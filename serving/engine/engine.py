@@ -59,8 +59,8 @@ class Engine:
         listed = [(True, self._runner.shortlist.select(ids[0]))] if self._runner.shortlist else []
         for shortlist, piece_ids in [(False, None), *listed]:
             for beam_size in (1, self._runner.limits.max_beam_size):
-                capacity = self._runner.limits.max_output(width)
-                buffers = self._runner.open(BatchShape(1, beam_size, width, capacity), shortlist=shortlist)
+                shape = BatchShape(1, beam_size, width, self._runner.capacity(width))
+                buffers = self._runner.open(shape, shortlist=shortlist)
                 buffers.place(0, encoded, 0, piece_ids)
                 buffers.token_ids[:] = EOS
                 buffers.step(1, logits=not shortlist)
@@ -81,7 +81,7 @@ class Engine:
         limits, most_rows = self._runner.limits, self.scheduler.most_rows
         widest = limits.max_beam_size
         width = width_for(limits.max_source_tokens)
-        row = self._runner.open(BatchShape(1, 1, width, limits.max_output(width))).nbytes
+        row = self._runner.open(BatchShape(1, 1, width, self._runner.capacity(width))).nbytes
         rows = max(most_rows, widest) + max(reserved_rows(most_rows), widest)
         return rows * row + min(rows * row, 2 * len(self._threads) * SPARE_BATCHES * SPARE_BYTES)
 
@@ -133,6 +133,7 @@ class Engine:
     def restarted(self) -> Engine:
         """Return a new engine of the same model, warm and started."""
         engine = Engine(self._runner, self._limits, self._observer, workers=len(self._workers))
+        self._observer.rows_limited(engine.scheduler.most_rows)
         engine.start()
         return engine
 

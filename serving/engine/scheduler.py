@@ -121,7 +121,8 @@ class Scheduler:
         """Hand out no more rows than a worker has memory for."""
         with self._changed:
             self._worker_rows[worker] = rows
-            self._observer.rows_limited(self.most_rows)
+            if not self._failed:  # the observer may be that of a new engine already
+                self._observer.rows_limited(self.most_rows)
             self._changed.notify_all()
 
     @property

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from lingon.errors import EngineFault, EngineLost, OutOfMemory, RequestError
-from lingon.serving.decoding.batch import RunningBatch
+from lingon.serving.decoding.batch import FULL, RunningBatch
 from lingon.serving.decoding.beam import BeamBatch
 from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, ScoreJob
@@ -30,7 +30,6 @@ from lingon.serving.runtime.runner import BatchShape, Runner, padded, width_for
 
 logger = logging.getLogger(__name__)
 LOST = "the engine failed and is being restarted; try again"
-FULL = "there was no memory for this text beside the others; try again"
 SPARE_BATCHES = 3  # empty batches whose memory a worker keeps in each lane
 SPARE_BYTES = 16 << 20  # bytes; an empty batch that has used more is freed at once
 SHORT_RUN = 0.003  # seconds; the aim for a run of the encoder or the scorer that another caller waits for
@@ -211,7 +210,9 @@ class Worker:
             except MemoryError:
                 self._lower_rows(jobs[index:])
                 break
-            batch.admit(job, encoded, index, self._piece_ids(job))
+            if (error := batch.admit(job, encoded, index, self._piece_ids(job))) is not None:
+                self._end(job, error)
+                continue
             lane.no_token_yet.setdefault(key, {})[job.number] = submitted
         self._observer.encoded(len(jobs), int(lengths.sum()), ids.size, self._measure("encoder", ids.size, start))
 
@@ -238,7 +239,7 @@ class Worker:
         if key not in lane.batches:
             beam_size, width, shortlist = key
             slots = max(self._limits.rows // beam_size, 1)
-            shape = BatchShape(slots, beam_size, width, self._runner.limits.max_output(width))
+            shape = BatchShape(slots, beam_size, width, self._runner.capacity(width))
             self._free_batches(lane)
             buffers = self._runner.open(shape, shortlist=shortlist)
             lane.state_bytes[key] = buffers.nbytes

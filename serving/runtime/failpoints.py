@@ -140,6 +140,10 @@ class FaultyRunner:
         """The limits of the model."""
         return self._runner.limits
 
+    def capacity(self, width: int) -> int:
+        """Return the target tokens of a row whose sources have this width."""
+        return self._runner.capacity(width)
+
     @property
     def shortlist(self) -> Shortlist | None:
         """The vocabulary shortlist; None if the model has none."""

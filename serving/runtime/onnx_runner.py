@@ -180,6 +180,10 @@ class OnnxRunner:
         """The limits of the model."""
         return self.manifest.limits
 
+    def capacity(self, width: int) -> int:
+        """Return the target tokens of a row whose sources have this width."""
+        return self.manifest.capacity(width)
+
     @property
     def shortlist(self) -> Shortlist | None:
         """The vocabulary shortlist; None if the bundle has none."""

@@ -169,6 +169,9 @@ class Runner(Protocol):
     def limits(self) -> Limits:
         """The limits of the model."""
 
+    def capacity(self, width: int) -> int:
+        """Return the target tokens of a row whose sources have this width, those that name a language included."""
+
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
         """Run the encoder; source_ids: (batch, source_length), source_lengths: (batch)."""
 

@@ -9,7 +9,7 @@ from lingon.alignment import piece_links
 from lingon.bundle import Limits
 from lingon.errors import InvalidRequest, TextTooLong
 from lingon.segments.boundaries import Span
-from lingon.segments.protection import Align, Answer, ProtectedSpan, Request, Restored, Translate, replaced
+from lingon.segments.protection import Align, Answer, Output, ProtectedSpan, Request, Restored, Translate, replaced
 from lingon.segments.steps import translate_sentence
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.observability.tracing import current
@@ -63,7 +63,7 @@ class SentenceTask:
         self._sentence = steps
         self._scores: list[float] = []
         self._log_probs: tuple[float, ...] = ()
-        self._finished = True
+        self._ended: dict[Output, bool] = {}  # whether the model ended each of its outputs
         self._steps = translate_sentence(steps.text, steps.spans, steps.lexicon.words, steps.lexicon.names)
         self._request: Request | None = None
         self._restored = Restored("")
@@ -77,7 +77,9 @@ class SentenceTask:
         while self._request is not None:
             request = self._request
             self._advance(
-                await self._translations(jobs) if isinstance(request, Translate) else await self._links(request)
+                await self._translations(request, jobs)
+                if isinstance(request, Translate)
+                else await self._links(request)
             )
             if isinstance(self._request, Translate):
                 jobs = self._jobs(self._request, follow_up=True)
@@ -118,15 +120,18 @@ class SentenceTask:
         with current().trace_jobs((self._place.text, each.job, each.outcome) for each in jobs):
             await self._client.submit_when_possible(jobs)
 
-    async def _translations(self, jobs: Jobs) -> Sequence[str]:
+    async def _translations(self, request: Translate, jobs: Jobs) -> Sequence[str]:
         found = [await job.answer() for job in jobs]
         whole = list(zip(*found, strict=False))
         if whole:
             if not self._scores:
                 self._log_probs = tuple(value for one in whole[0] for value in one.log_probs)
             self._scores.append(sum(one.score for one in whole[0]))
-            self._finished = all(one.finished for one in whole[0])
-        return [" ".join(text_of(self._tokenizer, one.tokens) for one in parts).strip() for parts in whole]
+        texts = [" ".join(text_of(self._tokenizer, one.tokens) for one in parts).strip() for parts in whole]
+        for text, parts in zip(texts, whole, strict=True):
+            ended = all(one.finished for one in parts)
+            self._ended[request, text] = self._ended.get((request, text), False) or ended
+        return texts
 
     async def _links(self, request: Align) -> Answer:
         """Return the links between two texts; none if the model cannot read them or has no attention."""
@@ -157,7 +162,8 @@ class SentenceTask:
             scored = await self._scored(self._part.text, text)
         log_probs = tuple(scored.log_probs.tolist()) if scored is not None else (0.0,) * (len(tokens) + 1)
         score = self._scores[0] if self._scores else 0.0
-        found = Hypothesis(tokens, log_probs, score, finished=self._finished)
+        finished = all(self._ended[output] for output in self._restored.outputs)
+        found = Hypothesis(tokens, log_probs, score, finished=finished)
         weights = await self._weights() if self._tagged and self._aligns else None
         aligned = scored if options.return_alignment else None
         return PartHypothesis(found, text, aligned, self._restored, weights, self._log_probs)

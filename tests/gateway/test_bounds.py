@@ -119,6 +119,72 @@ async def test_slow_headers_and_a_slow_body_end_their_connection(monkeypatch: py
     assert late.startswith(b"HTTP/1.1 408")
 
 
+def ask_and_stay(body: bytes) -> bytes:
+    return ask("/v1/translate", body).replace(b"connection: close\r\n", b"")
+
+
+async def test_the_body_of_a_request_is_not_counted_in_the_headers_of_the_next_one():
+    async with gateway() as http:
+        reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+        body = b'{"texts": ["Tom"]}' + b" " * 100_000
+        writer.write(ask_and_stay(body) + b"GET /v1/models HTTP/1.1\r\nhost: x\r\n")
+        first = await asyncio.wait_for(reader.readuntil(b"}"), 10)
+        writer.write(b"connection: close\r\n\r\n")
+        rest = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+    assert first.startswith(b"HTTP/1.1 200")
+    assert b"HTTP/1.1 200" in rest
+    assert b"HTTP/1.1 431" not in rest
+
+
+async def test_slow_headers_end_their_connection_only_after_the_earlier_reply(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(server_module, "HEADER_SECONDS", 0.1)
+    runner = EchoRunner()
+    async with gateway(runner) as http:
+        runner.gate.clear()
+        asked = ask_and_stay(b'{"texts": ["Tom"]}') + b"GET /v1/models HTTP/1.1\r\nhost: x\r\n"
+        answer = asyncio.create_task(exchange(http, asked))
+        await asyncio.sleep(0.5)
+        assert not answer.done()
+        runner.gate.set()
+        found = await answer
+    assert found.startswith(b"HTTP/1.1 200")
+    assert found.count(b"HTTP/1.1") == 1
+
+
+async def test_headers_that_do_not_end_are_refused_only_after_the_earlier_reply():
+    runner = EchoRunner()
+    async with gateway(runner) as http:
+        runner.gate.clear()
+        reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+        writer.write(ask_and_stay(b'{"texts": ["Tom"]}') + b"GET /")
+        await eventually(lambda: http.server.metric("lingon_requests_in_flight") == 1)
+        for _ in range(66):  # more than the bound, but so little that the server reads all of it
+            writer.write(b"a" * 1000)
+            await asyncio.sleep(0.001)
+        runner.gate.set()
+        found = await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+    assert found.startswith(b"HTTP/1.1 200")
+    assert b"HTTP/1.1 431" in found
+    assert found.endswith(b"the address and the headers may have 65,536 bytes at most")
+
+
+async def test_no_more_of_headers_that_do_not_end_is_read_while_an_earlier_reply_is_open():
+    runner = EchoRunner()
+    async with gateway(runner) as http:
+        runner.gate.clear()
+        _, writer = await asyncio.open_connection("127.0.0.1", http.port)
+        writer.write(ask_and_stay(b'{"texts": ["Tom"]}') + b"GET /")
+        await eventually(lambda: http.server.metric("lingon_requests_in_flight") == 1)
+        writer.write(b"a" * (64 << 20))  # much more than the system keeps for both ends
+        await asyncio.sleep(0.5)
+        left = writer.transport.get_write_buffer_size()
+        writer.transport.abort()
+        runner.gate.set()
+    assert left > 32 << 20
+
+
 @pytest.mark.parametrize("spaces", [0, 300_000])  # a long body pauses the reading of its connection
 async def test_a_client_that_leaves_frees_its_rows_at_once(spaces: int):
     runner = EchoRunner(endless=True, delay=0.02)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lingon.errors import OutOfMemory
+from lingon.errors import EngineLost, OutOfMemory
 from lingon.serving.decoding.job import ScoreJob
 from lingon.serving.engine import limits, worker
 from lingon.serving.engine.limits import RECOVERY_SECONDS, EngineLimits, MemoryLimits
@@ -148,6 +148,24 @@ def test_an_idle_worker_returns_to_its_limits_by_itself(tmp_path: Path, monkeypa
         harness.translate([(5, 2)], [options_for(random_runner(), (5, 2))])
         assert harness.engine.scheduler.most_rows == 4
         eventually_blocking(lambda: harness.engine.scheduler.most_rows == 8)
+    assert rows.limits == [4, 8]
+
+
+def test_an_engine_that_is_restarted_has_all_rows_and_reports_them(tmp_path: Path) -> None:
+    """Workers of the dead engine that still end their jobs report nothing of the new one."""
+    rows, full, dead = Rows(), tmp_path / "full", tmp_path / "dead"
+    runner = with_failpoint(f"step=memory?{full};step=raise?{dead}")
+    with running_engine(runner, rows, max_rows=8) as harness:
+        options = [options_for(random_runner(), (5, 2))]
+        full.touch()
+        harness.translate([(5, 2)], options)
+        full.unlink()
+        dead.touch()
+        assert isinstance(harness.translate([(5, 2)], options)[0], EngineLost)
+        dead.unlink()
+        restarted = harness.engine.restarted()
+        harness.engine.scheduler.limit_rows(0, 2)
+        restarted.stop(timeout=0)
     assert rows.limits == [4, 8]
 
 

@@ -137,6 +137,9 @@ class EchoRunner:
         self.steps = self.encoded = self.run_bytes = 0
         self.shortlist, self.any_width = shortlist, False
 
+    def capacity(self, width: int) -> int:
+        return self.limits.max_output(width)
+
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
         self.encoded += len(source_ids)
         return {"source": source_ids}

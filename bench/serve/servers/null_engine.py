@@ -78,6 +78,10 @@ class NullRunner:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
 
+    def capacity(self, width: int) -> int:
+        """Return the target tokens of a row whose sources have this width."""
+        return self.limits.max_output(width)
+
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
         """Return no states."""
         return {}

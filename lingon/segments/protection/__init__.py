@@ -1,7 +1,7 @@
 """Parts of a text that a translation keeps as they are; it imports of `lingon` only `text`."""
 
 from lingon.segments.protection.find import TooManySpans, find_protected, uncut
-from lingon.segments.protection.ladder import Align, Answer, Request, Restored, Rung, Translate, ladder
+from lingon.segments.protection.ladder import Align, Answer, Output, Request, Restored, Rung, Translate, ladder
 from lingon.segments.protection.sentence import kept_strings
 from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, replaced, without
 
@@ -9,6 +9,7 @@ __all__ = [
     "Align",
     "Answer",
     "Kind",
+    "Output",
     "ProtectedSpan",
     "Request",
     "Restored",

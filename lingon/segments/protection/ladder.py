@@ -7,11 +7,13 @@ the result is returned, so that it holds each as often as the sentence, whatever
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 
 from lingon.segments.protection.requests import (
     Align,
     Answer,
     Link,
+    Output,
     Request,
     Restored,
     Rung,
@@ -26,7 +28,7 @@ from lingon.segments.protection.spans import ProtectedSpan
 from lingon.segments.protection.stand_ins import MOST_WORDS, Attempt, attempts, counts_hold
 from lingon.text import normalise
 
-__all__ = ["Align", "Answer", "Request", "Restored", "Rung", "Translate", "ladder"]
+__all__ = ["Align", "Answer", "Output", "Request", "Restored", "Rung", "Translate", "ladder"]
 
 _ENDS = ".!?…。！？"
 _BLANK = " \t\n\r\xa0"
@@ -51,8 +53,11 @@ def _climb(sentence: Sentence, words: Sequence[str]) -> Steps:
     if not any(map(has_words, sentence.texts)):
         return Restored(sentence.text, ((0, len(sentence.text)),))
     if not sentence.kept:
-        outputs = yield from translations(Translate(normalise(sentence.text)))
-        return Restored((outputs[0].strip() if outputs else "") or sentence.text)
+        request = Translate(normalise(sentence.text))
+        outputs = yield from translations(request)
+        if not outputs:
+            return Restored(sentence.text)
+        return Restored(outputs[0].strip() or sentence.text, outputs=((request, outputs[0]),))
     place = sentence.divider()
     if place is None:
         place = sentence.edge()
@@ -82,7 +87,7 @@ def _part(sentence: Sentence, words: Sequence[str]) -> Steps:
     last = max((end for _, end in restored.kept), default=0)
     if core.text[-1:] not in _ENDS:
         text = restored.text[:last] + restored.text[last:].rstrip(_ENDS)
-        restored = Restored(text or core.text, restored.kept, restored.rung)
+        restored = replace(restored, text=text or core.text)
     return joined(before, restored, after)
 
 
@@ -103,11 +108,15 @@ def _by_words(sentence: Sentence, words: Sequence[str]) -> Generator[Request, An
     return restored, (best[0].wrong(best[1]) or [0])[0]
 
 
-def _accepted(attempt: Attempt, output: str) -> Restored | None:
-    """Return a translation with its strings, if each word is in it once and no string is in it besides."""
+def _accepted(attempt: Attempt, output: str, prefix: str = "") -> Restored | None:
+    """Return a translation with its strings, if each word is in it once and no string is in it besides.
+
+    prefix: that was forced
+    """
     if attempt.wrong(output):
         return None
-    restored = attempt.restored(output)
+    used: Output = Translate(attempt.source, prefix), output
+    restored = replace(attempt.restored(output), outputs=(used,))
     strings = [each.text for each in attempt.sentence.kept]
     return restored if counts_hold(attempt.sentence.text, restored.text, strings) else None
 
@@ -127,8 +136,8 @@ def _placed(attempt: Attempt, output: str) -> Generator[Request, Answer, Restore
         output = attempt.best(each for each in outputs if each.startswith(prefix))
         if not output:
             return None
-    restored = _accepted(attempt, output)
-    return restored and Restored(restored.text, restored.kept, Rung.PLACED)
+    restored = _accepted(attempt, output, prefix)
+    return restored and replace(restored, rung=Rung.PLACED)
 
 
 def _prefix(attempt: Attempt, place: int, output: str, found: Sequence[Link], least: int) -> str:

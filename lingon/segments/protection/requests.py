@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeAlias, cast
 
@@ -31,6 +31,8 @@ class Align:
 
 Request: TypeAlias = Translate | Align
 Answer: TypeAlias = Sequence[str] | Sequence[Link]
+Output: TypeAlias = tuple[Translate, str]
+"""One of the translations that answered a request."""
 
 
 class Rung(IntEnum):
@@ -48,12 +50,14 @@ class Restored:
 
     kept: where they are in the text
     lowered: of a sentence in capitals: how the model read and wrote it
+    outputs: what it is made of; an output that was asked for and not used is not among them
     """
 
     text: str
     kept: tuple[Span, ...] = ()
     rung: Rung = Rung.NONE
     lowered: Lowered | None = None
+    outputs: tuple[Output, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +84,10 @@ def links(request: Align) -> Generator[Request, Answer, Sequence[Link]]:
 
 def joined(*parts: Restored | str) -> Restored:
     """Return parts of a translation as one; a string has nothing that is kept."""
-    text, kept, rung = "", list[Span](), Rung.NONE
+    text, kept, rung, outputs = "", list[Span](), Rung.NONE, list[Output]()
     for part in parts:
         restored = Restored(part) if isinstance(part, str) else part
         kept += [(len(text) + begin, len(text) + end) for begin, end in restored.kept]
         text, rung = text + restored.text, max(rung, restored.rung)
-    return Restored(text, tuple(kept), rung)
+        outputs += restored.outputs
+    return Restored(text, tuple(kept), rung, outputs=tuple(outputs))

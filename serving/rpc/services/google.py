@@ -6,7 +6,7 @@ Its requests become those of our own service, so that models, quotas and errors 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from google.rpc import code_pb2
@@ -30,6 +30,13 @@ SURE = 0.5  # confidence from which on a detected language is believed
 FORMATS = {"": pb.TEXT_FORMAT_HTML, "text/html": pb.TEXT_FORMAT_HTML, "text/plain": pb.TEXT_FORMAT_PLAIN}
 
 
+class _Source(NamedTuple):
+    """The language of a text; stays: whether it was detected to be the target language, so that the text stays."""
+
+    tag: str
+    stays: bool = False
+
+
 class GoogleService:
     """Answers TranslateText, DetectLanguage and GetSupportedLanguages."""
 
@@ -49,20 +56,20 @@ class GoogleService:
         _check(request)
         contents, target = list(request.contents), tag_of_google(request.target_language_code)
         if request.source_language_code:
-            sources = [tag_of_google(request.source_language_code)] * len(contents)
+            sources = [_Source(tag_of_google(request.source_language_code))] * len(contents)
         else:
             sources = await self._sources(contents, target, context)
         found: dict[int, str] = {}
         for source in dict.fromkeys(sources):
             places = [place for place, each in enumerate(sources) if each == source]
-            if not request.source_language_code and _same(source, target):
+            if source.stays:
                 found.update({place: contents[place] for place in places})
                 continue
             for first in range(0, len(places), self._max_texts):
                 part = places[first : first + self._max_texts]
-                texts = await self._translated([contents[place] for place in part], part, source, request, context)
+                texts = await self._translated([contents[place] for place in part], part, source.tag, request, context)
                 found.update(zip(part, texts, strict=True))
-        detected = [""] * len(sources) if request.source_language_code else sources
+        detected = [""] * len(sources) if request.source_language_code else [each.tag for each in sources]
         return google.TranslateTextResponse(
             translations=[
                 google.Translation(translated_text=found[place], detected_language_code=detected[place])
@@ -93,8 +100,11 @@ class GoogleService:
         ]
         return google.SupportedLanguages(languages=languages)
 
-    async def _sources(self, contents: Sequence[str], target: str, context: Context) -> list[str]:
-        """Return the language of each text: the target, or one that is translated into it, the first if unsure."""
+    async def _sources(self, contents: Sequence[str], target: str, context: Context) -> list[_Source]:
+        """Return the language of each text: the target, or one that is translated into it.
+
+        If unsure, that is the first one that is no variety of the target; without one, the first.
+        """
         wanted = canonical(target, "target_language_code")
         served = [
             tag
@@ -104,13 +114,14 @@ class GoogleService:
         ]
         if not served:
             raise InvalidRequest("target_language_code", f"no model translates into {target[:40]!r}")
-        found: list[str] = []
+        assumed = _Source(next((tag for tag in served if not _same(tag, target)), served[0]))
+        found: list[_Source] = []
         for first in range(0, len(contents), self._max_texts):
             part = contents[first : first + self._max_texts]
             for each in (await self._detected(part, context)).results:
                 tags = [one.language_code for one in each.languages if one.confidence >= SURE]
-                fits = [tag for tag in tags if tag in served or _same(tag, target)]
-                found.append(fits[0] if fits else served[0])
+                fits = [_Source(tag, _same(tag, target)) for tag in tags if tag in served or _same(tag, target)]
+                found.append(fits[0] if fits else assumed)
         return found
 
     async def _detected(self, texts: Sequence[str], context: Context) -> pb.DetectLanguagesResponse:

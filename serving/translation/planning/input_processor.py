@@ -16,6 +16,8 @@ from lingon.text import Tokenizer, normalise
 
 CHARACTERS_PER_TOKEN = 16  # characters of the longest piece that sentencepiece learns by default
 SPARE_CHARACTERS = 256  # characters that every text may have besides
+SHORTEN = "shorten it"
+SHORTEN_OR_SPLIT = "shorten it or set options.long_text to LONG_TEXT_POLICY_SPLIT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,29 +128,46 @@ def blocks(text: str, size: int) -> Iterator[str]:
     yield text[begin:]
 
 
-def check_size(text: str, field: str, limits: Limits, *, splits: bool, most: int, has: str = "has") -> None:
+def check_size(
+    text: str,
+    field: str,
+    limits: Limits,
+    *,
+    splits: bool,
+    most: int,
+    has: str = "has",
+    advice: str = SHORTEN_OR_SPLIT,
+) -> None:
     """Raise TextTooLong for a text that has too many characters, before it is normalised.
 
     most: characters of a text that may be split
     has: what is said of the field, "has a sentence of" for a sentence of it
+    advice: what to do about a text that is too long
     """
     whole = most_characters(limits.max_source_tokens)
     if len(text) > whole and not splits:
         raise TextTooLong(
             field,
             f"{field} {has} {len(text)} characters; the model reads {limits.max_source_tokens} tokens at most, which "
-            f"{whole} characters exceed; shorten it or set options.long_text to LONG_TEXT_POLICY_SPLIT",
+            f"{whole} characters exceed; {advice}",
         )
     if splits and len(text) > most:
         raise TextTooLong(field, f"{field} has {len(text)} characters, more than the {most} that the server splits")
 
 
 def parts_of(
-    text: str, field: str, tokenizer: Tokenizer, limits: Limits, *, splits: bool, has: str = "has"
+    text: str,
+    field: str,
+    tokenizer: Tokenizer,
+    limits: Limits,
+    *,
+    splits: bool,
+    has: str = "has",
+    advice: str = SHORTEN_OR_SPLIT,
 ) -> Iterator[Part]:
     """Yield the parts of a normalised text or sentence; one that the model can read whole is one part.
 
-    Raises EmptyText and TextTooLong, which name the field; has: see `check_size`.
+    Raises EmptyText and TextTooLong, which name the field; has, advice: see `check_size`.
     """
     if not text:
         raise EmptyText(field, f"{field} is empty")
@@ -161,10 +180,10 @@ def parts_of(
         if not splits:
             raise TextTooLong(
                 field,
-                f"{field} {has} {len(ids)} tokens, the model reads {limits.max_source_tokens} at most; shorten it or "
-                "set options.long_text to LONG_TEXT_POLICY_SPLIT",
+                f"{field} {has} {len(ids)} tokens, the model reads {limits.max_source_tokens} at most; {advice}",
             )
-    check_size(text, field, limits, splits=splits, most=len(text), has=has)  # NFC makes three characters of some
+    # NFC makes three characters of some.
+    check_size(text, field, limits, splits=splits, most=len(text), has=has, advice=advice)
 
     def fits(part: str) -> bool:
         return len(part) <= longest and len(tokenizer.encode_source(part)) <= limits.max_source_tokens
@@ -188,9 +207,9 @@ def target_ids(text: str, field: str, tokenizer: Tokenizer, most: int) -> tuple[
 
 def plan_pair(source: str, target: str, field: str, tokenizer: Tokenizer, limits: Limits) -> PairPlan:
     """Return the tokens of a pair; field: names the pair in errors."""
-    check_size(source, f"{field}.source", limits, splits=False, most=0)
+    check_size(source, f"{field}.source", limits, splits=False, most=0, advice=SHORTEN)
     source = normalise(source)
-    (part,) = parts_of(source, f"{field}.source", tokenizer, limits, splits=False)
+    (part,) = parts_of(source, f"{field}.source", tokenizer, limits, splits=False, advice=SHORTEN)
     ids = target_ids(target, f"{field}.target", tokenizer, limits.max_target_tokens - 1)
     if not ids:
         raise EmptyText(f"{field}.target", f"{field}.target is empty")

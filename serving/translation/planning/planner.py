@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from lingon.bundle import Limits, Manifest
 from lingon.errors import EmptyText, InvalidRequest, RequestError, RequestTooLarge
-from lingon.segments.boundaries import Span, has_space
+from lingon.segments.boundaries import Span, has_space, without_blanks_around
 from lingon.segments.capitals import is_in_capitals
 from lingon.segments.document import Document, Split
 from lingon.segments.protection import ProtectedSpan, kept_strings, without
@@ -187,7 +187,7 @@ class _Reader:
         self.size.add_characters(sum(end - begin for begin, end, _ in steps.spans))
         for _ in kept_strings(steps.text, steps.spans):
             self.size.add_sentence(1)
-        rest = without(steps.text, steps.spans).strip()
+        rest = without_blanks_around(without(steps.text, steps.spans))
         parts = await self.parts(rest) if rest else ()
         ids = [token for part in parts for token in self.tokenizer.unframed(part.source_ids)]
         short = len(steps.text) <= most_characters(self.limits.max_source_tokens)

@@ -7,6 +7,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from lingon.errors import Degenerate
+from lingon.segments.boundaries import without_blanks_around
 from lingon.segments.protection import without
 from lingon.serving.guard.judge import DEGENERATE, Flag, Guard, Judgement, Sentence
 from lingon.serving.translation.planning.input_processor import TextPlan
@@ -63,7 +64,7 @@ def part_judgement(plan: TextPlan, place: int, part: PartHypothesis, guard: Guar
         return guard.judge(
             Sentence(source.text, part.text, tokenizer.unframed(source.source_ids), found.tokens, chosen)
         )
-    rest = without(source.steps.text, source.steps.spans).strip()
+    rest = without_blanks_around(without(source.steps.text, source.steps.spans))
     if not rest:
         return NOTHING
     target = without(part.restored.text, part.restored.kept)

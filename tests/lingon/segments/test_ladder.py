@@ -136,6 +136,18 @@ def test_a_second_word_is_tried_before_a_prefix():
     assert result == Restored("Ich sah {x}.", ((8, 11),), Rung.STAND_IN)
 
 
+def test_a_result_names_the_outputs_that_it_is_made_of():
+    model = Scripted(["Ich sah."], ["Ich sah es.", "Ich sah Boston."])
+    assert translate("I saw {x}.", model).outputs == ((Translate("I saw Boston."), "Ich sah Boston."),)
+    model = Scripted(["Ich sah ihn."], ["Ich."], [((6, 9), (8, 11))], ["Ich sah Tom."])
+    assert translate("I saw {x}.", model).outputs == ((Translate("I saw Tom.", "Ich sah Tom"), "Ich sah Tom."),)
+    model = Scripted(["Ich."], ["Ich."], [], ["Ich."], ["Ich sah."], ["Heute."])
+    parts = (Translate("I saw"), "Ich sah."), (Translate("today."), "Heute.")
+    assert translate("I saw \t{x}\xa0today.", model).outputs == parts
+    assert translate("{a}, {b}", Model(0, 0.0)).outputs == ()
+    assert translate("I saw.", Scripted([" "])).outputs == ((Translate("I saw."), " "),)
+
+
 def test_a_lost_stand_in_is_forced_where_it_is_aligned():
     model = Scripted(["Ich sah ihn heute."], ["Ich sah ihn."], [((6, 9), (8, 11))], ["Ich sah Tom heute."])
     assert translate("I saw {x} today.", model) == Restored("Ich sah {x} heute.", ((8, 11),), Rung.PLACED)

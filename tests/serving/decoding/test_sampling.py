@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -43,6 +45,24 @@ def test_draws_follow_the_probabilities() -> None:
 def test_top_k_top_p_and_temperature_limit_the_tokens_drawn(sampling: Sampling, possible: set[int]) -> None:
     drawn = {draw(LOGITS, sampling, step) for step in range(300)}
     assert drawn == possible
+
+
+@given(
+    st.sampled_from([1e-45, 1e-38, float(np.finfo(np.float32).tiny), 1e-30, 1e-8]),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.0, -50.0, 50.0]),
+    st.sampled_from([Sampling(), Sampling(top_k=3), Sampling(top_p=0.5)]),
+)
+def test_a_tiny_temperature_gives_the_likeliest_token(
+    temperature: float, seed: int, shift: float, sampling: Sampling
+) -> None:
+    random = np.random.default_rng(seed)
+    logits = random.standard_normal(600).astype(np.float32)
+    logits += np.float32(shift) - logits.max()
+    logits[random.random(600) < 0.3] = -np.inf
+    logits[7] = shift
+    likeliest = np.flatnonzero(logits == logits.max())
+    assert draw(logits, replace(sampling, temperature=temperature, seed=seed), 0) in likeliest
 
 
 def possible_tokens(logits: np.ndarray, sampling: Sampling) -> set[int]:

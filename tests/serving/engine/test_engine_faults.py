@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lingon.errors import Cancelled, Draining, EngineFault, EngineLost, Expired, QueueFull
-from lingon.serving.decoding.job import Options
+from lingon.errors import Cancelled, Draining, EngineFault, EngineLost, Expired, OutOfMemory, QueueFull
+from lingon.serving.constraints.rules import Limits, Progress, Rules
+from lingon.serving.decoding.job import Options, Sampling
 from lingon.serving.models.registry import ServedModel
 from lingon.serving.models.supervisor import Supervisor
 from lingon.text import EOS
-from tests.support.echo_engine import EchoRunner
+from tests.support.echo_engine import EchoRunner, vocabulary
 from tests.support.engine_harness import EngineHarness, Recorder, running_engine
 from tests.support.eventually import eventually_blocking
 
@@ -73,6 +75,88 @@ def test_a_text_whose_scores_are_nan_fails_alone(beam_size: int) -> None:
         outcomes = harness.translate(sources, [Options(beam_size=beam_size)] * 3)
     assert isinstance(outcomes[1], EngineFault)
     assert [outcomes[0][0].tokens, outcomes[2][0].tokens] == [(5, 6), (7,)]
+
+
+def test_the_smallest_temperature_of_the_api_gives_the_likeliest_tokens() -> None:
+    sampling = Sampling(temperature=1e-45)
+    with running_engine(EchoRunner()) as harness:
+        (found,) = harness.translate([(5, 6, EOS)], [Options(sampling=sampling, max_output_tokens=40)])
+    assert found[0].tokens == (5, 6)
+
+
+class BrokenRules(Rules):
+    """Rules whose work fails at the second token."""
+
+    def limits(self, progress: Progress, tokens: Sequence[int], generated: int, remaining: int) -> Limits:
+        if generated:
+            raise IndexError("planted: canary text in a message")
+        return super().limits(progress, tokens, generated, remaining)
+
+
+class RulesThatCannotBegin(Rules):
+    """Rules whose work fails when a sentence begins."""
+
+    def start(self, prefix: Sequence[int]) -> Progress:
+        raise ValueError("planted: canary text in a message")
+
+
+class RulesThatCannotRead(Rules):
+    """Rules whose work fails when a token is chosen."""
+
+    def read(self, progress: Progress, token: int) -> Progress:
+        raise KeyError("planted: canary text in a message")
+
+
+class RulesWithoutMemory(Rules):
+    """Rules for whose work there is no memory."""
+
+    def limits(self, progress: Progress, tokens: Sequence[int], generated: int, remaining: int) -> Limits:
+        raise MemoryError
+
+
+def options_with(kind: type[Rules], **options: Any) -> Options:
+    words = vocabulary().rules(min_tokens=2).of_part(0)
+    return Options(rules=kind(spelling=words.spelling, vocab=words.vocab, min_tokens=2), **options)
+
+
+def broken_on_tokens(token: int) -> None:
+    raise RuntimeError("planted")
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("kind", [BrokenRules, RulesThatCannotBegin, RulesThatCannotRead])
+def test_a_text_whose_own_work_fails_in_numpy_fails_alone_with_a_traceback_in_the_log(
+    kind: type[Rules], beam_size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running_engine(EchoRunner()) as harness:
+        others = options_with(Rules, beam_size=beam_size)
+        options = [others, options_with(kind, beam_size=beam_size), Options(beam_size=beam_size)]
+        outcomes = harness.translate([(20, 21, EOS), (22, 23, EOS), (24, EOS)], options)
+        again = harness.translate([(20, 21, EOS)], [others])
+        assert harness.engine.healthy
+    assert isinstance(outcomes[1], EngineFault)
+    assert "canary" not in str(outcomes[1])
+    assert [outcomes[0][0].tokens, outcomes[2][0].tokens, again[0][0].tokens] == [(20, 21), (24,), (20, 21)]
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == ["decoding a text failed"]
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_text_for_whose_own_work_there_is_no_memory_ends_alone_and_may_be_sent_again(beam_size: int) -> None:
+    with running_engine(EchoRunner()) as harness:
+        options = [Options(beam_size=beam_size), options_with(RulesWithoutMemory, beam_size=beam_size)]
+        outcomes = harness.translate([(20, EOS), (22, 23, EOS)], options)
+    assert outcomes[0][0].tokens == (20,)
+    assert isinstance(outcomes[1], OutOfMemory)
+
+
+def test_a_text_whose_tokens_cannot_be_streamed_fails_alone() -> None:
+    with running_engine(EchoRunner()) as harness:
+        streamed = harness.job((20, 21, EOS), 0, on_tokens=broken_on_tokens)
+        harness.engine.submit([streamed, harness.job((22, EOS), 1)])
+        outcomes = harness.collect(2)
+        assert harness.engine.healthy
+    assert isinstance(outcomes[0], EngineFault)
+    assert outcomes[1][0].tokens == (22,)
 
 
 def test_a_dead_engine_fails_all_its_jobs_and_accepts_no_more(caplog: pytest.LogCaptureFixture) -> None:

@@ -38,6 +38,13 @@ def test_an_unreadable_text_raises_an_error_that_names_the_field(text: str, erro
         list(parts_of(normalise(text), "texts[0]", tokenizer(), LIMITS, splits=False))
 
 
+@pytest.mark.parametrize("source", ["Tom " * 40, "Tom " * 1000], ids=["tokens", "characters"])
+def test_the_source_of_a_pair_that_is_too_long_can_only_be_shortened(source: str):
+    """A request to score has no options: it cannot ask for a text to be split."""
+    with pytest.raises(TextTooLong, match=r"^pairs\[0\]\.source has .*; shorten it$"):
+        plan_pair(source, "Tom", "pairs[0]", tokenizer(), LIMITS)
+
+
 def test_a_word_that_is_too_long_is_refused_even_if_the_text_may_be_split():
     with pytest.raises(TextTooLong, match="single word"):
         list(parts_of("Tom " + "x" * 100, "texts[0]", tokenizer(), LIMITS, splits=True))

@@ -8,10 +8,11 @@ from typing import Any
 import grpc
 import pytest
 
+from lingon.bundle import MANY, Languages, SourceLanguage, TargetLanguage
 from lingon.google.v3 import cloud_translation_pb2 as google
 from lingon.serving.auth.api_keys import new_key
 from lingon.serving.rpc.services.google import SERVICE
-from tests.support.echo_engine import RunningServer, running
+from tests.support.echo_engine import EchoRunner, RunningServer, running
 from tests.support.gateway import KNOWS_LANGUAGES, Gateway, gateway
 from tests.support.key_files import bearer, write_key_file
 
@@ -82,6 +83,37 @@ async def test_a_text_in_the_target_language_stays_as_it_is_over_grpc_and_rest()
         found = (await translate(http.server, contents=texts)).translations
         assert http.server.metric("lingon_texts_total", code="OK") == 3
     assert [each.detected_language_code for each in found] == ["de", "en"]
+
+
+SEVERAL = ("en", "en-GB", "de", "fr")
+MULTILINGUAL = {
+    "name": "many",
+    "source_language": MANY,
+    "target_language": MANY,
+    "languages": Languages(
+        tuple(SourceLanguage(tag, (), ()) for tag in SEVERAL), tuple(TargetLanguage(tag, (), ()) for tag in SEVERAL)
+    ),
+}
+"""A bundle of several languages that tells none of them apart."""
+
+
+@pytest.mark.parametrize(("target", "assumed"), [("en", "de"), ("en-GB", "de"), ("de", "en"), ("fr", "en")])
+async def test_a_text_whose_language_is_not_detected_is_translated_over_grpc_and_rest(target: str, assumed: str):
+    async with gateway(
+        EchoRunner(says=lambda source: source[::-1][1:] + source[-1:]), bundles=(MULTILINGUAL,), google_v3=True
+    ) as http:
+        texts = ["Tom lives in Boston.", "Tom lives in Boston."]
+        found = await grpc_and_rest(http, contents=texts, target_language_code=target)
+        reply = await translate(http.server, contents=texts, target_language_code=target)
+    assert not {*found} & {*texts}
+    assert [each.detected_language_code for each in reply.translations] == [assumed] * 2
+
+
+async def test_a_text_of_no_known_language_is_translated_by_a_model_between_varieties():
+    bundles = ({"source_language": "en", "target_language": "en-GB"},)
+    async with gateway(bundles=bundles, google_v3=True) as http:
+        assert await grpc_and_rest(http, contents=["Tom"], target_language_code="en-GB") == ["Tom"]
+        assert http.server.metric("lingon_texts_total", code="OK") == 2
 
 
 @pytest.mark.parametrize(

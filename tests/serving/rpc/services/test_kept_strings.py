@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from lingon.bundle import TextData
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner, RunningServer, running, tokenizer
 
@@ -36,6 +37,39 @@ async def test_a_string_that_is_kept_is_in_the_translation_as_often_as_in_the_te
     result = await result_of(server, text, options=OPTIONS(beam_size=2))
     assert result.hypotheses[0].text.count(string) == text.count(string)
     assert pb.WARNING_CODE_NUMBERS not in [each.code for each in result.warnings]
+
+
+@pytest.mark.parametrize("invisible", ["\u200b", "\u00ad", "\ufeff", " \u2060 "])
+@pytest.mark.parametrize("source", ["{{name}}{}{{value}}", "Tom lives.\n{{a}}{}{{b}}\nThe sea."])
+async def test_invisible_characters_between_strings_that_are_kept_need_no_translation(
+    server: RunningServer, source: str, invisible: str
+):
+    text = source.format(invisible)
+    result = await result_of(server, text, options=OPTIONS(beam_size=2))
+    assert not result.status.code, result.status.message
+    assert result.hypotheses[0].text == text
+    assert not result.warnings
+
+
+@pytest.mark.parametrize(
+    "source", ["I would like to know what time it is {} Tom.", "Tom {} I would like to know what time."]
+)
+async def test_a_translation_is_cut_if_any_of_the_parts_that_it_is_made_of_was_cut(server: RunningServer, source: str):
+    result = await result_of(server, source.replace("{}", "{name}"), options=OPTIONS(max_output_tokens=5))
+    assert result.hypotheses[0].finish_reason == pb.FINISH_REASON_LENGTH
+    assert pb.WARNING_CODE_LENGTH in [each.code for each in result.warnings]
+
+
+async def test_a_translation_is_not_cut_if_only_one_that_was_not_used_was_cut():
+    """Boston, the first word for the string that is kept, leads the model astray; Germany does not."""
+    boston, *_ = tokenizer().encode_source("Boston")
+    runner = EchoRunner(says=lambda source: [boston + 1] * 100 if boston in source else source)
+    async with running(runner, bundles=({"text": TextData(("Boston", "Germany"))},)) as server:
+        result = await result_of(server, "The old man has {name}.", options=OPTIONS(beam_size=2))
+        assert runner.encoded > 2
+    assert result.hypotheses[0].text == "The old man has {name}."
+    assert result.hypotheses[0].finish_reason == pb.FINISH_REASON_END
+    assert not [each.code for each in result.warnings if each.code == pb.WARNING_CODE_LENGTH]
 
 
 async def test_the_model_does_not_read_what_is_kept():

@@ -21,6 +21,7 @@ PAGES = [
     "<p>THE OLD <b>MAN</b> AND {name}.</p>",
     "\U000f0000<p>Tom <code>a</code> lives <code>b</code> &#xF0001; in Boston</p>",
     "<img src=a><hr>",
+    "<p>Tom lives.</p><p><code>x</code>\u200b<code>y</code></p>",
     "Tom lives in\n\n Boston",
 ]
 
