@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from lingon.bench.attention.cli import attention_cost
+from lingon.bench.attention.cli import attention
+from lingon.bench.attention_cost.cli import attention_cost
 from lingon.bench.decode.cli import decode
 from lingon.bench.gpu.cli import gpu
 from lingon.bench.multi30k.cli import multi30k
 from lingon.bench.serve.cli import serve
-from lingon.bench.systems.cli import attention
 from lingon.bench.train.cli import train
 
 bench = typer.Typer(help="Measure decoding, serving, training and attention, and compare with other software.")

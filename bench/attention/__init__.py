@@ -1,1 +1,1 @@
-"""`lingon bench attention-cost`: costs of sequence layers. Imports `training` and the root modules of bench."""
+"""`lingon bench attention`: systems with and without attention, compared. Imports anything below it in bench."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from docs.generators.markdown import code, table
-from lingon.bench.systems.report import HEAD, buckets_of, cells, curves
+from lingon.bench.attention.report import HEAD, buckets_of, cells, curves
 
 RESULTS = Path(__file__).parents[2] / "bench" / "results"
 NONE_YET = "No figures yet: `lingon bench attention` has run as a trial only."

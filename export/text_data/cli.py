@@ -14,11 +14,7 @@ PAIR = "SOURCE TARGET"  # how help texts show two files
 def calibrate(
     model: Annotated[Path, typer.Argument(help="models/NAME for its highest version, or models/NAME/VERSION.")],
     train_data: Annotated[
-        Files,
-        typer.Option(
-            metavar=PAIR,
-            help="Source and target file of the training text, or of such text, plain or .gz; 1,000 pairs or more.",
-        ),
+        Files, typer.Option(metavar=PAIR, help="Source and target file of the training text; 1,000 pairs or more.")
     ],
     valid_data: Annotated[
         Files | None,

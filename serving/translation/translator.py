@@ -28,8 +28,8 @@ from lingon.serving.translation.planning.lexicon import lexicon
 from lingon.serving.translation.planning.options import ResolvedOptions, check_alignment, resolve
 from lingon.serving.translation.planning.planner import Planner, Request
 from lingon.serving.translation.replies.output_processor import pair_error, text_error
-from lingon.serving.translation.request import PairTask, RequestTask, TextEvents, TextModel, TextTask
 from lingon.serving.translation.retry import Guarding
+from lingon.serving.translation.tasks import PairTask, RequestTask, TextEvents, TextModel, TextTask
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 

@@ -13,10 +13,18 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from lingon.bench.attention.layers import FLOAT, LAYERS, FullyConnected, Layer, Recurrent, Size, WindowedSelfAttention
-from lingon.bench.attention.measure import CostOptions, fit_exponent, growth, kept_bytes, measure, too_large
-from lingon.bench.attention.mixing import mix_by_matrix, mix_fused, mix_in_blocks, mix_linearly
-from lingon.bench.attention.report import draw, draw_positions, left_out_lines
+from lingon.bench.attention_cost.layers import (
+    FLOAT,
+    LAYERS,
+    FullyConnected,
+    Layer,
+    Recurrent,
+    Size,
+    WindowedSelfAttention,
+)
+from lingon.bench.attention_cost.measure import CostOptions, fit_exponent, growth, kept_bytes, measure, too_large
+from lingon.bench.attention_cost.mixing import mix_by_matrix, mix_fused, mix_in_blocks, mix_linearly
+from lingon.bench.attention_cost.report import draw, draw_positions, left_out_lines
 from lingon.errors import SettingsError
 from lingon.training.models.attention import KeyValue, attend, visible_positions, within_window
 

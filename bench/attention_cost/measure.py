@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lingon.bench.attention.layers import FLOAT, LAYERS, Layer, Size
+from lingon.bench.attention_cost.layers import FLOAT, LAYERS, Layer, Size
 from lingon.errors import SettingsError
 
 GIB = 2**30  # bytes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lingon.bench.systems.plan import Budget, Corpus, System
+from lingon.bench.attention.plan import Budget, Corpus, System
 from lingon.bench.trained_runs import last_checkpoints, train
 from lingon.bundle import Bundle, open_bundle, versions
 from lingon.export.cli import held_out_pairs

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from lingon.bench.systems.lengths import corpus_up_to, rows_by_length, test_files, write_corpora
-from lingon.bench.systems.models import Model, Row
-from lingon.bench.systems.plan import ALIGNED, CORPORA, OF_LENGTH, SYSTEMS, TRAIN, VALID, Budget, Corpus, System
-from lingon.bench.systems.scores import alignment, quality, translate
-from lingon.bench.systems.speed import tokens_per_second
+from lingon.bench.attention.lengths import corpus_up_to, rows_by_length, test_files, write_corpora
+from lingon.bench.attention.models import Model, Row
+from lingon.bench.attention.plan import ALIGNED, CORPORA, OF_LENGTH, SYSTEMS, TRAIN, VALID, Budget, Corpus, System
+from lingon.bench.attention.scores import alignment, quality, translate
+from lingon.bench.attention.speed import tokens_per_second
 from lingon.bench.trained_runs import training_figures
 from lingon.bench.workloads.sample_corpus import write_sample_corpus
 from lingon.errors import CorpusError, Interrupted, LingonError, SettingsError

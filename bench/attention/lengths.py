@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lingon.bench.systems.plan import PAIR, TRAIN, VALID, Corpus
-from lingon.bench.systems.scores import Translations
+from lingon.bench.attention.plan import PAIR, TRAIN, VALID, Corpus
+from lingon.bench.attention.scores import Translations
 from lingon.bench.workloads.sample_corpus import corpus_files, write_corpus
 from lingon.lines import read_parallel
 from lingon.scoring import score

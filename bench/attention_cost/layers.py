@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from lingon.bench.attention.mixing import mix_by_matrix, mix_fused, mix_in_blocks, mix_linearly
+from lingon.bench.attention_cost.mixing import mix_by_matrix, mix_fused, mix_in_blocks, mix_linearly
 from lingon.errors import SettingsError
 from lingon.training.config import TransformerSettings
 from lingon.training.models.attention import KeyValue, SelfAttention
@@ -94,7 +94,7 @@ class Attention(Layer):
 
     @abstractmethod
     def mix(self, query: Tensor, past: KeyValue) -> Tensor:
-        """Return the mixed values; see `lingon.bench.attention.mixing`."""
+        """Return the mixed values; see `lingon.bench.attention_cost.mixing`."""
 
     @staticmethod
     def weights(size: Size) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lingon.alignment import Agreement
-from lingon.bench.systems.plan import ALIGNED, PAIR
+from lingon.bench.attention.plan import ALIGNED, PAIR
 from lingon.bundle import Bundle
 from lingon.cli.aligning import Aligner, Heads, JudgeLinks, LinkFile, attention_options
 from lingon.cli.backend import open_translator

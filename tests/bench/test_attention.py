@@ -10,11 +10,11 @@ import pytest
 import torch
 import typer
 
+from lingon.bench.attention.lengths import joined, rows_by_length
+from lingon.bench.attention.plan import CORPORA, SYSTEMS, Budget, selected
+from lingon.bench.attention.report import cells, draw
+from lingon.bench.attention.scores import Translations
 from lingon.bench.cli import attention
-from lingon.bench.systems.lengths import joined, rows_by_length
-from lingon.bench.systems.plan import CORPORA, SYSTEMS, Budget, selected
-from lingon.bench.systems.report import cells, draw
-from lingon.bench.systems.scores import Translations
 from lingon.errors import SettingsError
 from lingon.training.config import load_config
 from tests.support.repository import ROOT
