@@ -125,8 +125,8 @@ clean:
 # torch and its libraries are in no lock (deploy/lock.py says why): the second command installs their pinned versions.
 # pip compiles no module: Python compiles those that it imports, a quarter of all, and pip takes half a minute for all.
 .venv/test.done: pyproject.toml constraints.txt $(wildcard deploy/locks/*.txt) | .venv/bin/pip
-	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11, 5) and "lingon: error: the test tools need Python 3.11.5 or later, .venv has %d.%d.%d; make clean, then name another one: make test PYTHON=python3.12" % sys.version_info[:3])'
 	@echo "installs the test tools into .venv: some minutes, and some gigabytes for PyTorch"
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11, 5) and "lingon: error: the test tools need Python 3.11.5 or later, .venv has %d.%d.%d; make clean, then name another one: make test PYTHON=python3.12" % sys.version_info[:3])'
 	$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r deploy/locks/build.txt -r deploy/locks/dev.txt
 	$(BIN)/python -m pip install --quiet --no-compile --no-build-isolation --editable '.[serve,export,dev]'
 	@touch $@ .venv/serve.done

@@ -321,7 +321,7 @@ def _wrap(handler: Handler, begin: Callable[[Context], Call], open_calls: OpenCa
             request = await request_of(opened)
             with charged(request), _CANCELLATION:
                 return await behaviour(request, context)
-        await call.abort()
+        await call.abort()  # only a call that failed gets here: `call` has kept its error
 
     async def stream(_: Any, context: Context) -> None:
         with (call := begin(context)), _CANCELLATION, open_calls.open(context, call.caller, call.end_early) as opened:
