@@ -18,6 +18,7 @@ from lingon.errors import SettingsError
 
 SPACE = "\u2581"
 NBEST = 64  # segmentations of a word to sample from; the paper takes as many of a sentence
+CHECKED = 100  # lines whose words, cut one by one, are compared with the line
 
 
 class SegmentationSampler:
@@ -43,6 +44,8 @@ class SegmentationSampler:
         index: dict[str, int] = {}
         self._words = [[index.setdefault(word, len(index)) for word in line.split(" ")] for line in lines]
         found = _segmentations(processor, list(index))
+        for text, line in zip(lines[:CHECKED], self._words, strict=False):
+            _check_joined(processor, text, [token for word in line for token in found[word][0]])
         self._segmentations = [ids for segmentations in found for ids in segmentations]
         self._cumulative = _cumulative(processor, found, alpha)
 
@@ -73,6 +76,14 @@ def _segmentations(processor: sentencepiece.SentencePieceProcessor, words: list[
         raise SettingsError(
             "tokenizer.sampling_alpha needs tokenizer.kind = 'unigram'; bpe has no probabilities"
         ) from None
+
+
+def _check_joined(processor: sentencepiece.SentencePieceProcessor, text: str, tokens: list[int]) -> None:
+    """Raise SettingsError if the tokens of a text, word by word, are not the text; tokens: its best segmentation."""
+    if processor.decode(tokens) != processor.decode(processor.encode(text)):
+        raise SettingsError(
+            "tokenizer.sampling_alpha must be 0: this tokenizer loses the blanks between words that it cuts one by one"
+        )
 
 
 def _cumulative(

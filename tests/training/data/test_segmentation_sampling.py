@@ -17,6 +17,7 @@ from lingon.training.data.corpus import Pair
 from lingon.training.data.segmentation_sampling import SegmentationSampler
 from lingon.training.data.tokenizer import train_tokenizer
 from tests.support.repository import ROOT
+from tests.support.tokenizers import train_sentencepiece
 
 LINES = (ROOT / "lingon" / "errors.py").read_text(encoding="utf-8").split("\n\n")
 TEXTS = [" ".join(line.split()) for line in LINES if line.strip()]
@@ -93,3 +94,11 @@ def test_a_bpe_tokenizer_is_rejected() -> None:
     tokenizer = train_tokenizer([Pair(text, text) for text in TEXTS], TokenizerSettings(kind="bpe", vocab_size=400))
     with pytest.raises(SettingsError, match=r"tokenizer\.sampling_alpha needs tokenizer\.kind = 'unigram'"):
         SegmentationSampler(tokenizer.source, TEXTS, 0.1)
+
+
+def test_a_tokenizer_that_joins_words_without_blanks_is_refused() -> None:
+    """Its words, cut one by one, would become one word: a model would learn texts that nobody writes."""
+    trained = train_sentencepiece(TEXTS, 500, model_type="unigram", add_dummy_prefix=False)
+    tokenizer = SentencePieceProcessor(model_proto=trained)
+    with pytest.raises(SettingsError, match=r"^tokenizer.sampling_alpha must be 0: this tokenizer loses the blanks "):
+        SegmentationSampler(tokenizer, TEXTS, 0.2)
