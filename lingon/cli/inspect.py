@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from lingon.bundle import Bundle, Manifest
 
+MOST_NAMED = 5  # files that an error names; the list above it has all
 FileState = Literal["ok", "altered", "missing", "not listed"]
 
 
@@ -33,7 +34,8 @@ def inspect(
     else:
         _print_tables(opened, files)
     if damaged:
-        raise BundleError(f"{opened.folder}: not as published: {', '.join(damaged)}")
+        more = f" and {len(damaged) - MOST_NAMED} more" if len(damaged) > MOST_NAMED else ""
+        raise BundleError(f"{opened.folder}: not as published: {', '.join(damaged[:MOST_NAMED])}{more}")
 
 
 def file_table(bundle: Bundle) -> list[dict[str, Any]]:

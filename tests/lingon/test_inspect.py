@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lingon.bundle import Alignment, Bundle, Languages, SourceLanguage, TargetLanguage, write_bundle
+from lingon.cli.inspect import MOST_NAMED
 from lingon.cli.main import main
 from tests.support.bundles import FILES, MANIFEST, write_small_bundle
 
@@ -130,3 +131,12 @@ def test_the_base_install_is_enough(bundle: Bundle) -> None:
         "from lingon.cli.inspect import inspect\nfrom pathlib import Path\ninspect(Path(sys.argv[1]), as_json=False)\n"
     )
     subprocess.run([sys.executable, "-c", code, str(bundle.folder)], check=True, timeout=60, stdout=subprocess.DEVNULL)
+
+
+def test_an_error_names_a_few_of_many_damaged_files(bundle: Bundle, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(MOST_NAMED + 2):
+        (bundle.folder / f"added-{number}").write_text("x")
+    assert inspect(bundle.folder) == 1
+    error = capsys.readouterr().err
+    assert error.count("added-") == MOST_NAMED
+    assert error.endswith(" and 2 more\n")
