@@ -11,6 +11,7 @@ import typer
 from lingon.cli.options.groups import OptionGroup
 
 Files = tuple[Path, Path] | None
+PAIR = "SOURCE TARGET"  # how help texts show two files
 CheckpointPath = Annotated[Path, typer.Argument(help="Checkpoint, or folder of a run for its best checkpoint.")]
 Folder = Annotated[Path, typer.Argument(help="models/NAME; the next version is written below this folder.")]
 Precision = Annotated[
@@ -23,7 +24,7 @@ Precision = Annotated[
 TrainData = Annotated[
     Files,
     typer.Option(
-        metavar="SOURCE TARGET",
+        metavar=PAIR,
         help="Source and target file for the int8 ranges and the shortlist. Default: the training text.",
     ),
 ]
@@ -46,7 +47,7 @@ class Gates(OptionGroup):
     gate_data: Annotated[
         Files,
         typer.Option(
-            metavar="SOURCE TARGET",
+            metavar=PAIR,
             help="Source and target file for the gates. Default: the validation set of the checkpoint.",
         ),
     ] = None

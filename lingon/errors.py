@@ -41,9 +41,16 @@ LingonError                     a message of one line; exit code 1
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from google.rpc import code_pb2
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """Return names for a message of one line, the first `most` of them."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 class LingonError(Exception):

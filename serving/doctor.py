@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lingon.bundle import PASSED, Bundle, is_bundle, use_highest_whole
-from lingon.errors import BundleError
+from lingon.errors import BundleError, first_of
 from lingon.extras import install_command
 from lingon.machine import granted_cores, usable_cores
 from lingon.serving.runtime.device import available_providers, cuda_missing
@@ -69,8 +69,7 @@ def report(findings: dict[str, Any]) -> str:
 def _extra_line(name: str, state: str | list[str]) -> str:
     if isinstance(state, str):
         return f"extra {name}: {state}"
-    more = f" and {len(state) - MOST_NAMED} more" if len(state) > MOST_NAMED else ""
-    return f"extra {name}: missing {', '.join(state[:MOST_NAMED])}{more}: {install_command(name)}"
+    return f"extra {name}: missing {first_of(state, MOST_NAMED)}: {install_command(name)}"
 
 
 def _models(path: Path) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import threading
 import time
@@ -101,7 +102,7 @@ class LocalTranslator:
         """The service's DetectLanguages, among the languages of the bundle."""
 
         async def detect() -> pb.DetectLanguagesResponse:
-            return await Detector(self._translator.profiles).detect_all(request.texts, TimeSlice())
+            return await self._detector.detect_all(request.texts, TimeSlice())
 
         return self._wait(detect())
 
@@ -141,6 +142,10 @@ class LocalTranslator:
         """The translator; raises UnknownModel if the request is for another model or other languages."""
         found = self._catalog.find(request.model, request.source_language_code, request.target_language_code)
         return found.model.for_pair(found.source, found.target)
+
+    @functools.cached_property
+    def _detector(self) -> Detector:
+        return Detector(self._translator.profiles)
 
     def _entry(self) -> Entry[Translator]:
         return Entry.of(self._translator.manifest, self._translator)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from lingon.bundle.schema import SchemaError, parse_dataclass
-from lingon.errors import BundleError, CheckpointError, SettingsError
+from lingon.errors import BundleError, CheckpointError, SettingsError, first_of
 from lingon.files import publish_folder, remove_partial_files, write_json
 from lingon.text import Tokenizer
 from lingon.training.config import Config, load_config, model_differences
@@ -249,18 +249,14 @@ def _matching_weights(model: nn.Module, folder: Path) -> dict[str, Tensor]:
     if missing or unexpected:
         raise CheckpointError(
             f"{folder / MODEL} does not fit the model: "
-            f"missing weights: {_shortened(missing)}; unexpected weights: {_shortened(unexpected)}"
+            f"missing weights: {first_of(missing, 3) or 'none'}; "
+            f"unexpected weights: {first_of(unexpected, 3) or 'none'}"
         )
     for name, weight in own.items():
         if tensors[name].shape != weight.shape:
             has, expected = tuple(tensors[name].shape), tuple(weight.shape)
             raise CheckpointError(f"{folder / MODEL}: {name} has shape {has}, the model expects {expected}")
     return tensors
-
-
-def _shortened(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more or "none"
 
 
 def load_progress(folder: Path) -> Progress:

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from lingon.export.options import PAIR
+
 Files = tuple[Path, Path]
-PAIR = "SOURCE TARGET"  # how help texts show two files
 
 
 def calibrate(

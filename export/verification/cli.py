@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lingon.export.options import PAIR
+
 if TYPE_CHECKING:
     from lingon.export.verification.checks import Row
 
@@ -21,7 +23,7 @@ PrecisionOption = Annotated[
 GateDataOption = Annotated[
     tuple[Path, Path] | None,
     typer.Option(
-        metavar="SOURCE TARGET",
+        metavar=PAIR,
         help="Source and target file of sentences to translate; needs lingon[train] for BLEU.",
         show_default="the golden sentences of the bundle",
     ),

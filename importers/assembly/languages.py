@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lingon.bundle import MANY, Language
 from lingon.bundle.schema import unmet_rule
-from lingon.errors import SettingsError
+from lingon.errors import SettingsError, first_of
 from lingon.importers.source import Source
 from lingon.training.config import LanguageSettings
 
@@ -86,4 +86,4 @@ def _chosen(folder: Path, given: Sequence[str], known: Sequence[str]) -> list[st
 
 
 def _shown(tags: Sequence[str]) -> str:
-    return ", ".join(tags[:SHOWN]) + (f" and {len(tags) - SHOWN} more" if len(tags) > SHOWN else "")
+    return first_of(tags, SHOWN)

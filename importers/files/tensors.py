@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from lingon.errors import SourceModelError
+from lingon.errors import SourceModelError, first_of
 from lingon.importers.files.graphs import graph_files, has_graphs, read_graphs
 
 SAFETENSORS, SHARDS, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
@@ -65,7 +65,7 @@ class Tensors:
         """Raise SourceModelError if there is a tensor that nobody took: the model computes something else with it."""
         left = [name for name in self._readers if name not in self.taken]
         if left:
-            shown = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
+            shown = first_of(left, 3)
             raise SourceModelError(f"{self.origin}: has tensors that this form of model does not use: {shown}")
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from lingon.bundle.schema import MaxLength, Pattern, Range
+from lingon.errors import first_of
 from lingon.text import EOS, LanguageTokens
 
 MANY = "mul"  # of ISO 639: several languages; what a manifest names where there are several
@@ -19,8 +20,7 @@ TokenIds = Annotated[tuple[Annotated[int, Range(0, 2**20)], ...], MaxLength(16)]
 
 def shown_languages(tags: Sequence[str]) -> str:
     """Return tags for a line of text, the first MOST_SHOWN of them."""
-    more = f" and {len(tags) - MOST_SHOWN} more" if len(tags) > MOST_SHOWN else ""
-    return ", ".join(tags[:MOST_SHOWN]) + more
+    return first_of(tags, MOST_SHOWN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ def inspect(
 ) -> None:
     """Print the content of a bundle and verify the checksum of every file; exit code 1 if one does not match."""
     from lingon.bundle import open_bundle
-    from lingon.errors import BundleError
+    from lingon.errors import BundleError, first_of
 
     opened = open_bundle(bundle)
     files = file_table(opened)
@@ -34,8 +34,7 @@ def inspect(
     else:
         _print_tables(opened, files)
     if damaged:
-        more = f" and {len(damaged) - MOST_NAMED} more" if len(damaged) > MOST_NAMED else ""
-        raise BundleError(f"{opened.folder}: not as published: {', '.join(damaged[:MOST_NAMED])}{more}")
+        raise BundleError(f"{opened.folder}: not as published: {first_of(damaged, MOST_NAMED)}")
 
 
 def file_table(bundle: Bundle) -> list[dict[str, Any]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar, Unpack, overload
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack, overload
 
 from lingon.client.protocol import ClientProtocol, Exchange, Send, Sleep, StreamReader, drive
 from lingon.client.values.options import ScoreOptions, TranslateOptions
@@ -23,6 +24,18 @@ class Blocking(ABC):
     @abstractmethod
     def _perform(self, step: Send | Sleep) -> Any:
         """Carry out a step and return its reply; raises ServerError."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the calls in progress, and take no more."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def _drive(self, exchange: Exchange[Result]) -> Result:
         return drive(exchange, self._perform)

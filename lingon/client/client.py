@@ -167,14 +167,6 @@ class SyncClientBase(_ClientBase, Blocking):
         if self._channel is not None:
             self._channel.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _perform(self, step: Send | Sleep) -> Any:
         if isinstance(step, Sleep):
             self._closed.wait(step.seconds)  # if the client is closed meanwhile, the next try raises

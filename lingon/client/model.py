@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from lingon.client.calls import BlockingCalls
 from lingon.client.protocol import (
@@ -79,14 +78,6 @@ class Model(BlockingCalls):
         if not self._closed.is_set():
             self._closed.set()
             self._local.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _perform(self, step: Send | Sleep) -> Any:
         if isinstance(step, Sleep):
