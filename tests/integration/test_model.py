@@ -12,6 +12,8 @@ from google.rpc import code_pb2
 
 import lingon.client.model
 from lingon import Client, LingonError, Model, ServerError, StreamStart, TextDone
+from lingon.errors import Cancelled
+from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.eventually import eventually_blocking
 from tests.support.processes import serving
 from tests.support.shipped_model import MODEL
@@ -77,11 +79,19 @@ def test_errors_of_a_stream_are_those_of_a_client(model: Model) -> None:
 
 def test_a_stream_that_is_left_frees_its_place_in_the_engine(model: Model) -> None:
     scheduler = model._local._translator.engine.scheduler
-    stream = model.translate_stream(LONG, beam_size=8)
+    stream = model.translate_stream([" ".join(LONG[:60])] * 256, beam_size=8)  # the work of half a minute
     next(stream)
     eventually_blocking(lambda: scheduler.load().running > 0)
     stream.close()
-    eventually_blocking(lambda: scheduler.load().running == 0, 1.0)  # all texts take several seconds
+    eventually_blocking(lambda: scheduler.load().running == 0)
+
+
+def test_a_stream_that_is_cancelled_ends_before_its_texts(model: Model) -> None:
+    stream = model._local.translate_stream(pb.TranslateStreamRequest(texts=LONG))
+    next(stream)
+    stream.cancel()
+    with pytest.raises(Cancelled):
+        list(stream)
 
 
 def test_calls_in_progress_end_when_the_model_is_closed() -> None:
