@@ -12,11 +12,12 @@ import numpy as np
 from lingon.attention_kinds import AttentionKind
 from lingon.errors import Cancelled, EngineLost, RequestError
 from lingon.serving.decoding.job import Job
+from lingon.serving.engine.batches import SPARE_BATCHES, SPARE_BYTES
 from lingon.serving.engine.lanes import reserved_rows
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import NullObserver, Observer
 from lingon.serving.engine.scheduler import Scheduler
-from lingon.serving.engine.worker import LOST, SPARE_BATCHES, SPARE_BYTES, Worker
+from lingon.serving.engine.worker import LOST, Worker
 from lingon.serving.runtime.runner import AttentionSize, BatchShape, Runner, width_for
 from lingon.text import EOS
 

@@ -13,66 +13,51 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from lingon.errors import EngineFault, EngineLost, OutOfMemory, RequestError
-from lingon.serving.decoding.batch import FULL, RunningBatch
-from lingon.serving.decoding.beam import BeamBatch
-from lingon.serving.decoding.greedy import GreedyBatch
+from lingon.serving.decoding.batch import FULL
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, ScoreJob
+from lingon.serving.engine.batches import Batches, OpenBatch
 from lingon.serving.engine.lanes import LIGHT, MAIN
 from lingon.serving.engine.limits import EngineLimits, MemoryLimits, encoder_batches
 from lingon.serving.engine.observer import Observer
 from lingon.serving.engine.scheduler import Admission, Scheduler, StepPlan, Turn
-from lingon.serving.runtime.runner import BatchShape, Runner, padded, width_for
+from lingon.serving.runtime.runner import Runner, padded
 
 logger = logging.getLogger(__name__)
 LOST = "the engine failed and is being restarted; try again"
-SPARE_BATCHES = 3  # empty batches whose memory a worker keeps in each lane
-SPARE_BYTES = 16 << 20  # bytes; an empty batch that has used more is freed at once
 SHORT_RUN = 0.003  # seconds; the aim for a run of the encoder or the scorer that another caller waits for
 SPEED_WEIGHT = 0.2  # weight of the latest run in the speed of runs
-MOST_WIDER = 4  # times the width of a sentence, which its batch has at most: states take memory by the width
 KEEP_SECONDS = 1.0  # seconds after a run of the scorer for which its memory is kept while there is other work
 IDLE_SECONDS = 1.0  # seconds without work after which a worker frees all memory that it keeps for the next
-BatchKey = tuple[int, int, bool]
-"""Beam size, memory width, and whether the batch uses shortlists."""
 
 
 @dataclass(slots=True)
 class Lane:
     """The work of a worker in one lane, see `lingon.serving.engine.lanes`.
 
-    to_encode, to_score: admitted jobs, in batches that are run together, and then by number those that have left
-    batches: running batches by key; the one that was stepped last is the last one
-    state_bytes: of the states of each batch, as reported to the observer
-    no_token_yet: submission times of the jobs of each batch before its next step, by number
+    batches: of sentences that are decoded
+    to_encode, to_score: admitted jobs, in batches that are run together
     score_debt: seconds of the latest run of the scorer for which the decoder has not had as much time yet
     began: whether the latest turn was a run of the encoder or the scorer alone
     """
 
+    batches: Batches
     to_encode: deque[list[Admission]] = field(default_factory=deque)
     to_score: deque[list[Admission]] = field(default_factory=deque)
-    batches: dict[BatchKey, RunningBatch[Any]] = field(default_factory=dict)
-    state_bytes: dict[BatchKey, int] = field(default_factory=dict)
-    no_token_yet: dict[BatchKey, dict[int, float]] = field(default_factory=dict)
     score_debt: float = 0.0
     began: bool = False
 
     @property
-    def has_rows(self) -> bool:
-        """Whether any of its batches has sentences."""
-        return any(map(len, self.batches.values()))
+    def has_work(self) -> bool:
+        """Whether it has any jobs."""
+        return bool(self.to_encode or self.to_score or self.batches.has_rows)
 
     def remove(self, numbers: set[int]) -> None:
         """Forget these jobs."""
-        for batch in self.batches.values():
-            batch.remove(numbers)
-        for times in self.no_token_yet.values():
-            for number in numbers & times.keys():
-                del times[number]
+        self.batches.remove(numbers)
         for waiting in (self.to_encode, self.to_score):
             kept = [[each for each in batch if each.job.number not in numbers] for batch in waiting]
             waiting.clear()
@@ -92,7 +77,7 @@ class Worker:
     ) -> None:
         self._number, self._runner, self._scheduler = number, runner, scheduler
         self._limits, self._observer = MemoryLimits(limits), observer
-        self._lanes = {MAIN: Lane(), LIGHT: Lane()}
+        self._lanes = {lane: Lane(Batches(runner, observer)) for lane in (MAIN, LIGHT)}
         self._scored = -math.inf  # time of the end of the latest run of the scorer whose memory may be kept
         self._speed: dict[str, float] = {}  # tokens per second of runs of the encoder and of the scorer
         self._patience: float | None = IDLE_SECONDS  # None while it keeps no memory and has all its rows
@@ -112,7 +97,7 @@ class Worker:
                 self._end(job, EngineLost(LOST))
         finally:
             self.since = None
-            self._observer.states_changed(-sum(sum(lane.state_bytes.values()) for lane in self._lanes.values()))
+            self._observer.states_changed(-sum(lane.batches.state_bytes for lane in self._lanes.values()))
 
     def step(self, plan: StepPlan) -> None:
         """Carry out the plan: remove and admit jobs, then serve a lane."""
@@ -124,24 +109,29 @@ class Worker:
         if plan.admitted:
             self._admit(plan.admitted)
         lane = self._lanes[plan.lane]
-        short = plan.short and plan.lane == MAIN
-        steps_only = short and lane.began and lane.has_rows
-        lane.began = not steps_only and self._begin(lane, short=short)
-        if not (short and lane.began):
+        if plan.short and plan.lane == MAIN:
+            self._serve_briefly(lane)
+        else:
+            lane.began = self._begin(lane, short=False)
             self._step_next(lane)
         self._free_scorer_memory()
         self._raise_rows()
 
+    def _serve_briefly(self, lane: Lane) -> None:
+        """Run the encoder, the scorer or the decoder once, the decoder every second time at least."""
+        decodes = lane.began and lane.batches.has_rows
+        lane.began = not decodes and self._begin(lane, short=True)
+        if not lane.began:
+            self._step_next(lane)
+
     def _step_next(self, lane: Lane) -> None:
         """Step the batch of a lane whose latest step is the longest ago."""
-        for key, batch in lane.batches.items():
-            if len(batch):
-                self.since = time.monotonic()
-                lane.batches[key] = lane.batches.pop(key)
-                self._step(lane, key, batch)
-                if not len(batch):
-                    self._free_large_batches()
-                return
+        batch = lane.batches.next()
+        if batch is not None:
+            self.since = time.monotonic()
+            self._step(lane, batch)
+            if not len(batch):
+                self._free_large_batches()
 
     def _remove(self, removed: Sequence[tuple[Job, RequestError]]) -> None:
         numbers = {job.number for job, _ in removed}
@@ -166,7 +156,7 @@ class Worker:
         """
         if lane.to_encode:
             self._encode(lane, self._take(lane.to_encode, "encoder", short=short))
-        elif lane.to_score and (lane.score_debt <= 0 or not lane.has_rows):
+        elif lane.to_score and (lane.score_debt <= 0 or not lane.batches.has_rows):
             start = time.monotonic()
             self._score(lane, self._take(lane.to_score, "scorer", short=short))
             lane.score_debt = time.monotonic() - start  # runs that no translation waited for leave no debt
@@ -204,29 +194,16 @@ class Worker:
             assert isinstance(job, DecodeJob)
             if job.phase_times is not None:
                 job.phase_times.encoded = now
-            key = self._key(lane, job)
             try:
-                batch = self._batch(lane, key)
+                batch = lane.batches.batch_for(job, self._limits.rows)
             except MemoryError:
                 self._lower_rows(jobs[index:])
                 break
-            if (error := batch.admit(job, encoded, index, self._piece_ids(job))) is not None:
+            if (error := batch.running.admit(job, encoded, index, self._piece_ids(job))) is not None:
                 self._end(job, error)
                 continue
-            lane.no_token_yet.setdefault(key, {})[job.number] = submitted
+            batch.no_token_yet[job.number] = submitted
         self._observer.encoded(len(jobs), int(lengths.sum()), ids.size, self._measure("encoder", ids.size, start))
-
-    def _key(self, lane: Lane, job: DecodeJob) -> BatchKey:
-        """Return the key of the batch that a job joins.
-
-        If the width changes no results, that is the narrowest that runs and is wide enough: two would take two steps.
-        """
-        beam_size, width, shortlist = job.options.beam_size, width_for(len(job.source_ids)), job.options.shortlist
-        if self._runner.any_width:
-            keys = (key for key, batch in lane.batches.items() if len(batch) and key[::2] == (beam_size, shortlist))
-            widths = [each for _, each, _ in keys if width <= each <= MOST_WIDER * width]
-            width = min(widths, default=width)
-        return beam_size, width, shortlist
 
     def _piece_ids(self, job: DecodeJob) -> np.ndarray | None:
         """Return the pieces of a job's shortlist; None without one."""
@@ -235,29 +212,9 @@ class Worker:
         assert self._runner.shortlist is not None
         return self._runner.shortlist.collect(job.source_ids)
 
-    def _batch(self, lane: Lane, key: BatchKey) -> RunningBatch[Any]:
-        if key not in lane.batches:
-            beam_size, width, shortlist = key
-            slots = max(self._limits.rows // beam_size, 1)
-            shape = BatchShape(slots, beam_size, width, self._runner.capacity(width))
-            self._free_batches(lane)
-            buffers = self._runner.open(shape, shortlist=shortlist)
-            lane.state_bytes[key] = buffers.nbytes
-            self._observer.states_changed(buffers.nbytes)
-            lane.batches[key] = GreedyBatch(buffers, shape) if beam_size == 1 else BeamBatch(buffers, shape)
-        return lane.batches[key]
-
-    def _free_batches(self, lane: Lane) -> None:
-        """Free the empty batches except the latest ones: clients may ask for any beam size and any length."""
-        for key in [key for key, batch in lane.batches.items() if not len(batch)][:-SPARE_BATCHES]:
-            self._free(lane, key)
-
     def _free_large_batches(self) -> None:
-        """Free the empty batches that have used much memory: filling new memory takes less time than they ran."""
         for lane in self._lanes.values():
-            for key, batch in list(lane.batches.items()):
-                if not len(batch) and batch.used_bytes > SPARE_BYTES:
-                    self._free(lane, key)
+            lane.batches.free_large()
 
     def _free_scorer_memory(self) -> None:
         """Free the memory that the scorer keeps for its next run, if none is expected."""
@@ -267,12 +224,7 @@ class Worker:
 
     def _has_no_work(self) -> bool:
         """Whether this worker has no jobs and the queue has none for it."""
-        busy = (lane.to_encode or lane.to_score or lane.has_rows for lane in self._lanes.values())
-        return not any(busy) and not self._scheduler.load().queued
-
-    def _free(self, lane: Lane, key: BatchKey) -> None:
-        del lane.batches[key]
-        self._observer.states_changed(-lane.state_bytes.pop(key))
+        return not any(lane.has_work for lane in self._lanes.values()) and not self._scheduler.load().queued
 
     def _score(self, lane: Lane, admitted: Sequence[Admission]) -> None:
         pairs = [each.job for each in admitted if isinstance(each.job, ScoreJob)]
@@ -294,25 +246,22 @@ class Worker:
             else:
                 self._end(job, EngineFault("scoring this pair failed"))
 
-    def _step(self, lane: Lane, key: BatchKey, batch: RunningBatch[Any]) -> None:
-        start = time.perf_counter()
+    def _step(self, lane: Lane, batch: OpenBatch) -> None:
+        running, start = batch.running, time.perf_counter()
         try:
-            batch.compact()
-            live, rows = len(batch) * batch.beam_size, batch.rows
-            ended = batch.step()
+            running.compact()
+            live, rows = len(running) * running.beam_size, running.rows
+            ended = running.step()
         except MemoryError:
-            lane.no_token_yet.pop(key, None)
-            self._free(lane, key)
-            self._lower_rows(batch.jobs)
+            lane.batches.free(batch)
+            self._lower_rows(running.jobs)
             return
         seconds = time.perf_counter() - start
         lane.score_debt -= seconds
-        self._observer.stepped(live, rows, batch.copied_bytes, seconds, batch.steps)
-        batch.copied_bytes = 0
-        if waiting := lane.no_token_yet.pop(key, None):
-            now = time.monotonic()
-            for submitted in waiting.values():
-                self._observer.first_token(now - submitted)
+        self._observer.stepped(live, rows, running.copied_bytes, seconds, running.steps)
+        running.copied_bytes = 0
+        for waited in batch.first_token_waits():
+            self._observer.first_token(waited)
         for job, outcome in ended:
             self._end(job, outcome)
 
@@ -345,8 +294,7 @@ class Worker:
     def _free_idle_memory(self) -> None:
         """Free all memory that no job needs."""
         for lane in self._lanes.values():
-            for key in [key for key, batch in lane.batches.items() if not len(batch)]:
-                self._free(lane, key)
+            lane.batches.free_empty()
         with suppress(MemoryError):  # freeing runs a graph
             self._runner.free_memory()
 

@@ -13,12 +13,13 @@ import pytest
 from lingon.errors import EngineFault
 from lingon.serving.decoding.job import DecodeJob, Options, ScoreJob
 from lingon.serving.engine import worker as worker_module
+from lingon.serving.engine.batches import MOST_WIDER, SPARE_BYTES
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.lanes import MAIN
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import NullObserver
 from lingon.serving.engine.scheduler import Scheduler, StepPlan
-from lingon.serving.engine.worker import MOST_WIDER, SPARE_BYTES, Worker
+from lingon.serving.engine.worker import Worker
 from lingon.serving.runtime.runner import NARROWEST, BatchShape, Encoded, Scored
 from lingon.text import EOS
 from tests.support.echo_engine import EchoBuffers, EchoRunner
