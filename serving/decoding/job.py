@@ -96,8 +96,9 @@ class DecodeJob:
     deadline: in seconds of `time.monotonic`; None if there is none
     follow_up: whether the work of its request has begun, which asks for it; such a job is neither dropped from a full
         queue nor rejected because of its deadline
-    caller, call: the caller and the number of the call; queuing is fair between callers, and between the calls of one.
-        The engine changes the caller of a short call, see `lingon.serving.engine.lanes`
+    caller, call: the caller and the number of the call; queuing is fair between callers, and between the calls of one
+    short: whether it queues apart from the other calls of its caller; set by the engine, see
+        `lingon.serving.engine.lanes`
     cost: in units of `lingon.serving.engine.cost`, which computes it once
     on_tokens: called with every token once it is decided, for streaming greedy jobs; on the thread of the engine
     on_done: called once, with the hypotheses (best first) or the error that ended the job; on the thread of the engine
@@ -114,6 +115,7 @@ class DecodeJob:
     deadline: float | None = None
     caller: str = ""
     call: int = 0
+    short: bool = False
     phase_times: PhaseTimes | None = None
     cost: int | None = None
     number: int = field(default_factory=_numbers.__next__)
@@ -141,6 +143,7 @@ class ScoreJob:
     deadline: float | None = None
     caller: str = ""
     call: int = 0
+    short: bool = False
     phase_times: PhaseTimes | None = None
     cost: int | None = None
     number: int = field(default_factory=_numbers.__next__)

@@ -6,7 +6,7 @@ the time of the workers fairly: a lane receives time in proportion to the caller
 nobody else is present, all jobs share one lane, since large batches are efficient.
 
 The same holds for a call that is much shorter than the work under way: it queues and runs as a call of another caller,
-whoever made it. That takes time from the others, since its batch is small. So such calls get a share of the time; if
+a party of its own. That takes time from the others, since its batch is small. So such calls get a share of the time; if
 they are so many that they would take more, they are calls like the others.
 """
 
@@ -15,7 +15,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from lingon.serving.decoding.job import Job
 from lingon.serving.engine.fair_queue import FairQueue
 
 MAIN, LIGHT = 0, 1
@@ -25,11 +27,22 @@ HEAVY = 256  # units of queued and running work from which on a caller is heavy:
 RESERVE = 4  # a quarter of the rows is added, so that each lane has rows while the other one has all
 SHORTER = 3  # times the work of a short call is at most the typical work of a job under way
 LONG = 64  # units of a typical job from which on others wait long for it: two everyday sentences with a beam of 4
-SHORT = " short"  # at the end of the caller of jobs of short calls
 SHORT_SHARE = 0.05  # of the time of the workers, for batches of short calls
 SHORT_SAVED = 0.1  # seconds of that time that may be saved up
 ROUND = 4  # steps between two admissions to a running batch, see `admits`
 SMALL = 8  # rows; a smaller batch admits jobs at every step
+
+
+class Party(NamedTuple):
+    """Who is served fairly beside others: a caller, whose short calls are a party of their own."""
+
+    caller: str
+    short: bool = False
+
+
+def party_of(job: Job) -> Party:
+    """Return the party of a job."""
+    return Party(job.caller, job.short)
 
 
 class ShortTime:
@@ -51,44 +64,44 @@ class ShortTime:
 
 
 class Lanes:
-    """The work of each caller, the callers in each lane, and the time that each lane has received."""
+    """The work of each party, the parties in each lane, and the time that each lane has received."""
 
     def __init__(self, workers: int) -> None:
         self.short_time = ShortTime(workers)
-        self._work: Counter[str] = Counter()  # units of each caller, queued and running
-        self._heavy: set[str] = set()
-        self._running: tuple[Counter[str], Counter[str]] = (Counter(), Counter())  # jobs of each caller in each lane
+        self._work: Counter[Party] = Counter()  # units of each party, queued and running
+        self._heavy: set[Party] = set()
+        self._running: tuple[Counter[Party], Counter[Party]] = (Counter(), Counter())  # jobs of each party in each lane
         self._order: FairQueue[int] = FairQueue()
 
     @property
     def contended(self) -> bool:
-        """Whether a heavy caller and another one are present, so that the others join the lane LIGHT."""
+        """Whether a heavy party and another one are present, so that the others join the lane LIGHT."""
         return bool(self._heavy) and len(self._work) > 1
 
-    def lane_of(self, caller: str) -> int:
-        """Return the lane that a job of this caller would join now."""
-        if not self._heavy or caller in self._heavy:
+    def lane_of(self, party: Party) -> int:
+        """Return the lane that a job of this party would join now."""
+        if not self._heavy or party in self._heavy:
             return MAIN
         return LIGHT
 
-    def submit(self, caller: str, cost: int) -> None:
+    def submit(self, party: Party, cost: int) -> None:
         """Count a job that was queued."""
-        self._work[caller] += cost
-        if self._work[caller] >= HEAVY:
-            self._heavy.add(caller)
+        self._work[party] += cost
+        if self._work[party] >= HEAVY:
+            self._heavy.add(party)
 
-    def join(self, lane: int, caller: str) -> None:
+    def join(self, lane: int, party: Party) -> None:
         """Count a job that was admitted to a lane."""
         self._order.join(lane)
-        self._running[lane][caller] += 1
+        self._running[lane][party] += 1
 
-    def leave(self, lane: int | None, caller: str, cost: int) -> None:
+    def leave(self, lane: int | None, party: Party, cost: int) -> None:
         """Count a job that ended; lane: None if it was never admitted."""
-        _subtract(self._work, caller, cost)
-        if self._work[caller] < HEAVY:
-            self._heavy.discard(caller)
+        _subtract(self._work, party, cost)
+        if self._work[party] < HEAVY:
+            self._heavy.discard(party)
         if lane is not None:
-            _subtract(self._running[lane], caller, 1)
+            _subtract(self._running[lane], party, 1)
             if not self._running[lane]:
                 self._order.leave(lane)
 
@@ -98,7 +111,7 @@ class Lanes:
 
     def charge(self, lane: int, seconds: float) -> None:
         """Count time that a worker spent on a lane."""
-        if lane == LIGHT and any(caller.endswith(SHORT) for caller in self._running[LIGHT]):
+        if lane == LIGHT and any(party.short for party in self._running[LIGHT]):
             self.short_time.spend(seconds)
         if self._running[lane]:
             self._order.charge(lane, seconds / len(self._running[lane]))
@@ -129,15 +142,41 @@ class PresentWork:
         return self._total >= HEAVY and max(SHORTER * cost, LONG) * self._total <= self._squares
 
 
+class RunningRows:
+    """The running rows of each worker in each lane."""
+
+    def __init__(self, workers: int) -> None:
+        self.main, self.light = [0] * workers, [0] * workers
+
+    def __getitem__(self, lane: int) -> list[int]:
+        return self.light if lane == LIGHT else self.main
+
+    def are_full(self, most_rows: int) -> bool:
+        """Whether one lane has all rows and the other one has none."""
+        return sum(self.main) >= most_rows and not any(self.light)
+
+    def lanes_of(self, worker: int) -> list[int]:
+        """Return the lanes in which a worker has rows."""
+        return [lane for lane in (MAIN, LIGHT) if self[lane][worker]]
+
+    def free(self, lane: int, most_rows: int) -> int:
+        """Return the rows that jobs may take in a lane: each lane has a reserve that the other one cannot take."""
+        own, total, reserve = sum(self[lane]), sum(self.main) + sum(self.light), reserved_rows(most_rows)
+        free = min(most_rows - own, most_rows + reserve - total)
+        if lane == MAIN:  # it takes no more of the reserve than it needs while many light callers have all other rows
+            free = min(free, max(most_rows - total, reserve - own))
+        return max(free, 0)
+
+
 def reserved_rows(most_rows: int) -> int:
     """Return the rows beyond most_rows that are kept for the lane that lacks rows."""
     return max(most_rows // RESERVE, 1)
 
 
-def _subtract(counter: Counter[str], caller: str, amount: int) -> None:
-    counter[caller] -= amount
-    if not counter[caller]:
-        del counter[caller]
+def _subtract(counter: Counter[Party], party: Party, amount: int) -> None:
+    counter[party] -= amount
+    if not counter[party]:
+        del counter[party]
 
 
 def fair_share(worker: int, running_rows: Sequence[int], waiting_rows: int, *, few: bool) -> int:

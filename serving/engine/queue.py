@@ -1,4 +1,4 @@
-"""The queue of an engine: its limits, its fairness between callers and calls, and which call it drops when it is full.
+"""The queue of an engine: its limits, its fairness between parties and calls, and which call it drops when it is full.
 
 Works on plain numbers, without tensors, threads or a clock.
 """
@@ -12,6 +12,7 @@ from lingon.errors import QueueFull
 from lingon.serving.decoding.job import Job
 from lingon.serving.engine.cost import cost_of, rows_of, tokens_of
 from lingon.serving.engine.fair_queue import FairQueue
+from lingon.serving.engine.lanes import Party, party_of
 from lingon.serving.engine.limits import EngineLimits
 
 
@@ -24,8 +25,8 @@ class _Call:
     started: bool = False
 
 
-class _CallerQueue:
-    """The queued calls of one caller. Service is fair between them."""
+class _PartyQueue:
+    """The queued calls of one party. Service is fair between them."""
 
     def __init__(self) -> None:
         self.calls: dict[int, _Call] = {}
@@ -77,9 +78,9 @@ class _CallerQueue:
 
 
 class Queue:
-    """The queued jobs. Service is fair between callers, and between the calls of one caller.
+    """The queued jobs. Service is fair between parties, and between the calls of one party.
 
-    A full queue drops the latest calls of the caller with the most queued work, while that caller has more than the new
+    A full queue drops the latest calls of the party with the most queued work, while that party has more than the new
     one (longest queue drop: Suter, Lakshman, Stiliadis, Choudhury: Design Considerations for Supporting TCP with
     Per-flow Queueing, 1998).
     """
@@ -87,8 +88,8 @@ class Queue:
     def __init__(self, limits: EngineLimits) -> None:
         self._limits = limits
         self._jobs: dict[int, Job] = {}
-        self._callers: dict[str, _CallerQueue] = {}
-        self._order: FairQueue[str] = FairQueue()
+        self._parties: dict[Party, _PartyQueue] = {}
+        self._order: FairQueue[Party] = FairQueue()
         self._tokens = self._rows = 0
 
     def __len__(self) -> int:
@@ -102,7 +103,7 @@ class Queue:
     @property
     def cost(self) -> int:
         """Queued work, in units of `lingon.serving.engine.cost`."""
-        return sum(queue.cost for queue in self._callers.values())
+        return sum(queue.cost for queue in self._parties.values())
 
     @property
     def rows(self) -> int:
@@ -141,33 +142,34 @@ class Queue:
         most = self._limits.max_queue_texts
         if texts > most or len(self._jobs) + texts <= most:  # more than `most` are refused for good
             return
-        heaviest = max(self._callers, key=lambda each: self._callers[each].cost, default=caller)
-        if heaviest == caller:
+        own = Party(caller)
+        if own == max(self._parties, key=lambda each: self._parties[each].cost, default=own):
             raise self._too_many(texts)
 
     def cost_before(self, jobs: Sequence[Job]) -> float:
         """Return the cost that is served before these jobs of one call are done, their own included."""
         own = sum(map(cost_of, jobs))
-        caller = self._callers.get(jobs[0].caller)
-        return self._with_others(jobs[0].caller, own + (caller.cost_before(own) if caller else 0))
+        party = party_of(jobs[0])
+        queue = self._parties.get(party)
+        return self._with_others(party, own + (queue.cost_before(own) if queue else 0))
 
-    def most_cost_before(self, caller: str, cost: float) -> float:
+    def most_cost_before(self, party: Party, cost: float) -> float:
         """Return at least the cost that is served before a new call of this cost is done, its own included."""
-        queue = self._callers.get(caller)
-        return self._with_others(caller, cost + (queue.most_cost_before(cost) if queue else 0.0))
+        queue = self._parties.get(party)
+        return self._with_others(party, cost + (queue.most_cost_before(cost) if queue else 0.0))
 
-    def _with_others(self, caller: str, cost: float) -> float:
-        """Return a cost of a caller with that which the others have in the meantime."""
-        others = (queue.cost for name, queue in self._callers.items() if name != caller)
+    def _with_others(self, party: Party, cost: float) -> float:
+        """Return a cost of a party with that which the others have in the meantime."""
+        others = (queue.cost for other, queue in self._parties.items() if other != party)
         return cost + sum(min(other, cost) for other in others)
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Enqueue the jobs of one call, the longest first, because it decides when the call is answered."""
         for job in sorted(jobs, key=tokens_of, reverse=True) if len(jobs) > 1 else jobs:
-            if job.caller not in self._callers:
-                self._callers[job.caller] = _CallerQueue()
-                self._order.join(job.caller)
-            self._callers[job.caller].add(job)
+            if (party := party_of(job)) not in self._parties:
+                self._parties[party] = _PartyQueue()
+                self._order.join(party)
+            self._parties[party].add(job)
             self._jobs[job.number] = job
             self._tokens += tokens_of(job)
             self._rows += rows_of(job)
@@ -178,11 +180,12 @@ class Queue:
         if job is not None:
             self._tokens -= tokens_of(job)
             self._rows -= rows_of(job)
-            queue = self._callers[job.caller]
+            party = party_of(job)
+            queue = self._parties[party]
             queue.remove(job)
             if not queue.calls:
-                del self._callers[job.caller]
-                self._order.leave(job.caller)
+                del self._parties[party]
+                self._order.leave(party)
         return job
 
     def admit(
@@ -192,33 +195,34 @@ class Queue:
         share: int,
         *,
         alone: bool = True,
-        joins: Callable[[str], bool] | None = None,
+        joins: Callable[[Party], bool] | None = None,
     ) -> list[Job]:
         """Remove and return the jobs that join a batch of running_rows, in order; no job overtakes the next one.
 
         most_rows: of the batch; a job that is wider runs alone
         share: rows at which the rest is left to other batches
         alone: whether no other batch runs
-        joins: whether the jobs of a caller may join; default: those of all callers
+        joins: whether the jobs of a party may join; default: those of all
         """
         admitted: list[Job] = []
-        while self._jobs and running_rows < share and (joins is None or any(map(joins, self._callers))):
-            queue = self._callers[self._order.next(joins)]
+        while self._jobs and running_rows < share and (joins is None or any(map(joins, self._parties))):
+            party = self._order.next(joins)
+            queue = self._parties[party]
             job = queue.next()
             rows, cost = rows_of(job), cost_of(job)
             if running_rows + rows > most_rows and (running_rows or not alone):
                 break
             running_rows += rows
-            self._order.charge(job.caller, cost)
+            self._order.charge(party, cost)
             queue.start(job, cost)
             self.remove(job.number)
             admitted.append(job)
         return admitted
 
     def charge(self, job: Job, cost: int) -> None:
-        """Count work of an admitted job beyond its cost, which nobody could foresee, as service of its caller."""
-        if job.caller in self._callers:
-            self._order.charge(job.caller, cost)
+        """Count work of an admitted job beyond its cost, which nobody could foresee, as service of its party."""
+        if (party := party_of(job)) in self._parties:
+            self._order.charge(party, cost)
 
     def _too_many(self, texts: int) -> QueueFull:
         most = self._limits.max_queue_texts
@@ -228,13 +232,13 @@ class Queue:
         return texts <= self._limits.max_queue_texts and tokens <= self._limits.max_queue_tokens
 
     def _droppable(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
-        """Yield calls to drop, each the latest of the caller with the most work left.
+        """Yield calls to drop, each the latest of the party with the most work left.
 
-        Ends when that caller has no more work than the caller of the new jobs would have, or none that may be dropped.
+        Ends when that party has no more work than the caller of the new jobs would have, or none that may be dropped.
         """
-        caller, work = jobs[0].caller, {name: queue.cost for name, queue in self._callers.items()}
-        own = work.pop(caller, 0) + sum(map(cost_of, jobs))
-        calls = {name: self._callers[name].waiting_calls() for name in work}
+        work = {party: queue.cost for party, queue in self._parties.items()}
+        own = work.pop(party_of(jobs[0]), 0) + sum(map(cost_of, jobs))
+        calls = {party: self._parties[party].waiting_calls() for party in work}
         while work:
             heaviest = max(work, key=work.__getitem__)
             call = next(calls[heaviest], None) if work[heaviest] > own else None

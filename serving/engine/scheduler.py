@@ -15,12 +15,13 @@ from lingon.serving.engine.cost import ThroughputEstimator, TypicalCalls, cost_o
 from lingon.serving.engine.lanes import (
     LIGHT,
     MAIN,
-    SHORT,
     Lanes,
+    Party,
     PresentWork,
+    RunningRows,
     admits,
     fair_share,
-    reserved_rows,
+    party_of,
 )
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import EngineLoad, Observer
@@ -97,8 +98,10 @@ class Scheduler:
         self._earliest = math.inf  # no deadline is before it
         self._lanes, self._contended_until = Lanes(workers), -math.inf
         self._present = PresentWork()
-        self._rows = [[0] * workers for _ in (MAIN, LIGHT)]  # running rows of each worker in each lane
-        self._steps = [[0] * workers for _ in (MAIN, LIGHT)]  # turns of each worker since its last admission to a lane
+        self._rows = RunningRows(workers)
+        self._turns = {
+            lane: [0] * workers for lane in (MAIN, LIGHT)
+        }  # of each worker since its last admission to a lane
         self._estimator = ThroughputEstimator()
         self._typical = TypicalCalls()
         self._changed = changed or threading.Condition()
@@ -146,7 +149,7 @@ class Scheduler:
                 self._typical.record(jobs[0].caller, cost, max(len(job.source_ids) for job in jobs))
                 if self._present.is_short(cost) and self._lanes.short_time.is_left(now):
                     for job in jobs:
-                        job.caller += SHORT
+                        job.short = True
             self._check_deadline(jobs, now)
             for job in dropped:
                 self._queue.remove(job.number)
@@ -155,7 +158,7 @@ class Scheduler:
             self._queue.add(jobs)
             for job in jobs:
                 self._tickets[job.number] = _Ticket(job, now)
-                self._lanes.submit(job.caller, cost_of(job))
+                self._lanes.submit(party_of(job), cost_of(job))
                 self._present.add(cost_of(job))
                 if job.deadline is not None and job.deadline < self._earliest:
                     self._earliest = job.deadline
@@ -181,7 +184,7 @@ class Scheduler:
             except QueueFull:
                 return math.inf
             typical = self._typical.of(caller)
-            return self._estimator.estimate(self._queue.most_cost_before(caller, typical.cost), typical.tokens)
+            return self._estimator.estimate(self._queue.most_cost_before(Party(caller), typical.cost), typical.tokens)
 
     def _check_open(self) -> None:
         if self._failed:
@@ -201,7 +204,7 @@ class Scheduler:
         needed = 0.0
         if len(self._queue):
             longest = max((len(job.source_ids) for job in jobs if isinstance(job, DecodeJob)), default=0)
-            most = self._queue.most_cost_before(jobs[0].caller, sum(map(cost_of, jobs)))
+            most = self._queue.most_cost_before(party_of(jobs[0]), sum(map(cost_of, jobs)))
             needed = self._estimator.estimate(most, longest)
             if now + needed > deadline:  # the exact cost takes a loop over all calls of the caller
                 needed = self._estimator.estimate(self._queue.cost_before(jobs), longest)
@@ -242,7 +245,7 @@ class Scheduler:
             self._rows[ticket.lane or MAIN][ticket.worker] -= rows_of(job)
             self._to_remove.pop(job.number, None)
             cost = cost_of(job)
-            self._lanes.leave(ticket.lane, job.caller, cost)
+            self._lanes.leave(ticket.lane, party_of(job), cost)
             self._present.remove(cost)
             if isinstance(job, DecodeJob) and ticket.started < math.inf:
                 self._estimator.record_end(len(job.source_ids), self._clock() - ticket.started)
@@ -283,7 +286,7 @@ class Scheduler:
                 self._queue.remove(job.number)
             self._tickets.clear()
             self._to_remove.clear()
-            self._rows, self._lanes = [[0] * self._workers for _ in (MAIN, LIGHT)], Lanes(self._workers)
+            self._rows, self._lanes = RunningRows(self._workers), Lanes(self._workers)
             self._present = PresentWork()
             self._changed.notify_all()
             return jobs
@@ -321,19 +324,17 @@ class Scheduler:
 
     def _is_full(self) -> bool:
         """Whether all jobs share one lane and it has all its rows, as in most turns of a busy engine."""
-        main, light = self._rows
-        return not self._lanes.contended and sum(main) >= self.most_rows and not any(light)
+        return not self._lanes.contended and self._rows.are_full(self.most_rows)
 
     def _is_idle(self, worker: int) -> bool:
-        main, light = self._rows
-        return not (main[worker] or light[worker])
+        return not self._rows.lanes_of(worker)
 
     def _next_lane(self, worker: int) -> int:
         """Return the lane that a worker serves next; MAIN if it has no rows."""
-        main, light = self._rows
-        if main[worker] and light[worker]:
-            return self._lanes.next(lambda lane: bool(self._rows[lane][worker]))
-        return LIGHT if light[worker] else MAIN
+        lanes = self._rows.lanes_of(worker)
+        if len(lanes) > 1:
+            return self._lanes.next(lanes.__contains__)
+        return lanes[0] if lanes else MAIN
 
     def _is_contended(self) -> bool:
         """Whether a heavy caller and another one have work, or had a moment ago."""
@@ -344,8 +345,8 @@ class Scheduler:
 
     def _admitted(self, worker: int) -> list[Admission]:
         """Return the jobs that join the batches of a worker."""
-        for steps in self._steps:
-            steps[worker] += 1
+        for turns in self._turns.values():
+            turns[worker] += 1
         if not self._queue.rows or self._is_full():
             return []
         lanes = (LIGHT, MAIN) if self._lanes.contended else (MAIN,)
@@ -357,33 +358,24 @@ class Scheduler:
 
     def _fill(self, lane: int, worker: int) -> list[Admission]:
         """Start the queued jobs that join the worker's batches of a lane."""
-        rows, steps = self._rows[lane], self._steps[lane]
-        free = self._free_rows(lane)
+        rows, free = self._rows[lane], self._rows.free(lane, self.most_rows)
         joining = min(self._queue.rows, free)
-        if not admits(rows[worker], joining, steps[worker]):
+        if not admits(rows[worker], joining, self._turns[lane][worker]):
             return []
         few = len(self._tickets) < self._spread
         share = fair_share(worker, rows, joining, few=few)
-        joins = (lambda caller: self._lanes.lane_of(caller) == lane) if self._lanes.contended else None
+        joins = (lambda party: self._lanes.lane_of(party) == lane) if self._lanes.contended else None
         jobs = self._queue.admit(rows[worker], rows[worker] + free, share, alone=not any(rows), joins=joins)
         started = [self._start(job, worker, lane) for job in jobs]
         if started:
-            steps[worker] = 0
+            self._turns[lane][worker] = 0
         return started
-
-    def _free_rows(self, lane: int) -> int:
-        """Return the rows that jobs may take in a lane: each lane has a reserve that the other one cannot take."""
-        own, total, reserve = sum(self._rows[lane]), sum(map(sum, self._rows)), reserved_rows(self.most_rows)
-        free = min(self.most_rows - own, self.most_rows + reserve - total)
-        if lane == MAIN:  # it takes no more of the reserve than it needs while many light callers have all other rows
-            free = min(free, max(self.most_rows - total, reserve - own))
-        return max(free, 0)
 
     def _start(self, job: Job, worker: int, lane: int) -> Admission:
         """Hand a job that left the queue to a worker."""
         ticket, now = self._tickets[job.number], self._clock()
         ticket.lane, ticket.started = lane, now
-        self._lanes.join(lane, job.caller)
+        self._lanes.join(lane, party_of(job))
         self._assign(ticket, worker)
         self._observer.left_queue(now - ticket.submitted)
         return Admission(job, ticket.submitted, lane)
