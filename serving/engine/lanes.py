@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from lingon.serving.decoding.job import Job
 from lingon.serving.engine.fair_queue import FairQueue
@@ -32,17 +31,13 @@ SHORT_SAVED = 0.1  # seconds of that time that may be saved up
 ROUND = 4  # steps between two admissions to a running batch, see `admits`
 SMALL = 8  # rows; a smaller batch admits jobs at every step
 
-
-class Party(NamedTuple):
-    """Who is served fairly beside others: a caller, whose short calls are a party of their own."""
-
-    caller: str
-    short: bool = False
+Party = tuple[str, bool]
+"""Who is served fairly beside others: a caller, whose short calls (True) are a party of their own."""
 
 
 def party_of(job: Job) -> Party:
     """Return the party of a job."""
-    return Party(job.caller, job.short)
+    return job.caller, job.short
 
 
 class ShortTime:
@@ -111,7 +106,7 @@ class Lanes:
 
     def charge(self, lane: int, seconds: float) -> None:
         """Count time that a worker spent on a lane."""
-        if lane == LIGHT and any(party.short for party in self._running[LIGHT]):
+        if lane == LIGHT and any(short for _, short in self._running[LIGHT]):
             self.short_time.spend(seconds)
         if self._running[lane]:
             self._order.charge(lane, seconds / len(self._running[lane]))
@@ -142,30 +137,37 @@ class PresentWork:
         return self._total >= HEAVY and max(SHORTER * cost, LONG) * self._total <= self._squares
 
 
-class RunningRows:
-    """The running rows of each worker in each lane."""
+class Running:
+    """The rows that each worker runs in each lane, and their work in units when they began."""
 
     def __init__(self, workers: int) -> None:
-        self.main, self.light = [0] * workers, [0] * workers
+        self.rows, self.work = ({lane: [0] * workers for lane in (MAIN, LIGHT)} for _ in range(2))
 
-    def __getitem__(self, lane: int) -> list[int]:
-        return self.light if lane == LIGHT else self.main
+    def add(self, lane: int, worker: int, rows: int, work: int) -> None:
+        """Count a job that began; with negative numbers, one that ended."""
+        self.rows[lane][worker] += rows
+        self.work[lane][worker] += work
 
     def are_full(self, most_rows: int) -> bool:
         """Whether one lane has all rows and the other one has none."""
-        return sum(self.main) >= most_rows and not any(self.light)
+        return sum(self.rows[MAIN]) >= most_rows and not any(self.rows[LIGHT])
 
     def lanes_of(self, worker: int) -> list[int]:
         """Return the lanes in which a worker has rows."""
-        return [lane for lane in (MAIN, LIGHT) if self[lane][worker]]
+        return [lane for lane, rows in self.rows.items() if rows[worker]]
 
-    def free(self, lane: int, most_rows: int) -> int:
+    def free_rows(self, lane: int, most_rows: int) -> int:
         """Return the rows that jobs may take in a lane: each lane has a reserve that the other one cannot take."""
-        own, total, reserve = sum(self[lane]), sum(self.main) + sum(self.light), reserved_rows(most_rows)
+        own, total, reserve = sum(self.rows[lane]), sum(map(sum, self.rows.values())), reserved_rows(most_rows)
         free = min(most_rows - own, most_rows + reserve - total)
         if lane == MAIN:  # it takes no more of the reserve than it needs while many light callers have all other rows
             free = min(free, max(most_rows - total, reserve - own))
         return max(free, 0)
+
+    def missing_work(self, lane: int, worker: int, queued: int) -> float:
+        """Return the work by which a worker has less than its share of all work, of which so much is queued."""
+        work = self.work[lane]
+        return (sum(work) + queued) / len(work) - work[worker]
 
 
 def reserved_rows(most_rows: int) -> int:

@@ -5,6 +5,7 @@ Works on plain numbers, without tensors, threads or a clock.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -142,7 +143,7 @@ class Queue:
         most = self._limits.max_queue_texts
         if texts > most or len(self._jobs) + texts <= most:  # more than `most` are refused for good
             return
-        own = Party(caller)
+        own: Party = (caller, False)
         if own == max(self._parties, key=lambda each: self._parties[each].cost, default=own):
             raise self._too_many(texts)
 
@@ -194,6 +195,7 @@ class Queue:
         most_rows: int,
         share: int,
         *,
+        most_work: float = math.inf,
         alone: bool = True,
         joins: Callable[[Party], bool] | None = None,
     ) -> list[Job]:
@@ -201,11 +203,12 @@ class Queue:
 
         most_rows: of the batch; a job that is wider runs alone
         share: rows at which the rest is left to other batches
+        most_work: units of work at which it is, of the jobs that join
         alone: whether no other batch runs
         joins: whether the jobs of a party may join; default: those of all
         """
-        admitted: list[Job] = []
-        while self._jobs and running_rows < share and (joins is None or any(map(joins, self._parties))):
+        admitted, work = list[Job](), 0
+        while self._jobs and running_rows < share and work < most_work and self._has_any(joins):
             party = self._order.next(joins)
             queue = self._parties[party]
             job = queue.next()
@@ -213,11 +216,15 @@ class Queue:
             if running_rows + rows > most_rows and (running_rows or not alone):
                 break
             running_rows += rows
+            work += cost
             self._order.charge(party, cost)
             queue.start(job, cost)
             self.remove(job.number)
             admitted.append(job)
         return admitted
+
+    def _has_any(self, joins: Callable[[Party], bool] | None) -> bool:
+        return joins is None or any(map(joins, self._parties))
 
     def charge(self, job: Job, cost: int) -> None:
         """Count work of an admitted job beyond its cost, which nobody could foresee, as service of its party."""

@@ -16,9 +16,8 @@ from lingon.serving.engine.lanes import (
     LIGHT,
     MAIN,
     Lanes,
-    Party,
     PresentWork,
-    RunningRows,
+    Running,
     admits,
     fair_share,
     party_of,
@@ -98,7 +97,7 @@ class Scheduler:
         self._earliest = math.inf  # no deadline is before it
         self._lanes, self._contended_until = Lanes(workers), -math.inf
         self._present = PresentWork()
-        self._rows = RunningRows(workers)
+        self._running = Running(workers)
         self._turns = {
             lane: [0] * workers for lane in (MAIN, LIGHT)
         }  # of each worker since its last admission to a lane
@@ -184,7 +183,7 @@ class Scheduler:
             except QueueFull:
                 return math.inf
             typical = self._typical.of(caller)
-            return self._estimator.estimate(self._queue.most_cost_before(Party(caller), typical.cost), typical.tokens)
+            return self._estimator.estimate(self._queue.most_cost_before((caller, False), typical.cost), typical.tokens)
 
     def _check_open(self) -> None:
         if self._failed:
@@ -242,9 +241,9 @@ class Scheduler:
             if ticket is None:  # `take_all` returned it
                 return
             assert ticket.worker is not None
-            self._rows[ticket.lane or MAIN][ticket.worker] -= rows_of(job)
             self._to_remove.pop(job.number, None)
             cost = cost_of(job)
+            self._running.add(ticket.lane or MAIN, ticket.worker, -rows_of(job), -cost)
             self._lanes.leave(ticket.lane, party_of(job), cost)
             self._present.remove(cost)
             if isinstance(job, DecodeJob) and ticket.started < math.inf:
@@ -286,7 +285,7 @@ class Scheduler:
                 self._queue.remove(job.number)
             self._tickets.clear()
             self._to_remove.clear()
-            self._rows, self._lanes = RunningRows(self._workers), Lanes(self._workers)
+            self._running, self._lanes = Running(self._workers), Lanes(self._workers)
             self._present = PresentWork()
             self._changed.notify_all()
             return jobs
@@ -324,14 +323,14 @@ class Scheduler:
 
     def _is_full(self) -> bool:
         """Whether all jobs share one lane and it has all its rows, as in most turns of a busy engine."""
-        return not self._lanes.contended and self._rows.are_full(self.most_rows)
+        return not self._lanes.contended and self._running.are_full(self.most_rows)
 
     def _is_idle(self, worker: int) -> bool:
-        return not self._rows.lanes_of(worker)
+        return not self._running.lanes_of(worker)
 
     def _next_lane(self, worker: int) -> int:
         """Return the lane that a worker serves next; MAIN if it has no rows."""
-        lanes = self._rows.lanes_of(worker)
+        lanes = self._running.lanes_of(worker)
         if len(lanes) > 1:
             return self._lanes.next(lanes.__contains__)
         return lanes[0] if lanes else MAIN
@@ -358,14 +357,20 @@ class Scheduler:
 
     def _fill(self, lane: int, worker: int) -> list[Admission]:
         """Start the queued jobs that join the worker's batches of a lane."""
-        rows, free = self._rows[lane], self._rows.free(lane, self.most_rows)
+        rows, free = self._running.rows[lane], self._running.free_rows(lane, self.most_rows)
         joining = min(self._queue.rows, free)
         if not admits(rows[worker], joining, self._turns[lane][worker]):
             return []
-        few = len(self._tickets) < self._spread
-        share = fair_share(worker, rows, joining, few=few)
-        joins = (lambda party: self._lanes.lane_of(party) == lane) if self._lanes.contended else None
-        jobs = self._queue.admit(rows[worker], rows[worker] + free, share, alone=not any(rows), joins=joins)
+        most_rows = rows[worker] + free
+        share, most_work = most_rows, math.inf
+        contended, few = self._lanes.contended, len(self._tickets) < self._spread
+        if few or contended or joining < self._queue.rows:
+            share = fair_share(worker, rows, joining, few=few)
+        else:  # all that is queued joins now: the workers end together if they have as much work
+            most_work = self._running.missing_work(lane, worker, self._queue.cost)
+        joins = (lambda party: self._lanes.lane_of(party) == lane) if contended else None
+        alone = not any(rows)
+        jobs = self._queue.admit(rows[worker], most_rows, share, most_work=most_work, alone=alone, joins=joins)
         started = [self._start(job, worker, lane) for job in jobs]
         if started:
             self._turns[lane][worker] = 0
@@ -384,4 +389,4 @@ class Scheduler:
         """Make a worker responsible for the outcome of a job."""
         self._queue.remove(ticket.job.number)
         ticket.worker = worker
-        self._rows[ticket.lane or MAIN][worker] += rows_of(ticket.job)
+        self._running.add(ticket.lane or MAIN, worker, rows_of(ticket.job), cost_of(ticket.job))
