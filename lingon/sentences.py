@@ -1,13 +1,15 @@
-"""Splits a text that a model cannot read whole: after sentences, else between words. Pure."""
+"""Splits a text that a model cannot read whole: after sentences, else between words, else in a word. Pure."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 
 # The quantifiers are possessive: with backtracking, a run of n full stops without a space takes n * n steps.
 _SENTENCE_END = re.compile(r"""(?<![.!?…])[.!?…]++["'”’»›)\]]*+(?= )|[。！？]++["'”’»›」』）)\]]*+""")
 _CLAUSE_END = re.compile(r"[,;:–—] ")
+_COMMA = re.compile(r"[、，；：]")
 _OPENING = "\"'“„‚‘«‹([¿¡"
 _ABBREVIATION = re.compile(
     "mr|mrs|ms|dr|prof|st|jr|sr|gen|col|sen|rep|rev|hon|hr|fr"
@@ -22,15 +24,11 @@ LONGEST = 16_384  # characters of a sentence; it is cut between words: reading a
 CLAUSE_REACH = 2048  # characters from the middle in which a clause is looked for: reading a megabyte takes long
 
 
-class WordTooLong(ValueError):
-    """A single word does not fit, and words are not split."""
-
-
 def split(text: str, fits: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
     """Yield spans that fit and together cover the text, except the spaces between them.
 
     text: normalised, so white space is single spaces
-    Raises WordTooLong if a word does not fit.
+    fits: true for a single character
     """
     for begin, end in sentences(text):
         yield from _halves(text, begin, end, fits)
@@ -79,14 +77,15 @@ def _ends(text: str, begin: int, found: re.Match[str]) -> bool:
 
 def _halves(text: str, begin: int, end: int, fits: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
     """Halve a span between words until every piece fits: pieces of equal length translate better than a short rest."""
-    if fits(text[begin:end]):
+    if end - begin <= 1 or fits(text[begin:end]):
         yield begin, end
         return
     cut = _middle(text, begin, end)
-    if cut < 0:
-        raise WordTooLong(text[begin:end])
+    spaced = cut >= 0
+    if not spaced:
+        cut = _middle_of_word(text, begin, end)
     yield from _halves(text, begin, cut, fits)
-    yield from _halves(text, cut + 1, end, fits)
+    yield from _halves(text, cut + spaced, end, fits)
 
 
 def _middle(text: str, begin: int, end: int) -> int:
@@ -95,3 +94,13 @@ def _middle(text: str, begin: int, end: int) -> int:
     clauses = [found.end() - 1 for found in _CLAUSE_END.finditer(text, middle - reach, middle + reach)]
     spaces = clauses or [place for place in (text.rfind(" ", begin, middle), text.find(" ", middle, end)) if place >= 0]
     return min(spaces, key=lambda place: abs(place - middle), default=-1)
+
+
+def _middle_of_word(text: str, begin: int, end: int) -> int:
+    """Return where to cut a word, or a clause in a script without spaces: after a comma, else before a letter."""
+    middle, reach = (begin + end) // 2, min((end - begin) // 6, CLAUSE_REACH)
+    commas = [found.end() for found in _COMMA.finditer(text, middle - reach, middle + reach)]
+    if commas:
+        return min(commas, key=lambda place: abs(place - middle))
+    letters = range(middle, min(end, middle + CLAUSE_REACH))
+    return next((place for place in letters if not unicodedata.combining(text[place])), middle)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import torch
 
-from lingon.errors import CorpusError, SettingsError
+from lingon.errors import SettingsError
 from lingon.lines import TranslatedLines
-from lingon.sentences import WordTooLong, split
+from lingon.sentences import split
 from lingon.text import Tokenizer, normalise
 from lingon.training.checkpoint import Checkpoint, load_checkpoint
 from lingon.training.data.batches import EncodedPairs, plan_batches
@@ -82,12 +82,7 @@ def _parts(checkpoint: Checkpoint, text: str, number: int) -> list[str]:
 
     if not text or fits(text):
         return [text] if text else []
-    try:
-        return [text[begin:end] for begin, end in split(text, fits)]
-    except WordTooLong:
-        raise CorpusError(
-            f"line {number} has a single word of more than the {longest} tokens that the model reads at most"
-        ) from None
+    return [text[begin:end] for begin, end in split(text, fits)]
 
 
 def translate_texts(

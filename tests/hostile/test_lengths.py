@@ -69,11 +69,21 @@ def test_one_token_more_is_split_with_a_warning_if_requested(server: ServerProce
         assert result.usage.source_tokens == tokens - 1 + int(parts[0].split()[-2])
 
 
-@pytest.mark.parametrize("options", [pb.DecodingOptions(), SPLIT], ids=["refuse", "split"])
-def test_a_word_of_a_megabyte_is_refused_promptly(server: ServerProcess, options: pb.DecodingOptions):
+def test_a_word_of_a_megabyte_is_refused_promptly(server: ServerProcess):
     def ask() -> None:
-        reply = server.translate("x" * MEBIBYTE, "Tom", "ü" * (MEBIBYTE // 2), options=options)
+        reply = server.translate("x" * MEBIBYTE, "Tom", "ü" * (MEBIBYTE // 2))
         assert refusals(reply) == [TOO_LONG, OK, TOO_LONG]
+
+    assert is_prompt(ask)
+
+
+@pytest.mark.parametrize("word", ["x" * MEBIBYTE, "ü" * (MEBIBYTE // 2), "日" * (MEBIBYTE // 4)])
+def test_a_word_of_a_megabyte_that_may_be_split_exceeds_a_request_promptly(server: ServerProcess, word: str):
+    request = pb.TranslateRequest(texts=[word], options=SPLIT).SerializeToString()
+
+    def ask() -> None:
+        answer = server.send("Translate", request)
+        assert "a request may have 65536 at most" in answer.message
 
     assert is_prompt(ask)
 

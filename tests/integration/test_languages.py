@@ -349,13 +349,12 @@ def test_a_teacher_of_several_languages_is_asked_for_a_pair(
         (["--beam-size", "99"], "--beam-size must be 1 to 8, got 99"),
         (["--beam-size", "99999999999"], "'--beam-size': Input should be less than or equal to 128"),
         (["--length-penalty", "99"], "--length-penalty must be 0 to 10, got 99"),
-        ([], "line 2 has a single word of more than the 128 tokens that the model reads at most"),
     ],
 )
 def test_what_cannot_be_evaluated_is_named_as_on_the_command_line(
     bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
-    (tmp_path / "both").write_text(f"the\n{'x' * 9000}\n")
+    (tmp_path / "both").write_text("the\nthe\n")
     files = ["--source", str(tmp_path / "both"), "--target", str(tmp_path / "both")]
     pair = ["--source-language", "en", "--target-language", "fr"]
     assert main(["evaluate", str(bundle.folder), *files, *pair, *options]) > 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.sentences import LONGEST, SURE, WordTooLong, sentences, split
+from lingon.sentences import LONGEST, SURE, sentences, split
 from lingon.text import normalise
 
 PROSE = st.text(alphabet="abcDE .,;!?…。\"'“”()0123", max_size=120).map(normalise)
@@ -24,12 +23,7 @@ def test_parts_fit_and_contain_every_character_except_the_spaces_between_them(te
     def fits(part: str) -> bool:
         return len(part) <= longest
 
-    try:
-        spans = list(split(text, fits))
-    except WordTooLong:
-        words = re.sub("""(。+["'”)]*)""", r"\1 ", text).split()
-        assert max(map(len, words)) > longest
-        return
+    spans = list(split(text, fits))
     assert all(fits(text[begin:end]) and text[begin:end] for begin, end in spans)
     assert "".join(text[begin:end] for begin, end in spans).replace(" ", "") == text.replace(" ", "")
     assert all(end <= begin for (_, end), (begin, _) in pairwise(spans))
@@ -51,6 +45,20 @@ def test_parts_fit_and_contain_every_character_except_the_spaces_between_them(te
 )
 def test_sentences_end_at_unambiguous_punctuation_only(text: str, expected: list[str]):
     assert texts(text) == expected
+
+
+def test_words_are_cut_only_where_they_do_not_fit():
+    text = f"Tom {'x' * 50} left. He came."
+    parts = [text[begin:end] for begin, end in split(text, lambda part: len(part) <= 20)]
+    assert parts == ["Tom", "x" * 12, "x" * 13, "x" * 12, "x" * 13, "left.", "He came."]
+
+
+def test_a_script_without_spaces_is_cut_after_a_comma_and_never_before_a_mark():
+    text = "今日はとても良い天気です、散歩に行きましょう"
+    parts = [text[begin:end] for begin, end in split(text, lambda part: len(part) <= 15)]
+    assert parts == ["今日はとても良い天気です、", "散歩に行きましょう"]
+    marked = "a\u0301" * 20
+    assert all(not marked[begin:end].startswith("\u0301") for begin, end in split(marked, lambda part: len(part) <= 9))
 
 
 def test_a_long_sentence_is_split_after_a_clause_near_its_middle():

@@ -39,9 +39,11 @@ _EMOJI = re.compile(
     f"(?:[#*0-9]\ufe0f?\u20e3|[{_SIGNS}]|[\u00a9\u00ae\u203c\u2049\u2122\u3030\u303d\u3297\u3299]\ufe0f)"
     f"[{_SIGNS}\u200d\ufe0f\u20e3\U000e0020-\U000e007f]*+"
 )
+_LINE = re.compile(r"([-_=*~#+.·•…\u2010-\u2015\u2500-\u25a1])\1{7,}+")
+_CODE = re.compile(r"(?<![\w+/=\-])(?=[A-Za-z_+/=\-]*+[0-9])[A-Za-z0-9_+/=\-]{40,}+")
 
 _WINDOW = 2**15  # characters that one search reads, at most 2 ms: other threads wait for it
-_MARGIN = 2**10  # characters after a window; only URLs, paths and numbers may be longer
+_MARGIN = 2**10  # characters after a window; only URLs, paths, numbers, lines and codes may be longer
 _PUNCTUATION = ".,;:!?'’…"
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
 
@@ -56,6 +58,8 @@ def matches(text: str) -> Iterator[ProtectedSpan]:
     for pattern in _PLACEHOLDERS:
         yield from _whole(pattern, Kind.PLACEHOLDER, text)
     yield from _whole(_NUMBER, Kind.NUMBER, text)
+    yield from _whole(_LINE, Kind.LINE, text)
+    yield from _whole(_CODE, Kind.CODE, text)
     if not text.isascii():
         yield from _whole(_EMOJI, Kind.EMOJI, text)
 

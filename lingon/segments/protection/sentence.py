@@ -11,6 +11,7 @@ from lingon.segments.protection.spans import Kind, ProtectedSpan, merge
 
 _PAIRS = dict(zip("([{\"'“„‚‘«‹", ")]}\"'”“‘’»›", strict=True))
 _BRACKETS = "(["
+_SIGNS = {Kind.EMOJI, Kind.LINE}  # that are no words
 _ALONE = re.compile(r"[:=→|]\s*\Z")  # what follows it at the end of a sentence is no part of its grammar
 
 
@@ -28,7 +29,7 @@ class Kept:
     @property
     def is_apart(self) -> bool:
         """Whether it is no word of a sentence, so that at an end of one the model need not see it."""
-        return self.kinds == {Kind.EMOJI} or self.text[0] in _BRACKETS
+        return self.kinds <= _SIGNS or self.text[0] in _BRACKETS
 
     @property
     def divides(self) -> bool:
@@ -114,7 +115,7 @@ def _grown(text: str, span: ProtectedSpan) -> ProtectedSpan:
     if span.kind is Kind.SKELETON:
         return span
     begin, end = span.begin, span.end
-    if span.kind not in (Kind.EMOJI, Kind.TAG):
+    if span.kind not in _SIGNS and span.kind is not Kind.TAG:
         while begin and _in_word(text[begin - 1]):
             begin -= 1
         while end < len(text) and _in_word(text[end]):

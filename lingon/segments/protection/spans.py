@@ -18,6 +18,8 @@ class Kind(StrEnum):
     SKELETON = "skeleton"  # of an ICU message: all but the texts of its arms
     NUMBER = "number"
     EMOJI = "emoji"
+    LINE = "line"  # eight or more equal signs, as under a heading or in a form
+    CODE = "code"  # a long run of letters and figures: a hash, a key, base64
     KEEP = "keep"
 
 

@@ -569,9 +569,9 @@ class TextOptions(_message.Message):
     """Where texts are split."""
     protect: _builtins.bool
     """Keep what is not language as it is, each as often as in the text: URLs, e-mail addresses, paths, placeholders such as
-    {name}, %s and :name, tags, the skeletons of ICU messages, numbers of four and more figures, emoji. Where the model
-    loses one or cannot know it, the sentence is cut there, and its parts are translated apart. Default: true, and false
-    with forced_words. A sentence with a target prefix is translated as it is.
+    {name}, %s and :name, tags, the skeletons of ICU messages, numbers of four and more figures, emoji, lines of
+    signs, long codes. Where the model loses one or cannot know it, the sentence is cut there, and its parts are translated
+    apart. Default: true, and false with forced_words. A sentence with a target prefix is translated as it is.
     """
     guard: Global___GuardPolicy.ValueType
     """What the server does about translations that it suspects."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lingon.bundle import Limits
@@ -10,7 +10,7 @@ from lingon.errors import EmptyText, InvalidRequest, TextTooLong
 from lingon.segments.document import Document
 from lingon.segments.markup import PlainText
 from lingon.segments.protection import ProtectedSpan
-from lingon.sentences import WordTooLong, split
+from lingon.sentences import split
 from lingon.serving.translation.planning.lexicon import Lexicon
 from lingon.text import Tokenizer, normalise
 
@@ -112,20 +112,29 @@ def most_characters(tokens: int) -> int:
 
 
 def blocks(text: str, size: int) -> Iterator[str]:
-    """Yield a text in blocks of at most `size` characters and a space, cut after white space; raises WordTooLong.
+    """Yield a text in blocks of at most `size` characters and a space, cut after white space, or in a longer word.
 
-    The normalised blocks, joined by spaces, are the normalised text. The text is read block by block: looking for all
-    words of a megabyte at once would hold up the event loop.
+    The text is read block by block: looking for all words of a megabyte at once would hold up the event loop.
     """
     begin = 0
     while len(text) - begin > size:
         window = text[begin : begin + size + 1]
         last = "" if window[-1].isspace() else window.rsplit(None, 1)[-1]
-        if len(last) > size:
-            raise WordTooLong(last)
-        begin += len(window) - len(last)
-        yield window[: len(window) - len(last)]
+        end = begin + (len(window) - len(last) if len(last) <= size else size)
+        yield text[begin:end]
+        begin = end
     yield text[begin:]
+
+
+def joined(normalised: Iterable[tuple[str, str]]) -> str:
+    """Return a normalised text of its blocks and what each is normalised, in order."""
+    found, spaced = list[str](), False
+    for block, text in normalised:
+        if text:
+            found += [" " * (spaced or block[:1].isspace()) if found else "", text]
+            spaced = False
+        spaced = spaced or block[-1:].isspace()
+    return "".join(found)
 
 
 def check_size(
@@ -188,11 +197,8 @@ def parts_of(
     def fits(part: str) -> bool:
         return len(part) <= longest and len(tokenizer.encode_source(part)) <= limits.max_source_tokens
 
-    try:
-        for begin, end in split(text, fits):
-            yield Part(text[begin:end], begin, tuple(tokenizer.encode_source(text[begin:end])))
-    except WordTooLong:
-        raise word_too_long(field, limits) from None
+    for begin, end in split(text, fits):
+        yield Part(text[begin:end], begin, tuple(tokenizer.encode_source(text[begin:end])))
 
 
 def target_ids(text: str, field: str, tokenizer: Tokenizer, most: int) -> tuple[int, ...]:
@@ -231,9 +237,3 @@ def check_prefix(limits: Limits, plan: TextPlan, field: str) -> None:
     if len(plan.prefix) >= bound:
         message = f"{field} has {len(plan.prefix)} tokens; the translation of this text has {bound} at most"
         raise InvalidRequest(field, message)
-
-
-def word_too_long(field: str, limits: Limits) -> TextTooLong:
-    """Return the error for a text with a word that the model cannot read whole."""
-    bound = limits.max_source_tokens
-    return TextTooLong(field, f"{field} has a single word of more than the {bound} tokens that the model reads at most")

@@ -11,7 +11,6 @@ from lingon.segments.boundaries import Span, has_space, without_blanks_around
 from lingon.segments.capitals import is_in_capitals
 from lingon.segments.document import Document, Split
 from lingon.segments.protection import ProtectedSpan, kept_strings, without
-from lingon.sentences import WordTooLong
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import AttentionChoice
 from lingon.serving.system.event_loop import TimeSlice
@@ -24,11 +23,11 @@ from lingon.serving.translation.planning.input_processor import (
     blocks,
     check_prefix,
     check_size,
+    joined,
     most_characters,
     parts_of,
     plan_pair,
     target_ids,
-    word_too_long,
 )
 from lingon.serving.translation.planning.lexicon import Lexicon
 from lingon.serving.translation.planning.options import ResolvedOptions
@@ -163,17 +162,13 @@ class _Reader:
 
     async def parts(self, sentence: str) -> Sequence[Part]:
         """Return the parts of a sentence that the model reads as it is."""
-        limits, done, parts = self.limits, list[str](), list[Part]()
+        limits, done, parts = self.limits, list[tuple[str, str]](), list[Part]()
         check_size(sentence, self.field, limits, splits=self.splits, most=len(sentence), has=self.has)
-        try:
-            for block in blocks(sentence, most_characters(limits.max_source_tokens)):
-                self.size.add_characters(len(block))
-                done.append(normalise(block))
-                await self.time_slice.yield_if_due()
-        except WordTooLong:
-            raise word_too_long(self.field, limits) from None
-        normalised = " ".join(filter(None, done))
-        for part in parts_of(normalised, self.field, self.tokenizer, limits, splits=self.splits, has=self.has):
+        for block in blocks(sentence, most_characters(limits.max_source_tokens)):
+            self.size.add_characters(len(block))
+            done.append((block, normalise(block)))
+            await self.time_slice.yield_if_due()
+        for part in parts_of(joined(done), self.field, self.tokenizer, limits, splits=self.splits, has=self.has):
             self.size.add_sentence(len(part.source_ids))
             parts.append(part)
             await self.time_slice.yield_if_due()
