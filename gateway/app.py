@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -47,6 +48,7 @@ PAGE = {
 }
 """The files of the page by their paths."""
 
+ORIGIN = re.compile(r"[a-z][a-z0-9+.\-]*://[^/\s]+")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -73,6 +75,9 @@ class GatewayOptions:
         for name in self.apis:
             if name not in APIS:
                 raise SettingsError(f"there is no API {name!r}; the APIs are {', '.join(APIS)}")
+        for origin in self.cors:
+            if origin != "*" and not ORIGIN.fullmatch(origin):
+                raise SettingsError(f"an origin is written as https://example.com, without a path; got {origin[:60]!r}")
 
 
 class _Application(Starlette):
@@ -99,10 +104,11 @@ class _Application(Starlette):
         return None
 
 
-def build(backend: Backend, metrics: GatewayMetrics, options: GatewayOptions) -> Starlette:
-    """Return the application."""
-    documents = None if options.data_dir is None else Documents(options.data_dir / "documents")
-    endpoints = Endpoints(backend, metrics, options.limits, BodyBudget(options.limits.together))
+def build(
+    backend: Backend, metrics: GatewayMetrics, options: GatewayOptions, documents: Documents | None = None
+) -> Starlette:
+    """Return the application; documents: where files are kept."""
+    endpoints = Endpoints(backend, metrics, options.limits, BodyBudget(options.limits.together), options.cors)
     routes = [route for name in options.apis for route in APIS[name](documents).routes(endpoints)]
     if options.page and "lingon" in options.apis:
         routes += [_page_route(path, *each) for path, each in PAGE.items()]

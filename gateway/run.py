@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from lingon.gateway.backend import Backend
 from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.requests.body import BodyLimits
 from lingon.gateway.server import HttpOptions, Listening, listening
+from lingon.gateway.translations.documents import Documents
 
 
 @asynccontextmanager
@@ -67,11 +68,13 @@ async def _open(
     backend: Backend, registry: CollectorRegistry, http: HttpOptions, options: GatewayOptions
 ) -> AsyncIterator[Listening]:
     metrics = GatewayMetrics(registry)
-    try:
-        async with listening(build(backend, metrics, options), metrics, http) as opened:
-            yield opened
-    finally:
-        await backend.close()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(backend.close)
+        documents = None if options.data_dir is None else Documents(options.data_dir / "documents")
+        if documents is not None:
+            stack.callback(asyncio.create_task(documents.remove_old_ones()).cancel)
+        app = build(backend, metrics, options, documents)
+        yield await stack.enter_async_context(listening(app, metrics, http))
 
 
 def run_apart(

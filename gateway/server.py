@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -21,10 +23,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from lingon.errors import LingonError, SettingsError
 from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.requests.endpoint import WATCH_CLIENT
+from lingon.pem import load_pair
 
 HEADER_SECONDS = 10.0  # for the headers of a request to arrive
 HEADER_BYTES = 65_536  # of headers that have not all arrived
 IDLE_SECONDS = 75  # for which a connection without a request stays open
+CUT_SECONDS = 2.0  # for requests that are cut off to be answered
 FILES_SECONDS = 1.0  # between two looks at the files of the certificate
 BACKLOG = 2048
 logger = logging.getLogger(__name__)
@@ -40,7 +44,7 @@ class HttpOptions:
     max_connections: above it a connection is answered with 503
     trusted_proxies: addresses whose X-Forwarded-For is believed, separated by commas
     drain_seconds: for requests to end when the server stops
-    flags: start of the names of the options host and port, for messages
+    flags: start of the names of the options host, port and trusted proxies, for messages
     """
 
     host: str = "127.0.0.1"
@@ -51,6 +55,15 @@ class HttpOptions:
     trusted_proxies: str = ""
     drain_seconds: float = 30.0
     flags: str = "--"
+
+    def __post_init__(self) -> None:
+        for each in filter(None, map(str.strip, self.trusted_proxies.split(","))):
+            try:
+                if each != "*":
+                    ipaddress.ip_network(each, strict=False)
+            except ValueError:
+                expected = f"{self.flags}trusted-proxies must be addresses, networks such as 10.0.0.0/8, or *"
+                raise SettingsError(f"{expected}; got {each[:60]!r}") from None
 
 
 class _Protocol(HttpToolsProtocol):
@@ -166,11 +179,27 @@ class _Server(uvicorn.Server):
         yield
 
 
-@dataclass(frozen=True, slots=True)
 class Listening:
     """An HTTP port that is open."""
 
-    port: int
+    def __init__(self, server: _Server, port: int) -> None:
+        self._server, self.port = server, port
+        self._end: float | None = None  # of the requests, in seconds of time.monotonic
+
+    def stop(self, seconds: float) -> None:
+        """Take no more connections and requests; those under way have so many seconds, then they are cut off.
+
+        A second call changes nothing.
+        """
+        if self._end is None:
+            self._end = time.monotonic() + seconds
+            self._server.config.timeout_graceful_shutdown = max(int(seconds), 1)
+            self._server.should_exit = True
+
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until all requests have ended."""
+        return max((self._end or 0.0) - time.monotonic(), 0.0) + CUT_SECONDS
 
 
 @asynccontextmanager
@@ -181,6 +210,7 @@ async def listening(app: Starlette, metrics: GatewayMetrics, options: HttpOption
     """
     server = _Server(_config(app, metrics, options))
     bound = _bind(options)
+    opened = Listening(server, int(bound.getsockname()[1]))
     task = asyncio.create_task(server.serve(sockets=[bound]))
     watch = asyncio.create_task(_watch_certificate(server.config, options))
     try:
@@ -189,11 +219,11 @@ async def listening(app: Starlette, metrics: GatewayMetrics, options: HttpOption
                 task.result()
                 raise LingonError("the HTTP server did not start")
             await asyncio.sleep(0.005)
-        yield Listening(int(bound.getsockname()[1]))
+        yield opened
     finally:
         watch.cancel()
-        server.should_exit = True
-        await asyncio.wait({task}, timeout=options.drain_seconds + 5)
+        opened.stop(options.drain_seconds)
+        await asyncio.wait({task}, timeout=opened.seconds_left)
         bound.close()
 
 
@@ -215,11 +245,22 @@ def _config(app: Starlette, metrics: GatewayMetrics, options: HttpOptions) -> uv
         ssl_certfile=options.certificate,
         ssl_keyfile=options.key,
     )
-    try:
-        config.load()
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsError(f"{options.certificate} and {options.key}: {error.strerror or error}") from None
+    _load_certificate(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), options)  # uvicorn would ask for a passphrase
+    config.load()
     return config
+
+
+def _load_certificate(context: ssl.SSLContext, options: HttpOptions) -> None:
+    """Load the files of the certificate, if there is one; raises SettingsError."""
+    if options.certificate is None or options.key is None:
+        return
+    try:
+        contents = options.certificate.read_bytes(), options.key.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{error.filename}: {error.strerror}") from None
+    names = str(options.certificate), str(options.key)
+    load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), *contents, *names)
+    load_pair(context, *contents, *names)
 
 
 def _bind(options: HttpOptions) -> socket.socket:
@@ -251,9 +292,9 @@ async def _watch_certificate(config: uvicorn.Config, options: HttpOptions) -> No
         if times is not None and times != known:
             known = times
             try:
-                config.ssl.load_cert_chain(options.certificate, options.key)
+                _load_certificate(config.ssl, options)
                 logger.info("the HTTP port has a new certificate")
-            except (OSError, ssl.SSLError) as error:
+            except SettingsError as error:
                 logger.error("the HTTP port keeps its certificate: %s", error)
 
 

@@ -48,12 +48,22 @@ def check_pair(certificate: bytes, key: bytes, certificate_name: str, key_name: 
     if not re.search(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----", key):
         raise SettingsError(f"{key_name}: has no private key in PEM")
 
+    load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key, certificate_name, key_name)
+
+
+def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes, certificate_name: str, key_name: str) -> None:
+    """Load a certificate (with its chain) and its private key into a context; raises SettingsError.
+
+    A context that is in use needs a pair that was loaded into another one before: OpenSSL takes the certificate, and
+    drops the key that it has, before it looks at the new key.
+    """
+
     def passphrase() -> str:  # without this OpenSSL would ask on the terminal
         raise SettingsError(f"{key_name}: is encrypted; use a key without passphrase")
 
     with _in_memory(certificate + b"\n" + key) as path:
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path, password=passphrase)
+            context.load_cert_chain(path, password=passphrase)
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":
                 raise SettingsError(f"{key_name}: is not the key of {certificate_name}") from None

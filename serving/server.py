@@ -10,8 +10,8 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,7 @@ class Server:
         self.metrics.ready.set_function(self._is_serving)
         self._names = ["", SERVICE]  # services that the health service reports with one status
         self._admin: grpc.aio.Server | None = None
+        self._http: Any = None  # the open port of the HTTP APIs, if they are wanted
         self.channel: LocalChannel  # to the services of the gRPC port, once there is one
 
     async def run(self) -> int:
@@ -118,7 +119,8 @@ class Server:
             endpoint = opened.enter_context(HttpEndpoint(*address, registry, self._is_serving, self._received.update))
             self.metrics_port = endpoint.port
             server = await self._open_ports()
-            await opened.enter_async_context(self._http_apis(server))
+            opened.push_async_callback(self._stop_ports, server)  # it has stopped already, unless the start fails
+            await self._start_ports(server, opened)
             self.bound.set()
             try:
                 if not await self._load(folders):
@@ -145,17 +147,17 @@ class Server:
         self._update_health()
         return server
 
-    @asynccontextmanager
-    async def _http_apis(self, server: grpc.aio.Server) -> AsyncIterator[None]:
-        """Start the gRPC server, and inside the block the HTTP APIs in front of it, if they are wanted."""
+    async def _start_ports(self, server: grpc.aio.Server, opened: AsyncExitStack) -> None:
+        """Start the gRPC server, and the HTTP APIs in front of it, if they are wanted."""
         with new_threads_never_preempt():
             await server.start()
-        if self._settings.http_port is None:
-            yield
-            return
-        async with http_apis(self._settings, self.channel, self.metrics.registry) as opened:
-            self.http_port = opened.port
-            yield
+        if self._settings.http_port is not None:
+            apis = http_apis(self._settings, self.channel, self.metrics.registry)
+            self._http = await opened.enter_async_context(apis)
+            self.http_port = self._http.port
+
+    async def _stop_ports(self, server: grpc.aio.Server) -> None:
+        await asyncio.gather(*(each.stop(ABORT_SECONDS) for each in (self._admin, server) if each is not None))
 
     def stop(self) -> None:
         """Start to drain."""
@@ -256,6 +258,8 @@ class Server:
         self._gate.close()
         event(logger, logging.INFO, "draining")
         end = time.monotonic() + self._settings.drain_seconds
+        if self._http is not None:
+            self._http.stop(self._settings.drain_seconds)
         read = await self._gate.wait_until_read(self._settings.drain_seconds)
         idle = await self._registry.wait_until_idle(max(end - time.monotonic(), 0.0))
         if not (read and idle):
@@ -263,12 +267,14 @@ class Server:
 
     async def _close(self, server: grpc.aio.Server) -> None:
         self._gate.close()
+        if self._http is not None:
+            self._http.stop(ABORT_SECONDS)
         self._reloader.close()
         self._supervisor.fail_all()
         await self._registry.stop()
         await self._registry.wait_until_idle(ABORT_SECONDS)
         await self._gate.wait_until_quiet(LATE_CALL_SECONDS)
-        await asyncio.gather(*(each.stop(ABORT_SECONDS) for each in (self._admin, server) if each is not None))
+        await self._stop_ports(server)
         self.has_stuck_thread = self.has_stuck_thread or self._reloader.busy or any_worker_alive()
         await self._tracer.close()
         event(logger, logging.INFO, "stopped")

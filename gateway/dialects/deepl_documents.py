@@ -48,6 +48,7 @@ class DeepLDocuments:
             name = f"document{_sniffed(content, name)}"
         wanted = self._wanted(fields)
         await call.backend.models(call.caller)  # checks the key before anything is kept
+        documents.check_room(call.caller.address, len(content))
         number, key = secrets.token_hex(16), secrets.token_hex(32)
         suffix = Path(name).suffix.lower()
         documents.write_state(number, {"status": "translating", "key": _digest(key), "suffix": suffix})
@@ -86,7 +87,7 @@ class DeepLDocuments:
         state = documents.read_state(number)
         try:
             translation, characters = await translated_file(call.backend, name, content, wanted, call.caller)
-            documents.write_result(number, state["suffix"], translation)
+            documents.write_result(call.caller.address, number, state["suffix"], translation)
             state |= {"status": "done", "characters": characters}
             self._count(call.caller.key, characters)
         except Problem as problem:

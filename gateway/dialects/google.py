@@ -15,8 +15,9 @@ from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.languages import Pairs, name_of
-from lingon.gateway.translations.translate import Detected, Wanted, detect, translate
+from lingon.gateway.translations.translate import Wanted, likeliest, translate
 from lingon.google.codes import tag_of_google
+from lingon.source_language import Source
 from lingon.translation.v1 import translation_pb2 as pb
 
 READ = "GET", "POST"
@@ -82,7 +83,7 @@ class GoogleApi:
         if not texts:
             raise Problem(400, "Required Text", field="q")
         _check_count(len(texts), V2_TEXTS)
-        found = await detect(call.backend, texts, call.caller)
+        found = await likeliest(call.backend, texts, call.caller)
         return JSONResponse({"data": {"detections": [[_detection(each)] for each in found]}})
 
     async def translate_v3(self, call: Call) -> Response:
@@ -113,7 +114,7 @@ class GoogleApi:
         content = call.fields.text("content")
         if not content:
             raise Problem(400, "content must have text", field="content")
-        (found,) = await detect(call.backend, [content], call.caller)
+        (found,) = await likeliest(call.backend, [content], call.caller)
         return JSONResponse({"languages": [{"languageCode": found.language, "confidence": found.confidence}]})
 
     async def languages_v3(self, call: Call) -> Response:
@@ -148,5 +149,5 @@ def _read(*, markup: bool) -> pb.TextOptions:
     return pb.TextOptions(format=pb.TEXT_FORMAT_HTML if markup else pb.TEXT_FORMAT_PLAIN)
 
 
-def _detection(found: Detected) -> dict[str, Any]:
+def _detection(found: Source) -> dict[str, Any]:
     return {"language": found.language, "confidence": found.confidence, "isReliable": found.confidence >= 0.9}

@@ -8,17 +8,20 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
+from google.rpc import code_pb2
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from lingon.errors import ServerError
 from lingon.gateway.dialects.libretranslate_spec import spec
 from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.documents import SUFFIXES, Documents, translated_file
 from lingon.gateway.translations.languages import Pairs, is_one_language, name_of, stays_unchanged
-from lingon.gateway.translations.translate import Detected, Wanted, detect, translate
+from lingon.gateway.translations.translate import Wanted, likeliest, translate
+from lingon.source_language import Source
 from lingon.translation.v1 import translation_pb2 as pb
 
 MAX_ALTERNATIVES = 10
@@ -59,13 +62,14 @@ class LibreTranslateApi:
 
     def error(self, problem: Problem, request: Request) -> Response:
         """Return {"error": message}; a wrong key is 403, as there."""
-        status = 403 if problem.http_status == 401 else problem.http_status_of_pair
-        return json_error(status, json.dumps({"error": str(problem)}).encode(), problem)
+        status, message = problem.http_status_of_pair, str(problem)
+        if status == 401:
+            status, message = 403, message.replace("as metadata, authorization: Bearer KEY", "as api_key")
+        return json_error(status, json.dumps({"error": message}).encode(), problem)
 
     async def translate(self, call: Call) -> Response:
         """Translate a text, or a list of texts."""
         fields = call.fields
-        several = _is_list(call)
         texts = fields.texts("q")
         if not texts:
             raise Problem(400, "Invalid request: missing q parameter")
@@ -82,7 +86,9 @@ class LibreTranslateApi:
                 one["detectedLanguage"] = _shown(each.source)
             if wanted.alternatives:
                 one["alternatives"] = list(each.alternatives)
-        return JSONResponse({name: [one[name] for one in found] for name in found[0]} if several else found[0])
+        return JSONResponse(
+            {name: [one[name] for one in found] for name in found[0]} if fields.is_list("q") else found[0]
+        )
 
     async def languages(self, call: Call) -> Response:
         """List the source languages and their targets."""
@@ -98,10 +104,8 @@ class LibreTranslateApi:
         if not text:
             raise Problem(400, "Invalid request: missing q parameter")
         reply = await call.backend.detect(pb.DetectLanguagesRequest(texts=[text]), call.caller)
-        found = [_shown(Detected(each.language_code, each.confidence)) for each in reply.results[0].languages]
-        if not found:
-            found = [_shown((await detect(call.backend, [text], call.caller))[0])]
-        return JSONResponse(found)
+        found = [_shown(Source(each.language_code, each.confidence)) for each in reply.results[0].languages]
+        return JSONResponse(found or list(map(_shown, await likeliest(call.backend, [text], call.caller))))
 
     async def translate_file(self, call: Call) -> Response:
         """Translate a file, and say where its translation is."""
@@ -110,8 +114,9 @@ class LibreTranslateApi:
             raise Problem(400, "Invalid request: missing file parameter")
         name, content = call.fields.file
         wanted = await _wanted(call)
+        documents.check_room(call.caller.address, len(content))
         translation, _ = await translated_file(call.backend, name, content, wanted, call.caller)
-        kept = documents.keep_result(name, translation)
+        kept = documents.keep_result(call.caller.address, name, translation)
         return JSONResponse({"translatedFileUrl": str(call.request.url_for("download_file", name=quote(kept)))})
 
     async def download_file(self, call: Call) -> Response:
@@ -120,16 +125,22 @@ class LibreTranslateApi:
         return Response(content, media_type="application/octet-stream")
 
     async def settings(self, call: Call) -> Response:
-        """Tell a page what the server offers."""
-        pairs, formats = Pairs.of(await call.backend.models(call.caller)), sorted(SUFFIXES) if self._documents else []
+        """Tell a page what the server offers, also one that has no key."""
+        formats, needs_key, pairs = sorted(SUFFIXES) if self._documents else [], False, Pairs(())
+        try:
+            pairs = Pairs.of(await call.backend.models(call.caller))
+        except ServerError as error:
+            if error.code != code_pb2.UNAUTHENTICATED:
+                raise
+            needs_key = True
         first, second = pairs.pairs[0] if pairs.pairs else ("en", "en")
         return JSONResponse(
             {
-                "apiKeys": False,
+                "apiKeys": needs_key,
                 "charLimit": -1,
                 "filesTranslation": bool(formats),
                 "frontendTimeout": 500,
-                "keyRequired": False,
+                "keyRequired": needs_key,
                 "language": {
                     "source": {"code": first, "name": name_of(first)},
                     "target": {"code": second, "name": name_of(second)},
@@ -158,14 +169,10 @@ class LibreTranslateApi:
         return self._documents
 
 
-def _is_list(call: Call) -> bool:
-    return len(call.fields.texts("q")) > 1 or b"[" in call.body.partition(b'"q"')[2].lstrip(b" \t\r\n:")[:1]
-
-
 async def _wanted(call: Call) -> Wanted:
     """Return the languages of a request. As there, a text stays as it is if both are one, which has no model."""
     source, target = _language(call.fields, "source"), _language(call.fields, "target")
-    if source == "auto":
+    if source.lower() == "auto":
         return Wanted(target)
     if not is_one_language(source, target):
         return Wanted(target, source)
@@ -180,5 +187,5 @@ def _language(fields: Fields, name: str) -> str:
     return found
 
 
-def _shown(detected: Detected) -> dict[str, Any]:
+def _shown(detected: Source) -> dict[str, Any]:
     return {"confidence": round(100 * detected.confidence, 1), "language": detected.language}

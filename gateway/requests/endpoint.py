@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -92,12 +93,14 @@ class Endpoints:
     """Makes routes of handlers.
 
     limits: of bodies; budget: what all of them hold
+    origins: whose pages may call, or "*"
     """
 
     backend: Backend
     metrics: GatewayMetrics
     limits: BodyLimits
     budget: BodyBudget
+    origins: Sequence[str] = ()
 
     def route(
         self,
@@ -141,9 +144,10 @@ class Endpoints:
     ) -> Response:
         given = request.headers.get("x-request-id", "")
         request_id = given if SANE_ID.fullmatch(given) else secrets.token_hex(16)
-        address = request.client.host if request.client else ""
+        address = _ascii(request.client.host) if request.client else ""
         held = HeldBody(self.budget, address)
         try:
+            self._check_origin(request)
             if place is not None:
                 place()
             most = self.limits.plain if place is None else self.limits.with_file
@@ -165,6 +169,12 @@ class Endpoints:
         except LingonError as error:
             logger.error("a request failed: %s", error)
             response = api.error(Problem(500, "the gateway failed to answer; its log says why"), request)
+        except asyncio.CancelledError:  # the server stops, and the request has had its time
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
+            stopping = Problem(503, "the server is shutting down; try again", retry_after=1.0)
+            response = api.error(stopping, request)
         except Exception:
             logger.exception("a request failed")
             response = api.error(Problem(500, "the gateway failed to answer; its log says why"), request)
@@ -172,6 +182,18 @@ class Endpoints:
             held.release()
         response.headers["x-request-id"] = request_id
         return response
+
+    def _check_origin(self, request: Request) -> None:
+        """Refuse a call that a browser makes for a page of another origin; raises Problem.
+
+        The page could not read the reply, and yet it would make the server work. Browsers tell localhost and all hosts
+        with HTTPS where a call is from. The header Host does not help with the others: proxies change it.
+        """
+        origin, site = request.headers.get("origin", ""), request.headers.get("sec-fetch-site")
+        if site not in ("cross-site", "same-site") or not origin.startswith(("http://", "https://")):
+            return
+        if origin not in self.origins and "*" not in self.origins:
+            raise Problem(403, f"pages of {origin[:100]} may not call: --http-cors does not list them")
 
     async def _admit(self, api: Api, request: Request, address: str, request_id: str, held: HeldBody) -> None:
         """Check the key of a request whose body is large before the rest is read; raises ServerError, Problem.
@@ -210,9 +232,14 @@ async def _until_disconnect(request: Request, work: Awaitable[Response]) -> Resp
         forget()
 
 
+def _ascii(address: str) -> str:
+    """Return an address that fits a header; a proxy may pass on anything that a client calls its address."""
+    return address.encode("ascii", "replace").decode()
+
+
 def json_error(status: int, content: bytes, problem: Problem) -> Response:
     """Return an error as JSON, with the time after which a retry makes sense."""
     headers = {}
     if problem.retry_after is not None:
-        headers["retry-after"] = str(max(round(problem.retry_after), 1))
+        headers["retry-after"] = str(max(math.ceil(problem.retry_after), 1))
     return Response(content, status, headers, "application/json")

@@ -20,8 +20,11 @@ class Fields:
 
     def __init__(self, pairs: Iterable[tuple[str, Any]], file: tuple[str, bytes] | None = None) -> None:
         self._values: dict[str, list[Any]] = {}
+        self._lists: set[str] = set()
         for name, value in pairs:
             self._values.setdefault(name, []).extend(value if isinstance(value, list) else [value])
+            if isinstance(value, list):
+                self._lists.add(name)
         self.file = file
 
     def __contains__(self, name: str) -> bool:
@@ -35,8 +38,15 @@ class Fields:
         return _text(name, found[-1])
 
     def texts(self, name: str) -> list[str]:
-        """Return all values of a field."""
-        return [_text(name, value) for value in self._values.get(name, ()) if value is not None]
+        """Return all values of a field; raises Problem for a null in a list: it would shift the results."""
+        values = self._values.get(name, ())
+        if name in self._lists and None in values:
+            raise Problem(400, f"{name}[{values.index(None)}] must be text, got null", field=name)
+        return [_text(name, value) for value in values if value is not None]
+
+    def is_list(self, name: str) -> bool:
+        """Whether a field is a list, or is repeated."""
+        return name in self._lists or len(self._values.get(name, ())) > 1
 
     def names(self, name: str) -> list[str]:
         """Return the values of a field that is a list, repeated, or separated by commas."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lingon.errors import SettingsError
 from lingon.files import make_folders, remove_partial_files, write_new_private, write_private
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.requests.problem import Problem
-from lingon.gateway.translations.translate import Wanted, translate
+from lingon.gateway.translations.translate import Wanted, detect, translate
 from lingon.translation.v1 import translation_pb2 as pb
 
 SUFFIXES: dict[str, pb.TextFormat.ValueType] = {
@@ -25,6 +28,10 @@ SUFFIXES: dict[str, pb.TextFormat.ValueType] = {
 """The kinds of files by the end of their names, and how their text is written."""
 
 KEEP_SECONDS = 3600.0  # for which a file is kept that nobody fetches
+MOST_BYTES = 2**28  # of all files that are kept; those of one caller have a quarter of it
+LEAST_BYTES = 4096  # that a file counts
+ROOM_SECONDS = 60.0  # after which a file for which there was no room is tried again
+REMOVE_SECONDS = 60.0  # between two looks for old files
 BLOCK_LINES = 64  # lines of a text file that are one text
 IDS = re.compile(r"[0-9a-f]{32}")
 
@@ -34,13 +41,18 @@ async def translated_file(
 ) -> tuple[bytes, int]:
     """Return the translation of a file and its characters; raises Problem for a kind that is not known.
 
-    A text file is translated in blocks of lines, whose line breaks stay; an HTML file as a whole.
+    A text file is translated in blocks of lines, whose line breaks stay; an HTML file as a whole. If its language is
+    not given, it is detected once: a block may be too short for that.
     """
     kind, parts = _parts(name, content)
     options = pb.TextOptions()
     options.CopyFrom(wanted.text)
     options.format = kind
-    results = await translate(backend, parts, replace(wanted, text=options), caller)
+    wanted = replace(wanted, text=options)
+    if not wanted.source:
+        (source,) = await detect(backend, ["".join(parts)], caller, wanted)
+        wanted = replace(wanted, source=source.language, unchanged=source.stays)
+    results = await translate(backend, parts, wanted, caller)
     return "".join(each.text for each in results).encode(), sum(map(len, parts))
 
 
@@ -61,28 +73,44 @@ def _parts(name: str, content: bytes) -> tuple[pb.TextFormat.ValueType, list[str
 
 
 class Documents:
-    """Files in a folder, for their owner only, until they are fetched or an hour has passed.
+    """Files in a folder, for the user of the server only: documents until they are fetched, and all for an hour.
 
     The names of files say nothing of what they hold. A restart forgets nothing that was finished.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder, self._clock = folder, clock
-        make_folders(folder)
-        folder.chmod(0o700)
-        remove_partial_files(folder)
-        self.remove_old()
+        self._owners: dict[str, str] = {}  # of the files that were written since the start, by their names
+        try:
+            make_folders(folder)
+            folder.chmod(0o700)
+            remove_partial_files(folder)
+            self.remove_old()
+        except OSError as error:
+            raise SettingsError(f"the folder for files {folder} cannot be used: {error.strerror}") from None
 
-    def keep_result(self, name: str, content: bytes) -> str:
-        """Keep a translation; returns the name to fetch it by."""
+    def check_room(self, owner: str, size: int) -> None:
+        """Raise Problem if there is no room for a file of a caller."""
         self.remove_old()
-        kept = f"{secrets.token_hex(16)}{Path(name).suffix.lower()}"
-        write_new_private(self._folder / kept, content)
-        return kept
+        sizes = {path.name: max(size, LEAST_BYTES) for path, size, _ in self._files()}
+        self._owners = {name: each for name, each in self._owners.items() if name in sizes}
+        own = sum(sizes[name] for name, each in self._owners.items() if each == owner)
+        if sum(sizes.values()) + size > MOST_BYTES or own + size > MOST_BYTES // 4:
+            message = "there is no room for more files until others are fetched or an hour old; try again later"
+            raise Problem(503, message, retry_after=ROOM_SECONDS)
 
-    def write_result(self, number: str, suffix: str, content: bytes) -> None:
-        """Keep the translation of a document."""
-        write_new_private(self._folder / f"{number}{suffix}", content)
+    def keep_result(self, owner: str, name: str, content: bytes) -> str:
+        """Keep a translation; returns the name to fetch it by. Raises Problem if there is no room."""
+        number, suffix = secrets.token_hex(16), Path(name).suffix.lower()
+        self.write_result(owner, number, suffix, content)
+        return f"{number}{suffix}"
+
+    def write_result(self, owner: str, number: str, suffix: str, content: bytes) -> None:
+        """Keep the translation of a document; raises Problem if there is no room."""
+        self.check_room(owner, len(content))
+        name = f"{number}{suffix}"
+        self._owners[name] = owner
+        write_new_private(self._folder / name, content)
 
     def result(self, name: str) -> bytes:
         """Return a translation that was kept; raises Problem 404."""
@@ -115,12 +143,22 @@ class Documents:
         for path in self._folder.glob(f"{number}.*"):
             path.unlink(missing_ok=True)
 
+    async def remove_old_ones(self) -> None:
+        """Remove them from time to time, until it is cancelled."""
+        while True:
+            await asyncio.sleep(REMOVE_SECONDS)
+            self.remove_old()
+
     def remove_old(self) -> None:
         """Remove the files that were kept for too long."""
         oldest = self._clock() - KEEP_SECONDS
+        for path, _, changed in self._files():
+            if changed < oldest:
+                path.unlink(missing_ok=True)
+
+    def _files(self) -> Iterator[tuple[Path, int, float]]:
+        """Yield the files with their bytes and the times of their last change."""
         for path in self._folder.iterdir():
-            try:
-                if path.stat().st_mtime < oldest:
-                    path.unlink(missing_ok=True)
-            except FileNotFoundError:  # another request has removed it
-                continue
+            with suppress(FileNotFoundError):  # another request has removed it
+                status = path.stat()
+                yield path, status.st_size, status.st_mtime

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lingon.segments.document import Split, cut
-from lingon.segments.markup import MarkupRules, read_html
+from lingon.segments.markup import Block, MarkupRules, read_html
 from lingon.translation.v1 import translation_pb2 as pb
 
 SPLITS = {
@@ -19,7 +19,7 @@ def halves(text: str, options: pb.TextOptions, language: str) -> tuple[str, str]
 
     XML has none: its parts are not well-formed.
     """
-    places = _begins(text, options, language)[1:]
+    places = [place for place in _begins(text, options, language) if 0 < place < len(text)]
     if not places:
         return None
     at = min(places, key=lambda place: abs(2 * place - len(text)))
@@ -27,10 +27,25 @@ def halves(text: str, options: pb.TextOptions, language: str) -> tuple[str, str]
 
 
 def _begins(text: str, options: pb.TextOptions, language: str) -> list[int]:
-    """Return where the sentences of plain text begin, and where the blocks of HTML do."""
+    """Return where the sentences of plain text begin, and where the blocks of HTML do, or the sentences of one block.
+
+    Nowhere within an element that is not translated: the second part would not know.
+    """
+    split = SPLITS.get(options.split_sentences)
     if options.format == pb.TEXT_FORMAT_HTML:
         rules = MarkupRules.of(options.ignore_tags, options.splitting_tags, options.non_splitting_tags)
-        return [block.begin for block in read_html(text, rules).blocks]
-    if options.format == pb.TEXT_FORMAT_XML or options.split_sentences not in SPLITS:
+        blocks = read_html(text, rules).blocks
+        places = [block.begin for block in blocks[1:] if not block.enclosed]
+        return places or [place for block in blocks if split for place in _sentences(block, split, language)]
+    if options.format == pb.TEXT_FORMAT_XML or split is None:
         return []
-    return [begin for begin, _ in cut(text, SPLITS[options.split_sentences], language)]
+    return [begin for begin, _ in cut(text, split, language)]
+
+
+def _sentences(block: Block, split: Split, language: str) -> list[int]:
+    """Return where the sentences of a block begin in the text, but for the first and those within an element."""
+    if block.enclosed:
+        return []
+    begins = [begin for begin, _ in cut(block.text, split, language)][1:]
+    inside = {place for each in block.inlines for place in begins if each.begin <= place < each.end}
+    return [block.map.raw_span(begin, begin)[0] for begin in begins if begin not in inside]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from google.rpc import code_pb2
 
@@ -12,12 +14,11 @@ from lingon.errors import ServerError
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.gateway.translations.calls import Calls, Piece
-from lingon.gateway.translations.languages import Pairs, is_one_language, most_beams, serves
+from lingon.gateway.translations.languages import Pairs, is_one_language, most_beams
+from lingon.source_language import DETECTED_CHARACTERS, NotTranslated, Probabilities, Source, readable, sources_of
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
-SURE = 0.5  # confidence from which on a detected language is believed
-DETECTED_CHARACTERS = 2000  # of a text; the server looks at no more of it
 EMPTY = "EMPTY_TEXT"  # reason of the error of a text without anything to translate
 
 
@@ -39,14 +40,6 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Detected:
-    """The language of a text; confidence: 0 to 1, and 0 if it is only assumed."""
-
-    language: str
-    confidence: float
-
-
-@dataclass(frozen=True, slots=True)
 class Translated:
     """A text that was translated.
 
@@ -54,7 +47,7 @@ class Translated:
     """
 
     text: str
-    source: Detected
+    source: Source
     alternatives: tuple[str, ...] = ()
 
 
@@ -66,17 +59,16 @@ async def translate(backend: Backend, texts: Sequence[str], wanted: Wanted, call
     if not texts:
         return []
     if wanted.source:
-        known = Detected(wanted.source, 1.0)
-        if wanted.unchanged:
-            return [Translated(text, known) for text in texts]
-        return await _of_one_language(backend, texts, [known] * len(texts), wanted.source, wanted, caller)
-    detected = await detect(backend, texts, caller, wanted.target)
+        known = Source(wanted.source, 1.0, stays=wanted.unchanged)
+        sources = [known] * len(texts)
+    else:
+        sources = await detect(backend, texts, caller, wanted)
     found: dict[int, Translated] = {}
-    ways = [(each.language, each.confidence > 0 and is_one_language(each.language, wanted.target)) for each in detected]
-    for language, unchanged in dict.fromkeys(ways):
-        places = [place for place, way in enumerate(ways) if way == (language, unchanged)]
-        some, languages = [texts[place] for place in places], [detected[place] for place in places]
-        if unchanged:
+    ways = [(each.language, each.stays) for each in sources]
+    for language, stays in dict.fromkeys(ways):
+        places = [place for place, way in enumerate(ways) if way == (language, stays)]
+        some, languages = [texts[place] for place in places], [sources[place] for place in places]
+        if stays:
             results = [Translated(text, each) for text, each in zip(some, languages, strict=True)]
         else:
             results = await _of_one_language(backend, some, languages, language, wanted, caller)
@@ -84,33 +76,37 @@ async def translate(backend: Backend, texts: Sequence[str], wanted: Wanted, call
     return [found[place] for place in range(len(texts))]
 
 
-async def detect(backend: Backend, texts: Sequence[str], caller: Caller, target: str = "") -> list[Detected]:
-    """Return the language of each text; one that is not told is assumed to be the first that is served.
+async def detect(backend: Backend, texts: Sequence[str], caller: Caller, wanted: Wanted) -> list[Source]:
+    """Return the language of each text that is to be translated; raises Problem if no model translates from it."""
+    markup = wanted.text.format != pb.TEXT_FORMAT_PLAIN
+    start_of = partial(readable, text_format=wanted.text.format)
+    # In a thread: texts of megabytes take longer than the event loop may stand still.
+    starts = await asyncio.to_thread(list, map(start_of, texts)) if markup else list(map(start_of, texts))
+    detected = [_probabilities(each) for each in await _detected(backend, starts, caller)]
+    served = Pairs.of(await backend.models(caller, fresh=False)).sources_of(wanted.target)
+    target = wanted.target
+    try:
+        return sources_of(starts, detected, served, target, lambda tag: is_one_language(tag, target))
+    except NotTranslated as error:
+        raise Problem(400, str(error), reason="UNKNOWN_MODEL", field="source" if served else "target") from None
 
-    target: of the translation; languages that no model translates into it are not taken, but for the target itself,
-        and a variety of it is assumed only if there is no other language
-    """
-    starts = [text[:DETECTED_CHARACTERS] for text in texts]
-    asked = [
-        write_request(pb.DetectLanguagesRequest, texts=part) for _, part in cut(starts, await _most(backend, caller))
-    ]
-    replies = [await backend.detect(request, caller) for request in asked]
-    pairs = Pairs.of(await backend.models(caller, fresh=False))
-    sources = pairs.sources_of(target) if target else pairs.sources
-    if not sources:
-        raise Problem(400, f"no model translates into {target[:40]!r}", reason="UNKNOWN_MODEL", field="target")
-    others = (each for each in sources if not target or not is_one_language(each, target))
-    assumed = Detected(next(others, sources[0]), 0.0)
-    found = []
-    for result in (result for reply in replies for result in reply.results):
-        fitting = [
-            Detected(each.language_code, each.confidence)
-            for each in result.languages
-            if not target or each.language_code in sources or serves(each.language_code, target)
-        ]
-        sure = fitting and fitting[0].confidence >= SURE
-        found.append(fitting[0] if sure else assumed)
-    return found
+
+async def likeliest(backend: Backend, texts: Sequence[str], caller: Caller) -> list[Source]:
+    """Return the likeliest language of each text; of one without letters, the first source language that is served."""
+    detected = await _detected(backend, [text[:DETECTED_CHARACTERS] for text in texts], caller)
+    served = Pairs.of(await backend.models(caller, fresh=False)).sources
+    assumed = Source(served[0] if served else "en", 0.0)
+    return [Source(*found[0]) if (found := _probabilities(each)) else assumed for each in detected]
+
+
+async def _detected(backend: Backend, texts: Sequence[str], caller: Caller) -> list[pb.DetectedLanguages]:
+    parts = [part for _, part in cut(texts, await _most(backend, caller))]
+    replies = [await backend.detect(write_request(pb.DetectLanguagesRequest, texts=part), caller) for part in parts]
+    return [result for reply in replies for result in reply.results]
+
+
+def _probabilities(detected: pb.DetectedLanguages) -> Probabilities:
+    return [(each.language_code, each.confidence) for each in detected.languages]
 
 
 async def _most(backend: Backend, caller: Caller) -> int:
@@ -118,7 +114,7 @@ async def _most(backend: Backend, caller: Caller) -> int:
 
 
 async def _of_one_language(
-    backend: Backend, texts: Sequence[str], languages: Sequence[Detected], source: str, wanted: Wanted, caller: Caller
+    backend: Backend, texts: Sequence[str], languages: Sequence[Source], source: str, wanted: Wanted, caller: Caller
 ) -> list[Translated]:
     options = pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT)
     options.MergeFrom(wanted.options)
@@ -141,7 +137,7 @@ async def _of_one_language(
     ]
 
 
-def _joined(pieces: Sequence[Piece], place: int, count: int, language: Detected) -> Translated:
+def _joined(pieces: Sequence[Piece], place: int, count: int, language: Source) -> Translated:
     """Return the translation of a text of its pieces; place: its index among so many texts, for an error."""
     try:
         found = [_hypotheses(*piece) for piece in pieces]

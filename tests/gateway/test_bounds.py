@@ -202,7 +202,7 @@ async def test_a_client_that_leaves_frees_its_rows_at_once(spaces: int):
             )
 
 
-async def test_no_route_but_health_answers_without_a_key(tmp_path):
+async def test_no_route_but_health_and_settings_answers_without_a_key(tmp_path):
     key = new_key()
     keys = write_key_file(tmp_path, {"web": key})
     async with gateway(api_keys=keys, http_data_dir=tmp_path / "data") as http:
@@ -213,8 +213,13 @@ async def test_no_route_but_health_answers_without_a_key(tmp_path):
             path: await http.upload(path, "a.txt", b"Tom", target_lang="DE", source="en", target="de")
             for path in ("/v2/document", "/translate_file")
         }
-        assert {path: reply.status for path, reply in replies.items() if reply.status not in (401, 403)} == {}
+        assert {path: reply.status for path, reply in replies.items() if reply.status not in (401, 403)} == {
+            "/frontend/settings": 200
+        }
         assert (await http.get("/health")).status == 200
+        settings = await http.get("/frontend/settings")
+        assert (settings.json["keyRequired"], settings.json["apiKeys"]) == (True, True)
+        assert "send it as api_key" in (await http.get("/languages")).json["error"]
         assert not list((tmp_path / "data/documents").iterdir())
         sent = (
             {"authorization": f"Bearer {key}"},

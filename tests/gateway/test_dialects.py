@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from lingon.gateway.dialects.deepl import UsedCharacters
+from lingon.gateway.requests.endpoint import json_error
+from lingon.gateway.requests.problem import Problem
 from tests.support.echo_engine import LIMITS
 from tests.support.gateway import gateway
 
@@ -244,3 +246,60 @@ async def test_an_api_that_was_not_chosen_has_no_route():
         assert (await http.get("/v2/usage")).status == 200
         for path in ("/", "/v1/models", "/languages", "/language/translate/v2/languages"):
             assert (await http.get(path)).status == 404
+
+
+async def test_the_language_of_a_page_is_that_of_its_text_and_not_of_its_links():
+    page = (
+        '<a href="https://www.zeitung.de/das-ist-gut-und-das-ist-ein-haus" title="Das ist ein Haus.">This is good.</a>'
+    )
+    async with gateway() as http:
+        reply = await http.post("/language/translate/v2", {"q": page, "target": "de"})
+    assert reply.json["data"]["translations"][0]["detectedSourceLanguage"] == "en"
+
+
+async def test_a_text_in_the_target_language_stays_though_no_model_translates_into_it():
+    async with gateway() as http:
+        for source in ("auto", "AUTO", "en"):
+            reply = await http.post("/translate", {"q": "This is a house.", "source": source, "target": "en"})
+            assert reply.json["translatedText"] == "This is a house."
+        other = await http.post("/translate", {"q": "Das ist ein Haus.", "source": "auto", "target": "en"})
+    assert (other.status, other.json["error"]) == (400, "no model translates into 'en'")
+
+
+async def test_a_null_in_a_list_is_refused_and_not_left_out():
+    async with gateway() as http:
+        reply = await http.post("/v2/translate", {"text": ["Good.", None, "Bad."], "target_lang": "DE"})
+    assert (reply.status, reply.json["message"]) == (400, "text[1] must be text, got null")
+
+
+async def test_a_text_that_begins_with_a_bracket_is_no_list():
+    fields = {"q": "[Note] It is raining.", "source": "en", "target": "de"}
+    async with gateway() as http:
+        form = await http.form("/translate", fields)
+        listed = await http.post("/translate", {"api_key": "q", **fields, "q": [fields["q"]]})
+    assert form.json["translatedText"] == fields["q"]
+    assert listed.json["translatedText"] == [fields["q"]]
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_a_page_of_another_origin_may_call_only_if_it_is_listed(site: str):
+    request = {"texts": ["Tom"]}
+    headers = {"origin": "https://example.com", "sec-fetch-site": site}
+    async with gateway() as http:
+        refused = await http.post("/v1/translate", request, headers)
+        extension = await http.post("/v1/translate", request, {**headers, "origin": "moz-extension://a"})
+        same = await http.post("/v1/translate", request, {**headers, "sec-fetch-site": "same-origin"})
+    async with gateway(http_cors=("https://example.com",)) as http:
+        listed = await http.post("/v1/translate", request, headers)
+    assert [each.status for each in (refused, extension, same, listed)] == [403, 200, 200, 200]
+    assert "--http-cors does not list them" in refused.json["message"]
+
+
+async def test_a_proxy_that_passes_on_a_strange_address_breaks_no_call():
+    async with gateway(http_trusted_proxies="127.0.0.1") as http:
+        reply = await http.get("/v1/models", {"x-forwarded-for": "\u00e9", "authorization": "Bearer k"})
+    assert reply.status == 200
+
+
+def test_the_time_of_a_retry_is_never_too_early():
+    assert json_error(429, b"{}", Problem(429, "", retry_after=39.4)).headers["retry-after"] == "40"

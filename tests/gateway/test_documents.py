@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import stat
 import time
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from lingon.gateway.requests.problem import Problem
-from lingon.gateway.translations.documents import KEEP_SECONDS, Documents
+from lingon.gateway.translations import documents as documents_module
+from lingon.gateway.translations.documents import BLOCK_LINES, KEEP_SECONDS, LEAST_BYTES, Documents
+from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, Reply, gateway
 
 TEXT = "It is raining.\r\n\r\n  Tom lives in Boston.\n"
@@ -87,10 +90,46 @@ async def test_without_a_folder_files_are_not_supported():
         assert (await http.upload("/translate_file", "a.txt", b"Tom", source="en", target="de")).status == 400
 
 
+def test_files_beyond_the_room_are_refused_and_those_of_one_caller_leave_room_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(documents_module, "MOST_BYTES", 8 * LEAST_BYTES)
+    documents = Documents(tmp_path / "d")
+    first = [documents.keep_result("a", "a.txt", b"text") for _ in range(2)]
+    with pytest.raises(Problem, match="there is no room for more files") as refused:
+        documents.keep_result("a", "a.txt", b"text")
+    assert (refused.value.http_status, refused.value.retry_after) == (503, 60)
+    documents.remove(first[0].partition(".")[0])
+    documents.keep_result("a", "a.txt", b"text")
+    for caller in "bcd":
+        for _ in range(2):
+            documents.keep_result(caller, "a.txt", b"text")
+    with pytest.raises(Problem, match="no room"):
+        documents.keep_result("e", "a.txt", b"text")
+    assert documents.result(first[1]) == b"text"
+
+
+async def test_old_files_are_removed_without_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(documents_module, "REMOVE_SECONDS", 0.01)
+    async with gateway(http_data_dir=tmp_path):
+        old = tmp_path / "documents" / "old.txt"
+        old.write_bytes(b"text")
+        os.utime(old, (0, 0))
+        await eventually(lambda: not old.exists())
+
+
+async def test_the_language_of_a_file_is_detected_once(tmp_path: Path):
+    text = "Tom lives in a house.\n" * BLOCK_LINES + "Das ist gut.\n"
+    async with gateway(http_data_dir=tmp_path) as http:
+        reply = await http.upload("/translate_file", "a.txt", text.encode(), source="auto", target="de")
+        assert reply.status == 200, reply.body
+        assert http.server.metric("lingon_requests_total", method="DetectLanguages", code="OK") == 1
+
+
 def test_a_file_that_nobody_fetches_is_removed_after_an_hour(tmp_path: Path):
     now = [time.time()]
     documents = Documents(tmp_path / "d", clock=lambda: now[0])
-    name = documents.keep_result("a.txt", b"text")
+    name = documents.keep_result("a", "a.txt", b"text")
     assert documents.result(name) == b"text"
     now[0] += KEEP_SECONDS + 1
     with pytest.raises(Problem, match="no such file"):

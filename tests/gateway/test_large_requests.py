@@ -75,6 +75,9 @@ async def test_a_text_that_cannot_be_cut_is_refused_with_the_limit():
     assert "30 parts between tags that split it; a request may have 16 sentences at most" in reply.json["message"]
 
 
+HTML = {"format": pb.TEXT_FORMAT_HTML}
+
+
 @pytest.mark.parametrize(
     ("text", "options", "expected"),
     [
@@ -85,6 +88,15 @@ async def test_a_text_that_cannot_be_cut_is_refused_with_the_limit():
         ("<p>One.</p><p>Two.</p>", {"format": pb.TEXT_FORMAT_HTML}, ("<p>One.</p><p>", "Two.</p>")),
         ("<p>One.</p><div>Two.</div>", {"format": pb.TEXT_FORMAT_HTML, "ignore_tags": ["div"]}, None),
         ("<p>One.</p><p>Two.</p>", {"format": pb.TEXT_FORMAT_XML}, None),
+        ("<p>One &amp; more. <b>Two. So.</b> Four.</p>", HTML, ("<p>One &amp; more. <b>Two. So.</b> ", "Four.</p>")),
+        ("One more. Two more. Three", HTML, ("One more. ", "Two more. Three")),
+        ("One. Two.", {**HTML, "split_sentences": pb.SENTENCE_SPLITTING_OFF}, None),
+        ('<i translate="no"><p translate="yes">One. Two.</p><p>So.</p><p translate="yes">Four.</p></i>', HTML, None),
+        (
+            '<div translate="no">A.</div><p>B c d.</p><p>E.</p>',
+            HTML,
+            ('<div translate="no">A.</div><p>B c d.</p><p>', "E.</p>"),
+        ),
         ("One", {}, None),
         ("", {}, None),
     ],

@@ -55,12 +55,23 @@ def test_a_port_in_use_is_named_with_the_option_of_the_verb(tmp_path: Path):
     [
         (["--apis", "lingon,bing"], 2, "there is no API 'bing'; the APIs are lingon, deepl, libretranslate, google"),
         (["--certificate", "a.pem"], 2, "--certificate and --key go together: give both or neither"),
-        (["--certificate", "a.pem", "--key", "b.pem"], 2, "a.pem and b.pem: No such file or directory"),
+        (["--certificate", "a.pem", "--key", "b.pem"], 2, "a.pem: No such file or directory"),
         (
             ["--server", "192.0.2.1:50051"],
             2,
             "the API key would be sent unencrypted to 192.0.2.1:50051: turn TLS on (tls=, --tls), or allow it",
         ),
+        (
+            ["--cors", "example.com"],
+            2,
+            "an origin is written as https://example.com, without a path; got 'example.com'",
+        ),
+        (
+            ["--trusted-proxies", "10.0.0.0/8, nginx"],
+            2,
+            "--trusted-proxies must be addresses, networks such as 10.0.0.0/8, or *; got 'nginx'",
+        ),
+        (["--data-dir", "/proc/none"], 2, "the folder for files /proc/none/documents cannot be used: "),
         (["--server", "192.0.2.1:50051", "--insecure", "--host", "192.0.2.1"], 1, "cannot listen on 192.0.2.1:8080"),
         (
             ["--host", "192.0.2.1"],

@@ -30,6 +30,7 @@ class Block:
     kept: the places of STAND_IN that stand for what is left as it is
     begin, end: of the block in the text with markup
     map: where its characters are written
+    enclosed: whether an element around it is not translated, so that the text cannot be cut here
     """
 
     text: str
@@ -39,6 +40,7 @@ class Block:
     begin: int
     end: int
     map: TextMap
+    enclosed: bool = False
 
 
 def blocks_of(text: str, structure: Structure, references: References) -> Iterator[Block]:
@@ -49,6 +51,7 @@ def blocks_of(text: str, structure: Structure, references: References) -> Iterat
             if len(seen) < len(members):
                 members = _without_ends(structure, members, seen[0], seen[-1])
             block = _plain(text, structure, members) or _Builder(text, structure, references).build(members)
+            block.enclosed = structure.enclosed[members[0]] == 1
             if not block.text.isspace() and (not block.kept or block.text.replace(STAND_IN, "").strip()):
                 yield block
 

@@ -19,6 +19,7 @@ class Structure:
     splits: 1 for a tag at which the text is split
     untouched: 1 for a token within an element that is not translated
     kept: 1 for the start tag of an element that is not translated and belongs to the sentence around it
+    enclosed: 1 for a token around which an element is not translated, though an element in that one may be
     """
 
     tokens: Sequence[Token]
@@ -26,11 +27,13 @@ class Structure:
     splits: bytearray = field(init=False)
     untouched: bytearray = field(init=False)
     kept: bytearray = field(init=False)
+    enclosed: bytearray = field(init=False)
 
     def __post_init__(self) -> None:
         count = len(self.tokens)
         self.partner = [-1] * count
-        self.splits, self.untouched, self.kept = bytearray(count), bytearray(count), bytearray(count)
+        self.splits, self.untouched = bytearray(count), bytearray(count)
+        self.kept, self.enclosed = bytearray(count), bytearray(count)
 
 
 def structure_of(text: str, tokens: Sequence[Token], rules: MarkupRules, *, html: bool) -> Structure:
@@ -43,6 +46,8 @@ def structure_of(text: str, tokens: Sequence[Token], rules: MarkupRules, *, html
             reader.close(place, name)
         elif kind != TEXT or reader.is_untouched:
             reader.leaf(place, kind, name)
+        if reader.is_enclosed:
+            reader.found.enclosed[place] = 1
     reader.end()
     return reader.found
 
@@ -73,6 +78,7 @@ class _Reader:
         self._stack: list[int] = []  # start tags of the elements that are open
         self._inline: list[bool] = [False]  # of these, and of the whole: whether they belong to a sentence
         self._untouched: list[bool] = [False]  # of these, and of the whole: whether the content is not translated
+        self._untranslated = 0  # of these, how many are not
         self._open: dict[str, int] = {}  # by name: how many elements are open
         self._split_to = 0  # so many elements of the stack, from its bottom, are known to split the text
         html = with_text is None
@@ -83,6 +89,11 @@ class _Reader:
     def is_untouched(self) -> bool:
         """Whether what comes now is not translated."""
         return self._untouched[-1]
+
+    @property
+    def is_enclosed(self) -> bool:
+        """Whether an open element is not translated."""
+        return self._untranslated > 0
 
     def open(self, place: int, name: str, begin: int, end: int) -> None:
         """Read a start tag."""
@@ -102,6 +113,7 @@ class _Reader:
         self._stack.append(place)
         self._inline.append(inline)
         self._untouched.append(untouched)
+        self._untranslated += untouched
         self._open[name] = self._open.get(name, 0) + 1
         if splits:
             self._split()
@@ -158,7 +170,7 @@ class _Reader:
     def _pop(self) -> int:
         start = self._stack.pop()
         self._inline.pop()
-        self._untouched.pop()
+        self._untranslated -= self._untouched.pop()
         self._open[self._tokens[start][3]] -= 1
         self._split_to = min(self._split_to, len(self._stack))
         return start

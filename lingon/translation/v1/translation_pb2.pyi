@@ -177,7 +177,7 @@ class _LongTextPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LongTe
     LONG_TEXT_POLICY_REFUSE: _LongTextPolicy.ValueType  # 1
     """The status of the text is INVALID_ARGUMENT."""
     LONG_TEXT_POLICY_SPLIT: _LongTextPolicy.ValueType  # 2
-    """It is split into parts, at the ends of sentences and else between words. The parts are translated one by one and
+    """It is split into parts, at the ends of sentences, else between words, else within one. The parts are translated one by one and
     joined by spaces. The result has the warning WARNING_CODE_SPLIT.
     """
 
@@ -191,7 +191,7 @@ LONG_TEXT_POLICY_UNSPECIFIED: LongTextPolicy.ValueType  # 0
 LONG_TEXT_POLICY_REFUSE: LongTextPolicy.ValueType  # 1
 """The status of the text is INVALID_ARGUMENT."""
 LONG_TEXT_POLICY_SPLIT: LongTextPolicy.ValueType  # 2
-"""It is split into parts, at the ends of sentences and else between words. The parts are translated one by one and
+"""It is split into parts, at the ends of sentences, else between words, else within one. The parts are translated one by one and
 joined by spaces. The result has the warning WARNING_CODE_SPLIT.
 """
 Global___LongTextPolicy: _TypeAlias = LongTextPolicy  # noqa: Y015

@@ -6,7 +6,7 @@ Its requests become those of our own service, so that models, quotas and errors 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import grpc
 from google.rpc import code_pb2
@@ -20,21 +20,14 @@ from lingon.serving.models.languages import canonical, distance
 from lingon.serving.models.registry import ServedModel
 from lingon.serving.rpc.calls import Context
 from lingon.serving.rpc.services.translation import TranslationService
+from lingon.source_language import NotTranslated, Probabilities, Source, readable, sources_of
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
 SERVICE = "google.cloud.translation.v3.TranslationService"
 MAX_CONTENTS = 1024
 BUNDLE = "the bundle's language"
-SURE = 0.5  # confidence from which on a detected language is believed
 FORMATS = {"": pb.TEXT_FORMAT_HTML, "text/html": pb.TEXT_FORMAT_HTML, "text/plain": pb.TEXT_FORMAT_PLAIN}
-
-
-class _Source(NamedTuple):
-    """The language of a text; stays: whether it was detected to be the target language, so that the text stays."""
-
-    tag: str
-    stays: bool = False
 
 
 class GoogleService:
@@ -56,20 +49,21 @@ class GoogleService:
         _check(request)
         contents, target = list(request.contents), tag_of_google(request.target_language_code)
         if request.source_language_code:
-            sources = [_Source(tag_of_google(request.source_language_code))] * len(contents)
+            sources = [Source(tag_of_google(request.source_language_code), 1.0)] * len(contents)
         else:
-            sources = await self._sources(contents, target, context)
+            sources = await self._sources(contents, target, FORMATS[request.mime_type], context)
         found: dict[int, str] = {}
-        for source in dict.fromkeys(sources):
-            places = [place for place, each in enumerate(sources) if each == source]
-            if source.stays:
+        ways = [(each.language, each.stays) for each in sources]
+        for language, stays in dict.fromkeys(ways):
+            places = [place for place, way in enumerate(ways) if way == (language, stays)]
+            if stays:
                 found.update({place: contents[place] for place in places})
                 continue
             for first in range(0, len(places), self._max_texts):
                 part = places[first : first + self._max_texts]
-                texts = await self._translated([contents[place] for place in part], part, source.tag, request, context)
+                texts = await self._translated([contents[place] for place in part], part, language, request, context)
                 found.update(zip(part, texts, strict=True))
-        detected = [""] * len(sources) if request.source_language_code else [each.tag for each in sources]
+        detected = [""] * len(sources) if request.source_language_code else [each.language for each in sources]
         return google.TranslateTextResponse(
             translations=[
                 google.Translation(translated_text=found[place], detected_language_code=detected[place])
@@ -100,11 +94,10 @@ class GoogleService:
         ]
         return google.SupportedLanguages(languages=languages)
 
-    async def _sources(self, contents: Sequence[str], target: str, context: Context) -> list[_Source]:
-        """Return the language of each text: the target, or one that is translated into it.
-
-        If unsure, that is the first one that is no variety of the target; without one, the first.
-        """
+    async def _sources(
+        self, contents: Sequence[str], target: str, text_format: pb.TextFormat.ValueType, context: Context
+    ) -> list[Source]:
+        """Return the source language of each text; raises InvalidRequest if no model translates one."""
         wanted = canonical(target, "target_language_code")
         served = [
             tag
@@ -112,17 +105,16 @@ class GoogleService:
             if any(distance(wanted, canonical(each, BUNDLE)) is not None for each in entry.sides[1])
             for tag in entry.sides[0]
         ]
-        if not served:
-            raise InvalidRequest("target_language_code", f"no model translates into {target[:40]!r}")
-        assumed = _Source(next((tag for tag in served if not _same(tag, target)), served[0]))
-        found: list[_Source] = []
-        for first in range(0, len(contents), self._max_texts):
-            part = contents[first : first + self._max_texts]
-            for each in (await self._detected(part, context)).results:
-                tags = [one.language_code for one in each.languages if one.confidence >= SURE]
-                fits = [_Source(tag, _same(tag, target)) for tag in tags if tag in served or _same(tag, target)]
-                found.append(fits[0] if fits else assumed)
-        return found
+        starts = [readable(text, text_format) for text in contents]
+        detected: list[Probabilities] = []
+        for first in range(0, len(starts), self._max_texts):
+            for each in (await self._detected(starts[first : first + self._max_texts], context)).results:
+                detected.append([(one.language_code, one.confidence) for one in each.languages])
+        try:
+            return sources_of(starts, detected, served, target, lambda tag: _same(tag, target))
+        except NotTranslated as error:
+            field = "source_language_code" if served else "target_language_code"
+            raise InvalidRequest(field, str(error)) from None
 
     async def _detected(self, texts: Sequence[str], context: Context) -> pb.DetectLanguagesResponse:
         """Return the languages of texts, charged as a request to our service."""

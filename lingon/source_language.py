@@ -1,0 +1,111 @@
+"""Which language texts are translated from if their request does not say: decided by what was detected in each.
+
+A detected language is the likeliest of those that are served. Short texts fit several, and "Cancel" fits French.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from lingon.errors import LingonError
+from lingon.segments.markup import STAND_IN, read_html
+from lingon.translation.v1 import translation_pb2 as pb
+
+SURE = 0.5  # share of the probability of the source languages from which on the likeliest of them is taken
+CERTAIN = 0.999  # probability from which on a text is not translated, because no model translates its language
+FEWEST_LETTERS = 40  # of all texts of a request that is refused for their language
+LEAST = 1e-6  # the probability that a language has at least in one of several texts
+
+DETECTED_CHARACTERS = 2000  # of a text; the detection looks at no more of it
+READ_CHARACTERS = 65_536, 1_048_576  # of a text with markup that are read for its language: if the first have no text
+Probabilities = Sequence[tuple[str, float]]
+"""The languages of a text with their probabilities, the likeliest first."""
+
+
+class Source(NamedTuple):
+    """The language that a text is translated from.
+
+    confidence: its probability; 0 if nothing was detected
+    stays: whether the text is in the target language already, and stays as it is
+    """
+
+    language: str
+    confidence: float
+    stays: bool = False
+
+
+class NotTranslated(LingonError):
+    """No model translates a request: none into its target, or none from the language that its texts are in."""
+
+
+def readable(text: str, text_format: pb.TextFormat.ValueType) -> str:
+    """Return the start of a text whose language is to be detected, without its markup, scripts and attributes."""
+    if text_format not in (pb.TEXT_FORMAT_HTML, pb.TEXT_FORMAT_XML):
+        return text[:DETECTED_CHARACTERS]
+    for characters in READ_CHARACTERS:
+        found = " ".join(block.text for block in read_html(text[:characters]).blocks).replace(STAND_IN, " ")
+        if len(found) >= DETECTED_CHARACTERS or characters >= len(text):
+            break
+    return found[:DETECTED_CHARACTERS]
+
+
+def sources_of(
+    texts: Sequence[str],
+    detected: Iterable[Probabilities],
+    served: Sequence[str],
+    target: str,
+    is_target: Callable[[str], bool],
+) -> list[Source]:
+    """Return the source language of each text of a request; raises NotTranslated.
+
+    texts: what was looked at, see `readable`
+    served: the languages that are translated into the target
+    is_target: whether a language is the target or a variety of it
+    """
+    detected = [list(languages) for languages in detected]
+    if not served:
+        return [_untranslated(languages, target, is_target) for languages in detected]
+    _check(texts, detected, served, target, is_target)
+    return [_source_of(languages, served, is_target) for languages in detected]
+
+
+def _source_of(languages: Probabilities, served: Sequence[str], is_target: Callable[[str], bool]) -> Source:
+    if languages and is_target(languages[0][0]) and languages[0][1] >= CERTAIN:
+        return Source(*languages[0], stays=True)
+    # A variety of the target is a source only if there is no other one.
+    possible = [tag for tag in served if not is_target(tag)] or list(served)
+    fitting = [each for each in languages if each[0] in possible]
+    if fitting and fitting[0][1] >= SURE * sum(probability for _, probability in fitting):
+        return Source(*fitting[0])
+    return Source(possible[0], 0.0)
+
+
+def _untranslated(languages: Probabilities, target: str, is_target: Callable[[str], bool]) -> Source:
+    """Return the target for a text that is in it, or may be."""
+    if not languages or not is_target(languages[0][0]):
+        raise NotTranslated(f"no model translates into {target[:40]!r}")
+    return Source(*languages[0], stays=True)
+
+
+def _check(
+    texts: Sequence[str],
+    detected: Sequence[Probabilities],
+    served: Sequence[str],
+    target: str,
+    is_target: Callable[[str], bool],
+) -> None:
+    """Raise NotTranslated if the texts together are certainly in a language that is not translated into the target."""
+    fits: Counter[str] = Counter()
+    for languages in detected:
+        fits.update({tag: math.log(max(probability, LEAST)) for tag, probability in languages})
+    if not fits or sum(character.isalpha() for text in texts for character in text) < FEWEST_LETTERS:
+        return
+    tag, best = fits.most_common(1)[0]
+    probability = 1 / sum(math.exp(fit - best) for fit in fits.values())
+    if tag not in served and not is_target(tag) and probability >= CERTAIN:
+        raise NotTranslated(
+            f"the language was detected to be {tag!r}, and no model translates from it to {target[:40]!r}"
+        )

@@ -1,0 +1,67 @@
+"""The source language of texts whose requests do not name it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from lingon.source_language import CERTAIN, FEWEST_LETTERS, NotTranslated, Source, readable, sources_of
+from lingon.translation.v1 import translation_pb2 as pb
+
+LONG = "x" * FEWEST_LETTERS
+
+
+def sources(
+    *detected: Sequence[tuple[str, float]], served: Sequence[str] = ("en", "fr"), text: str = LONG
+) -> list[Source]:
+    """Return the sources of texts that are translated into German."""
+    return sources_of([text] * len(detected), detected, served, "de", lambda tag: tag.startswith("de"))
+
+
+def test_a_text_that_is_certainly_in_the_target_language_stays():
+    assert sources([("de", CERTAIN), ("en", 1 - CERTAIN)]) == [Source("de", CERTAIN, stays=True)]
+
+
+def test_a_text_that_may_be_in_the_target_language_is_translated_from_the_likeliest_other_one():
+    assert sources([("de", 0.93), ("fr", 0.06), ("en", 0.01)]) == [Source("fr", 0.06)]
+
+
+def test_among_several_languages_of_which_none_is_likely_the_first_that_is_served_is_assumed():
+    served = ("en", "fr", "es", "it")
+    assert sources([("it", 0.3), ("es", 0.28), ("fr", 0.22), ("en", 0.2)], served=served) == [Source("en", 0.0)]
+    assert sources([]) == [Source("en", 0.0)]
+
+
+def test_a_variety_of_the_target_is_a_source_only_without_another_one():
+    assert sources([("en", 0.6)], served=("de-AT", "en")) == [Source("en", 0.6)]
+    assert sources([("en", 0.6), ("de-AT", 0.4)], served=("de-AT",)) == [Source("de-AT", 0.4)]
+
+
+def test_texts_that_are_certainly_in_a_language_without_a_model_are_refused():
+    with pytest.raises(NotTranslated, match="detected to be 'cs', and no model translates from it to 'de'"):
+        sources([("cs", 0.9995), ("en", 0.0005)])
+    with pytest.raises(NotTranslated, match="'cs'"):
+        sources([("cs", 0.98), ("en", 0.02)], [("cs", 0.97), ("en", 0.03)])
+
+
+@pytest.mark.parametrize("text", [LONG, "x"])
+def test_texts_that_may_be_in_a_language_with_a_model_are_not_refused(text: str):
+    likely = 0.99 if text == LONG else 1.0  # a short text never says enough
+    assert sources([("cs", likely), ("en", 1 - likely)], text=text)[0].language == "en"
+    if text == LONG:
+        assert sources([("cs", 0.9995), ("en", 0.0005)], [("en", 1.0), ("cs", 0.0)])[0].language == "en"
+
+
+def test_without_a_model_into_the_target_only_texts_that_may_be_in_it_are_accepted():
+    assert sources([("de", 0.6), ("en", 0.4)], served=()) == [Source("de", 0.6, stays=True)]
+    for languages in ([("en", 0.6), ("de", 0.4)], []):
+        with pytest.raises(NotTranslated, match="no model translates into 'de'"):
+            sources(languages, served=())
+
+
+def test_the_language_of_a_page_is_that_of_its_text():
+    page = f"<script>{'if (der und die) das();' * 6000}</script><a title='Der Hund'>Read <b>more</b>.</a><p>Now</p>"
+    assert readable(page, pb.TEXT_FORMAT_HTML).split() == ["Read", "more.", "Now"]
+    assert readable(page, pb.TEXT_FORMAT_PLAIN).startswith("<script>")
+    assert len(readable("word " * 100_000, pb.TEXT_FORMAT_HTML)) == 2000
