@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from lingon.bundle import PASSED, Bundle, is_bundle, use_highest_whole
+from lingon.bundle import PASSED, Bundle, bundles_below, is_bundle, use_highest_whole
 from lingon.errors import BundleError, first_of
 from lingon.extras import install_command
 from lingon.machine import granted_cores, usable_cores
@@ -26,6 +27,10 @@ VERSIONS = ("lingon", "grpcio", "protobuf", "numpy", "onnxruntime", "onnxruntime
 def examine(paths: Iterable[Path]) -> dict[str, Any]:
     """All findings, as values for JSON; paths: of bundles or folders of bundles."""
     models = [finding for path in paths for finding in _models(path)]
+    labels = Counter(model["label"] for model in models if model["problem"] is None)
+    for model in models:
+        if (count := labels[model["label"]]) > 1:
+            model["problem"] = f"{model['label']} is given {count} times; give each version once"
     extras = _extras()
     has_runtime = available_providers() and not (extras.get("serve") and extras.get("gpu"))
     return {
@@ -77,7 +82,8 @@ def _models(path: Path) -> list[dict[str, Any]]:
         return [_model(path)]
     if not path.is_dir():
         return [_unusable(path, f"{path}: no such folder")]
-    return [_model(child) for child in sorted(path.iterdir()) if child.is_dir() and is_bundle(child)]
+    found, _ = bundles_below(path)
+    return list(map(_model, found)) or [_unusable(path, f"{path}: no bundle is here or one folder below")]
 
 
 def _model(path: Path) -> dict[str, Any]:

@@ -46,6 +46,7 @@ from lingon.serving.rpc.ports import (
     bind,
     call_limits,
     grpc_server,
+    with_fitting_connections,
 )
 from lingon.serving.rpc.reflection import add_reflection
 from lingon.serving.rpc.services.admin import open_admin
@@ -216,9 +217,12 @@ class Server:
     def _open(self) -> None:
         self._gate.open()
         self._set_serving(True)
-        self._announce(
-            _ready_line(self._registry.catalog, self._settings, self.port, self.metrics_port, self.http_port)
-        )
+        try:
+            self._announce(
+                _ready_line(self._registry.catalog, self._settings, self.port, self.metrics_port, self.http_port)
+            )
+        except OSError as error:  # the reader of standard output left, or its disk is full
+            event(logger, logging.WARNING, "the line `ready` could not be written", error=error.strerror or str(error))
 
     async def _serve(self) -> int:
         """Serve, then drain; returns exit code 0, or 1 if an engine ended the process."""
@@ -295,18 +299,31 @@ def serve(settings: Settings, announce: Callable[[str], None], load: LoadFunctio
     """Run a server until it ends; returns the exit code. The parameters are those of Server."""
 
     async def live() -> int:
-        server = Server(settings, announce, load)
+        server = Server(with_fitting_connections(settings), announce, load)
         code = await server.run()
         if server.has_stuck_thread:
             os._exit(code)  # an orderly exit would wait for the thread, or abort if it runs a graph
         return code
 
+    open_standard_files()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server listens to it
     allow_many_files()
     limit_malloc_caches()
     gc.set_threshold(*GC_THRESHOLDS)
     gc.freeze()  # a full collection of all imported objects takes 25 ms of the event loop
     return uvloop.run(live())
+
+
+def open_standard_files() -> None:
+    """Open /dev/null in place of standard input, output and error that are closed.
+
+    Sockets would take their numbers: a library that writes an error there would write to a client.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
 
 
 def http_apis(settings: Settings, channel: LocalChannel, registry: CollectorRegistry) -> Any:

@@ -85,6 +85,7 @@ from lingon.bundle.manifest import (
 from lingon.bundle.store import (
     MAX_FILE_BYTES,
     Bundle,
+    bundles_below,
     is_bundle,
     open_bundle,
     open_version,
@@ -184,6 +185,7 @@ __all__ = [
     "TokenCount",
     "Varying",
     "blocks_name",
+    "bundles_below",
     "changed_name",
     "check_trusted",
     "encoded_name",

@@ -81,12 +81,28 @@ def is_bundle(path: Path) -> bool:
     return _has_manifest(path) or bool(versions(path))
 
 
+def bundles_below(path: Path) -> tuple[list[Path], list[Path]]:
+    """Return the bundles and folders of versions one folder below, and the folders that cannot be read."""
+    found, unreadable = list[Path](), list[Path]()
+    for child in sorted(each for each in path.iterdir() if each.is_dir()):
+        try:
+            if is_bundle(child):
+                found.append(child)
+        except PermissionError:
+            unreadable.append(child)
+    return found, unreadable
+
+
 def versions(path: Path) -> list[int]:
-    """The versions in the folder of a model, in ascending order."""
+    """The versions in the folder of a model that have a manifest, in ascending order."""
+    return [number for number in _numbered(path) if _has_manifest(path / str(number))]
+
+
+def _numbered(path: Path) -> list[int]:
+    """The versions in the folder of a model, also those that are being copied or cannot be read; in ascending order."""
     if not path.is_dir():
         return []
-    numbered = (child for child in path.iterdir() if re.fullmatch(r"[1-9]\d*", child.name))
-    return sorted(int(child.name) for child in numbered if _has_manifest(child))
+    return sorted(int(each.name) for each in path.iterdir() if re.fullmatch(r"[1-9]\d*", each.name) and each.is_dir())
 
 
 def open_bundle(path: Path) -> Bundle:
@@ -114,7 +130,7 @@ def use_highest_whole(
     if _has_manifest(path):
         return use(open_bundle(path))
     first: DamagedBundle | None = None
-    for number in reversed(versions(path)):
+    for number in reversed(_numbered(path)):
         try:
             return use(open_version(path / str(number), number))
         except DamagedBundle as error:
@@ -125,6 +141,10 @@ def use_highest_whole(
 
 def open_version(folder: Path, version: int) -> Bundle:
     """Open the bundle of a version. Raises BundleError if its manifest has another version, as in a copied folder."""
+    try:
+        (folder / MANIFEST).lstat()
+    except OSError as error:
+        raise DamagedBundle(f"{folder / MANIFEST}: {error.strerror}") from None
     bundle = open_bundle(folder)
     if bundle.manifest.version != version:
         raise BundleError(

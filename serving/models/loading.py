@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from lingon.bundle import PASSED, Bundle, is_bundle, use_highest_whole
+from lingon.bundle import PASSED, Bundle, bundles_below, is_bundle, use_highest_whole
 from lingon.errors import BundleError, DeviceError, SettingsError
 from lingon.machine import usable_cores
 from lingon.quality import poor_quality
@@ -194,7 +194,9 @@ def _instead_of_native(bundle: Bundle, choice: DeviceChoice) -> str:
 def _folders(path: Path) -> list[Path]:
     if is_bundle(path) or not path.is_dir():
         return [path]
-    found = sorted(child for child in path.iterdir() if child.is_dir() and is_bundle(child))
+    found, unreadable = bundles_below(path)
+    for folder in unreadable:  # such as lost+found of a volume
+        event(logger, logging.WARNING, "a folder cannot be read, and is left out", folder=str(folder))
     if not found:
         raise BundleError(
             f"{path}: no bundle is here or one folder below; make one with: lingon export CHECKPOINT {path}/NAME"

@@ -170,6 +170,9 @@ class ModelRegistry:
                 self._count_left_out(entry.name, 0)
         self.catalog = Catalog([*kept, *entries])
         self.draining += instead_of
+        self._report_memory()
+
+    def _report_memory(self) -> None:
         translators = [entry.model.translator for entry in self.catalog.entries]
         http = self._settings.http_port is not None
         report_memory(memory_need(translators, self._settings.max_message_bytes, http=http), self._metrics)
@@ -186,6 +189,8 @@ class ModelRegistry:
             await served.in_flight.wait_until_idle(ABORT_SECONDS)
         self.draining.remove(entry)
         self._metrics.remove(served.metrics)
+        if self.catalog.entries:
+            self._report_memory()  # what it held is free now
         event(logger, logging.INFO, "unloaded", model=entry.label)
 
     async def wait_until_idle(self, seconds: float) -> bool:

@@ -33,6 +33,7 @@ from lingon.serving.rpc.reflection import V1, V1ALPHA
 from lingon.serving.settings import HELD_BYTES, LOOPBACK, SLOW_BYTES, Settings
 
 PENDING = 10_000
+SPARE_FILES = 256  # that are no connections: graphs, libraries, logs, health checks
 """Calls that gRPC holds until the event loop takes them; above this number it drops calls of any caller. As many may
 wait to be read afterwards.
 
@@ -85,6 +86,23 @@ def allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (ValueError, OSError):  # the system does not allow the maximum
         event(logger, logging.WARNING, "the limit of open files cannot be raised", limit=soft)
+
+
+def with_fitting_connections(settings: Settings) -> Settings:
+    """Return settings whose ports take no more connections than the limit of open files allows; logs a warning.
+
+    Without a file for its next connection a port answers nobody, and health checks neither.
+    """
+    wanted = {"max_connections": settings.max_connections}
+    if settings.http_port is not None:
+        wanted["http_max_connections"] = settings.http_max_connections
+    files, total = resource.getrlimit(resource.RLIMIT_NOFILE)[0], sum(wanted.values())
+    room = files - min(SPARE_FILES, files // 2)
+    if files == resource.RLIM_INFINITY or total <= room:
+        return settings
+    found = {name: max(each * room // total, 1) for name, each in wanted.items()}
+    event(logger, logging.WARNING, "the limit of open files allows fewer connections", limit=files, **found)
+    return settings.model_copy(update=found)
 
 
 class PortSecurity:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import http.server
 import re
 import subprocess
 import sys
+import threading
 import tomllib
 
 import pytest
@@ -39,11 +41,30 @@ def test_an_image_runs_as_a_user_that_owns_no_file(stage):
     assert not any("chown" in line for line in lines)
 
 
+@pytest.mark.parametrize("status", [200, 503])
+def test_the_health_check_of_an_image_asks_the_metrics_port_without_tls(status: int):
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status if self.path == "/healthz" else 404)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None: ...
+
+    (line,) = [each for each in instructions("cpu") if each.startswith("HEALTHCHECK ")]
+    check = line.partition(" CMD ")[2].replace("python ", f"{sys.executable} ", 1)
+    with http.server.HTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = {"LINGON_METRICS_PORT": str(server.server_port)}
+        done = subprocess.run(["sh", "-c", check], env=port, capture_output=True, check=False)
+        server.shutdown()
+    assert (done.returncode == 0) == (status == 200), done.stderr
+    assert "LINGON_METRICS_PORT:-9464" in check
+
+
 @pytest.mark.parametrize("stage", ["cpu", "gpu"])
-def test_an_image_declares_its_ports_health_check_and_stop_signal(stage):
+def test_an_image_declares_its_ports_and_stop_signal(stage):
     lines = instructions(stage)
     assert {"EXPOSE 50051 9464 8080", "STOPSIGNAL SIGTERM", 'ENTRYPOINT ["lingon", "serve"]'} <= set(lines)
-    assert any(line.startswith("HEALTHCHECK ") and line.endswith('CMD ["lingon", "healthcheck"]') for line in lines)
     own = {name: value for name, value in environment(stage).items() if name.startswith("LINGON_")}
     assert (own["LINGON_HOST"], own["LINGON_METRICS_HOST"], own["LINGON_MODELS"]) == ("0.0.0.0", "0.0.0.0", "/models")
     assert Settings.model_validate({name.removeprefix("LINGON_").lower(): value for name, value in own.items()})

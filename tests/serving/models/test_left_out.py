@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import open_bundle, trusted_line
+from lingon.bundle import open_bundle, store, trusted_line
 from lingon.errors import BundleError
 from lingon.serving.doctor import examine, report
 from tests.support.echo_engine import bundle, running
@@ -48,7 +48,16 @@ def two_versions(folder: Path, damage: Callable[[Path], None]) -> Path:
     return folder / "en-de"
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+def without_a_manifest(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+
+
+def empty(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, without_a_manifest, empty])
 async def test_a_start_serves_the_highest_version_that_is_whole(tmp_path, caplog, damage):
     model = two_versions(tmp_path, damage)
     async with running(models=(model,)) as server:
@@ -123,6 +132,38 @@ async def test_a_repaired_version_can_be_swapped_in_and_ends_the_count(tmp_path)
         await admin.swap(model / "2")
         assert await admin.version() == "2"
         assert admin.server.metric("lingon_versions_left_out") == 0
+
+
+async def test_a_folder_that_cannot_be_read_is_left_out(tmp_path, caplog, monkeypatch):
+    """As lost+found of a volume; the tests may run as root, who can read everything."""
+    bundle(tmp_path)
+    (tmp_path / "lost+found").mkdir()
+    real = store.versions
+
+    def versions(path: Path) -> list[int]:
+        if path.name == "lost+found":
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(store, "versions", versions)
+    async with running(models=(tmp_path,)) as server:
+        assert (await server.translate("Tom")).version == "1"
+    (line,) = [each for each in caplog.records if each.message == "a folder cannot be read, and is left out"]
+    assert line.fields["folder"] == str(tmp_path / "lost+found")
+    (model,) = examine([tmp_path])["models"]
+    assert model["problem"] is None
+
+
+def test_the_doctor_does_not_promise_a_start_that_would_fail(tmp_path):
+    path = bundle(tmp_path).folder.parent
+    (tmp_path / "empty").mkdir()
+    for paths, problem in (
+        ([path, tmp_path / "empty"], "no bundle is here or one folder below"),
+        ([path, path], "en-de/1 is given 2 times; give each version once"),
+    ):
+        findings = examine(paths)
+        assert not findings["can_serve"]
+        assert any(problem in str(model["problem"]) for model in findings["models"])
 
 
 def test_the_doctor_reports_what_a_start_would_leave_out(tmp_path):

@@ -17,6 +17,8 @@ from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime.device import CPU, CUDA
 from lingon.serving.translation.translator import Translator
 from tests.support.echo_engine import EchoRunner, running
+from tests.support.eventually import eventually
+from tests.support.reload_harness import running_with_admin_port
 from tests.support.shipped_model import bundle as shipped_bundle
 
 NEED = MemoryNeed(resident=800 * MIB, states=900 * MIB, runs=200 * MIB, requests=120 * MIB)
@@ -112,3 +114,14 @@ async def test_a_server_states_its_need_when_its_models_are_loaded(caplog: pytes
     async with running(EchoRunner()) as server:
         assert any(record.message.startswith("may need ") for record in caplog.records)
         assert server.metric("lingon_memory_need_bytes") > 0
+
+
+async def test_the_need_is_stated_again_when_an_unloaded_model_is_freed(monkeypatch: pytest.MonkeyPatch):
+    held = [900 * MIB]
+    monkeypatch.setattr(module, "resident_bytes", lambda: held.pop(0) if len(held) > 1 else held[0])
+    async with running_with_admin_port() as admin:
+        await admin.load(admin.publish(2))
+        before = admin.server.metric("lingon_memory_need_bytes")
+        held[:] = [900 * MIB, 700 * MIB]  # when it is unpublished, and when it is freed
+        await admin.unload("en-de", "1")
+        await eventually(lambda: admin.server.metric("lingon_memory_need_bytes") <= before - 200 * MIB)

@@ -1,12 +1,15 @@
-"""The options of gRPC channels and servers: gRPC ignores one that it does not know."""
+"""The options of gRPC channels and servers, of which gRPC ignores one that it does not know; files for connections."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import pytest
 from grpc._cython import cygrpc
 
+from lingon.serving.rpc import ports
+from lingon.serving.settings import Settings
 from tests.support.repository import PACKAGES, ROOT
 
 OPTION = re.compile(r'"(grpc\.[a-z][\w.]*)"')
@@ -22,3 +25,25 @@ def test_every_option_is_one_that_grpc_knows():
     }
     assert len(used) > 10
     assert [option for option in sorted(used) if option.encode() not in library] == []
+
+
+@pytest.mark.parametrize(
+    ("files", "http_port", "expected"),
+    [
+        (1_048_576, 8080, (8192, 4096)),
+        (1024, 8080, (512, 256)),
+        (1024, None, (768, 4096)),
+        (64, None, (32, 4096)),
+    ],
+)
+def test_a_port_takes_no_more_connections_than_files_may_be_open(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    files: int,
+    http_port: int | None,
+    expected: tuple,
+):
+    monkeypatch.setattr(ports.resource, "getrlimit", lambda _: (files, files))
+    found = ports.with_fitting_connections(Settings(models=("models",), http_port=http_port))
+    assert (found.max_connections, found.http_max_connections) == expected
+    assert (expected != (8192, 4096)) == bool(caplog.records)
