@@ -92,7 +92,8 @@ class Rules:
                 allowed = self._allowed(progress, repeated, remaining, min_tokens=0)
                 if left := [token for token in self.forced.advancing(progress.forced) if allowed.permits(token)]:
                     return Limits([], TokenSet.of(left))
-            remaining = spare if spare > 0 else remaining
+            if spare > 0 and progress.spelling[0] == BETWEEN:  # a character that is begun has its tokens already
+                remaining = spare
         return self._allowed(progress, repeated, remaining, self.min_tokens - generated)
 
     def lacks_words(self, progress: Progress) -> bool:

@@ -48,6 +48,17 @@ def test_a_translation_that_may_have_no_letter_has_none(server: ServerProcess, w
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("text", ["Hello.", "Tom is here."])
+def test_a_forced_word_whose_bytes_would_repeat_ends_no_translation_within_a_character(
+    server: ServerProcess, way: str, text: str
+):
+    for word in ("😀😀", "♥♥", "𝔸𝔸𝔸"):
+        options = pb.DecodingOptions(**WAYS[way], no_repeat_ngram_size=3, forced_words=[word])
+        (result,) = server.translate(text, options=options).results
+        assert all("\ufffd" not in hypothesis.text for hypothesis in result.hypotheses)
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_all_restrictions_at_their_bounds_hold(server: ServerProcess, way: str):
     forbidden = [f"{first}{second}" for first in "aeiounrst" for second in "aeiounr"][:56] + ["日" * 64] * 8
     forced = ["Xylofon", "日本", "Quecke", "der Wal", "13,5 %", "Ω", "Y-", "q."]

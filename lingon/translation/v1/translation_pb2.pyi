@@ -579,7 +579,7 @@ class TextOptions(_message.Message):
     """Return the sentences of each text with their places and scores."""
     lower_capitals: _builtins.bool
     """Translate a sentence in capitals in lower case, and put its translation into capitals. Default: true, and false with
-    forced_words.
+    forced_words and forbidden_words, which are compared with upper and lower case.
     """
     @_builtins.property
     def ignore_tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

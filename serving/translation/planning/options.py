@@ -146,7 +146,13 @@ def _text_choice(text: pb.TextOptions, restrictions: _Restrictions, message: pb.
     """Return how texts are read and judged; message: the options that are used."""
     conflict = restrictions.name or ("num_hypotheses above 1" if message.num_hypotheses > 1 else "")
     conflict = "sampling" if message.HasField("sampling") else conflict
-    return text_choice(text, forced=bool(restrictions.forced_words), greedy=message.beam_size == 1, conflict=conflict)
+    return text_choice(
+        text,
+        forced=bool(restrictions.forced_words),
+        forbidden=restrictions.forbidden_words,
+        greedy=message.beam_size == 1,
+        conflict=conflict,
+    )
 
 
 def check_alignment(manifest: Manifest, field: str) -> None:

@@ -52,9 +52,12 @@ class TextChoice:
     guard: Policy = pb.GUARD_POLICY_WARN
 
 
-def text_choice(asked: pb.TextOptions, *, forced: bool, greedy: bool, conflict: str = "") -> TextChoice:
+def text_choice(
+    asked: pb.TextOptions, *, forced: bool, greedy: bool, forbidden: Sequence[str] = (), conflict: str = ""
+) -> TextChoice:
     """Return the options to use; raises InvalidRequest.
 
+    forbidden: words that translations must not have; in lower case the model would not know them
     forced: whether translations have forced words, which belong to one sentence and to what the model itself reads
     greedy: whether the search is greedy
     conflict: the option with which no sentence is translated once more; empty without one
@@ -62,6 +65,9 @@ def text_choice(asked: pb.TextOptions, *, forced: bool, greedy: bool, conflict: 
     written = _format(asked)
     if forced and asked.keep:
         raise InvalidRequest("text.keep", "text.keep cannot be used with options.forced_words")
+    for word in forbidden:
+        if any(word in kept for kept in asked.keep):
+            raise InvalidRequest("text.keep", f"text.keep has a string with the forbidden word {word!r}")
     if forced and written is not Format.PLAIN:
         raise InvalidRequest("text.format", "text.format must be plain with options.forced_words")
     return TextChoice(
@@ -71,7 +77,7 @@ def text_choice(asked: pb.TextOptions, *, forced: bool, greedy: bool, conflict: 
         return_sentences=asked.return_sentences,
         keep=_strings(asked.keep, "text.keep", MAX_KEEP),
         protect=not forced and (asked.protect or not asked.HasField("protect")),
-        lower_capitals=not forced and (asked.lower_capitals or not asked.HasField("lower_capitals")),
+        lower_capitals=not (forced or forbidden) and (asked.lower_capitals or not asked.HasField("lower_capitals")),
         guard=_policy(asked.guard, conflict, greedy=greedy),
     )
 

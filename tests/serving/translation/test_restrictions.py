@@ -10,6 +10,7 @@ from google.rpc import code_pb2
 
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import CORPUS, running, tokenizer, warning_codes
+from tests.support.statuses import failure
 
 OPTIONS = pb.DecodingOptions
 TEXT = "Tom lives in Boston."
@@ -31,6 +32,24 @@ async def test_a_forbidden_word_is_in_no_hypothesis(way: str):
     assert any(word in each.text for each in free.hypotheses for word in words)
     assert found.hypotheses
     assert not [word for each in found.hypotheses for word in words if word in each.text]
+
+
+@ways
+async def test_a_forbidden_word_in_capitals_is_in_no_translation_of_a_text_in_capitals(way: str):
+    words = ["LIVES", "TON"]
+    async with running() as server:
+        for text in (pb.TextOptions(), pb.TextOptions(lower_capitals=True)):
+            options = OPTIONS(**WAYS[way], forbidden_words=words)
+            found = (await server.translate(TEXT.upper(), options=options, text=text)).results[0]
+            assert not [word for each in found.hypotheses for word in words if word in each.text]
+
+
+async def test_a_forbidden_word_in_a_string_to_keep_is_refused():
+    async with running() as server:
+        request = {"options": OPTIONS(forbidden_words=["Bost"]), "text": pb.TextOptions(keep=["in Boston"])}
+        status, _ = await failure(server.translate(TEXT, **request))
+    assert status.code == code_pb2.INVALID_ARGUMENT
+    assert status.message == "text.keep has a string with the forbidden word 'Bost'"
 
 
 @ways
