@@ -71,8 +71,8 @@ class LocalTranslator:
 
     def close(self) -> None:
         """Cancel all running calls and end the threads."""
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()  # first: they end as cancelled then
         self._translator.engine.stop(0)
-        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()

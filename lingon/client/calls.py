@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
@@ -62,7 +62,9 @@ class BlockingCalls(Blocking):
         result: TextResult | list[TextResult] = self._drive(self._protocol.translate(texts, options))
         return result
 
-    def translate_stream(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> Iterator[StreamEvent]:
+    def translate_stream(
+        self, texts: str | Texts, **options: Unpack[TranslateOptions]
+    ) -> Generator[StreamEvent, None, None]:
         """Translate and yield each result as soon as it is ready; greedy decoding also yields the text as it grows.
 
         Once the first event has arrived, a stream that ends early is not repeated: the ServerError is raised.
@@ -70,7 +72,7 @@ class BlockingCalls(Blocking):
         several, _ = self._protocol.check(texts, options)  # raises now, not when the first event is asked for
         return self._events(several, options)
 
-    def _events(self, texts: Texts, options: TranslateOptions) -> Iterator[StreamEvent]:
+    def _events(self, texts: Texts, options: TranslateOptions) -> Generator[StreamEvent, None, None]:
         reader = StreamReader()
         for part in self._drive(self._protocol.streams(texts, options)):
             first, rest = self._drive(self._protocol.begin(part, options))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
@@ -219,12 +219,14 @@ class AsyncClient(_ClientBase):
         result: TextResult | list[TextResult] = await self._drive(self._protocol.translate(texts, options))
         return result
 
-    def translate_stream(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> AsyncIterator[StreamEvent]:
+    def translate_stream(
+        self, texts: str | Texts, **options: Unpack[TranslateOptions]
+    ) -> AsyncGenerator[StreamEvent, None]:
         """As `Client.translate_stream`; do not await it: `async for event in client.translate_stream(...)`."""
         several, _ = self._protocol.check(texts, options)
         return self._events(several, options)
 
-    async def _events(self, texts: Texts, options: TranslateOptions) -> AsyncIterator[StreamEvent]:
+    async def _events(self, texts: Texts, options: TranslateOptions) -> AsyncGenerator[StreamEvent, None]:
         reader = StreamReader()
         for part in await self._drive(self._protocol.streams(texts, options)):
             first, rest = await self._drive(self._protocol.begin(part, options))

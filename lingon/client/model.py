@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from lingon.client.protocol import (
     Sleep,
 )
 from lingon.client.retry import Retry
-from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError
+from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError, SettingsError
 from lingon.extras import find_entry_points, name_missing_extra
 
 NO_TIMEOUT = 9e6  # seconds
@@ -38,7 +39,8 @@ class Model(BlockingCalls):
     """Translates with a bundle in this process, without a server; threads may share one.
 
     It has the calls of `Client`, with the same options, results and errors. A call has no deadline unless the option
-    `timeout` sets one. The extra `serve`, or `gpu`, has to be installed.
+    `timeout` sets one. A process that is forked has to load a model of its own. The extra `serve`, or `gpu`, has to be
+    installed.
     """
 
     def __init__(
@@ -63,6 +65,9 @@ class Model(BlockingCalls):
 
         Raises LingonError if the bundle is damaged, or cannot run here.
         """
+        for name, value in (("engines", engines), ("threads", threads)):
+            if value is not None and value < 1:
+                raise SettingsError(f"{name} must be at least 1, got {value}")
         entry = find_entry_points("lingon.translators").get("local")
         if entry is None:
             raise LingonError("this installation has no translator for bundles (entry point lingon.translators: local)")
@@ -71,19 +76,22 @@ class Model(BlockingCalls):
         retry = Retry(retries=0, longest_pause=1.0, wait_when_full=True)  # a failed engine is not restarted here
         timeout = NO_TIMEOUT if timeout is None else timeout
         self._protocol = ClientProtocol(timeout=timeout, retry=retry, max_texts=DEFAULT_MAX_TEXTS)
-        self._closed = threading.Event()
+        self._closed, self._process = threading.Event(), os.getpid()
 
     def close(self) -> None:
         """Free the model; calls in progress are cancelled, and further ones raise LingonError."""
         if not self._closed.is_set():
             self._closed.set()
-            self._local.close()
+            if os.getpid() == self._process:  # the threads of the model are in the process that loaded it
+                self._local.close()
 
     def _perform(self, step: Send | Sleep) -> Any:
         if isinstance(step, Sleep):
             return self._closed.wait(step.seconds)
         if self._closed.is_set():
             raise LingonError("this model is closed; load it again")
+        if os.getpid() != self._process:
+            raise LingonError("this model was loaded before a fork; load one in this process")
         try:
             reply = getattr(self._local, METHODS[step.method])(step.request, step.timeout)
             return (next(reply, None), reply) if step.method.streams else reply

@@ -23,6 +23,7 @@ from lingon.client.values.messages import (
     check_options,
     cut,
     detected_languages,
+    keep_lists,
     model_infos,
     pairs_of,
     prefixes_of,
@@ -187,8 +188,12 @@ class ClientProtocol:
                 return reply
 
     def check(self, texts: str | Sequence[str], options: TranslateOptions) -> tuple[list[str], list[str]]:
-        """The texts and the prefix of each; raises SettingsError or TypeError for arguments that cannot be sent."""
+        """The texts and the prefix of each; raises SettingsError or TypeError for arguments that cannot be sent.
+
+        Iterators among the options become lists, because several requests may need them.
+        """
         check_options(options, TranslateOptions)
+        keep_lists(options)
         several = texts_of(texts)
         self._deadline(options.get("timeout"))
         translate_request(pb.TranslateRequest, [], [], options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
@@ -12,7 +13,7 @@ from google.rpc import code_pb2
 
 import lingon.client.model
 from lingon import Client, LingonError, Model, ServerError, StreamStart, TextDone
-from lingon.errors import Cancelled
+from lingon.errors import Cancelled, SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.eventually import eventually_blocking
 from tests.support.processes import serving
@@ -125,3 +126,53 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lingon.client.model, "find_entry_points", lambda group: {"local": absent})
     with pytest.raises(LingonError, match=r"^a model in this process needs what the extra 'serve' installs"):
         Model(MODEL)
+
+
+def test_options_may_be_iterators(model: Model) -> None:
+    assert "wohnt" not in model.translate([TEXTS[0]] * 3, forbidden_words=iter(["wohnt"]))[2].text
+    assert model.translate("Tom found it.", keep=filter(None, ["found"])).text.count("found") == 1
+    events = list(model.translate_stream(TEXTS[:1] * 2, target_prefix=iter(["Er", "Sie"])))
+    done = {each.index: each.result.text for each in events if isinstance(each, TextDone)}
+    assert (done[0].split()[0], done[1].split()[0]) == ("Er", "Sie")
+
+
+def test_numbers_of_engines_and_threads_below_1_are_refused() -> None:
+    for name in ("engines", "threads"):
+        for value in (0, -1):
+            with pytest.raises(SettingsError, match=f"{name} must be at least 1, got {value}"):
+                Model(MODEL, **{name: value})
+
+
+def test_a_forked_process_is_told_to_load_a_model_of_its_own(model: Model) -> None:
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            try:
+                model.translate("Yes.")
+            except LingonError as error:
+                os.write(writing, str(error).encode())
+            model.close()
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        assert said.read() == "this model was loaded before a fork; load one in this process"
+    os.waitpid(child, 0)
+    assert model.translate(TEXTS[0]).text == "Tom wohnt in Boston."
+
+
+def test_closing_a_model_cancels_calls_in_progress() -> None:
+    opened, ended = Model(MODEL, device="cpu", engines=1, threads=1), list[str]()
+
+    def call() -> None:
+        try:
+            opened.translate(LONG)
+        except ServerError as error:
+            ended.append(error.status)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    eventually_blocking(lambda: not opened._local._translator.engine.idle)
+    opened.close()
+    thread.join(timeout=20)
+    assert ended == ["CANCELLED"]

@@ -53,12 +53,31 @@ Item = TypeVar("Item", bound=str | tuple[str, str])
 Request = TypeVar("Request", pb.TranslateRequest, pb.TranslateStreamRequest)
 Written = TypeVar("Written")
 
+LISTS = (
+    "target_prefix",
+    "ignore_tags",
+    "splitting_tags",
+    "non_splitting_tags",
+    "keep",
+    "forbidden_words",
+    "forced_words",
+)
+"""The options that are, or may be, several strings."""
+
 
 def check_options(options: TranslateOptions | ScoreOptions, known: type) -> None:
     """Raise TypeError for an unknown option, as Python does for an argument."""
     for name in options:
         if name not in known.__annotations__:
             raise TypeError(f"unknown option {name!r}; the options are {', '.join(known.__annotations__)}")
+
+
+def keep_lists(options: TranslateOptions) -> None:
+    """Replace the iterators among the options by lists of what they yield."""
+    for name in LISTS:
+        given = options.get(name)
+        if isinstance(given, Iterator):
+            options[name] = list(given)  # type: ignore[literal-required]
 
 
 def texts_of(texts: str | Sequence[str]) -> list[str]:
