@@ -17,7 +17,7 @@ from lingon.errors import SettingsError
 
 NO_OBJECT = Unreadable("the line is not a JSON object")
 RAW = "line"
-"""Key of a line that is no object, in the object that is written in its place."""
+"""Key of a line that is no object, or that has an added key already, in the object that is written in its place."""
 
 
 class JsonRows:
@@ -78,6 +78,8 @@ def _written(line: Line, row: dict[str, Any] | Unreadable, added: dict[str, Any]
     if isinstance(row, Unreadable):
         return _encoded({RAW: None if line is None else line.decode(errors="replace"), **added}) + b"\n"
     assert line is not None
+    if not row.keys().isdisjoint(added):  # no key comes twice, and what an added one replaces is kept
+        return _encoded({**row, RAW: line.decode().strip(), **added}) + b"\n"
     kept = line.rstrip()[:-1].rstrip()
     return kept + (b", " if row else b"") + more[1:] + b"\n"
 

@@ -31,6 +31,7 @@ from lingon.training.config import LanguageSettings, TransformerSettings
 PIECES, SPECIAL = "sentencepiece.bpe.model", "special_tokens_map.json"
 NLLB_LICENCE = "CC-BY-NC-4.0 for the published weights of NLLB-200"
 FIRST_POSITION = 2  # of fairseq, whose padding id is 1
+ADDED, MASK = "added_tokens.json", "<mask>"
 HEAD = ("<s>", "<pad>", "</s>", "<unk>")  # of fairseq, with the ids 0 to 3
 START_OF_PIECES = 3  # the first piece of a sentencepiece model that fairseq numbers: after <unk>, <s> and </s>
 
@@ -75,7 +76,7 @@ def read_multilingual(folder: Path, longest: int | None = None) -> Source:
     vocabulary, codes = _vocabulary(folder, form, more, segmenter)
     if rows < len(vocabulary):
         raise config.error("vocab_size", f"must be the number of pieces ({len(vocabulary):,}) or more")
-    reserved = {*codes, *vocabulary[len(vocabulary) - 1 :]} if vocabulary[-1] == "<mask>" else set(codes)
+    reserved = {*codes, MASK} & set(vocabulary)
     spare = [f"<spare {number}>" for number in range(rows - len(vocabulary))]
     start = _start(config, form, vocabulary)
     special = SpecialIds(pad=1, start=start, eos=2, unk=3)
@@ -125,7 +126,34 @@ def _vocabulary(folder: Path, form: Form, more: Fields, segmenter: ModelProto) -
         return [*pieces, *codes], codes
     pieces = [*HEAD, *(piece.piece for piece in segmenter.pieces[START_OF_PIECES:])]
     codes = list(form.codes) or _listed_codes(folder)
-    return [*pieces, *codes, "<mask>"], codes
+    return [*pieces, *_in_order([*codes, MASK], len(pieces), folder)], codes
+
+
+def _in_order(tokens: list[str], first: int, folder: Path) -> list[str]:
+    """Return the tokens after the pieces, whose ids begin at `first`, in the order of the ids that files declare.
+
+    A language that was added to a published model comes after <mask>.
+    """
+    ids = _declared_ids(folder)
+    if all(token in ids for token in tokens):
+        tokens = sorted(tokens, key=ids.__getitem__)
+    for expected, token in enumerate(tokens, start=first):
+        if (found := ids.get(token, expected)) != expected:
+            rule = f"the language codes and {MASK} must follow the pieces, without gaps"
+            raise SourceModelError(f"{folder / TOKENIZER_CONFIG}: {token} has the id {found}, not {expected}; {rule}")
+    return tokens
+
+
+def _declared_ids(folder: Path) -> dict[str, int]:
+    """Return the ids of added tokens that the files of the tokenizer declare."""
+    try:
+        decoder = json.loads((folder / TOKENIZER_CONFIG).read_text(encoding="utf-8")).get("added_tokens_decoder", {})
+        found = {each["content"]: int(number) for number, each in decoder.items()}
+        if (folder / ADDED).is_file():
+            found |= {token: int(number) for token, number in json.loads((folder / ADDED).read_text("utf-8")).items()}
+    except (OSError, ValueError, AttributeError, KeyError, TypeError):
+        raise SourceModelError(f"{folder / TOKENIZER_CONFIG}: added_tokens_decoder must name tokens by ids") from None
+    return found
 
 
 def _check_head(path: Path, pieces: list[str]) -> None:
@@ -167,6 +195,8 @@ def _languages(codes: list[str], *, legacy: bool, first: str) -> LanguageSetting
 
 
 def _settings(config: Fields, form: Form, numbering: Numbering, longest: int) -> TransformerSettings:
+    if not config.flag("tie_word_embeddings", True):
+        raise config.error("tie_word_embeddings", "must be true, as it is of published models")
     positions = config.integer("max_position_embeddings", 2, MOST_POSITIONS)
     if form.learned and longest >= positions:
         raise config.error("max_position_embeddings", f"must be above the tokens that are read ({longest})")

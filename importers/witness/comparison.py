@@ -31,8 +31,8 @@ class Witness(Protocol):
     def searches(self, forced: Sequence[int]) -> Sequence[Search]:
         """Return the searches that equal ours. forced: ids that are read after the start."""
 
-    def is_comparable(self, ours: Hypothesis, settings: SearchSettings) -> bool:
-        """Whether the search of the toolkit can find this translation."""
+    def is_comparable(self, source: Sequence[int], ours: Hypothesis, settings: SearchSettings) -> bool:
+        """Whether the toolkit can read a source and its search can find this translation."""
 
     def generate(
         self,
@@ -72,7 +72,7 @@ def compare_tokens(witness: Witness, checkpoint: Checkpoint, source: Source, tex
         label = f"{witness.name}: beam size {beam_size}, length penalty {penalty:g}"
         counts = _count(checkpoint, source, witness, texts, settings, label)
         others = f", {counts.no_better} score no better" if counts.no_better else ""
-        left_out = f"; {counts.left_out} are left out, whose translation is empty" if counts.left_out else ""
+        left_out = f"; {counts.left_out} are left out, which it cannot translate so" if counts.left_out else ""
         compared = len(texts) - counts.left_out
         yield f"{label}: tokens of {counts.same} of {compared} texts are the same{others}{left_out}"
 
@@ -90,7 +90,7 @@ def _count(
     silent, ours = never_generated(source.target), new_ids(source.target)
     sources = [checkpoint.tokenizer.encode_source(text) for text in texts]
     for text, ids, (best, *_) in zip(texts, sources, translate(model, sources, settings), strict=True):
-        if not witness.is_comparable(best, settings):
+        if not witness.is_comparable(ids, best, settings):
             counts.left_out += 1
             continue
         most, forced = settings.max_length(len(ids), model.settings.max_positions), settings.forced

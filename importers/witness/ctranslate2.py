@@ -59,7 +59,7 @@ class CTranslate2Witness:
         """Return the searches; after forced tokens its beam search drops the end token of all hypotheses but one."""
         return SEARCHES[:1] if forced else SEARCHES
 
-    def is_comparable(self, ours: Hypothesis, settings: SearchSettings) -> bool:
+    def is_comparable(self, source: Sequence[int], ours: Hypothesis, settings: SearchSettings) -> bool:
         """Whether it finds such a translation; its beam search loses some that are empty."""
         return settings.beam_size == 1 or bool(ours.tokens)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from lingon.training.checkpoint import Checkpoint
 from lingon.training.search import Hypothesis, SearchSettings
 
 TOOLKIT = "Transformers"
+FIXED_POSITIONS = "marian", "mbart"  # types of models with a table of positions that does not grow
 SPACE = "\u2581"  # in pieces of sentencepiece
 SEARCHES: tuple[Search, ...] = ((1, 0.0), (4, 0.0), (4, 1.0))
 
@@ -35,6 +37,8 @@ class TransformersWitness:
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
         self._model: Any = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
+        config = self._model.config  # the other types have positions for any length
+        self._positions = config.max_position_embeddings if config.model_type in FIXED_POSITIONS else sys.maxsize
         self._model.generation_config = GenerationConfig()  # its values would replace those of `generate`
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, **({"src_lang": code} if code else {}))
 
@@ -42,11 +46,15 @@ class TransformersWitness:
         """Return the source ids of a text, with the end token."""
         return list(self._tokenizer(text).input_ids)
 
+    def id_of(self, token: str) -> int:
+        """Return the id of a token."""
+        return int(self._tokenizer.convert_tokens_to_ids(token))
+
     def searches(self, forced: Sequence[int]) -> Sequence[Search]:
         return SEARCHES
 
-    def is_comparable(self, ours: Hypothesis, settings: SearchSettings) -> bool:
-        return True
+    def is_comparable(self, source: Sequence[int], ours: Hypothesis, settings: SearchSettings) -> bool:
+        return max(len(source), 1 + len(settings.forced) + len(ours.tokens)) <= self._positions
 
     def generate(
         self,
@@ -65,7 +73,7 @@ class TransformersWitness:
             num_beams=settings.beam_size,
             **beams,
             do_sample=False,
-            max_new_tokens=most,
+            max_new_tokens=min(most, self._positions - len(forced)),
             forced_eos_token_id=None,
             renormalize_logits=True,
             bad_words_ids=[[each] for each in never],
@@ -96,10 +104,21 @@ def compare(checkpoint: Checkpoint, source: Source, folder: Path, texts: Sequenc
         found = witness.encode(f"{code} {text}" if code else text)
         if found != [source.source.rows[each] for each in ids]:
             raise ParityError(f"Transformers reads {text[:60]!r} as ids {found[:20]}, Lingon as {ids[:20]}")
+    _check_target_code(checkpoint, source, witness)
     return [
         f"Transformers: ids of {len(texts)} texts are the same",
         *compare_tokens(witness, checkpoint, source, texts),
     ]
+
+
+def _check_target_code(checkpoint: Checkpoint, source: Source, witness: TransformersWitness) -> None:
+    """Raise ParityError if the code of the target language has another id for Transformers."""
+    languages, wanted = checkpoint.config.languages, checkpoint.config.data.target_language
+    targets = languages.targets if languages else ()
+    codes = [code for target in targets if target.language == wanted for code in target.forced]
+    for code, ours in zip(codes, checkpoint.tokenizer.languages.forced, strict=True):
+        if (theirs := witness.id_of(code)) != source.target.rows[ours]:
+            raise ParityError(f"Transformers has the id {theirs} for {code}, Lingon {source.target.rows[ours]}")
 
 
 def _source_code(checkpoint: Checkpoint) -> str:

@@ -111,6 +111,17 @@ def test_a_line_that_is_no_object_is_a_row_with_an_error_and_is_kept() -> None:
     assert [row.get("line") for row in rows[:3]] == ["[1]", None, "no"]
 
 
+def test_a_line_that_has_an_added_key_keeps_what_it_had_and_has_no_key_twice():
+    raw = b'{"text": "a"}\n{"text": "b", "de": "old"}\n'
+    first, second = written("a.jsonl", raw, {"de": Column(["A", "B"])}).splitlines()
+    assert first == b'{"text": "a", "de": "A"}'
+    assert json.loads(second, object_pairs_hook=list) == [
+        ("text", "b"),
+        ("de", "B"),
+        ("line", '{"text": "b", "de": "old"}'),
+    ]
+
+
 @pytest.mark.parametrize("rows", [1, 2, 5])
 @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.csv", "a.tsv", "a.tsv.gz", "a.jsonl.zst"])
 def test_a_byte_order_mark_is_no_part_of_a_file(name: str, rows: int) -> None:

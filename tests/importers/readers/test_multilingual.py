@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,3 +141,39 @@ def test_codes_become_tags() -> None:
     codes = ["eng_Latn", "zho_Hans", "zho_Hant", "ace_Arab", "ace_Latn", "__de__", ">>fra<<", "pt_XX", "<mask>"]
     tags = {"en": "eng_Latn", "zh": "zho_Hans", "zh-Hant": "zho_Hant", "ace-Arab": "ace_Arab", "ace": "ace_Latn"}
     assert tags_of(codes) == tags | {"de": "__de__", "fr": ">>fra<<", "pt": "pt_XX"}
+
+
+def changed(folder: Path, to: Path, **files: dict[str, Any]) -> Path:
+    """A copy of a model in which these fields of files are others."""
+    shutil.copytree(folder, to)
+    for name, fields in files.items():
+        path = to / f"{name}.json"
+        path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **fields}), encoding="utf-8")
+    return to
+
+
+def test_a_language_that_was_added_to_a_model_has_the_id_that_its_files_declare(tmp_path: Path) -> None:
+    folder = save_multilingual(tmp_path / "nllb", "nllb", seed=3, ends=3.0)
+    given = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    codes, ids = given["additional_special_tokens"], given["added_tokens_decoder"]
+    added = max(map(int, ids)) + 1  # after <mask>
+    for number, error in ((added, None), (added + 1, "tyv_Cyrl has the id")):
+        declared = {**ids, str(number): {"content": "tyv_Cyrl", "special": True}}
+        special = {"additional_special_tokens": [*codes, "tyv_Cyrl"]}
+        config = {**special, "added_tokens_decoder": declared}
+        other = changed(folder, tmp_path / str(number), tokenizer_config=config, special_tokens_map=special)
+        settings = ImportSettings(languages=(["en"], ["tyv"]))
+        if error:
+            with pytest.raises(SourceModelError, match=error):
+                pipeline.read_source(other, settings, silent)
+            continue
+        found = pipeline.read_source(other, settings, silent)
+        (forced,) = found.checkpoint.tokenizer.languages.forced
+        assert found.source.target.rows[forced] == added
+        assert witness.compare(found.checkpoint, found.source, other, TEXTS)[0].endswith("ids of 10 texts are the same")
+
+
+def test_a_model_whose_tables_are_not_tied_is_refused(folder: Path, tmp_path: Path) -> None:
+    untied = changed(folder, tmp_path / "untied", config={"tie_word_embeddings": False})
+    with pytest.raises(SourceModelError, match=r"config\.json: tie_word_embeddings must be true"):
+        pipeline.read_source(untied, PAIR, silent)

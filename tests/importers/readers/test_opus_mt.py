@@ -276,3 +276,15 @@ def test_an_imported_checkpoint_is_saved_and_read_back(imported: Imported, tmp_p
     assert again.config == loaded.config
     assert again.tokenizer.files() == loaded.tokenizer.files()
     assert all(torch.equal(one, again.model.get_parameter(name)) for name, one in loaded.model.named_parameters())
+
+
+def test_texts_that_transformers_has_no_positions_for_are_left_out_of_the_comparison(one: Path) -> None:
+    rows = json.loads((one / "config.json").read_text(encoding="utf-8"))["max_position_embeddings"]
+    settings = ImportSettings(longest=2 * rows)
+    found = pipeline.read_source(one, settings, silent)
+    words = [word for text in TEXTS for word in text.split()]
+    lengths = (len(found.checkpoint.tokenizer.encode_source(" ".join(words[:count]))) for count in range(len(words)))
+    long = " ".join(words[: next(count for count, length in enumerate(lengths) if length > rows)])
+    checks = witness.compare(found.checkpoint, found.source, one, [*TEXTS[:3], long])
+    assert all("of 3 texts are the same" in line for line in checks[1:]), checks
+    assert all(line.endswith("; 1 are left out, which it cannot translate so") for line in checks[1:])
