@@ -372,3 +372,37 @@ async def test_pages_of_other_origins_may_call_only_if_they_are_listed():
         other = await http.send("OPTIONS", "/translate", headers={**asked, "origin": "https://b.example"})
     assert allowed.headers["access-control-allow-origin"] == "https://a.example"
     assert "access-control-allow-origin" not in other.headers
+
+
+async def test_a_request_that_has_not_arrived_when_the_time_to_drain_is_over_gets_503(caplog: pytest.LogCaptureFixture):
+    async with gateway(drain_seconds=1) as http:
+        reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+        writer.write(
+            b"POST /v1/translate HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 90\r\n\r\n{"
+        )
+        await writer.drain()
+        await eventually(lambda: http.server.metric("lingon_http_requests_in_flight") == 1)
+        http.server.server.stop()
+        reply = await reader.read()
+        writer.close()
+    assert reply.startswith(b"HTTP/1.1 503 "), reply
+    assert b"the server is shutting down; try again" in reply
+    assert "Exception in ASGI application" not in caplog.text
+
+
+async def test_a_server_that_drains_takes_no_more_connections_of_http():
+    async with gateway(EchoRunner(delay=0.05, endless=True), drain_seconds=2) as http:
+        call = asyncio.create_task(http.post("/v1/translate", {"texts": ["Tom lives in Boston."] * 8}))
+        await eventually(lambda: http.server.metric("lingon_http_requests_in_flight") == 1)
+        http.server.server.stop()
+
+        async def is_refused() -> bool:
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", http.port)
+            except ConnectionRefusedError:
+                return True
+            writer.close()
+            return False
+
+        await eventually(is_refused)
+        await call
