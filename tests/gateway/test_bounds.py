@@ -391,18 +391,24 @@ async def test_a_request_that_has_not_arrived_when_the_time_to_drain_is_over_get
 
 
 async def test_a_server_that_drains_takes_no_more_connections_of_http():
-    async with gateway(EchoRunner(delay=0.05, endless=True), drain_seconds=2) as http:
-        call = asyncio.create_task(http.post("/v1/translate", {"texts": ["Tom lives in Boston."] * 8}))
-        await eventually(lambda: http.server.metric("lingon_http_requests_in_flight") == 1)
-        http.server.server.stop()
+    runner = EchoRunner()
+    async with gateway(runner, drain_seconds=60) as http:
+        runner.gate.clear()
+        call = asyncio.create_task(http.post("/v1/translate", {"texts": ["Tom lives in Boston."]}))
+        try:
+            await eventually(lambda: http.server.metric("lingon_http_requests_in_flight") == 1)
+            http.server.server.stop()
 
-        async def is_refused() -> bool:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", http.port)
-            except ConnectionRefusedError:
-                return True
-            writer.close()
-            return False
+            async def is_refused() -> bool:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", http.port)
+                except ConnectionRefusedError:
+                    return True
+                writer.close()
+                return False
 
-        await eventually(is_refused)
-        await call
+            await eventually(is_refused)
+            assert not call.done()
+        finally:
+            runner.gate.set()
+        assert (await call).status == 200
