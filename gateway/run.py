@@ -7,7 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, start_http_server
 
@@ -23,42 +23,52 @@ from lingon.gateway.server import HttpOptions, Listening, listening
 from lingon.gateway.translations.documents import Documents
 
 
+class ServerSettings(Protocol):
+    """The settings of a server that its HTTP port has too; see lingon.serving.settings."""
+
+    http_host: str
+    http_port: int | None
+    http_apis: tuple[str, ...]
+    http_page: bool
+    http_data_dir: Path | None
+    http_cors: tuple[str, ...]
+    http_max_connections: int
+    http_max_call_seconds: float
+    http_trusted_proxies: str
+    tls_certificate: Path | None
+    tls_key: Path | None
+    max_call_seconds: float
+    drain_seconds: float
+
+
 @asynccontextmanager
 async def in_server(
-    channel: Any,
-    registry: CollectorRegistry,
-    *,
-    host: str,
-    port: int,
-    apis: tuple[str, ...],
-    page: bool,
-    data_dir: Path | None,
-    cors: tuple[str, ...],
-    certificate: Path | None,
-    key: Path | None,
-    max_connections: int,
-    trusted_proxies: str,
-    drain_seconds: float,
-    call_seconds: float,
-    body_bytes: int,
+    channel: Any, registry: CollectorRegistry, settings: ServerSettings, *, body_bytes: int
 ) -> AsyncIterator[Listening]:
     """Open the HTTP port of a server in its event loop.
 
-    channel: to its gRPC services, see Backend; registry: of its metrics; call_seconds: time limit of each call
+    channel: to its gRPC services, see Backend; registry: of its metrics
     body_bytes: of the bodies of all open requests
-    The others are the fields of GatewayOptions and HttpOptions.
     """
+    assert settings.http_port is not None
     http = HttpOptions(
-        host=host,
-        port=port,
-        certificate=certificate,
-        key=key,
-        max_connections=max_connections,
-        trusted_proxies=trusted_proxies,
-        drain_seconds=drain_seconds,
+        host=settings.http_host,
+        port=settings.http_port,
+        certificate=settings.tls_certificate,
+        key=settings.tls_key,
+        max_connections=settings.http_max_connections,
+        trusted_proxies=settings.http_trusted_proxies,
+        drain_seconds=settings.drain_seconds,
         flags="--http-",
     )
-    options = GatewayOptions(apis=apis, page=page, data_dir=data_dir, cors=cors, limits=BodyLimits(together=body_bytes))
+    options = GatewayOptions(
+        apis=settings.http_apis,
+        page=settings.http_page,
+        data_dir=settings.http_data_dir,
+        cors=settings.http_cors,
+        limits=BodyLimits(together=body_bytes),
+    )
+    call_seconds = min(settings.max_call_seconds, settings.http_max_call_seconds)
     async with _open(Backend(channel, call_seconds), registry, http, options) as opened:
         yield opened
 

@@ -335,23 +335,7 @@ def http_apis(settings: Settings, channel: LocalChannel, registry: CollectorRegi
     if entry is None:
         raise LingonError("this installation has no HTTP APIs (entry point lingon.gateways: http)")
     with name_missing_extra("lingon serve --http-port", entry.extras):
-        return entry.load()(
-            channel,
-            registry,
-            host=settings.http_host,
-            port=settings.http_port,
-            apis=settings.http_apis,
-            page=settings.http_page,
-            data_dir=settings.http_data_dir,
-            cors=settings.http_cors,
-            certificate=settings.tls_certificate,
-            key=settings.tls_key,
-            max_connections=settings.http_max_connections,
-            trusted_proxies=settings.http_trusted_proxies,
-            drain_seconds=settings.drain_seconds,
-            call_seconds=min(settings.max_call_seconds, settings.http_max_call_seconds),
-            body_bytes=HTTP_BYTES,
-        )
+        return entry.load()(channel, registry, settings, body_bytes=HTTP_BYTES)
 
 
 def _ready_line(
