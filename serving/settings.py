@@ -115,7 +115,9 @@ class Settings(BaseModel):
         "DEADLINE_EXCEEDED.",
     )
     max_connections: Connections = Field(
-        8192, description="Connections to the gRPC port at once; above this number new ones are closed."
+        8192,
+        description="Connections to the gRPC port at once; above this number new ones are closed. A lower limit of "
+        "open files (ulimit -n) allows fewer; then the log has a warning.",
     )
     max_connection_idle_seconds: Age = Field(
         900,

@@ -85,6 +85,7 @@ from lingon.bundle.manifest import (
 from lingon.bundle.store import (
     MAX_FILE_BYTES,
     Bundle,
+    all_versions,
     bundles_below,
     is_bundle,
     open_bundle,
@@ -184,6 +185,7 @@ __all__ = [
     "TextLine",
     "TokenCount",
     "Varying",
+    "all_versions",
     "blocks_name",
     "bundles_below",
     "changed_name",

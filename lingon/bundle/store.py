@@ -95,10 +95,10 @@ def bundles_below(path: Path) -> tuple[list[Path], list[Path]]:
 
 def versions(path: Path) -> list[int]:
     """The versions in the folder of a model that have a manifest, in ascending order."""
-    return [number for number in _numbered(path) if _has_manifest(path / str(number))]
+    return [number for number in all_versions(path) if _has_manifest(path / str(number))]
 
 
-def _numbered(path: Path) -> list[int]:
+def all_versions(path: Path) -> list[int]:
     """The versions in the folder of a model, also those that are being copied or cannot be read; in ascending order."""
     if not path.is_dir():
         return []
@@ -130,7 +130,7 @@ def use_highest_whole(
     if _has_manifest(path):
         return use(open_bundle(path))
     first: DamagedBundle | None = None
-    for number in reversed(_numbered(path)):
+    for number in reversed(all_versions(path)):
         try:
             return use(open_version(path / str(number), number))
         except DamagedBundle as error:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lingon.bundle import MANIFEST, Bundle, Manifest, open_bundle, open_version, versions
+from lingon.bundle import MANIFEST, Bundle, Manifest, all_versions, open_bundle, open_version
 from lingon.errors import (
     ChangeInProgress,
     ChangeRefused,
@@ -206,7 +206,7 @@ def open_below(path: str, roots: Sequence[Path]) -> Bundle:
     folder = _resolve_below(Path(path), roots)
     if (folder / MANIFEST).is_file():
         return open_bundle(folder)
-    found = versions(folder)
+    found = all_versions(folder)
     if not found:
         raise UnknownModel(path[:128], f"{path[:128]!r}: no bundle and no version of one is there")
     return open_version(_resolve_below(folder / str(found[-1]), roots), found[-1])

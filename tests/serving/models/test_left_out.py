@@ -117,9 +117,14 @@ async def test_a_whole_version_that_is_not_trusted_ends_the_start(tmp_path):
 
 async def test_a_swap_to_a_model_whose_highest_version_is_not_whole_changes_nothing():
     async with running_with_admin_port() as admin:
-        cut(admin.publish(2))
-        status, message = await refused(admin.swap(admin.server.folder / "en-de"))
-        assert (status, "en-de/2/tokenizer.model: was altered" in message) == ("FAILED_PRECONDITION", True)
+        for damage, reason in (
+            (cut, "tokenizer.model: was altered"),
+            (without_a_manifest, "manifest.json: No such file"),
+        ):
+            damage(admin.publish(2))
+            status, message = await refused(admin.swap(admin.server.folder / "en-de"))
+            assert (status, f"en-de/2/{reason}" in message) == ("FAILED_PRECONDITION", True), message
+            shutil.rmtree(admin.server.folder / "en-de" / "2")
         assert await admin.version() == "1"
         assert admin.server.metric("lingon_versions_left_out") == 0  # nothing else is served than was before
 
