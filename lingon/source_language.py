@@ -5,9 +5,11 @@ A detected language is the likeliest of those that are served. Short texts fit s
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from lingon.errors import LingonError
@@ -20,6 +22,7 @@ FEWEST_LETTERS = 40  # of all texts of a request that is refused for their langu
 LEAST = 1e-6  # the probability that a language has at least in one of several texts
 
 DETECTED_CHARACTERS = 2000  # of a text; the detection looks at no more of it
+SHORT_CHARACTERS = 16_384  # of texts with markup that are read on the event loop, which takes 5 ms
 READ_CHARACTERS = 65_536, 1_048_576  # of a text with markup that are read for its language: if the first have no text
 Probabilities = Sequence[tuple[str, float]]
 """The languages of a text with their probabilities, the likeliest first."""
@@ -39,6 +42,14 @@ class Source(NamedTuple):
 
 class NotTranslated(LingonError):
     """No model translates a request: none into its target, or none from the language that its texts are in."""
+
+
+async def starts_of(texts: Sequence[str], text_format: pb.TextFormat.ValueType) -> list[str]:
+    """Return what is to be looked at of each text; in a thread where it takes longer than an event loop may stand still."""
+    found = map(partial(readable, text_format=text_format), texts)
+    if text_format == pb.TEXT_FORMAT_PLAIN or sum(map(len, texts)) < SHORT_CHARACTERS:
+        return list(found)
+    return await asyncio.to_thread(list, found)
 
 
 def readable(text: str, text_format: pb.TextFormat.ValueType) -> str:

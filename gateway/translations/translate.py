@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from google.rpc import code_pb2
 
@@ -15,7 +13,7 @@ from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.gateway.translations.calls import Calls, Piece
 from lingon.gateway.translations.languages import Pairs, is_one_language, most_beams
-from lingon.source_language import DETECTED_CHARACTERS, NotTranslated, Probabilities, Source, readable, sources_of
+from lingon.source_language import DETECTED_CHARACTERS, NotTranslated, Probabilities, Source, sources_of, starts_of
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -78,10 +76,7 @@ async def translate(backend: Backend, texts: Sequence[str], wanted: Wanted, call
 
 async def detect(backend: Backend, texts: Sequence[str], caller: Caller, wanted: Wanted) -> list[Source]:
     """Return the language of each text that is to be translated; raises Problem if no model translates from it."""
-    markup = wanted.text.format != pb.TEXT_FORMAT_PLAIN
-    start_of = partial(readable, text_format=wanted.text.format)
-    # In a thread: texts of megabytes take longer than the event loop may stand still.
-    starts = await asyncio.to_thread(list, map(start_of, texts)) if markup else list(map(start_of, texts))
+    starts = await starts_of(texts, wanted.text.format)
     detected = [_probabilities(each) for each in await _detected(backend, starts, caller)]
     served = Pairs.of(await backend.models(caller, fresh=False)).sources_of(wanted.target)
     target = wanted.target

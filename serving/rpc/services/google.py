@@ -20,7 +20,7 @@ from lingon.serving.models.languages import canonical, distance
 from lingon.serving.models.registry import ServedModel
 from lingon.serving.rpc.calls import Context
 from lingon.serving.rpc.services.translation import TranslationService
-from lingon.source_language import NotTranslated, Probabilities, Source, readable, sources_of
+from lingon.source_language import NotTranslated, Probabilities, Source, sources_of, starts_of
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -105,7 +105,7 @@ class GoogleService:
             if any(distance(wanted, canonical(each, BUNDLE)) is not None for each in entry.sides[1])
             for tag in entry.sides[0]
         ]
-        starts = [readable(text, text_format) for text in contents]
+        starts = await starts_of(contents, text_format)
         detected: list[Probabilities] = []
         for first in range(0, len(starts), self._max_texts):
             for each in (await self._detected(starts[first : first + self._max_texts], context)).results:
