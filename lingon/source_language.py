@@ -45,7 +45,7 @@ class NotTranslated(LingonError):
 
 
 async def starts_of(texts: Sequence[str], text_format: pb.TextFormat.ValueType) -> list[str]:
-    """Return what is to be looked at of each text; in a thread where it takes longer than an event loop may stand still."""
+    """Return what is to be looked at of each text; read in a thread if the event loop would stand still for long."""
     found = map(partial(readable, text_format=text_format), texts)
     if text_format == pb.TEXT_FORMAT_PLAIN or sum(map(len, texts)) < SHORT_CHARACTERS:
         return list(found)
