@@ -7,12 +7,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lingon.serving.decoding.job import DecodeJob, Options
-from lingon.serving.engine.cost import WINDOW, ThroughputEstimator, rows_of
+from lingon.serving.engine.cost import WINDOW, ThroughputEstimator, cost_of, rows_of
 from lingon.serving.engine.lanes import ROUND, SMALL, admits, fair_share
 from lingon.serving.engine.limits import EngineLimits, encoder_batches
 from lingon.serving.engine.observer import NullObserver
 from lingon.serving.engine.queue import Queue
 from lingon.serving.engine.scheduler import Scheduler
+from tests.support.scheduler_steps import make_scheduler, next_step, of_caller
 
 
 def job(length: int = 3, beam_size: int = 1) -> DecodeJob:
@@ -62,6 +63,23 @@ def test_few_texts_share_one_batch_with_all_cores() -> None:
 def test_with_many_running_texts_a_new_one_joins_a_worker_with_few() -> None:
     assert admit_in_turn([16, 0], [1]) == [16, 1]
     assert admit_in_turn([12, 0, 3], [4]) == [12, 4, 3]
+
+
+@pytest.mark.parametrize("longest", [20, 40])
+def test_workers_get_as_much_work_of_a_call_that_they_start_whole(longest: int) -> None:
+    scheduler = make_scheduler(2, max_rows=100)
+    jobs = [of_caller("", length) for length in range(1, longest + 1)]
+    scheduler.submit(jobs)
+    admitted = [next_step(scheduler, worker)[0] for worker in (0, 1)]
+    first, second = (sum(map(cost_of, each)) for each in admitted)
+    assert len(admitted[0]) + len(admitted[1]) == len(jobs)
+    assert abs(first - second) <= max(map(cost_of, jobs))
+
+
+def test_what_is_queued_behind_a_full_engine_is_left_to_the_rows_that_become_free() -> None:
+    scheduler, jobs = make_scheduler(2, max_rows=16), [of_caller("", length) for length in range(1, 41)]
+    scheduler.submit(jobs)
+    assert [len(next_step(scheduler, worker)[0]) for worker in (0, 1)] == [8, 8]
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=4), st.lists(st.integers(1, 8), max_size=20))

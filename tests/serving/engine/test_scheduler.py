@@ -11,7 +11,6 @@ import pytest
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
-from lingon.serving.engine.cost import cost_of
 from lingon.serving.engine.lanes import LIGHT, MAIN, ROUND, SHORT_SAVED, PresentWork
 from lingon.serving.engine.scheduler import CONTENTION_SECONDS, Admission, StepPlan, Turn
 from tests.support.scheduler_steps import Clock, calls, job, make_scheduler, next_step, of_caller
@@ -31,23 +30,6 @@ def test_an_idle_worker_admits_nothing_while_others_use_all_rows() -> None:
             assert admitted.result(timeout=5) == (waiting[:1], [])
         finally:
             scheduler.fail(2)
-
-
-@pytest.mark.parametrize("longest", [20, 40])
-def test_workers_get_as_much_work_of_a_call_that_they_start_whole(longest: int) -> None:
-    scheduler = make_scheduler(2, max_rows=100)
-    jobs = [of_caller("", length) for length in range(1, longest + 1)]
-    scheduler.submit(jobs)
-    admitted = [next_step(scheduler, worker)[0] for worker in (0, 1)]
-    first, second = (sum(map(cost_of, each)) for each in admitted)
-    assert len(admitted[0]) + len(admitted[1]) == len(jobs)
-    assert abs(first - second) <= max(map(cost_of, jobs))
-
-
-def test_what_is_queued_behind_a_full_engine_is_left_to_the_rows_that_become_free() -> None:
-    scheduler, jobs = make_scheduler(2, max_rows=16), [of_caller("", length) for length in range(1, 41)]
-    scheduler.submit(jobs)
-    assert [len(next_step(scheduler, worker)[0]) for worker in (0, 1)] == [8, 8]
 
 
 def test_a_job_with_more_rows_than_the_limit_runs_alone() -> None:
