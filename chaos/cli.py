@@ -32,7 +32,9 @@ Keep = Annotated[
 ]
 Tree = Annotated[
     Path | None,
-    typer.Option(help="Checkout with a .venv whose server is tested (default: this one); the results are not saved."),
+    typer.Option(
+        help="Checkout with a .venv whose server is tested (default: this one); results of cases are not saved."
+    ),
 ]
 MODEL, RESULTS = Path("models/en-de"), Path("bench/results")
 

@@ -196,7 +196,7 @@ class Settings(BaseModel):
     )
     http_apis: Annotated[tuple[HttpApi, ...], Field(min_length=1)] = Field(
         ("lingon", "deepl", "libretranslate", "google"),
-        description="HTTP APIs to offer: lingon, deepl, libretranslate, google. The variable separates them by commas.",
+        description="HTTP APIs to offer, separated by commas: lingon, deepl, libretranslate, google.",
     )
     http_page: bool = Field(True, description="Whether / on the HTTP port is a page to translate on.")
     http_data_dir: Path | None = Field(

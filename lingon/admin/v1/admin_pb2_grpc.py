@@ -75,7 +75,7 @@ class ModelServiceServicer:
 
     def SwapModel(self, request, context):
         """Serve a bundle instead of all other versions of its name. While they serve, it is loaded, every byte is verified,
-        it is warmed up, and its golden sentences must translate as they did at its export. Then new requests go to it, and
+        its golden sentences must translate as they did at its export, and it is warmed up. Then new requests go to it, and
         requests in the other versions end there. From then on the name means this version, even if it is a lower one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -47,7 +47,7 @@ class ModelServiceStub:
     """Serve a bundle in addition to the others. A name without a version means the highest version that is served."""
     SwapModel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SwapModelRequest, _admin_pb2.SwapModelResponse]
     """Serve a bundle instead of all other versions of its name. While they serve, it is loaded, every byte is verified,
-    it is warmed up, and its golden sentences must translate as they did at its export. Then new requests go to it, and
+    its golden sentences must translate as they did at its export, and it is warmed up. Then new requests go to it, and
     requests in the other versions end there. From then on the name means this version, even if it is a lower one.
     """
     UnloadModel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UnloadModelRequest, _admin_pb2.UnloadModelResponse]
@@ -62,7 +62,7 @@ class ModelServiceAsyncStub(ModelServiceStub):
     """Serve a bundle in addition to the others. A name without a version means the highest version that is served."""
     SwapModel: _aio.UnaryUnaryMultiCallable[_admin_pb2.SwapModelRequest, _admin_pb2.SwapModelResponse]  # type: ignore[assignment]
     """Serve a bundle instead of all other versions of its name. While they serve, it is loaded, every byte is verified,
-    it is warmed up, and its golden sentences must translate as they did at its export. Then new requests go to it, and
+    its golden sentences must translate as they did at its export, and it is warmed up. Then new requests go to it, and
     requests in the other versions end there. From then on the name means this version, even if it is a lower one.
     """
     UnloadModel: _aio.UnaryUnaryMultiCallable[_admin_pb2.UnloadModelRequest, _admin_pb2.UnloadModelResponse]  # type: ignore[assignment]
@@ -92,7 +92,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.SwapModelResponse, _abc.Awaitable[_admin_pb2.SwapModelResponse]]:
         """Serve a bundle instead of all other versions of its name. While they serve, it is loaded, every byte is verified,
-        it is warmed up, and its golden sentences must translate as they did at its export. Then new requests go to it, and
+        its golden sentences must translate as they did at its export, and it is warmed up. Then new requests go to it, and
         requests in the other versions end there. From then on the name means this version, even if it is a lower one.
         """
 

@@ -50,7 +50,7 @@ class TranslateOptions(TypedDict, total=False):
     source: str | None  # language of the texts, a BCP-47 tag
     target: str | None  # language of the translations, a BCP-47 tag
     beam_size: int | None  # 1 is greedy search
-    num_hypotheses: int | None  # translations of each text, at most beam_size
+    num_hypotheses: int | None  # translations of each text, at most beam_size; sampled, the most beams of the model
     length_penalty: float | None  # score = log-probability / length ** length_penalty
     max_output_tokens: int | None  # of each translation; the model has a bound of its own
     sampling: Sampling | None  # None: search for the likeliest translation

@@ -137,7 +137,8 @@ class AttentionMatrix:
         encoder: row and column i are token i of the source
         decoder: row i predicts token i of the target; column 0 is the begin token, column j is token j-1 of the target
         cross: row i predicts token i of the target; column j is token j of the source
-    weights: the rows; each sums to one, or with the local attention of Luong et al. (2015) to less
+    weights: the rows; each sums to one, or to less with the local attention of Luong et al. (2015), and without the
+        language tokens of a model of several languages
     """
 
     kind: AttentionKind
