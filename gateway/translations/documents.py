@@ -7,7 +7,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +33,7 @@ LEAST_BYTES = 4096  # that a file counts
 ROOM_SECONDS = 60.0  # after which a file for which there was no room is tried again
 REMOVE_SECONDS = 60.0  # between two looks for old files
 BLOCK_LINES = 64  # lines of a text file that are one text
+MOST_LINES = 256  # of a block that would else end within braces
 IDS = re.compile(r"[0-9a-f]{32}")
 
 
@@ -68,8 +69,20 @@ def _parts(name: str, content: bytes) -> tuple[pb.TextFormat.ValueType, list[str
         raise Problem(400, f"the file is not UTF-8: {error.reason} at byte {error.start}", field="file") from None
     if kind == pb.TEXT_FORMAT_HTML:
         return kind, [text]
-    lines = text.splitlines(keepends=True)
-    return kind, ["".join(lines[first : first + BLOCK_LINES]) for first in range(0, len(lines), BLOCK_LINES)]
+    return kind, list(_blocks(text.splitlines(keepends=True)))
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[str]:
+    """Yield blocks of lines; none ends within braces, such as those of a message with a plural, unless it is long."""
+    block, depth = list[str](), 0
+    for line in lines:
+        block.append(line)
+        depth = max(depth + line.count("{") - line.count("}"), 0)
+        if len(block) >= BLOCK_LINES and (depth == 0 or len(block) >= MOST_LINES):
+            yield "".join(block)
+            block, depth = [], 0
+    if block:
+        yield "".join(block)
 
 
 class Documents:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from lingon.segments.capitals import is_in_capitals, lowered, raised
 from lingon.segments.protection import ProtectedSpan, Restored, Rung, ladder
 from lingon.segments.protection.requests import Lowered, Steps
+from lingon.segments.protection.stand_ins import counts_hold
 
 
 def translate_sentence(
@@ -23,6 +24,6 @@ def translate_sentence(
     source, kept_spans = lowered(text, spans, names)
     restored = yield from ladder(source, kept_spans, words)
     high, kept = raised(restored.text, restored.kept)
-    if any(high.count(text[begin:end]) != text.count(text[begin:end]) for begin, end, _ in spans):
+    if not counts_hold(text, high, [text[begin:end] for begin, end, _ in spans]):
         return Restored(text, tuple((begin, end) for begin, end, _ in spans), Rung.SPLIT)
     return Restored(high, tuple(kept), restored.rung, Lowered(source, kept_spans, restored), restored.outputs)

@@ -62,6 +62,7 @@ class SentenceTask:
         self._limits, self._tokenizer, self._aligns, self._tagged = limits, tokenizer, aligns, tagged
         self._sentence = steps
         self._scores: list[float] = []
+        self._parts = 1  # in how many the model reads one of the texts, at most
         self._log_probs: tuple[float, ...] = ()
         self._ended: dict[Output, bool] = {}  # whether the model ended each of its outputs
         self._steps = translate_sentence(steps.text, steps.spans, steps.lexicon.words, steps.lexicon.names)
@@ -102,6 +103,7 @@ class SentenceTask:
             parts = list(parts_of(request.text, "text", self._tokenizer, self._limits, splits=True))
         except TextTooLong:
             return ()
+        self._parts = max(self._parts, len(parts))
         prefix = tuple(self._tokenizer.encode_target(normalise(request.prefix))) if request.prefix else ()
         jobs = []
         for place, part in enumerate(parts):
@@ -166,7 +168,7 @@ class SentenceTask:
         found = Hypothesis(tokens, log_probs, score, finished=finished)
         weights = await self._weights() if self._tagged and self._aligns else None
         aligned = scored if options.return_alignment else None
-        return PartHypothesis(found, text, aligned, self._restored, weights, self._log_probs)
+        return PartHypothesis(found, text, aligned, self._restored, weights, self._log_probs, self._parts)
 
     async def _weights(self) -> Weights | None:
         """Return how much of each source word is in each target word; a word that the model knows stands for others."""

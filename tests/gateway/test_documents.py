@@ -118,6 +118,16 @@ async def test_old_files_are_removed_without_a_request(tmp_path: Path, monkeypat
         await eventually(lambda: not old.exists())
 
 
+def test_a_block_of_a_file_does_not_end_within_a_message():
+    lines = ["Tom.\n"] * (BLOCK_LINES - 1)
+    message = ["{n, plural,\n", " one {# file}\n", " other {# files}}\n"]
+    assert list(documents_module._blocks([*lines, *message, *lines])) == ["".join([*lines, *message]), "".join(lines)]
+    open_brace = ["{\n", *["Tom.\n"] * 1000]
+    found = list(documents_module._blocks(open_brace))
+    assert "".join(found) == "".join(open_brace)
+    assert max(block.count("\n") for block in found) == documents_module.MOST_LINES
+
+
 async def test_the_language_of_a_file_is_detected_once(tmp_path: Path):
     text = "Tom lives in a house.\n" * BLOCK_LINES + "Das ist gut.\n"
     async with gateway(http_data_dir=tmp_path) as http:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -67,3 +68,14 @@ def test_a_page_is_translated_the_same_alone_and_among_others(translator: LocalT
     pages = [tagged(sentence, rng) for sentence in SENTENCES[:40]]
     alone = [translate(translator, [page], format="html")[0] for page in pages]
     assert translate(translator, pages, format="html") == alone
+
+
+def test_a_long_sentence_with_many_tags_takes_time_linear_in_its_length(
+    translator: LocalTranslator,
+):
+    """With weights between all of its words this took ten seconds and 2.5 GB."""
+    text = "<p>" + "the man who lives in the house <b>that</b> we see " * 600 + "</p>"
+    began = time.process_time()
+    (result,) = translate(translator, [text], format="html", split_sentences="off", long_text="split")
+    assert result.count("<b>") == result.count("</b>") == 600
+    assert time.process_time() - began < 60

@@ -176,3 +176,11 @@ def test_closing_a_model_cancels_calls_in_progress() -> None:
     opened.close()
     thread.join(timeout=20)
     assert ended == ["CANCELLED"]
+
+
+@pytest.mark.parametrize("end", [" Tom is late.", " {name} is late."])
+def test_a_sentence_that_is_cut_has_a_warning_whatever_is_kept_in_it(model: Model, end: str) -> None:
+    text = " ".join(["the man who lives in the house that"] * 20) + end
+    for each in (text, text.upper()):
+        result = model.translate(each, long_text="split")
+        assert "split" in [warning.code for warning in result.warnings]

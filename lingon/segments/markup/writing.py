@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from lingon.segments.markup.blocks import STAND_IN, Block, Tags
 from lingon.segments.markup.text_map import Piece, is_verbatim
-from lingon.segments.markup.tokens.references import encode
+from lingon.segments.markup.tokens.references import encode, finished
 from lingon.segments.placing import Aligned, Inline, Insertion, place
 
 _SPACES = re.compile(r"(\s+)")
@@ -79,9 +79,9 @@ class _Writer:
                 continue
             for begin, end, written in self._written(item):
                 if pieces and parts[-1] and (found := _UNFINISHED.search(parts[-1], max(len(parts[-1]) - _LONGEST, 0))):
-                    finished = encode(found[0], in_html=self._in_html)
-                    at += len(finished) - len(found[0])
-                    parts[-1] = parts[-1][: found.start()] + finished
+                    end_of_part = finished(found[0], in_html=self._in_html)
+                    at += len(end_of_part) - len(found[0])
+                    parts[-1] = parts[-1][: found.start()] + end_of_part
                     pieces[-1] = (*pieces[-1][:3], at)
                 pieces.append((begin, end, at, at + len(written)))
                 parts.append(written)

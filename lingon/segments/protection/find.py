@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
+from lingon.segments.boundaries import next_visible, trimmed_end
 from lingon.segments.protection.icu import skeletons
 from lingon.segments.protection.patterns import matches
 from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, replaced
@@ -34,7 +35,13 @@ def find_protected(
     found = list(every if most is None else islice(every, most + 1))
     if most is not None and len(found) > most:
         raise TooManySpans
-    return merge(found)
+    return [span for span in (_visible(text, each) for each in merge(found)) if span.begin < span.end]
+
+
+def _visible(text: str, span: ProtectedSpan) -> ProtectedSpan:
+    """Return a span without the blanks and the invisible characters around it, which belong to no segment."""
+    begin = next_visible(text, span.begin, span.end)
+    return span._replace(begin=begin, end=trimmed_end(text, begin, span.end))
 
 
 def uncut(segments: Iterable[Span], spans: Sequence[ProtectedSpan]) -> Iterator[tuple[Span, tuple[ProtectedSpan, ...]]]:
@@ -65,6 +72,8 @@ def _moved(spans: Sequence[ProtectedSpan], begin: int) -> tuple[ProtectedSpan, .
 
 def _kept(text: str, keep: Sequence[str]) -> Iterator[ProtectedSpan]:
     for string in dict.fromkeys(filter(None, keep)):
+        if string not in text:  # as in most of the blocks of a page, for which this is called again and again
+            continue
         starts, ends = _is_word(string[0]), _is_word(string[-1])
         pattern = re.compile(re.escape(string) + (r"(?!\w)" if ends else ""))
         places = [found.start() for found in pattern.finditer(text)]

@@ -36,7 +36,7 @@ _PLACEHOLDERS = (
 _NUMBER = re.compile(r"(?<![\d.,])\d{4,}+(?:[-/:.]\d++)*+")
 _SIGNS = "\u2190-\u21ff\u2300-\u23ff\u25a0-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 _EMOJI = re.compile(
-    f"(?:[#*0-9]\ufe0f?\u20e3|[{_SIGNS}]|[\u00a9\u00ae\u203c\u2049\u2122\u3030\u303d\u3297\u3299]\ufe0f)"
+    f"(?:[#*0-9]\ufe0f?\u20e3|[{_SIGNS}]|[\u00a9\u00ae\u203c\u2049\u2122\u2139\u24c2\u2934\u2935\u3030\u303d\u3297\u3299]\ufe0f)"
     f"[{_SIGNS}\u200d\ufe0f\u20e3\U000e0020-\U000e007f]*+"
 )
 _LINE = re.compile(r"([-_=*~#+.·•…\u2010-\u2015\u2500-\u25a1])\1{7,}+")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
@@ -101,8 +102,9 @@ class Sentence:
         return None
 
     def divider(self) -> int | None:
-        """Return the place of a kept string whose sides are translated apart."""
-        return next((place for place, kept in enumerate(self.kept) if kept.divides), None)
+        """Return the place of a kept string whose sides are translated apart: the middle one, as they are cut again."""
+        places = [place for place, kept in enumerate(self.kept) if kept.divides]
+        return places[len(places) // 2] if places else None
 
 
 def has_words(text: str) -> bool:
@@ -120,6 +122,8 @@ def _grown(text: str, span: ProtectedSpan) -> ProtectedSpan:
             begin -= 1
         while end < len(text) and _in_word(text[end]):
             end += 1
+    while end < len(text) and unicodedata.combining(text[end]):  # a mark of the last character
+        end += 1
     while begin and end < len(text) and _PAIRS.get(text[begin - 1], "") == text[end]:
         begin, end = begin - 1, end + 1
     return ProtectedSpan(begin, end, span.kind)
@@ -127,7 +131,7 @@ def _grown(text: str, span: ProtectedSpan) -> ProtectedSpan:
 
 def _in_word(character: str) -> bool:
     """Whether words of this character's script have spaces between them; those of Thai and of later blocks have not."""
-    return character < "\u0e00" and character.isalnum()
+    return character < "\u0e00" and (character.isalnum() or unicodedata.combining(character) > 0)
 
 
 def kept_strings(text: str, spans: Sequence[ProtectedSpan]) -> list[str]:

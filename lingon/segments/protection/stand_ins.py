@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from lingon.segments.protection.spans import Kind
 from lingon.text import normalise
 
 MOST_WORDS = 4  # in one sentence: with each more, the model more often loses one
+MOST_SOUGHT = 100  # different strings that are looked for one by one
 _ITSELF = frozenset({Kind.NUMBER, Kind.KEEP})  # what a model may translate as it is: names, years
 _LONGEST_ENDING = 2  # letters that a translation may add to a word: Toms, a Londoner car
 _GENITIVE = re.compile(r"['’]s(?!\w)")
@@ -96,8 +98,15 @@ def _ending(output: str, end: int) -> str:
 def attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
     """Yield what to try: the strings themselves if a model may know them, then two choices of words.
 
-    words: those that translate to themselves, the surest first
+    words: those that translate to themselves, the surest first. None is taken that the text beside it changes, as a
+        combining mark does
     """
+    for attempt in _attempts(sentence, words):
+        if all(word in attempt.source for word in attempt.words):
+            yield attempt
+
+
+def _attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
     kept = [each.text for each in sentence.kept]
     kinds = frozenset[Kind]().union(*(each.kinds for each in sentence.kept))
     if kinds <= _ITSELF and len(set(kept)) == len(kept):
@@ -126,4 +135,16 @@ def usable_words(sentence: Sentence, words: Sequence[str]) -> list[str]:
 
 def counts_hold(source: str, target: str, strings: Mapping[str, object] | Sequence[str]) -> bool:
     """Whether each string is in both texts as often."""
-    return all(source.count(string) == target.count(string) for string in set(strings))
+    different = set(strings)
+    if len(different) <= MOST_SOUGHT:
+        return all(source.count(string) == target.count(string) for string in different)
+    return _counted(source, different) == _counted(target, different)
+
+
+def _counted(text: str, strings: set[str]) -> Counter[str]:
+    """Return how often each string is in a text, in time linear in the text for each of their different lengths."""
+    lengths = {len(string) for string in strings}
+    first = re.compile(f"[{''.join(map(re.escape, {string[0] for string in strings}))}]")
+    places = (found.start() for found in first.finditer(text))
+    pieces = (text[place : place + length] for place in places for length in lengths)
+    return Counter(piece for piece in pieces if piece in strings)

@@ -24,6 +24,7 @@ class PartHypothesis:
     restored: of a part that was translated in steps: the text with the places of what is kept
     weights: between its words and those of its source, if tags are placed by them
     read_log_probs: of a part that was translated in steps: those of the first text that the model wrote
+    parts: of a part that was translated in steps: in how many the model read it, at most
     """
 
     hypothesis: Hypothesis
@@ -32,6 +33,7 @@ class PartHypothesis:
     restored: Restored | None = None
     weights: Weights | None = None
     read_log_probs: tuple[float, ...] = ()
+    parts: int = 1
 
 
 @dataclass(frozen=True, slots=True)

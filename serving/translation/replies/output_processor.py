@@ -227,7 +227,9 @@ def _warnings(
     plan: TextPlan, whole: Sequence[Sequence[PartHypothesis]], hypotheses: Sequence[pb.Hypothesis]
 ) -> list[pb.Warning]:
     found = []
-    parts = Counter(part.sentence for part in plan.parts)
+    parts: Counter[int] = Counter()
+    for part, read in zip(plan.parts, whole[0], strict=True):
+        parts[part.sentence] += read.parts
     if split := [count for count in parts.values() if count > 1]:
         sentences = "" if len(parts) == 1 else f"{len(split)} of {len(parts)} sentences are "
         message = f"{sentences}longer than the model reads: translated in {sum(split)} parts"

@@ -12,6 +12,8 @@ from lingon.alignment import Span, caller_words
 
 Weights = list[list[float]]
 
+MOST_WEIGHTS = 200_000  # of a sentence, such as 450 words; placing tags by them holds up the event loop
+
 _WORD = re.compile(r"\S+")
 
 
@@ -31,12 +33,14 @@ def word_weights(
 
 
 def sentence_weights(sentence: str, parts: Sequence[tuple[str, str, Weights | None]]) -> Weights | None:
-    """Return the weights of a sentence by those of its parts; None if one has none.
+    """Return the weights of a sentence by those of its parts; None if one has none, or the sentence is very long.
 
     sentence: as it was sent; it may have words of invisible characters, which are not in its parts
     parts: of each the normalised source, the translation, and the weights between their words
     """
     columns, count = caller_words(sentence), len(sentence.split())
+    if count * sum(len(target.split()) for _, target, _ in parts) > MOST_WEIGHTS:
+        return None
     found, first = Weights(), 0
     for source, target, weights in parts:
         words = len(source.split())

@@ -37,6 +37,7 @@ def found(text: str, *keep: str) -> list[str]:
             "data iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4//8=",
             ["iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4//8="],
         ),
+        ("ℹ️ Ⓜ️ ⤴️ ⤵️ ▶️", ["ℹ️", "Ⓜ️", "⤴️", "⤵️", "▶️"]),
         ("I like 👩‍👩‍👧‍👦 and 🇩🇪, ❤️ 1️⃣", ["👩‍👩‍👧‍👦", "🇩🇪", "❤️", "1️⃣"]),
     ],
 )
@@ -56,6 +57,14 @@ def test_each_kind_is_found_without_the_punctuation_of_the_sentence(text: str, e
 )
 def test_a_plain_text_has_nothing_to_protect(text: str):
     assert found(text) == []
+
+
+@pytest.mark.parametrize("after", ["\u200b", "\ufeff\n", "\u00ad "])
+def test_no_span_has_invisible_characters_at_its_ends(after: str):
+    """A segment has none either, and a span must be within one."""
+    assert found(f"See https://example.org/a{after}") == ["https://example.org/a"]
+    assert found(rf"See C:\Users\me{after}") == [r"C:\Users\me"]
+    assert found("The blue house \nNow", "blue house ", " The", "\u200b") == ["blue house"]
 
 
 def test_kept_strings_are_whole_words_with_case():

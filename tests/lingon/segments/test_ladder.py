@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections import Counter
 from typing import cast
 
@@ -107,6 +108,27 @@ def test_the_number_of_requests_is_bounded_by_that_of_the_protected_spans(text: 
     model = Model(seed, 0.9)
     translate(text, model)
     assert len(model.requests) <= 1 + 24 * len(find_protected(text, ["Acme"]))
+
+
+@pytest.mark.parametrize("text", ["{name}\u0301 goes home", "🍕\u0301 now", "%se\u0301te\u0301 now", "go <x>\u0301"])
+def test_a_combining_mark_belongs_to_the_string_that_it_follows(text: str):
+    for faults in (0.0, 0.3, 1.0):
+        result = translate(text, Model(1, faults))
+        assert all(result.text.count(text[begin:end]) == 1 for begin, end, _ in find_protected(text))
+
+
+def test_a_message_of_many_arms_needs_no_deep_stack():
+    text = "{n, select, " + " ".join(f"a{number} {{go home}}" for number in range(1000)) + " other {now}}"
+    result = translate(text, Model(0, 0.0))
+    assert result.text == text.replace("go home", "GO HOME").replace("{now}", "{NOW}")
+
+
+def test_many_different_strings_take_a_time_that_is_linear_in_their_number():
+    """8,000 took 0.3 s, and minutes with a search for each in the translation."""
+    text = " ".join(f"{{{'x' * 60}{number}}} go" for number in range(8000))
+    began = time.process_time()
+    assert translate(text, Model(0, 0.0)).text.count("{") == 8000
+    assert time.process_time() - began < 10
 
 
 class Scripted(Model):

@@ -126,6 +126,25 @@ def test_a_browser_reads_the_translation_as_it_is(text):
     assert read_html(written).blocks[0].text == f"a {text} &".replace(block.text, block.text)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<p>One.&nbspTwo.</p>", "<p>oNE.&nbsp;tWO.</p>"),
+        ("<p>&copyOne</p>", "<p>&copy;oNE</p>"),
+        ("<p>&#160One</p>", "<p>&#160;oNE</p>"),
+        ("<p>A & b</p>", "<p>a &amp; B</p>"),
+    ],
+)
+def test_a_reference_without_a_semicolon_stays_one(text: str, expected: str):
+    markup = read_html(text)
+    (block,) = markup.blocks
+    changed = block.text.swapcase()
+    spans = [found.span() for found in re.finditer(r"[^\s\xa0©]+", block.text)]
+    result = translation_of(block, changed, [Aligned(span, span) for span in spans])
+    assert written(markup, [result]).text == expected
+    assert read_html(expected).blocks[0].text == changed
+
+
 def test_words_and_segments_that_are_not_changed_keep_their_spelling():
     markup = read_html("<p>Mr&nbsp;Caf&eacute; &#97;sks. R&D is &lt; 5.</p>")
     (block,) = markup.blocks

@@ -58,6 +58,18 @@ def encode(text: str, *, in_html: bool) -> str:
     return text.translate(_HTML_ESCAPES if in_html else _ESCAPES)
 
 
+def finished(text: str, *, in_html: bool) -> str:
+    """Return `&` or `<`, and what follows it at the end of a part, so that what comes next adds nothing to it.
+
+    A reference without a semicolon, which HTML has, gets one.
+    """
+    found = next(html_references(text, 0, len(text)), None) if in_html else None
+    if found is None or found.begin > 0:
+        return encode(text, in_html=in_html)
+    written = text[: found.end]
+    return f"{written.removesuffix(';')};{encode(text[found.end :], in_html=in_html)}"
+
+
 def _matches(pattern: re.Pattern[str], text: str, begin: int, end: int) -> Iterator[re.Match[str]]:
     """Yield what a pattern finds, in windows: one search through a megabyte would hold up other threads.
 
