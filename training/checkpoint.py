@@ -59,6 +59,7 @@ class Progress:
     loss_scale: float = 65536.0  # of fp16 autocast
     scale_growth: int = 0  # updates since loss_scale last changed
     text: str = ""  # digest of the pairs of an epoch; empty in checkpoints of older versions
+    validation: str = ""  # digest of what a validation measures, likewise
 
     def is_better(self, bleu: float, chrf: float, loss: float) -> bool:
         """Whether a validation is the best one so far: by BLEU, with equal BLEU by chrF, then by the lower loss.
@@ -68,6 +69,12 @@ class Progress:
         if (bleu, chrf) == (self.best_bleu, self.best_chrf):
             return loss < self.best_loss - LOSS_GAIN
         return (bleu, chrf) > (self.best_bleu, self.best_chrf)
+
+    def forget_best(self) -> None:
+        """Let the next validation be the best one: scores of another text or search say nothing beside its own."""
+        first = Progress()
+        self.best_bleu, self.best_chrf, self.best_loss = first.best_bleu, first.best_chrf, first.best_loss
+        self.stale = 0
 
 
 @dataclass(frozen=True, slots=True)

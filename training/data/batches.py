@@ -125,7 +125,7 @@ class EpochEncoder:
         """Return the token ids of one epoch, a function of its seed."""
         if self._encoded is not None:
             return self._encoded
-        return EncodedPairs(self._sources.sample((*seed, 0)), self._targets.sample((*seed, 1)), self._alignments)
+        return EncodedPairs(self._sources.sample((*seed, 1)), self._targets.sample((*seed, 2)), self._alignments)
 
 
 def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer) -> EncodedPairs:
@@ -143,7 +143,7 @@ def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer) -> EncodedPairs:
 
 
 def derive_seed(*numbers: int) -> int:
-    """Return a seed of 32 bits; the seeds of different numbers give independent draws."""
+    """Return a seed of 32 bits; different numbers give independent draws, but for zeros at their end."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 

@@ -51,14 +51,19 @@ class _PieceWords:
     """Which pieces the words of texts become.
 
     A piece is of the word in which it ends, as in `word_at`. Words are counted by the spaces that begin pieces, which
-    are those of the text unless the model normalises it: "´" becomes a space and a combining accent.
+    are those of the text unless the model normalises it ("´" becomes a space and a combining accent), or the text has
+    the character that pieces have for a space.
     """
 
     def __init__(self, processor: sentencepiece.SentencePieceProcessor, texts: Sequence[str]) -> None:
         """texts: normalised by `lingon.text.normalise`."""
         self._spaces = [processor.id_to_piece(token).count(SPACE) for token in range(processor.get_piece_size())]
         written = zip(texts, processor.normalize(texts), strict=True)
-        changed = [row for row, (text, found) in enumerate(written) if found != SPACE + text.replace(" ", SPACE)]
+        changed = [
+            row
+            for row, (text, found) in enumerate(written)
+            if SPACE in text or found != SPACE + text.replace(" ", SPACE)
+        ]
         self._words = {row: self._words_after_spaces(processor, texts[row]) for row in changed}
 
     def pieces(self, row: int, ids: Sequence[int]) -> defaultdict[int, list[int]]:

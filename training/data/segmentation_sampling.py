@@ -45,6 +45,8 @@ class SegmentationSampler:
         self._words = [[index.setdefault(word, len(index)) for word in line.split(" ")] for line in lines]
         found = _segmentations(processor, list(index))
         for text, line in zip(lines[:CHECKED], self._words, strict=False):
+            if SPACE in text:  # its words are not those of the tokenizer: see `sample`
+                continue
             _check_joined(processor, text, [token for word in line for token in found[word][0]])
         self._segmentations = [ids for segmentations in found for ids in segmentations]
         self._cumulative = _cumulative(processor, found, alpha)
@@ -59,7 +61,8 @@ class SegmentationSampler:
             parts = chosen[first : first + len(line)]
             tokens = [token for part in parts for token in self._segmentations[part]]
             # The length filter saw the best segmentation; a sampled one may be twice as long.
-            encoded.append(tokens if len(tokens) <= self._max_tokens else list(self._processor.encode(text)))
+            usable = len(tokens) <= self._max_tokens and SPACE not in text
+            encoded.append(tokens if usable else list(self._processor.encode(text)))
             first += len(line)
         return encoded
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -116,13 +118,13 @@ def build_trainer(
     report.message(f"model: {weights:,} weights on {processes.device}, {processes.world_size} process(es)")
     optimizer = _optimizer(model, config.training)
     trainer = Trainer(config, folder, processes, report, tokenizer, text.epoch(), valid, model, optimizer, interrupt)
-    digest = text.digest()
+    digest, measured = text.digest(), _validation_digest(valid, config.training)
     if last is not None:
-        _resume(trainer, last, digest)
+        _resume(trainer, last, digest, measured)
     elif init_from is not None:
         checkpoints.load_weights(model, init_from)
         report.message(f"starts from the weights of {init_from}")
-    trainer.progress.text = digest
+    trainer.progress.text, trainer.progress.validation = digest, measured
     if processes.is_leader:
         write_text(folder / checkpoints.CONFIG, config.model_dump_json(indent=2) + "\n")
     model.train()
@@ -239,10 +241,17 @@ def _scorable(pairs: list[Pair], config: Config, tokenizer: Tokenizer, report: R
     return usable
 
 
-def _resume(trainer: Trainer, folder: Path, digest: str) -> None:
+def _validation_digest(pairs: Sequence[Pair], settings: TrainingSettings) -> str:
+    """Return a digest of what decides the scores of a validation, beside the weights."""
+    facts = [settings.valid_sentences, settings.valid_beam_size, [[pair.source, pair.target] for pair in pairs]]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _resume(trainer: Trainer, folder: Path, digest: str, measured: str) -> None:
     """Restore a trainer from a checkpoint and report every setting that has changed since.
 
-    digest: of the training text. Raises CheckpointError if the model has changed.
+    digest: of the training text; measured: of what a validation measures. Raises CheckpointError if the model has
+    changed.
     """
     with _naming_remedy(trainer.folder, folder):
         saved = checkpoints.load_checkpoint(folder)
@@ -255,7 +264,11 @@ def _resume(trainer: Trainer, folder: Path, digest: str) -> None:
     with _naming_remedy(trainer.folder, folder):
         checkpoints.load_optimizer(trainer.model, trainer.optimizer, folder)
     trainer.progress = saved.progress
-    _mark_best_again(trainer)
+    if saved.progress.validation not in ("", measured):
+        changed.append("what validations measure: the next one is the best so far")
+        trainer.progress.forget_best()
+    else:
+        _mark_best_again(trainer)
     trainer.report.message(f"resumes after step {saved.progress.step}")
     if changed:
         trainer.report.message(f"changed since then: {'; '.join(changed)}")

@@ -116,9 +116,9 @@ class Trainer:
                     f"training.accumulate must be at most {len(plan)}, the batches of an epoch, "
                     f"got {settings.accumulate}"
                 )
-            while progress.batch + settings.accumulate <= len(plan):
-                rows = plan[progress.batch : progress.batch + settings.accumulate]
-                progress.batch += settings.accumulate
+            while progress.batch < len(plan):
+                rows = plan[progress.batch : progress.batch + settings.accumulate]  # fewer at the end of an epoch
+                progress.batch += len(rows)
                 progress.step += 1
                 yield UpdateGroup(encoded, [row.tolist() for row in rows], progress.epoch + progress.batch / len(plan))
             progress.epoch, progress.batch = progress.epoch + 1, 0
@@ -126,7 +126,9 @@ class Trainer:
     def _update(self, forward: nn.Module, scaler: torch.amp.GradScaler, group: UpdateGroup) -> tuple[Tensor, Tensor]:
         """Do one update; return the sum of the losses of this process and the norm of the gradient."""
         settings, processes = self.config.training, self.processes
-        mine = range(processes.rank, len(group.rows), processes.world_size)
+        mine = list(range(processes.rank, len(group.rows), processes.world_size))
+        share = 1.0 if mine else 0.0  # a process without a batch adds nothing, but must take part
+        mine = mine or [0]
         total = torch.zeros((), device=processes.device)
         for index in mine:
             # Every micro-batch has its own seed, so that dropout does not depend on the process or on earlier batches.
@@ -136,7 +138,7 @@ class Trainer:
                 if isinstance(forward, DistributedDataParallel) and index != mine[-1]:
                     stack.enter_context(forward.no_sync())
                 with _autocast(settings.precision, processes.device):
-                    loss = self._loss(forward, batch)
+                    loss = self._loss(forward, batch) * share
                 # DDP takes the mean over processes. With the factor world_size it is the mean over the group's tokens.
                 scaler.scale(loss * (processes.world_size / group.tokens)).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()

@@ -102,3 +102,10 @@ def test_a_tokenizer_that_joins_words_without_blanks_is_refused() -> None:
     tokenizer = SentencePieceProcessor(model_proto=trained)
     with pytest.raises(SettingsError, match=r"^tokenizer.sampling_alpha must be 0: this tokenizer loses the blanks "):
         SegmentationSampler(tokenizer, TEXTS, 0.2)
+
+
+def test_a_line_with_the_mark_of_a_space_is_never_cut_otherwise(words: SentencePieceProcessor) -> None:
+    lines = ["one \u2581 two", "x\u2581", *TEXTS[:3]]
+    drawn = SegmentationSampler(words, lines, 0.1).sample((1,))
+    assert drawn[:2] == words.encode(lines[:2])
+    assert [words.decode(ids) for ids in drawn[2:]] == TEXTS[:3]

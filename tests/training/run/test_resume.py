@@ -273,6 +273,25 @@ def test_a_change_of_the_training_text_is_reported_on_resume(corpus: Path, capsy
         assert changed.startswith(message)
 
 
+@pytest.mark.parametrize("change", ["text", "sentences"])
+def test_after_a_change_of_what_validations_measure_the_next_one_is_the_best(
+    corpus: Path, capsys: pytest.CaptureFixture[str], change: str
+) -> None:
+    first = train(write_config(corpus, **with_training(max_steps=12, valid_every=6)), corpus / "run")
+    unchanged = train(write_config(corpus, **with_training(max_steps=18, valid_every=6)), corpus / "run")
+    assert "what validations measure" not in capsys.readouterr().err
+    assert (unchanged.progress.best_loss, unchanged.progress.best_step) != (0.0, 0)
+    if change == "text":
+        (corpus / "valid.target").write_text("".join(reversed((corpus / "valid.target").read_text().splitlines(True))))
+    more = {"valid_sentences": 5} if change == "sentences" else {}
+    progress = train(
+        write_config(corpus, **with_training(max_steps=24, valid_every=6, **more)), corpus / "run"
+    ).progress
+    assert "what validations measure: the next one is the best so far" in capsys.readouterr().err
+    assert progress.best_step == 24 > first.progress.best_step
+    assert files.resolve_checkpoint(corpus / "run").name.endswith("24")
+
+
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_command_stopped_by_a_signal_exits_with_128_plus_the_signal_and_resumes_exactly(
     corpus: Path, number: signal.Signals, exit_code: int

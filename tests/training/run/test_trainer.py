@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from lingon.training.config import OriginSettings, TokenizerSettings, TrainingSe
 from lingon.training.data.corpus import Pair
 from lingon.training.data.tokenizer import train_tokenizer
 from lingon.training.run.report import Report
-from lingon.training.run.trainer import learning_rate
+from lingon.training.run.trainer import Trainer, learning_rate
 from tests.support.tiny_training import write_digit_corpus
 from tests.support.training_runs import log_of, same, train, weights_of, write_config
 
@@ -98,6 +99,24 @@ def test_accumulated_batches_give_the_update_of_one_large_batch(corpus: Path) ->
     norms = [log_of(corpus / name, "train")[0]["gradient_norm"] for name in ("one", "many")]
     assert norms[0] == pytest.approx(norms[1], rel=1e-4)
     assert many.progress.epoch == 0
+
+
+def test_an_epoch_has_every_pair_however_many_batches_an_update_takes(corpus: Path) -> None:
+    seen: list[list[int]] = []
+
+    def note(trainer: Trainer) -> None:
+        start = replace(trainer.progress)
+        for group in trainer._update_groups():
+            if group.epoch > 1:
+                break
+            seen.append([row for rows in group.rows for row in rows])
+        trainer.progress = start
+
+    config = write_config(corpus, **short(max_steps=5, batch_tokens=300, accumulate=5))
+    trained = train(config, corpus / "run", before=note)
+    assert trained.progress.epoch > 0
+    assert sorted(row for rows in seen for row in rows) == list(range(len(trained.pairs)))
+    assert len(seen[-1]) < len(seen[0]), "the batches do not divide evenly"
 
 
 def _plan(config: Any, pairs: list[Pair], tokenizer: Tokenizer) -> list[Any]:
