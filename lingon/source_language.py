@@ -17,7 +17,7 @@ from lingon.segments.markup import STAND_IN, read_html
 from lingon.translation.v1 import translation_pb2 as pb
 
 SURE = 0.5  # share of the probability of the source languages from which on the likeliest of them is taken
-CERTAIN = 0.999  # probability from which on a text is not translated, because no model translates its language
+CERTAIN = 0.999  # probability from which on a text is not translated: it is in the target language, or no model fits
 FEWEST_LETTERS = 40  # of all texts of a request that is refused for their language
 LEAST = 1e-6  # the probability that a language has at least in one of several texts
 
