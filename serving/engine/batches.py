@@ -45,7 +45,9 @@ class OpenBatch:
 
     def first_token_waits(self) -> list[float]:
         """Return the seconds from the submission of each job that has had its first step just now."""
-        now = time.monotonic() if self.no_token_yet else 0.0
+        if not self.no_token_yet:
+            return []
+        now = time.monotonic()
         waits = [now - submitted for submitted in self.no_token_yet.values()]
         self.no_token_yet.clear()
         return waits
@@ -61,7 +63,7 @@ class Batches:
     @property
     def has_rows(self) -> bool:
         """Whether any batch has sentences."""
-        return any(map(len, self._open.values()))
+        return any(batch.running for batch in self._open.values())
 
     @property
     def state_bytes(self) -> int:
@@ -89,17 +91,18 @@ class Batches:
 
         If the width changes no results, that is the narrowest that runs and is wide enough: two would take two steps.
         """
-        own = BatchKey(job.options.beam_size, width_for(len(job.source_ids)), job.options.shortlist)
-        if not self._runner.any_width:
-            return own
-        widest = MOST_WIDER * own.width
-        alike = (key for key, batch in self._open.items() if len(batch) and key._replace(width=own.width) == own)
-        return min((key for key in alike if own.width <= key.width <= widest), default=own)
+        beam_size, shortlist, width = job.options.beam_size, job.options.shortlist, width_for(len(job.source_ids))
+        found = BatchKey(beam_size, MOST_WIDER * width + 1, shortlist)  # wider than any that a sentence joins
+        for key, batch in self._open.items() if self._runner.any_width else ():
+            alike = key.beam_size == beam_size and key.shortlist == shortlist and batch.running
+            if alike and width <= key.width < found.width:
+                found = key
+        return found if found.width <= MOST_WIDER * width else BatchKey(beam_size, width, shortlist)
 
     def next(self) -> OpenBatch | None:
         """Return the batch whose latest step is the longest ago, as the one to step now; None if none has sentences."""
         for key, batch in self._open.items():
-            if len(batch):
+            if batch.running:
                 self._open[key] = self._open.pop(key)
                 return batch
         return None

@@ -31,13 +31,15 @@ SHORT_SAVED = 0.1  # seconds of that time that may be saved up
 ROUND = 4  # steps between two admissions to a running batch, see `admits`
 SMALL = 8  # rows; a smaller batch admits jobs at every step
 
-Party = tuple[str, bool]
-"""Who is served fairly beside others: a caller, whose short calls (True) are a party of their own."""
+Party = str
+"""Who is served fairly beside others: a caller, whose short calls are a party of their own, with SHORT at its end."""
+
+SHORT = "\0"  # no caller has it in its name
 
 
 def party_of(job: Job) -> Party:
     """Return the party of a job."""
-    return job.caller, job.short
+    return job.caller + SHORT if job.short else job.caller
 
 
 class ShortTime:
@@ -106,7 +108,7 @@ class Lanes:
 
     def charge(self, lane: int, seconds: float) -> None:
         """Count time that a worker spent on a lane."""
-        if lane == LIGHT and any(short for _, short in self._running[LIGHT]):
+        if lane == LIGHT and any(party.endswith(SHORT) for party in self._running[LIGHT]):
             self.short_time.spend(seconds)
         if self._running[lane]:
             self._order.charge(lane, seconds / len(self._running[lane]))
@@ -152,9 +154,12 @@ class Running:
         """Whether one lane has all rows and the other one has none."""
         return sum(self.rows[MAIN]) >= most_rows and not any(self.rows[LIGHT])
 
-    def lanes_of(self, worker: int) -> list[int]:
+    def lanes_of(self, worker: int) -> tuple[int, ...]:
         """Return the lanes in which a worker has rows."""
-        return [lane for lane, rows in self.rows.items() if rows[worker]]
+        main, light = self.rows[MAIN][worker], self.rows[LIGHT][worker]
+        if light:
+            return (MAIN, LIGHT) if main else (LIGHT,)
+        return (MAIN,) if main else ()
 
     def free_rows(self, lane: int, most_rows: int) -> int:
         """Return the rows that jobs may take in a lane: each lane has a reserve that the other one cannot take."""
@@ -163,6 +168,14 @@ class Running:
         if lane == MAIN:  # it takes no more of the reserve than it needs while many light callers have all other rows
             free = min(free, max(most_rows - total, reserve - own))
         return max(free, 0)
+
+    def is_less(self, lane: int, queued: int) -> bool:
+        """Whether a lane runs no more work than workers could have of so much that is queued, each as much as that.
+
+        What a job that runs has left is not known, so that its work says little beside a small queue.
+        """
+        work = self.work[lane]
+        return sum(work) <= len(work) * queued
 
     def missing_work(self, lane: int, worker: int, queued: int) -> float:
         """Return the work by which a worker has less than its share of all work, of which so much is queued."""

@@ -143,8 +143,7 @@ class Queue:
         most = self._limits.max_queue_texts
         if texts > most or len(self._jobs) + texts <= most:  # more than `most` are refused for good
             return
-        own: Party = (caller, False)
-        if own == max(self._parties, key=lambda each: self._parties[each].cost, default=own):
+        if caller == max(self._parties, key=lambda each: self._parties[each].cost, default=caller):
             raise self._too_many(texts)
 
     def cost_before(self, jobs: Sequence[Job]) -> float:

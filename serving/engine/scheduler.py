@@ -183,7 +183,7 @@ class Scheduler:
             except QueueFull:
                 return math.inf
             typical = self._typical.of(caller)
-            return self._estimator.estimate(self._queue.most_cost_before((caller, False), typical.cost), typical.tokens)
+            return self._estimator.estimate(self._queue.most_cost_before(caller, typical.cost), typical.tokens)
 
     def _check_open(self) -> None:
         if self._failed:
@@ -364,9 +364,9 @@ class Scheduler:
         most_rows = rows[worker] + free
         share, most_work = most_rows, math.inf
         contended, few = self._lanes.contended, len(self._tickets) < self._spread
-        if few or contended or joining < self._queue.rows:
+        if few or contended or joining < self._queue.rows or not self._running.is_less(lane, self._queue.cost):
             share = fair_share(worker, rows, joining, few=few)
-        else:  # all that is queued joins now: the workers end together if they have as much work
+        else:  # much is queued, and all of it joins now: the workers end together if they have as much work
             most_work = self._running.missing_work(lane, worker, self._queue.cost)
         joins = (lambda party: self._lanes.lane_of(party) == lane) if contended else None
         alone = not any(rows)

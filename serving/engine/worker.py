@@ -130,7 +130,7 @@ class Worker:
         if batch is not None:
             self.since = time.monotonic()
             self._step(lane, batch)
-            if not len(batch):
+            if not batch.running:
                 self._free_large_batches()
 
     def _remove(self, removed: Sequence[tuple[Job, RequestError]]) -> None:
