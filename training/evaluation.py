@@ -42,7 +42,7 @@ def translate_lines(
     if precision not in (None, "fp32"):
         raise SettingsError(f"--precision of a checkpoint must be fp32, got {precision!r}")
     loaded = _for_pair(load_checkpoint(checkpoint), source_language, target_language)
-    parts = [_parts(loaded, normalise(line), number) for number, line in enumerate(lines, start=1)]
+    parts = [_parts(loaded, normalise(line)) for line in lines]
     settings = SearchSettings(beam_size=beam_size, length_penalty=length_penalty)
     model = loaded.model.to(choose_device(device))
     every_part = [part for line in parts for part in line]
@@ -73,7 +73,7 @@ def _for_pair(checkpoint: Checkpoint, source: str | None, target: str | None) ->
     return replace(checkpoint, config=config, tokenizer=config.tokenizer_of_pair(checkpoint.tokenizer))
 
 
-def _parts(checkpoint: Checkpoint, text: str, number: int) -> list[str]:
+def _parts(checkpoint: Checkpoint, text: str) -> list[str]:
     """Return the parts of a normalised line that the model reads one by one; none if the line is blank."""
     longest = checkpoint.config.max_source_tokens
 

@@ -40,9 +40,6 @@ class OpenBatch:
     state_bytes: int
     no_token_yet: dict[int, float] = field(default_factory=dict)
 
-    def __len__(self) -> int:
-        return len(self.running)
-
     def first_token_waits(self) -> list[float]:
         """Return the seconds from the submission of each job that has had its first step just now."""
         if not self.no_token_yet:
@@ -91,13 +88,14 @@ class Batches:
 
         If the width changes no results, that is the narrowest that runs and is wide enough: two would take two steps.
         """
-        beam_size, shortlist, width = job.options.beam_size, job.options.shortlist, width_for(len(job.source_ids))
-        found = BatchKey(beam_size, MOST_WIDER * width + 1, shortlist)  # wider than any that a sentence joins
+        own = BatchKey(job.options.beam_size, width_for(len(job.source_ids)), job.options.shortlist)
+        found: BatchKey | None = None
         for key, batch in self._open.items() if self._runner.any_width else ():
-            alike = key.beam_size == beam_size and key.shortlist == shortlist and batch.running
-            if alike and width <= key.width < found.width:
+            alike = key.beam_size == own.beam_size and key.shortlist == own.shortlist and batch.running
+            fits = alike and own.width <= key.width <= MOST_WIDER * own.width
+            if fits and (found is None or key.width < found.width):
                 found = key
-        return found if found.width <= MOST_WIDER * width else BatchKey(beam_size, width, shortlist)
+        return found or own
 
     def next(self) -> OpenBatch | None:
         """Return the batch whose latest step is the longest ago, as the one to step now; None if none has sentences."""
@@ -129,9 +127,9 @@ class Batches:
 
     def _free_all_but_spare(self) -> None:
         """Free the empty batches except the latest ones: clients may ask for any beam size and any length."""
-        for batch in [batch for batch in self._open.values() if not len(batch)][:-SPARE_BATCHES]:
+        for batch in [batch for batch in self._open.values() if not batch.running][:-SPARE_BATCHES]:
             self.free(batch)
 
     def _free_if(self, condition: Callable[[OpenBatch], bool]) -> None:
-        for batch in [batch for batch in self._open.values() if not len(batch) and condition(batch)]:
+        for batch in [batch for batch in self._open.values() if not batch.running and condition(batch)]:
             self.free(batch)

@@ -169,13 +169,9 @@ class Running:
             free = min(free, max(most_rows - total, reserve - own))
         return max(free, 0)
 
-    def is_less(self, lane: int, queued: int) -> bool:
-        """Whether a lane runs no more work than workers could have of so much that is queued, each as much as that.
-
-        What a job that runs has left is not known, so that its work says little beside a small queue.
-        """
-        work = self.work[lane]
-        return sum(work) <= len(work) * queued
+    def mean_work(self, lane: int) -> float:
+        """Return the work of a worker in a lane, on average."""
+        return sum(self.work[lane]) / len(self.work[lane])
 
     def missing_work(self, lane: int, worker: int, queued: int) -> float:
         """Return the work by which a worker has less than its share of all work, of which so much is queued."""

@@ -98,9 +98,8 @@ class Scheduler:
         self._lanes, self._contended_until = Lanes(workers), -math.inf
         self._present = PresentWork()
         self._running = Running(workers)
-        self._turns = {
-            lane: [0] * workers for lane in (MAIN, LIGHT)
-        }  # of each worker since its last admission to a lane
+        # Turns of each worker since its last admission to a lane.
+        self._turns = {lane: [0] * workers for lane in (MAIN, LIGHT)}
         self._estimator = ThroughputEstimator()
         self._typical = TypicalCalls()
         self._changed = changed or threading.Condition()
@@ -364,9 +363,11 @@ class Scheduler:
         most_rows = rows[worker] + free
         share, most_work = most_rows, math.inf
         contended, few = self._lanes.contended, len(self._tickets) < self._spread
-        if few or contended or joining < self._queue.rows or not self._running.is_less(lane, self._queue.cost):
+        # What a job that runs has left is not known, so that its work says little beside a small queue.
+        small = self._queue.cost < self._running.mean_work(lane)
+        if few or contended or small or joining < self._queue.rows:
             share = fair_share(worker, rows, joining, few=few)
-        else:  # much is queued, and all of it joins now: the workers end together if they have as much work
+        else:  # all that is queued joins now: the workers end together if they have as much work
             most_work = self._running.missing_work(lane, worker, self._queue.cost)
         joins = (lambda party: self._lanes.lane_of(party) == lane) if contended else None
         alone = not any(rows)
