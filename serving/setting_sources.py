@@ -123,4 +123,5 @@ def _describe_error(detail: Any, origins: Mapping[str, str]) -> str:
     if not detail["loc"]:
         return str(detail["ctx"]["error"])
     name = str(detail["loc"][0])
-    return f"{name} (from {origins[name]}): {detail['msg'].lower()}, got {detail['input']!r}"
+    own = detail.get("ctx", {}).get("error")  # raised by the settings
+    return f"{name} (from {origins[name]}): {own or detail['msg'].lower()}, got {detail['input']!r}"

@@ -6,6 +6,7 @@ documentation are made from it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ SLOW_BYTES = 128 << 20  # bytes; of the requests of all calls that arrive slowly
 HELD_BYTES = 64 << 20  # bytes; of the large requests of all open calls
 HTTP_BYTES = 64 << 20  # bytes; of the bodies of all open requests of HTTP
 GRPC_MAX = 2**31 - 1  # bytes or milliseconds; gRPC counts both in 32 bits
+LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*")
 LIMITS = EngineLimits()  # the source of five defaults
 
 Port = Annotated[int, Field(ge=0, le=65_535)]
@@ -73,6 +75,11 @@ class Settings(BaseModel):
         True,
         description="On CUDA, record decoder steps once and replay them, which takes less of the host's time: greedy "
         "search of Transformer base took a half to a third of the time on an H200.",
+    )
+    pivot_language: str | None = Field(
+        "en",
+        description="Language through which a pair is translated that no model translates: with models from German to "
+        "English and from English to French, German to French. none: such pairs are refused.",
     )
     max_queue_texts: Positive = Field(
         LIMITS.max_queue_texts,
@@ -258,6 +265,13 @@ class Settings(BaseModel):
     @classmethod
     def _comma_separated(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+    @field_validator("pivot_language", mode="before")
+    @classmethod
+    def _pivot_language(cls, value: Any) -> Any:
+        if isinstance(value, str) and not LANGUAGE_TAG.fullmatch(value):
+            raise ValueError("must be a language tag such as en, or none")
+        return None if value == "none" else value
 
     def engine_limits(self) -> EngineLimits:
         """The limits of every engine."""

@@ -19,15 +19,14 @@ class Pairs:
 
     @classmethod
     def of(cls, models: pb.ListModelsResponse) -> Pairs:
-        """Return the pairs of all models."""
-        found: dict[tuple[str, str], None] = {}
-        for model in models.models:
-            sources = model.source_language_codes or [model.source_language_code]
-            targets = model.target_language_codes or [model.target_language_code]
-            several = len(model.source_language_codes) > 0
-            for source in sources:
-                found.update({(source, target): None for target in targets if not (several and source == target)})
-        return cls(tuple(found))
+        """Return the pairs of all models, and then those that are translated through the pivot language."""
+        direct = cls(tuple(dict.fromkeys(pair for model in models.models for pair in _pairs_of(model))))
+        if not models.pivot_language_code:
+            return direct
+        sources = direct.sources_of(models.pivot_language_code)
+        targets = direct.targets_of(models.pivot_language_code)
+        through = [(one, other) for one in sources for other in targets if not is_one_language(one, other)]
+        return cls(tuple(dict.fromkeys([*direct.pairs, *through])))
 
     @property
     def sources(self) -> list[str]:
@@ -48,21 +47,27 @@ class Pairs:
         return list(dict.fromkeys(target for each, target in self.pairs if serves(each, source)))
 
 
+def _pairs_of(model: pb.Model) -> list[tuple[str, str]]:
+    """Return the pairs that a model translates."""
+    if not model.source_language_codes:
+        return [(model.source_language_code, model.target_language_code)]
+    sources, targets = model.source_language_codes, model.target_language_codes
+    return [(source, target) for source in sources for target in targets if source != target]
+
+
 def _models_of(models: pb.ListModelsResponse, source: str, target: str) -> list[pb.Model]:
     """Return the models that translate between two languages."""
     return [
         model
         for model in models.models
-        if any(
-            serves(one, source) and serves(other, target)
-            for one, other in Pairs.of(pb.ListModelsResponse(models=[model])).pairs
-        )
+        if any(serves(one, source) and serves(other, target) for one, other in _pairs_of(model))
     ]
 
 
 def most_beams(models: pb.ListModelsResponse, source: str, target: str, wanted: int) -> int:
-    """Return so many beams, or as many as the models between two languages allow."""
-    return min([wanted, *(model.max_beam_size for model in _models_of(models, source, target))])
+    """Return so many beams, or as many as the models between two languages allow, or those out of the pivot."""
+    found = _models_of(models, source, target) or _models_of(models, models.pivot_language_code, target)
+    return min([wanted, *(model.max_beam_size for model in found)])
 
 
 def is_one_language(source: str, target: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ a character of a greedy translation takes 47 us, with larger models more.
 """
 
 
-DefaultsOf = Callable[[Any], Defaults]
-"""Returns the default options of the model that serves a request."""
+DefaultsOf = Callable[[Any], Sequence[Defaults]]
+"""Returns the default options of the model that serves a request, or of the two that serve it one after the other."""
 
 NO_DEFAULTS = Defaults()
 
@@ -45,7 +45,7 @@ class Account:
     key: str
     quota: Quota
     usage: KeyUsage | None
-    defaults_of: DefaultsOf = lambda request: NO_DEFAULTS
+    defaults_of: DefaultsOf = lambda request: [NO_DEFAULTS]
 
 
 account: ContextVar[Account | None] = ContextVar("account", default=None)
@@ -64,7 +64,8 @@ def charged(request: Any) -> Iterator[None]:
         return
     quota, kept = charged_to.quota, True
     detects = isinstance(request, pb.DetectLanguagesRequest)  # that has no model, and no options
-    weighted = weighted_characters(request, NO_DEFAULTS if detects else charged_to.defaults_of(request))
+    of_models = [NO_DEFAULTS] if detects else charged_to.defaults_of(request)
+    weighted = sum(weighted_characters(request, defaults) for defaults in of_models)
     charges = quota.take(weighted, time.monotonic_ns())
     texts_read.set(False)
     try:

@@ -30,7 +30,7 @@ class ApiKeyInterceptor(grpc.aio.ServerInterceptor):
     """
 
     def __init__(
-        self, key_file: ApiKeyFile, *, admin: bool = False, defaults_of: DefaultsOf = lambda request: NO_DEFAULTS
+        self, key_file: ApiKeyFile, *, admin: bool = False, defaults_of: DefaultsOf = lambda request: [NO_DEFAULTS]
     ) -> None:
         """admin: accept only keys with access to the admin port; defaults_of: for the charges of quotas."""
         self._key_file, self._admin, self._defaults_of = key_file, admin, defaults_of

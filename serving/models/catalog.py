@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from lingon.bundle import Languages, Manifest, shown_languages
 from lingon.errors import InvalidRequest, SettingsError, UnknownModel
-from lingon.serving.models.languages import canonical, distance, primary
+from lingon.serving.models.languages import canonical, distance, is_one_language, primary
 
 Model = TypeVar("Model")
 MAX_CACHED = 1000  # different selections that are found once
@@ -66,8 +66,9 @@ class Selected(Generic[Model]):
 class Catalog(Generic[Model]):
     """The served models."""
 
-    def __init__(self, entries: Sequence[Entry[Model]]) -> None:
-        self.entries = tuple(entries)
+    def __init__(self, entries: Sequence[Entry[Model]], pivot: str = "") -> None:
+        """pivot: the language through which a pair is translated that no model translates; empty if it is refused."""
+        self.entries, self.pivot = tuple(entries), pivot
         self._found: dict[tuple[str, str, str], Selected[Model]] = {}
         labels = [entry.label for entry in entries]
         for label in labels:
@@ -86,6 +87,35 @@ class Catalog(Generic[Model]):
             if len(self._found) < MAX_CACHED:
                 self._found[key] = found
         return found
+
+    def route(self, model: str, source: str, target: str) -> tuple[Selected[Model], ...]:
+        """The model of a request, as `find`; for a pair that no model translates, those into and out of the pivot."""
+        try:
+            return (self.find(model, source, target),)
+        except UnknownModel:
+            found = () if model else self._through_pivot(source, target)
+            if not found:
+                raise
+            return found
+
+    def sources_of(self, target: str) -> list[str]:
+        """The languages that are translated into this one, through the pivot too."""
+        found = self._sources_of(target)
+        if self.pivot and any(_best(self.pivot, [tag]) for tag in found):
+            found += [tag for tag in self._sources_of(self.pivot) if not is_one_language(tag, target)]
+        return list(dict.fromkeys(found))
+
+    def _sources_of(self, target: str) -> list[str]:
+        return [tag for entry in self.entries if _best(target, entry.sides[1]) for tag in entry.sides[0]]
+
+    def _through_pivot(self, source: str, target: str) -> tuple[Selected[Model], ...]:
+        """Return the two models, or none if they are not there or several are."""
+        if not (self.pivot and source and target) or is_one_language(source, target):
+            return ()
+        try:
+            return self.find("", source, self.pivot), self.find("", self.pivot, target)
+        except (UnknownModel, InvalidRequest):
+            return ()
 
     def _find(self, model: str, source: str, target: str) -> Selected[Model]:
         named = self._named(model) if model else self._highest()

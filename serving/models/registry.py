@@ -64,7 +64,7 @@ class ModelRegistry:
         gpu_expected: Callable[[], bool] = expects_cuda,
     ) -> None:
         """load: makes the translator of a bundle; gpu_expected: whether a model on the CPU may be a fallback."""
-        self.catalog: Catalog[ServedModel] = Catalog([])
+        self.catalog: Catalog[ServedModel] = Catalog([], settings.pivot_language or "")
         self.draining: list[Entry[ServedModel]] = []  # unpublished; requests may be in flight
         self._settings, self._metrics, self._load, self._gpu_expected = settings, metrics, load, gpu_expected
         self._faults = Failpoints.parse(settings.failpoints) if settings.failpoints else None
@@ -168,7 +168,7 @@ class ModelRegistry:
         if self.catalog.entries:  # the start is over: what it left out matters until its model is changed
             for entry in entries:
                 self._count_left_out(entry.name, 0)
-        self.catalog = Catalog([*kept, *entries])
+        self.catalog = Catalog([*kept, *entries], self.catalog.pivot)
         self.draining += instead_of
         self._report_memory()
 
@@ -201,13 +201,13 @@ class ModelRegistry:
                 return False
         return True
 
-    def defaults_of(self, request: Any) -> Defaults:
-        """The default options of the model that serves a request; those of no model if none does."""
+    def defaults_of(self, request: Any) -> list[Defaults]:
+        """The default options of each model that serves a request; those of no model if none does."""
         try:
-            found = self.catalog.find(request.model, request.source_language_code, request.target_language_code)
+            found = self.catalog.route(request.model, request.source_language_code, request.target_language_code)
         except RequestError:
-            return Defaults()
-        return found.model.translator.manifest.defaults
+            return [Defaults()]
+        return [each.model.translator.manifest.defaults for each in found]
 
     @property
     def running(self) -> list[Entry[ServedModel]]:

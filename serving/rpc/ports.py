@@ -159,7 +159,7 @@ class PortSecurity:
                 metrics.tls_not_after.labels(files.name).set_function(partial(_not_after, files))
 
     def interceptors(
-        self, *, admin: bool = False, defaults_of: DefaultsOf = lambda request: NO_DEFAULTS
+        self, *, admin: bool = False, defaults_of: DefaultsOf = lambda request: [NO_DEFAULTS]
     ) -> list[grpc.aio.ServerInterceptor]:
         """Return the interceptors that check the callers of a port; admin: of the admin port.
 

@@ -70,6 +70,12 @@ def test_engines_share_the_usable_cores():
         ({"engines": 0}, {}, "", "engines (from --engines): input should be greater than or equal to 1, got 0"),
         ({"max_rows": 0}, {}, "", "max_rows (from --max-rows): input should be greater than or equal to 1, got 0"),
         ({}, {"LINGON_PORT": "x"}, "", "port (from LINGON_PORT): .*, got 'x'"),
+        (
+            {"pivot_language": "e n"},
+            {},
+            "",
+            "pivot_language (from --pivot-language): must be a language tag such as en, or none, got 'e n'",
+        ),
         ({"device": "tpu"}, {}, "", "device (from --device): .*'auto', 'cpu' or 'cuda', got 'tpu'"),
         ({}, {"LINGON_MODELS": ""}, "", "models (from LINGON_MODELS): "),
         ({"drain_seconds": float("inf")}, {}, "", "drain_seconds (from --drain-seconds)"),
@@ -83,6 +89,12 @@ def test_an_invalid_setting_is_named_with_its_origin(
     pattern = re.escape(message).replace(r"\.\*", ".*").replace(r"\$", "$")
     with pytest.raises(SettingsError, match=pattern):
         load(flags, environment, toml(tmp_path, text))
+
+
+def test_none_is_no_pivot_language():
+    assert load({}, {}, None).settings.pivot_language == "en"
+    assert load({"pivot_language": "none"}, {}, None).settings.pivot_language is None
+    assert load({}, {"LINGON_PIVOT_LANGUAGE": "none"}, None).settings.pivot_language is None
 
 
 def options_of_serve() -> dict[str, OptionInfo | ArgumentInfo]:

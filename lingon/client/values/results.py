@@ -84,7 +84,7 @@ class TextResult:
     """The translations of one text, best first, or the error that prevented them.
 
     source_tokens, target_tokens: tokens of the text and of all its translations, end tokens included
-    model, version: the model that translated
+    model, version: the model that translated, or the two through a pivot language, joined by "+"
     shortlist: whether the target vocabulary was restricted to a shortlist, so that scores are relative to it
     normalised_text: if return_alignment was set, the text to which the source spans of links refer
     sentences: if return_sentences was set, those of the text in their order
@@ -173,7 +173,7 @@ class ScoreResult:
 
 @dataclass(frozen=True, slots=True)
 class StreamStart:
-    """The first event of a stream: the model that translates."""
+    """The first event of a stream: the model that translates, or two, as in TextResult."""
 
     model: str
     version: str

@@ -832,6 +832,7 @@ class TranslateResponse(_message.Message):
     SOURCE_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    PIVOT_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Name of the model that translated."""
     version: _builtins.str
@@ -840,6 +841,10 @@ class TranslateResponse(_message.Message):
     """The source language, BCP-47, as the model names it."""
     target_language_code: _builtins.str
     """The target language, BCP-47, as the model names it."""
+    pivot_language_code: _builtins.str
+    """The language through which the texts were translated, since no model translates between the two; see ListModels.
+    `model` and `version` are then those of both models, joined by "+".
+    """
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___TextResult]:
         """One for each text, in the order of the request."""
@@ -857,10 +862,11 @@ class TranslateResponse(_message.Message):
         source_language_code: _builtins.str = ...,
         target_language_code: _builtins.str = ...,
         options: Global___DecodingOptions | None = ...,
+        pivot_language_code: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "options", b"options", "results", b"results", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "options", b"options", "pivot_language_code", b"pivot_language_code", "results", b"results", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -868,7 +874,10 @@ Global___TranslateResponse: _TypeAlias = TranslateResponse  # noqa: Y015
 
 @_typing.final
 class TextResult(_message.Message):
-    """The result of one text."""
+    """The result of one text. If two models translated it through a pivot language, scores and tokens are those of the
+    second one, the usage is that of both, a warning of either is one of the result, and a confidence is the product of
+    both.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1223,6 +1232,7 @@ class StreamStart(_message.Message):
     SOURCE_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    PIVOT_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """As in TranslateResponse."""
     version: _builtins.str
@@ -1230,6 +1240,8 @@ class StreamStart(_message.Message):
     source_language_code: _builtins.str
     """As in TranslateResponse."""
     target_language_code: _builtins.str
+    """As in TranslateResponse."""
+    pivot_language_code: _builtins.str
     """As in TranslateResponse."""
     @_builtins.property
     def options(self) -> Global___DecodingOptions:
@@ -1243,10 +1255,11 @@ class StreamStart(_message.Message):
         source_language_code: _builtins.str = ...,
         target_language_code: _builtins.str = ...,
         options: Global___DecodingOptions | None = ...,
+        pivot_language_code: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "options", b"options", "pivot_language_code", b"pivot_language_code", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1619,8 +1632,14 @@ class ListModelsResponse(_message.Message):
 
     MODELS_FIELD_NUMBER: _builtins.int
     MAX_TEXTS_FIELD_NUMBER: _builtins.int
+    PIVOT_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     max_texts: _builtins.int
     """Largest number of texts or pairs in one request."""
+    pivot_language_code: _builtins.str
+    """The pivot language: Translate and TranslateStream take a pair of languages that no model translates if one model
+    translates from its source into this language and another one from it into the target. Such a request leaves `model`
+    empty, names both languages and has no return_alignment. Empty if such pairs are refused.
+    """
     @_builtins.property
     def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___Model]:
         """The models that are served."""
@@ -1630,10 +1649,11 @@ class ListModelsResponse(_message.Message):
         *,
         models: _abc.Iterable[Global___Model] | None = ...,
         max_texts: _builtins.int = ...,
+        pivot_language_code: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_texts", b"max_texts", "models", b"models"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_texts", b"max_texts", "models", b"models", "pivot_language_code", b"pivot_language_code"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

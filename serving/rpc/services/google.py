@@ -16,7 +16,7 @@ from lingon.google.codes import tag_of_google
 from lingon.google.v3 import cloud_translation_pb2 as google
 from lingon.serving.auth.charges import charged
 from lingon.serving.models.catalog import Catalog
-from lingon.serving.models.languages import canonical, distance
+from lingon.serving.models.languages import canonical, is_one_language
 from lingon.serving.models.registry import ServedModel
 from lingon.serving.rpc.calls import Context
 from lingon.serving.rpc.services.translation import TranslationService
@@ -26,7 +26,6 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 SERVICE = "google.cloud.translation.v3.TranslationService"
 MAX_CONTENTS = 1024
-BUNDLE = "the bundle's language"
 FORMATS = {"": pb.TEXT_FORMAT_HTML, "text/html": pb.TEXT_FORMAT_HTML, "text/plain": pb.TEXT_FORMAT_PLAIN}
 
 
@@ -98,20 +97,15 @@ class GoogleService:
         self, contents: Sequence[str], target: str, text_format: pb.TextFormat.ValueType, context: Context
     ) -> list[Source]:
         """Return the source language of each text; raises InvalidRequest if no model translates one."""
-        wanted = canonical(target, "target_language_code")
-        served = [
-            tag
-            for entry in self._catalog().entries
-            if any(distance(wanted, canonical(each, BUNDLE)) is not None for each in entry.sides[1])
-            for tag in entry.sides[0]
-        ]
+        canonical(target, "target_language_code")  # or the request is refused
+        served = self._catalog().sources_of(target)
         starts = await starts_of(contents, text_format)
         detected: list[Probabilities] = []
         for first in range(0, len(starts), self._max_texts):
             for each in (await self._detected(starts[first : first + self._max_texts], context)).results:
                 detected.append([(one.language_code, one.confidence) for one in each.languages])
         try:
-            return sources_of(starts, detected, served, target, lambda tag: _same(tag, target))
+            return sources_of(starts, detected, served, target, lambda tag: is_one_language(tag, target))
         except NotTranslated as error:
             field = "source_language_code" if served else "target_language_code"
             raise InvalidRequest(field, str(error)) from None
@@ -175,12 +169,6 @@ def _check(request: google.TranslateTextRequest) -> None:
         raise InvalidRequest("mime_type", f"mime_type must be text/plain or text/html, got {request.mime_type[:40]!r}")
     if not request.target_language_code:
         raise InvalidRequest("target_language_code", "target_language_code must name a language")
-
-
-def _same(served: str, target: str) -> bool:
-    """Whether one language is the other one or a variety of it."""
-    one, other = canonical(served, BUNDLE), canonical(target, "target_language_code")
-    return distance(one, other) is not None or distance(other, one) is not None
 
 
 def _text_of(result: pb.TextResult, text: str, place: int) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, aclosing, contextmanager
 from functools import partial
 
 from lingon.errors import InvalidRequest
 from lingon.serving.auth.callers import caller_of
-from lingon.serving.models.catalog import Catalog
+from lingon.serving.models.catalog import Catalog, Selected
 from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.models.registry import ServedModel
 from lingon.serving.observability.metrics import Metrics, TextOutcomes
@@ -16,7 +16,8 @@ from lingon.serving.observability.tracing import current
 from lingon.serving.rpc.calls import Context, deadline_of, is_late
 from lingon.serving.system.event_loop import TimeSlice
 from lingon.serving.translation.detection import Detector
-from lingon.serving.translation.translator import Translator, stream_message
+from lingon.serving.translation.pivot import Leg, joined
+from lingon.serving.translation.translator import stream_message
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
@@ -35,9 +36,10 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
 
     async def Translate(self, request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
         """See the proto file."""
-        with self._admitted(request, "texts", len(request.texts), context) as (served, translator, texts):
+        with self._admitted(request, "texts", len(request.texts), context) as (legs, texts):
+            translator, answered = joined(legs)
             response = await translator.translate(request, deadline_of(context), caller_of(context))
-            served.metrics.answered(response.results)
+            answered(response.results)
             texts.ended([result.status.code for result in response.results])
             return response
 
@@ -45,7 +47,8 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         self, request: pb.TranslateStreamRequest, context: Context
     ) -> AsyncIterator[pb.TranslateStreamResponse]:
         """See the proto file."""
-        with self._admitted(request, "texts", len(request.texts), context) as (served, translator, texts):
+        with self._admitted(request, "texts", len(request.texts), context) as (legs, texts):
+            translator, answered = joined(legs)
             options = translator.resolve(request.options, request.text)
             yield pb.TranslateStreamResponse(start=translator.start(options))
             stream = translator.stream(request, options, deadline_of(context), caller_of(context))
@@ -53,14 +56,14 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
                 async for event in events:
                     message = stream_message(event)
                     if message.HasField("done"):
-                        served.metrics.answered([message.done.result])
+                        answered([message.done.result])
                         texts.ended([message.done.result.status.code])
                     yield message
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         """See the proto file."""
-        with self._admitted(request, "pairs", len(request.pairs), context) as (_, translator, texts):
-            response = await translator.score(request, deadline_of(context), caller_of(context))
+        with self._admitted(request, "pairs", len(request.pairs), context) as (legs, texts):
+            response = await legs[0].translator.score(request, deadline_of(context), caller_of(context))
             texts.ended([result.status.code for result in response.results])
             return response
 
@@ -68,7 +71,9 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         """See the proto file."""
         self._gate.check()
         models = [entry.model.translator.describe() for entry in self._catalog().entries]
-        return pb.ListModelsResponse(models=models, max_texts=self._max_texts)
+        return pb.ListModelsResponse(
+            models=models, max_texts=self._max_texts, pivot_language_code=self._catalog().pivot
+        )
 
     async def DetectLanguages(self, request: pb.DetectLanguagesRequest, context: Context) -> pb.DetectLanguagesResponse:
         """See the proto file."""
@@ -91,16 +96,25 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
     @contextmanager
     def _admitted(
         self, request: Request, field: str, count: int, context: Context
-    ) -> Iterator[tuple[ServedModel, Translator, TextOutcomes]]:
+    ) -> Iterator[tuple[Sequence[Leg], TextOutcomes]]:
         """Admit a request: yield its model, which stays loaded inside the block, and the counter of its texts.
 
-        The translator is that of the languages of the request.
+        Texts whose languages no model translates have two models, see `Catalog.route`.
         """
         with self._metrics.count_texts(count, partial(is_late, context)) as texts:
             self._gate.admit()
             self._check_count(field, count)
-            found = self._catalog().find(request.model, request.source_language_code, request.target_language_code)
-            served, translator = found.model, found.model.translator.for_pair(found.source, found.target)
-            current().about(texts=count, model=translator.label)
-            with served.in_flight:
-                yield served, translator, texts
+            wanted = request.model, request.source_language_code, request.target_language_code
+            catalog = self._catalog()
+            found = (catalog.find(*wanted),) if isinstance(request, pb.ScoreRequest) else catalog.route(*wanted)
+            legs = [_leg(each) for each in found]
+            current().about(texts=count, model="+".join(leg.translator.label for leg in legs))
+            with ExitStack() as loaded:
+                for each in found:
+                    loaded.enter_context(each.model.in_flight)
+                yield legs, texts
+
+
+def _leg(found: Selected[ServedModel]) -> Leg:
+    """Return the translator of the languages of a request."""
+    return Leg(found.model.translator.for_pair(found.source, found.target), found.model.metrics.answered)

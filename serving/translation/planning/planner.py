@@ -40,6 +40,14 @@ from lingon.translation.v1 import translation_pb2 as pb
 Request = pb.TranslateRequest | pb.TranslateStreamRequest
 
 
+def check_prefixes(request: Request) -> None:
+    """Raise InvalidRequest unless there is no target prefix, or one for each text."""
+    texts, prefixes = len(request.texts), len(request.target_prefixes)
+    if prefixes not in (0, texts):
+        message = f"target_prefixes must be none or one for each of {texts} texts, got {prefixes}"
+        raise InvalidRequest("target_prefixes", message)
+
+
 class Planner:
     """Plans requests for one model; gives way to other requests between sentences."""
 
@@ -54,10 +62,8 @@ class Planner:
 
         check_queue: see RequestSize
         """
+        check_prefixes(request)
         prefixes = request.target_prefixes or [""] * len(request.texts)
-        if len(prefixes) != len(request.texts):
-            message = f"target_prefixes must be none or one for each of {len(request.texts)} texts, got {len(prefixes)}"
-            raise InvalidRequest("target_prefixes", message)
         if any(prefixes) and options.text.format is not Format.PLAIN:
             raise InvalidRequest("target_prefixes", "target_prefixes cannot be used with a text.format with markup")
         size = RequestSize("texts", self._limits, options.samples, check_queue)

@@ -1,0 +1,191 @@
+"""Translates a pair of languages that no model translates: into a pivot language, and from that into the target."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
+from typing import NamedTuple
+
+from google.rpc import code_pb2
+
+from lingon.errors import EmptyText, QueueFull, Unsupported
+from lingon.serving.translation.engine_client import RETRY_SECONDS
+from lingon.serving.translation.planning.options import ResolvedOptions
+from lingon.serving.translation.planning.planner import Request, check_prefixes
+from lingon.serving.translation.replies.pivoted import pivoted
+from lingon.serving.translation.translator import Event, Translator
+from lingon.status import server_error
+from lingon.translation.v1 import translation_pb2 as pb
+
+Answered = Callable[[Iterable[pb.TextResult]], None]
+
+
+class Leg(NamedTuple):
+    """One of the two models; answered: counts its results."""
+
+    translator: Translator
+    answered: Answered
+
+
+class _Halfway(NamedTuple):
+    """A request between its two translations.
+
+    results: of the first one, for each text
+    places: of the texts that have a translation
+    request: that into the target language, of these texts
+    """
+
+    results: Sequence[pb.TextResult]
+    places: Sequence[int]
+    request: pb.TranslateRequest
+
+
+class PivotTranslator:
+    """Has the methods of a Translator for translations."""
+
+    def __init__(self, into: Leg, out_of: Leg) -> None:
+        """into, out_of: translate into the pivot language and out of it."""
+        self._into, self._out_of = into, out_of
+        self._first, self._second = into.translator, out_of.translator
+        self.label = f"{self._first.label}+{self._second.label}"
+
+    def resolve(self, asked: pb.DecodingOptions, text: pb.TextOptions) -> ResolvedOptions:
+        """Return the options of the second translation, checked; those of the first one are made of them."""
+        if asked.return_alignment:
+            pair = f"{self._first.manifest.source_language} to {self._second.manifest.target_language}"
+            raise Unsupported(f"options.return_alignment needs a model that translates {pair}; {self.label} are two")
+        return self._second.resolve(asked, text)
+
+    async def translate(
+        self, request: pb.TranslateRequest, deadline: float | None = None, caller: str = ""
+    ) -> pb.TranslateResponse:
+        """See Translator."""
+        options = self.resolve(request.options, request.text)
+        halfway = await self._half(request, deadline, caller)
+        found = dict(enumerate(halfway.results))
+        if halfway.places:
+            reply = await self._patiently(halfway.request, deadline, caller)
+            self._out_of.answered(reply.results)
+            for place, result in zip(halfway.places, reply.results, strict=True):
+                found[place] = self._whole(halfway.results[place], result, request)
+        start = self.start(options)
+        return pb.TranslateResponse(
+            results=[found[place] for place in range(len(found))],
+            model=start.model,
+            version=start.version,
+            source_language_code=start.source_language_code,
+            target_language_code=start.target_language_code,
+            options=start.options,
+            pivot_language_code=start.pivot_language_code,
+        )
+
+    def start(self, options: ResolvedOptions) -> pb.StreamStart:
+        """See Translator."""
+        first, second = self._first.manifest, self._second.manifest
+        return pb.StreamStart(
+            model=f"{first.name}+{second.name}",
+            version=f"{first.version}+{second.version}",
+            source_language_code=first.source_language,
+            target_language_code=second.target_language,
+            options=options.message,
+            pivot_language_code=second.source_language,
+        )
+
+    async def stream(
+        self, request: Request, options: ResolvedOptions, deadline: float | None = None, caller: str = ""
+    ) -> AsyncGenerator[Event, None]:
+        """See Translator; the first translation of all texts is complete before the first event."""
+        halfway = await self._half(request, deadline, caller)
+        for place in sorted({*range(len(halfway.results))} - {*halfway.places}):
+            yield place, halfway.results[place]
+        if not halfway.places:
+            return
+        async with aclosing(self._patient_stream(halfway.request, options, deadline, caller)) as events:
+            async for index, happened in events:
+                place = halfway.places[index]
+                if isinstance(happened, str):
+                    yield place, happened
+                    continue
+                self._out_of.answered([happened])
+                yield place, self._whole(halfway.results[place], happened, request)
+
+    async def _half(self, request: Request, deadline: float | None, caller: str) -> _Halfway:
+        """Translate the texts into the pivot language."""
+        check_prefixes(request)
+        self._second.engine.check_texts(caller, len(request.texts))  # no work for what would be refused halfway
+        text = _with_sentences(request.text)
+        reply = await self._first.translate(
+            pb.TranslateRequest(texts=request.texts, options=self._first_options(request.options), text=text),
+            deadline,
+            caller,
+        )
+        self._into.answered(reply.results)
+        places = [place for place, result in enumerate(reply.results) if result.status.code == code_pb2.OK]
+        prefixes = request.target_prefixes
+        rest = pb.TranslateRequest(
+            texts=[reply.results[place].hypotheses[0].text for place in places],
+            options=request.options,
+            target_prefixes=[prefixes[place] for place in places] if prefixes else (),
+            text=text,
+        )
+        return _Halfway(reply.results, places, rest)
+
+    def _first_options(self, asked: pb.DecodingOptions) -> pb.DecodingOptions:
+        """Return the options of the first translation: of those asked for what is about the search, not its results."""
+        options = pb.DecodingOptions(long_text=asked.long_text)
+        if asked.HasField("length_penalty"):
+            options.length_penalty = asked.length_penalty
+        beam_size = asked.beam_size if asked.HasField("beam_size") else self._first.manifest.defaults.beam_size
+        options.beam_size = min(beam_size, self._first.manifest.limits.max_beam_size)
+        options.num_hypotheses = 1
+        return options
+
+    async def _patiently(
+        self, request: pb.TranslateRequest, deadline: float | None, caller: str
+    ) -> pb.TranslateResponse:
+        """Return the second translation; while the queue is full it waits, since the texts were admitted before."""
+        while True:
+            try:
+                return await self._second.translate(request, deadline, caller)
+            except QueueFull:
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _patient_stream(
+        self, request: pb.TranslateRequest, options: ResolvedOptions, deadline: float | None, caller: str
+    ) -> AsyncGenerator[Event, None]:
+        """Yield the events of the second translation; it waits as `_patiently` does, before its first event."""
+        while True:
+            try:
+                async with aclosing(self._second.stream(request, options, deadline, caller)) as events:
+                    async for event in events:
+                        yield event
+                return
+            except QueueFull:
+                await asyncio.sleep(RETRY_SECONDS)
+
+    def _whole(self, first: pb.TextResult, second: pb.TextResult, request: Request) -> pb.TextResult:
+        """Return the result of a text."""
+        if second.status.code == code_pb2.OK:
+            return pivoted(first, second, sentences=request.text.return_sentences)
+        if server_error(second.status).reason == EmptyText.reason:  # the first model wrote nothing
+            if not request.text.return_sentences:
+                first.ClearField("sentences")
+            return first
+        second.status.message = f"translated to {self._second.manifest.source_language}: {second.status.message}"
+        return second
+
+
+def joined(legs: Sequence[Leg]) -> tuple[Translator | PivotTranslator, Answered]:
+    """Return what translates with one model or with two, and what is to be told of its results."""
+    if len(legs) == 1:
+        return legs[0]
+    return PivotTranslator(*legs), lambda results: None  # each model is told of its own
+
+
+def _with_sentences(text: pb.TextOptions) -> pb.TextOptions:
+    """Return the options with the sentences of results, of which those of both translations are made."""
+    found = pb.TextOptions()
+    found.CopyFrom(text)
+    found.return_sentences = True
+    return found
