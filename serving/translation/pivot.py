@@ -55,7 +55,7 @@ class PivotTranslator:
         if asked.return_alignment:
             pair = f"{self._first.manifest.source_language} to {self._second.manifest.target_language}"
             raise Unsupported(f"options.return_alignment needs a model that translates {pair}; {self.label} are two")
-        return self._second.resolve(asked, text)
+        return self._second.resolve(asked, _with_sentences(text))
 
     async def translate(
         self, request: pb.TranslateRequest, deadline: float | None = None, caller: str = ""

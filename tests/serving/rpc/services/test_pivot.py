@@ -10,6 +10,7 @@ import grpc
 import pytest
 from google.rpc import code_pb2
 
+from lingon.bundle import Confidence, TextData
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import RunningServer, running, tokenizer
 from tests.support.eventually import eventually
@@ -39,10 +40,12 @@ async def test_a_pair_is_translated_through_the_pivot_and_the_reply_says_so(serv
     assert (await server.stub.ListModels(pb.ListModelsRequest())).pivot_language_code == "en"
 
 
-async def test_a_stream_sends_what_the_reply_has(server: RunningServer):
-    texts = ["Der alte Mann. Das Meer.", " ", "Wo ist er?", "Nichts."]
-    reply = await server.translate(*texts, **GERMAN)
-    start, *events = await server.stream(*texts, **GERMAN)
+@pytest.mark.parametrize("sentences", [False, True])
+async def test_a_stream_sends_what_the_reply_has(server: RunningServer, sentences: bool):
+    texts, text = ["Der alte Mann. Das Meer.", " ", "Wo ist er?", "Nichts."], pb.TextOptions(return_sentences=sentences)
+    reply = await server.translate(*texts, text=text, **GERMAN)
+    assert [len(result.sentences) for result in reply.results] == ([2, 0, 1, 1] if sentences else [0, 0, 0, 0])
+    start, *events = await server.stream(*texts, text=text, **GERMAN)
     assert (start.start.model, start.start.pivot_language_code) == ("de-en+en-fr", "en")
     done = {event.done.text_index: event.done.result for event in events if event.HasField("done")}
     assert [done[place] for place in range(len(texts))] == list(reply.results)
@@ -84,6 +87,18 @@ async def test_a_text_for_which_the_first_model_writes_nothing_has_sentences_if_
 ):
     (result,) = (await server.translate("Nichts.", text=pb.TextOptions(return_sentences=asked), **GERMAN)).results
     assert [(each.source.end, each.target.end) for each in result.sentences] == [(7, 0)] * asked
+
+
+async def test_a_confidence_is_the_product_of_both():
+    measured = [{**each, "text": TextData((), (), Confidence(3.0, {"mean": 1.0}, 0.2, ()))} for each in BUNDLES]
+    async with running(bundles=tuple(measured), loader=TwoModels) as server:
+        german, english = ({"source_language_code": tag, "target_language_code": "fr"} for tag in ("de", "en"))
+        (through,) = (await server.translate("Das Meer.", **german)).results
+        *_, event = await server.stream("Das Meer.", **german)
+        (second,) = (await server.translate("The sea.", **english)).results
+        (first,) = (await server.translate("Das Meer.", source_language_code="de", target_language_code="en")).results
+    assert 0 < first.confidence < 1
+    assert through.confidence == event.done.result.confidence == pytest.approx(first.confidence * second.confidence)
 
 
 async def test_what_restricts_translations_is_for_the_target_language_alone(server: RunningServer):
