@@ -13,11 +13,12 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
+from lingon.documents import suffix_of
 from lingon.errors import LingonError, ServerError
 from lingon.gateway.requests.endpoint import Call
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem, problem_of
-from lingon.gateway.translations.documents import SUFFIXES, Documents, translated_file
+from lingon.gateway.translations.documents import Documents, translated_file
 from lingon.gateway.translations.translate import Wanted
 
 SECONDS_LEFT = 5  # that a document takes, as a client is told
@@ -44,8 +45,8 @@ class DeepLDocuments:
             raise Problem(400, "Parameter 'file' not specified.")
         given, content = fields.file
         name = fields.text("filename") or given
-        if Path(name).suffix.lower() not in SUFFIXES:
-            name = f"document{_sniffed(content, name)}"
+        if not Path(name).suffix:  # one client sends every file as `file`
+            name = f"document{suffix_of(content)}"
         wanted = self._wanted(fields)
         await call.backend.models(call.caller)  # checks the key before anything is kept
         documents.check_room(call.caller.address, len(content))
@@ -86,7 +87,7 @@ class DeepLDocuments:
     ) -> None:
         state = documents.read_state(number)
         try:
-            translation, characters = await translated_file(call.backend, name, content, wanted, call.caller)
+            translation, characters = await translated_file(call, documents, name, content, wanted)
             documents.write_result(call.caller.address, number, state["suffix"], translation)
             state |= {"status": "done", "characters": characters}
             self._count(call.caller.key, characters)
@@ -124,11 +125,3 @@ def _digest(key: str) -> str:
 
 def _failed(message: str) -> dict[str, str]:
     return {"status": "error", "error_message": message, "message": message}
-
-
-def _sniffed(content: bytes, name: str) -> str:
-    """Return the suffix of a file whose name tells nothing: one client sends every file as `file`."""
-    if Path(name).suffix:
-        return Path(name).suffix
-    start = content[:512].lstrip().lower()
-    return ".html" if start.startswith((b"<!doctype html", b"<html")) else ".txt"

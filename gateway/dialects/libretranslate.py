@@ -13,12 +13,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from lingon.documents import SUFFIXES
 from lingon.errors import ServerError
 from lingon.gateway.dialects.libretranslate_spec import spec
 from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
-from lingon.gateway.translations.documents import SUFFIXES, Documents, translated_file
+from lingon.gateway.translations.documents import Documents, translated_file
 from lingon.gateway.translations.languages import Pairs, is_one_language, name_of, stays_unchanged
 from lingon.gateway.translations.translate import Wanted, likeliest, translate
 from lingon.source_language import Source
@@ -115,7 +116,7 @@ class LibreTranslateApi:
         name, content = call.fields.file
         wanted = await _wanted(call)
         documents.check_room(call.caller.address, len(content))
-        translation, _ = await translated_file(call.backend, name, content, wanted, call.caller)
+        translation, _ = await translated_file(call, documents, name, content, wanted)
         kept = documents.keep_result(call.caller.address, name, translation)
         return JSONResponse({"translatedFileUrl": str(call.request.url_for("download_file", name=quote(kept)))})
 

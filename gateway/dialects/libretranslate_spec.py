@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lingon.gateway.translations.documents import SUFFIXES
+from lingon.documents import SUFFIXES
 
 FORM, FILE, JSON = "application/x-www-form-urlencoded", "multipart/form-data", "application/json"
 TEXT: dict[str, Any] = {"type": "string"}

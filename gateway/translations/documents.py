@@ -1,4 +1,4 @@
-"""Files to translate: what kinds there are, and where they are kept until they are fetched."""
+"""Files to translate, and where they are kept until they are fetched."""
 
 from __future__ import annotations
 
@@ -7,82 +7,50 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lingon.documents import SUFFIXES, UnreadableDocument, read_document, unpacked_bytes
 from lingon.errors import SettingsError
 from lingon.files import make_folders, remove_partial_files, write_new_private, write_private
-from lingon.gateway.backend import Backend, Caller
+from lingon.gateway.requests.endpoint import Call
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.translate import Wanted, detect, translate
 from lingon.translation.v1 import translation_pb2 as pb
-
-SUFFIXES: dict[str, pb.TextFormat.ValueType] = {
-    ".txt": pb.TEXT_FORMAT_PLAIN,
-    ".html": pb.TEXT_FORMAT_HTML,
-    ".htm": pb.TEXT_FORMAT_HTML,
-}
-"""The kinds of files by the end of their names, and how their text is written."""
 
 KEEP_SECONDS = 3600.0  # for which a file is kept that nobody fetches
 MOST_BYTES = 2**28  # of all files that are kept; those of one caller have a quarter of it
 LEAST_BYTES = 4096  # that a file counts
 ROOM_SECONDS = 60.0  # after which a file for which there was no room is tried again
 REMOVE_SECONDS = 60.0  # between two looks for old files
-BLOCK_LINES = 64  # lines of a text file that are one text
-MOST_LINES = 256  # of a block that would else end within braces
 IDS = re.compile(r"[0-9a-f]{32}")
 
 
 async def translated_file(
-    backend: Backend, name: str, content: bytes, wanted: Wanted, caller: Caller
+    call: Call, documents: Documents, name: str, content: bytes, wanted: Wanted
 ) -> tuple[bytes, int]:
-    """Return the translation of a file and its characters; raises Problem for a kind that is not known.
+    """Return the translation of a file and its characters; raises Problem for one that cannot be read.
 
-    A text file is translated in blocks of lines, whose line breaks stay; an HTML file as a whole. If its language is
-    not given, it is detected once: a block may be too short for that.
+    If its language is not given, it is detected once: a single text may be too short for that.
     """
-    kind, parts = _parts(name, content)
+    call.held.add(await asyncio.to_thread(unpacked_bytes, content))
+    try:
+        async with documents.reading:
+            document = await asyncio.to_thread(read_document, name, content)
+    except UnreadableDocument as error:
+        raise Problem(400, str(error), field="file") from None
     options = pb.TextOptions()
     options.CopyFrom(wanted.text)
-    options.format = kind
+    options.MergeFrom(document.options)
     wanted = replace(wanted, text=options)
-    if not wanted.source:
-        (source,) = await detect(backend, ["".join(parts)], caller, wanted)
+    if not wanted.source and document.texts:
+        (source,) = await detect(call.backend, ["\n".join(document.texts)], call.caller, wanted)
         wanted = replace(wanted, source=source.language, unchanged=source.stays)
-    results = await translate(backend, parts, wanted, caller)
-    return "".join(each.text for each in results).encode(), sum(map(len, parts))
-
-
-def _parts(name: str, content: bytes) -> tuple[pb.TextFormat.ValueType, list[str]]:
-    """Return how the text of a file is written, and its parts."""
-    kind = SUFFIXES.get(Path(name).suffix.lower())
-    if kind is None:
-        shown = Path(name).suffix[:20] or "no suffix"
-        raise Problem(400, f"a file must end in {', '.join(SUFFIXES)}, got {shown}", field="file")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise Problem(400, f"the file is not UTF-8: {error.reason} at byte {error.start}", field="file") from None
-    if kind == pb.TEXT_FORMAT_HTML:
-        return kind, [text]
-    return kind, list(_blocks(text.splitlines(keepends=True)))
-
-
-def _blocks(lines: Sequence[str]) -> Iterator[str]:
-    """Yield blocks of lines; none ends within braces, such as those of a message with a plural, unless it is long."""
-    block, depth = list[str](), 0
-    for line in lines:
-        block.append(line)
-        depth = max(depth + line.count("{") - line.count("}"), 0)
-        if len(block) >= BLOCK_LINES and (depth == 0 or len(block) >= MOST_LINES):
-            yield "".join(block)
-            block, depth = [], 0
-    if block:
-        yield "".join(block)
+    results = await translate(call.backend, document.texts, wanted, call.caller)
+    return await asyncio.to_thread(document.write, [each.text for each in results]), document.characters
 
 
 class Documents:
@@ -93,6 +61,7 @@ class Documents:
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder, self._clock = folder, clock
+        self.reading = asyncio.Lock()  # while a file is read, which takes memory for a moment
         self._owners: dict[str, str] = {}  # of the files that were written since the start, by their names
         try:
             make_folders(folder)

@@ -50,11 +50,14 @@ def translate(
     batch_size: lines.Batch = 32,
     backend: BackendOptions,
 ) -> None:
-    """Translate texts, or standard input line by line; a blank line gives a blank line.
+    """Translate texts, standard input line by line, or a document; a blank line gives a blank line.
+
+    An --input that ends in .docx, .pptx, .odt, .odp, .epub, .srt or .vtt is a document; --output is one of its kind.
 
     A progress bar with lines done, rate and time left is shown on standard error if that is a terminal, the results go
     to a file (--output FILE or > FILE) and the lines are not typed.
     """
+    from lingon.cli.document import check_options, is_document, translate_document
     from lingon.cli.lines.format import Columns
     from lingon.cli.lines.loop import TranslateWork, check_document_options, run
 
@@ -74,6 +77,11 @@ def translate(
         "shortlist": shortlist,
     }
     shown = Columns(scores=columns.scores, tokens=columns.tokens, alignment=columns.alignment)
+    if input_file is not None and not texts and is_document(input_file):
+        check_options(shown, search.num_hypotheses, as_json=as_json, read=reading.wrapped or reading.is_markup)
+        if not translate_document(backend, input_file, output_file, request, batch_size):
+            raise typer.Exit(1)
+        return
     work = TranslateWork(request, shown, as_json)
     if reading.is_markup:
         check_document_options(shown, search.num_hypotheses, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import stat
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from lingon.documents.texts import BLOCK_LINES
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations import documents as documents_module
-from lingon.gateway.translations.documents import BLOCK_LINES, KEEP_SECONDS, LEAST_BYTES, Documents
+from lingon.gateway.translations.documents import KEEP_SECONDS, LEAST_BYTES, Documents
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, Reply, gateway
+from tests.support.office_files import docx, files_of, odt, paragraph, pptx, run
 
 TEXT = "It is raining.\r\n\r\n  Tom lives in Boston.\n"
 HTML = "<!doctype html><p>It is <b>raining</b>.</p><script>let a = 1;</script>"
@@ -53,7 +56,11 @@ async def test_a_document_is_translated_and_fetched_once(tmp_path: Path, name: s
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
-    [("a.docx", b"PK", "a file must end in .txt, .html, .htm, got .docx"), ("a.txt", b"\xff", "the file is not UTF-8")],
+    [
+        ("a.doc", b"PK", "a file must end in .txt, .html, .htm, "),
+        ("a.docx", b"PK", "the file is no archive of its kind"),
+        ("a.txt", b"\xff", "the file is not UTF-8"),
+    ],
 )
 async def test_a_document_that_cannot_be_read_ends_with_an_error(
     tmp_path: Path, name: str, content: bytes, message: str
@@ -62,6 +69,45 @@ async def test_a_document_that_cannot_be_read_ends_with_an_error(
         made = (await http.upload("/v2/document", name, content, target_lang="DE")).json
         state = (await done(http, made)).json
         assert (state["status"], message in state["error_message"]) == ("error", True), state
+
+
+OFFICE = docx(paragraph(run("It is "), run("raining", "<w:b/>"), run(".")), header1=paragraph(run("Tom & I")))
+CUES = b"1\n00:00:01,000 --> 00:00:02,000\nIt is\n\n2\n00:00:02,000 --> 00:00:03,000\nraining.\n"
+OTHERS = [
+    ("a.docx", OFFICE),
+    ("file", OFFICE),
+    ("a.pptx", pptx("<a:r><a:t>It is raining.</a:t></a:r>")),
+    ("a.odt", odt("<text:p>It is raining.</text:p>")),
+    ("a.srt", CUES),
+]
+
+
+@pytest.mark.parametrize(("name", "content"), OTHERS)
+async def test_an_office_document_comes_back_with_its_formats(tmp_path: Path, name: str, content: bytes):
+    async with gateway(http_data_dir=tmp_path) as http:
+        made = (await http.upload("/v2/document", name, content, target_lang="DE", source_lang="EN")).json
+        state = (await done(http, made)).json
+        assert (state["status"], state.get("error_message")) == ("done", None)
+        key = {"document_key": made["document_key"]}
+        fetched = await http.form(f"/v2/document/{made['document_id']}/result", key)
+        reply = await http.upload("/translate_file", name, content, source="en", target="de")
+    assert (fetched.body == content) if name == "a.srt" else files_of(fetched.body) == files_of(content)
+    if name == "file":
+        assert "a file must end in .txt, .html" in reply.body.decode()
+    else:
+        assert reply.json["translatedFileUrl"].endswith(Path(name).suffix)
+    if content is OFFICE:
+        assert state["billed_characters"] == len("It is raining.Tom & I")
+
+
+async def test_what_a_document_has_unpacked_counts_as_the_body_of_its_request(tmp_path: Path):
+    content = docx(paragraph(run("Tom")), header1="<!--" + "x" * (20 << 20) + "-->")
+    async with gateway(http_data_dir=tmp_path) as http:
+        uploads = [http.upload("/translate_file", "a.docx", content, source="en", target="de") for _ in range(2)]
+        first, second = await asyncio.gather(*uploads)
+        after = await http.upload("/translate_file", "a.docx", content, source="en", target="de")
+    assert sorted([first.status, second.status]) == [200, 503]
+    assert after.status == 200
 
 
 async def test_a_document_that_a_restart_cut_short_is_an_error(tmp_path: Path):
@@ -116,16 +162,6 @@ async def test_old_files_are_removed_without_a_request(tmp_path: Path, monkeypat
         old.write_bytes(b"text")
         os.utime(old, (0, 0))
         await eventually(lambda: not old.exists())
-
-
-def test_a_block_of_a_file_does_not_end_within_a_message():
-    lines = ["Tom.\n"] * (BLOCK_LINES - 1)
-    message = ["{n, plural,\n", " one {# file}\n", " other {# files}}\n"]
-    assert list(documents_module._blocks([*lines, *message, *lines])) == ["".join([*lines, *message]), "".join(lines)]
-    open_brace = ["{\n", *["Tom.\n"] * 1000]
-    found = list(documents_module._blocks(open_brace))
-    assert "".join(found) == "".join(open_brace)
-    assert max(block.count("\n") for block in found) == documents_module.MOST_LINES
 
 
 async def test_the_language_of_a_file_is_detected_once(tmp_path: Path):

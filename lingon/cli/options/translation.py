@@ -29,7 +29,7 @@ Input = Annotated[
     typer.Option(
         "--input",
         metavar="FILE",
-        help="Read the lines of this file, plain or .gz.",
+        help="Read the lines of this file, plain or .gz, or this document.",
         show_default="standard input",
     ),
 ]

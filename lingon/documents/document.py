@@ -1,0 +1,42 @@
+"""A document as texts to translate."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lingon.documents.errors import UnreadableDocument
+from lingon.translation.v1 import translation_pb2 as pb
+
+_TAG = re.compile(r"<[^>]*>")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document.
+
+    texts: to translate, in their order
+    options: how they are to be read
+    write: returns the document with their translations
+    """
+
+    texts: Sequence[str]
+    options: pb.TextOptions
+    write: Callable[[Sequence[str]], bytes]
+
+    @property
+    def characters(self) -> int:
+        """Characters of its texts; those of an HTML file with its tags, of others without."""
+        if self.options.format != pb.TEXT_FORMAT_XML:
+            return sum(map(len, self.texts))
+        return sum(len(html.unescape(_TAG.sub("", text))) for text in self.texts)
+
+
+def decoded(content: bytes) -> str:
+    """Return the text of a file in UTF-8; raises UnreadableDocument."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnreadableDocument(f"the file is not UTF-8: {error.reason} at byte {error.start}") from None

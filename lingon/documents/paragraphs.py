@@ -1,0 +1,247 @@
+"""The paragraphs of an XML file of an office program, and the file with their translations.
+
+What is between paragraphs is copied byte for byte, and so is a paragraph without words. A translated one is written
+anew: its text in runs of the formats that it had, and all else in it as it was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+from lingon.documents.inline import Around, Inline, Node, Piece, Point, has_words, write
+from lingon.documents.vocabularies import PREFIXES, Vocabulary
+from lingon.documents.xml_tree import Element, Text, read_tree
+
+ATTRIBUTES = ("w:fldCharType", "text:c")
+MOST_FIELDS = 16  # inside each other
+_SPACES = re.compile(" {2,}")
+_OF_SPELLING = re.compile(rb'<\w+:(?:lang|noProof)\b[^>]*/>|\s(?:lang|altLang|dirty|err|noProof|smtClean)="[^"]*"')
+_EMPTY = re.compile(rb"<[\w:]+\s*(?:/>|></[\w:]+>)")
+
+Fragment = tuple["bytes | Paragraph", ...]
+"""A part of a file: bytes that are copied, and paragraphs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A paragraph with words; begin, end: its tags."""
+
+    begin: bytes
+    inline: Inline[Fragment]
+    end: bytes
+    writer: Writer
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes the text of a paragraph; prefix: of its names in the file, in bytes."""
+
+    vocabulary: Vocabulary
+    prefix: bytes
+
+    def text(self, piece: Piece) -> bytes:
+        """Return a run with this text."""
+        content = escape(piece.text).encode()
+        if not self.vocabulary.run:
+            return self._with_spaces(piece, content)
+        run, text = (self.prefix + _local(name) for name in (self.vocabulary.run, self.vocabulary.text))
+        space = b' xml:space="preserve"' if self.vocabulary.run == "w:r" else b""
+        return b"<%s>%s<%s%s>%s</%s></%s>" % (run, piece.format, text, space, content, text, run)
+
+    def _with_spaces(self, piece: Piece, content: bytes) -> bytes:
+        """Return the same in OpenDocument, where a run of spaces is one space."""
+        spaces = _SPACES.sub(
+            lambda run: f' <{self.prefix.decode()}s {self.prefix.decode()}c="{len(run[0]) - 1}"/>', content.decode()
+        )
+        names = re.findall(rb"<([^\s/>]+)", piece.format)
+        return piece.format + spaces.encode() + b"".join(b"</%s>" % name for name in reversed(names))
+
+
+class XmlFile:
+    """A file, and what is to be translated of it."""
+
+    def __init__(self, content: bytes, vocabulary: Vocabulary) -> None:
+        """Raises UnreadableDocument."""
+        self._content, self._vocabulary = content, vocabulary
+        self._parts: dict[int, Fragment] = {}  # of paragraphs, by the places of their begin
+        root = read_tree(content, PREFIXES, ATTRIBUTES)
+        self._whole = (content[: root.content], *self._fragment(root, root.content, root.content_end))
+        self._whole += (content[root.content_end :],)
+        self._parts.clear()
+        self.paragraphs = list(_translated(self._whole))
+
+    def written(self, translations: Mapping[int, str]) -> bytes:
+        """Return the file with translations, by the identities of paragraphs."""
+        return _written(self._whole, translations)
+
+    def _fragment(self, element: Element, begin: int, end: int) -> Fragment:
+        """Return the bytes of a part of an element, with its paragraphs."""
+        found: list[bytes | Paragraph] = []
+        for each in _outermost(element, self._vocabulary):
+            if begin <= each.begin and each.end <= end and (parts := self._parts_of(each)):
+                found += [self._content[begin : each.begin], *parts]
+                begin = each.end
+        return (*found, self._content[begin:end])
+
+    def _parts_of(self, element: Element) -> Fragment:
+        """Return a paragraph, or the parts of one without words that has others in it; nothing if it is only copied."""
+        found = self._parts.get(element.begin)
+        if found is None:
+            found = self._parts[element.begin] = self._read(element)
+        return found
+
+    def _read(self, element: Element) -> Fragment:
+        writer = Writer(self._vocabulary, element.written[: element.written.rfind(b":") + 1])
+        nodes = self._nodes(element, b"", writer)
+        begin, end = self._content[element.begin : element.content], self._content[element.content_end : element.end]
+        if has_words(nodes):
+            return (Paragraph(begin, Inline(nodes), end, writer),)
+        inside = self._fragment(element, element.content, element.content_end)
+        return (begin, *inside, end) if len(inside) > 1 else ()
+
+    def _nodes(self, element: Element, format: bytes, writer: Writer) -> list[Node[Fragment]]:
+        """Return the nodes of an element; format: of its text, in OpenDocument."""
+        names, found = self._vocabulary, list[Node[Fragment]]()
+        for child in element.children:
+            if isinstance(child, Text):
+                found += [] if names.run else [Piece(" ".join(re.split(r"\s+", child.text)), format)]
+            elif child.name == names.run:
+                found += self._run(child)
+            elif child.name in names.formats:
+                found += self._nodes(child, format + self._content[child.begin : child.content], writer)
+            elif child.name == "text:s":
+                found.append(Piece(" " * _number(child.attributes.get("text:c", "1")), format))
+            elif child.name in names.around:
+                found.append(self._around(child, writer))
+            elif child.name not in names.left_out:
+                found.append(self._point(child, *_tags_of(format)))
+        return _with_fields(found, writer)
+
+    def _around(self, element: Element, writer: Writer) -> Around[Fragment]:
+        inside = element.child(self._vocabulary.inside.get(element.name, "")) or element
+        before, after = self._content[element.begin : inside.content], self._content[inside.content_end : element.end]
+        return Around((before,), self._nodes(inside, b"", writer), (after,))
+
+    def _run(self, run: Element) -> Iterator[Node[Fragment]]:
+        """Yield the nodes of a run of Office Open XML; what is no text is in a run of its own."""
+        names = self._vocabulary
+        properties = run.child(names.properties)
+        format = b"" if properties is None else self._content[properties.begin : properties.end]
+        format = _OF_SPELLING.sub(b"", format)
+        format = b"" if _EMPTY.fullmatch(format) else format
+        for child in run.elements:
+            if child.name == names.text:
+                yield Piece(child.text, format)
+            elif child is not properties and child.name not in names.left_out:
+                yield self._point(child, b"<%s>%s" % (run.written, format), b"</%s>" % run.written)
+
+    def _point(self, element: Element, before: bytes, after: bytes) -> Point[Fragment]:
+        content = (
+            before,
+            *self._fragment(Element("", b"", {}, 0, 0, children=[element]), element.begin, element.end),
+            after,
+        )
+        splits = element.name in self._vocabulary.breaks
+        if element.name == "w:fldChar":
+            return FieldMark(content, splits, element.attributes.get("w:fldCharType", ""))
+        return Point(content, splits)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldMark(Point[Fragment]):
+    """A mark of a complex field: kind is begin, separate or end (ISO/IEC 29500-1, 17.16.18)."""
+
+    kind: str = ""
+
+
+def _with_fields(nodes: list[Node[Fragment]], writer: Writer) -> list[Node[Fragment]]:
+    """Return nodes in which a complex field is what is around its result, or a point if that has no words."""
+    levels: list[list[Node[Fragment]]] = [[]]
+    for node in nodes:
+        if isinstance(node, FieldMark) and node.kind == "begin" and len(levels) <= MOST_FIELDS:
+            levels.append([])
+        levels[-1].append(node)
+        if isinstance(node, FieldMark) and node.kind == "end" and len(levels) > 1:
+            field = levels.pop()
+            levels[-1].append(_field(field, writer))
+    return [node for level in levels for node in level]
+
+
+def _field(nodes: list[Node[Fragment]], writer: Writer) -> Node[Fragment]:
+    """Return a field; nodes: its begin, its code, a mark, its result and its end."""
+    marks = [place for place, node in enumerate(nodes) if isinstance(node, FieldMark) and node.kind == "separate"]
+    first = marks[0] + 1 if marks else len(nodes) - 1
+    before, result, after = nodes[:first], nodes[first:-1], nodes[-1:]
+    if not has_words(result):
+        return Point(_fragment_of(nodes, writer))
+    return Around(_fragment_of(before, writer), result, _fragment_of(after, writer))
+
+
+def _fragment_of(nodes: list[Node[Fragment]], writer: Writer) -> Fragment:
+    """Return nodes as they are written."""
+    found: list[bytes | Paragraph] = []
+    for node in nodes:
+        if isinstance(node, Piece):
+            found.append(writer.text(node))
+        elif isinstance(node, Point):
+            found += node.content
+        else:
+            found += [*node.before, *_fragment_of(list(node.nodes), writer), *node.after]
+    return tuple(found)
+
+
+def _outermost(element: Element, vocabulary: Vocabulary) -> Iterator[Element]:
+    """Yield the paragraphs in an element that are in no other one."""
+    waiting = list(element.elements)[::-1]
+    while waiting:
+        each = waiting.pop()
+        if each.name in vocabulary.paragraphs:
+            yield each
+        elif each.name not in vocabulary.untouched:
+            waiting += list(each.elements)[::-1]
+
+
+def _translated(fragment: Fragment) -> Iterator[Paragraph]:
+    """Yield the paragraphs, with those inside of them."""
+    for part in fragment:
+        if isinstance(part, Paragraph):
+            yield part
+            yield from _translated(_contents(part.inline.nodes))
+
+
+def _contents(nodes: list[Node[Fragment]]) -> Fragment:
+    """Return what is in the points of nodes."""
+    found: list[bytes | Paragraph] = []
+    for node in nodes:
+        if isinstance(node, Point):
+            found += node.content
+        elif isinstance(node, Around):
+            found += [*node.before, *_contents(list(node.nodes)), *node.after]
+    return tuple(found)
+
+
+def _written(fragment: Fragment, translations: Mapping[int, str]) -> bytes:
+    return b"".join(part if isinstance(part, bytes) else _paragraph(part, translations) for part in fragment)
+
+
+def _paragraph(paragraph: Paragraph, translations: Mapping[int, str]) -> bytes:
+    nodes = paragraph.inline.translated(translations[id(paragraph)])
+    inside = write(nodes, paragraph.writer.text, lambda fragment: _written(fragment, translations))
+    return paragraph.begin + inside + paragraph.end
+
+
+def _tags_of(format: bytes) -> tuple[bytes, bytes]:
+    """Return the start tags and the end tags of a format of OpenDocument."""
+    names = re.findall(rb"<([^\s/>]+)", format)
+    return format, b"".join(b"</%s>" % name for name in reversed(names))
+
+
+def _local(name: str) -> bytes:
+    return name.partition(":")[2].encode()
+
+
+def _number(text: str) -> int:
+    return min(int(text), 1000) if text.isascii() and text.isdigit() else 1

@@ -1,0 +1,216 @@
+"""Subtitles (SubRip and WebVTT): sentences are translated whole, and given back to the cues that they were in.
+
+Numbers, times, settings and all else are copied. A sentence that goes on in the next cue is one text, in which the
+border of the cues is a point; the translation is divided where the point is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lingon.documents.document import Document, decoded
+from lingon.documents.inline import Around, Inline, Node, Piece, Point, text_options, write
+
+_CUE = re.compile(
+    r"(?P<head>(?:\d{1,4}:)?\d\d:\d\d[,.]\d{1,3}[ \t]*-->[ \t]*(?:\d{1,4}:)?\d\d:\d\d[,.]\d{1,3}[^\r\n]*(?:\r\n|\r|\n))"
+    r"(?P<text>(?:[^\r\n]*[^\s][^\r\n]*(?:\r\n|\r|\n|\Z))*)"
+)
+_TIME = re.compile(r"(?:(\d{1,4}):)?(\d\d):(\d\d)[,.](\d{1,3})")
+_MARK = re.compile(r"</?[A-Za-z][^<>]*>|<[\d:.]+>|\{\\[^{}]*\}")
+_ENDS = re.compile(r"""[.!?:\u2026\u3002\uff01\uff1f\u266a][)\]"'\u201d\u2019\u00bb]*\s*\Z""")
+_SPEAKER = re.compile(r"\s*[-\u2010-\u2015]\s*")  # begins what another one says
+BORDER = b"\x00"
+LINE = b"\x01"
+MOST_TAGS = 16  # inside each other
+MOST_CUES = 8  # of one text: subtitles without punctuation have no other end
+LONGEST_PAUSE = 2.0  # seconds between two cues of a sentence
+LINE_CHARACTERS = 42  # of a line, as is usual for subtitles
+
+
+@dataclass(frozen=True, slots=True)
+class Cue:
+    """The text of a cue, without its last line break; begin, end: its place in the file."""
+
+    text: str
+    begin: int
+    end: int
+    start: float
+    stop: float
+
+    @property
+    def lines(self) -> list[str]:
+        """Its lines."""
+        return self.text.splitlines()
+
+    @property
+    def plain(self) -> str:
+        """Its text without marks."""
+        return _MARK.sub("", self.text)
+
+
+def read_subtitles(content: bytes) -> Document:
+    """Return subtitles; raises UnreadableDocument."""
+    text = decoded(content)
+    groups = [_Group(cues) for cues in _groups(_cues(text))]
+    groups = [group for group in groups if group.inline.text]
+
+    def write_all(translations: Sequence[str]) -> bytes:
+        found, at = list[str](), 0
+        for group, translation in zip(groups, translations, strict=True):
+            for cue, translated in zip(group.cues, group.translated(translation), strict=True):
+                found += [text[at : cue.begin], translated]
+                at = cue.end
+        byte_order_mark = content[:3] if content.startswith(b"\xef\xbb\xbf") else b""
+        return byte_order_mark + "".join([*found, text[at:]]).encode()
+
+    return Document([group.inline.text for group in groups], text_options(), write_all)
+
+
+def _cues(text: str) -> list[Cue]:
+    found: list[Cue] = []
+    for match in _CUE.finditer(text):
+        start, stop = (_seconds(*parts) for parts in _TIME.findall(match["head"])[:2])
+        begin = match.start("text")
+        found.append(Cue(match["text"].rstrip(), begin, begin + len(match["text"].rstrip()), start, stop))
+    return found
+
+
+def _seconds(hours: str, minutes: str, seconds: str, parts: str) -> float:
+    return int(hours or 0) * 3600 + int(minutes) * 60 + int(seconds) + int(parts.ljust(3, "0")) / 1000
+
+
+def _groups(cues: Sequence[Cue]) -> list[list[Cue]]:
+    """Return the cues in groups that whole sentences are in."""
+    found: list[list[Cue]] = []
+    for cue in cues:
+        last = found[-1][-1] if found else None
+        goes_on = (
+            last is not None
+            and len(found[-1]) < MOST_CUES
+            and last.plain.strip()
+            and cue.plain.strip()
+            and not _ENDS.search(last.plain)
+            and not _SPEAKER.match(cue.text)
+            and 0 <= cue.start - last.stop <= LONGEST_PAUSE
+        )
+        if goes_on:
+            found[-1].append(cue)
+        else:
+            found.append([cue])
+    return found
+
+
+class _Group:
+    """The cues of one text."""
+
+    def __init__(self, cues: Sequence[Cue]) -> None:
+        self.cues = cues
+        nodes: list[Node[bytes]] = []
+        for place, cue in enumerate(cues):
+            nodes += [Piece(" "), Point(BORDER)] if place else []
+            nodes += _nodes(cue)
+        self.inline = Inline(_paired(nodes))
+
+    def translated(self, translation: str) -> list[str]:
+        """Return the text of each cue."""
+        nodes = self.inline.translated(translation)
+        written = write(nodes, lambda piece: piece.text.encode(), bytes).decode()
+        parts = [part.strip() for part in written.split(BORDER.decode())]
+        if any(_words(cue.text) and not _words(part) for part, cue in zip(parts, self.cues, strict=True)):
+            parts = _divided(" ".join(_MARK.sub("", written).replace("\0", " ").split()), self.cues)
+        return [_wrapped(part, cue) for part, cue in zip(parts, self.cues, strict=True)]
+
+
+def _nodes(cue: Cue) -> list[Node[bytes]]:
+    """Return the text of a cue; a line of another speaker is a sentence of its own, other line breaks are spaces."""
+    found: list[Node[bytes]] = []
+    for place, line in enumerate(cue.lines):
+        speaker = _SPEAKER.match(line)
+        if place:
+            found.append(Point(LINE, splits=True) if speaker else Piece(" "))
+        at = 0
+        if speaker:
+            found.append(Point(speaker[0].encode(), splits=True))
+            at = speaker.end()
+        for mark in _MARK.finditer(line):
+            found += [Piece(line[at : mark.start()]), Point(mark[0].encode())]
+            at = mark.end()
+        found.append(Piece(line[at:]))
+    return found
+
+
+def _paired(nodes: Sequence[Node[bytes]]) -> list[Node[bytes]]:
+    """Return nodes in which what is between a start tag and its end tag is one node."""
+    levels: list[list[Node[bytes]]] = [[]]
+    for node in nodes:
+        name = _tag_name(node)
+        if name and not name.startswith("/") and len(levels) <= MOST_TAGS:
+            levels.append([node])
+        elif name and len(levels) > 1 and _tag_name(levels[-1][0]) == name[1:]:
+            start, *inside = levels.pop()
+            assert isinstance(start, Point)
+            assert isinstance(node, Point)
+            levels[-1].append(Around(start.content, inside, node.content))
+        else:
+            levels[-1].append(node)
+    return [node for level in levels for node in level]
+
+
+def _tag_name(node: Node[bytes]) -> str:
+    """Return the name of a tag, with a slash before that of an end tag; empty for another node."""
+    found = re.match(rb"<(/?[A-Za-z]+)", node.content) if isinstance(node, Point) else None
+    return found[1].decode().lower() if found else ""
+
+
+def _words(text: str) -> bool:
+    return any(map(str.isalnum, _MARK.sub("", text)))
+
+
+def _divided(text: str, cues: Sequence[Cue]) -> list[str]:
+    """Return a translation in as many parts as there are cues, between words, as long as the cues are."""
+    words = text.split(" ")
+    lengths = [max(len(cue.plain), 1) for cue in cues]
+    found: list[str] = []
+    for place, length in enumerate(lengths):
+        left = len(lengths) - place - 1
+        share = len(" ".join(words)) * length / sum(lengths[place:])
+        count = len(words) if left == 0 else max(min(_words_of(words, share), len(words) - left), 1)
+        found.append(" ".join(words[:count]))
+        words = words[count:]
+    return found
+
+
+def _words_of(words: Sequence[str], characters: float) -> int:
+    """Return how many words are nearest to this number of characters."""
+    lengths = [len(" ".join(words[: count + 1])) for count in range(len(words))]
+    return 1 + min(range(len(words)), key=lambda place: abs(lengths[place] - characters)) if words else 0
+
+
+def _wrapped(text: str, cue: Cue) -> str:
+    """Return the text of a cue in lines, as many as it had, or as few more as keep lines as short as they were."""
+    end = "\r\n" if "\r\n" in cue.text else "\n"
+    parts = text.split(LINE.decode())
+    if len(parts) > 1:
+        return end.join(part.strip() for part in parts)
+    count, longest = len(cue.lines), max(map(len, map(_unmarked, cue.lines)), default=0)
+    if longest <= LINE_CHARACTERS < len(_unmarked(text)):
+        count = max(count, 2)
+    return end.join(_balanced(text, count))
+
+
+def _balanced(text: str, count: int) -> list[str]:
+    """Return a text in so many lines of similar lengths at most; marks have no length."""
+    if count <= 1:
+        return [text]
+    length = len(_unmarked(text))
+    blanks = [found.start() for found in re.finditer(r" (?![^<>]*>)", text)]
+    if not blanks:
+        return [text]
+    place = min(blanks, key=lambda blank: abs(len(_unmarked(text[:blank])) - length / count))
+    return [text[:place], *_balanced(text[place + 1 :], count - 1)]
+
+
+def _unmarked(text: str) -> str:
+    return _MARK.sub("", text)

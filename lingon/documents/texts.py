@@ -1,0 +1,39 @@
+"""Text files and web pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lingon.documents.document import Document, decoded
+from lingon.translation.v1 import translation_pb2 as pb
+
+BLOCK_LINES = 64  # lines of a text file that are one text
+MOST_LINES = 256  # of a block that would else end within braces
+
+
+def read_text(content: bytes) -> Document:
+    """Return a text file, in blocks of lines whose line breaks stay; raises UnreadableDocument."""
+    blocks = list(_blocks(decoded(content).splitlines(keepends=True)))
+    return Document(blocks, pb.TextOptions(), _joined)
+
+
+def read_page(content: bytes) -> Document:
+    """Return an HTML file, as a whole; raises UnreadableDocument."""
+    return Document([decoded(content)], pb.TextOptions(format=pb.TEXT_FORMAT_HTML), _joined)
+
+
+def _joined(translations: Sequence[str]) -> bytes:
+    return "".join(translations).encode()
+
+
+def _blocks(lines: Sequence[str]) -> Iterator[str]:
+    """Yield blocks of lines; none ends within braces, such as those of a message with a plural, unless it is long."""
+    block, depth = list[str](), 0
+    for line in lines:
+        block.append(line)
+        depth = max(depth + line.count("{") - line.count("}"), 0)
+        if len(block) >= BLOCK_LINES and (depth == 0 or len(block) >= MOST_LINES):
+            yield "".join(block)
+            block, depth = [], 0
+    if block:
+        yield "".join(block)

@@ -1,0 +1,134 @@
+"""The elements of an XML file with their places in it, so that what is not translated is copied byte for byte."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
+from xml.parsers import expat
+
+from lingon.documents.errors import UnreadableDocument
+
+_TAG = re.compile(rb"""<(?:[^<>"']|"[^"]*"|'[^']*')*>""")
+MOST_DEPTH = 128  # of elements inside each other; a document of an office program has about 40
+MOST_TAGS = 250_000  # of a file, each of which takes 300 bytes of memory while it is read
+_NO_ATTRIBUTES: dict[str, str] = {}
+
+
+@dataclass(slots=True)
+class Text:
+    """Text between two tags, with its references resolved."""
+
+    text: str
+
+
+@dataclass(slots=True)
+class Element:
+    """An element.
+
+    name: with a canonical prefix of its namespace, see `read_tree`
+    written: the name as the file has it, in bytes
+    attributes: those that were asked for
+    begin, end: of the element in the bytes of the file
+    content, content_end: of what is between its tags; both are `end` for an element without an end tag
+    """
+
+    name: str
+    written: bytes
+    attributes: Mapping[str, str]
+    begin: int
+    content: int
+    content_end: int = 0
+    end: int = 0
+    children: list[Element | Text] = field(default_factory=list)
+
+    @property
+    def elements(self) -> Iterator[Element]:
+        """Its children that are elements."""
+        return (each for each in self.children if isinstance(each, Element))
+
+    @property
+    def text(self) -> str:
+        """The text of its children that are text."""
+        return "".join(each.text for each in self.children if isinstance(each, Text))
+
+    def child(self, name: str) -> Element | None:
+        """Its first child of this name."""
+        return next((each for each in self.elements if each.name == name), None)
+
+
+def read_tree(content: bytes, prefixes: Mapping[str, str], attributes: Container[str]) -> Element:
+    """Return the root of an XML file in UTF-8; raises UnreadableDocument.
+
+    prefixes: canonical prefixes by the addresses of namespaces; names of other namespaces have the prefix "?"
+    attributes: the names of those to keep
+    """
+    if (tags := content.count(b"<")) > MOST_TAGS:
+        raise UnreadableDocument(f"a file in it has {tags:,} tags; at most {MOST_TAGS:,}")
+    if b"\x00" in content[:4]:
+        raise UnreadableDocument("the XML in the file is not UTF-8")
+    reader = _Reader(content, prefixes, attributes)
+    try:
+        reader.parser.Parse(content, True)
+    except expat.ExpatError as error:
+        raise UnreadableDocument(f"the XML in the file is not well-formed at line {error.lineno}") from None
+    finally:
+        del reader.parser  # its handlers refer to the reader, and the elements would stay until the next collection
+    return reader.root
+
+
+class _Reader:
+    """Makes elements of the events of a parser."""
+
+    def __init__(self, content: bytes, prefixes: Mapping[str, str], attributes: Container[str]) -> None:
+        self.parser = expat.ParserCreate("utf-8", namespace_separator=" ")
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._text
+        self.parser.StartDoctypeDeclHandler = _refuse_doctype
+        self.root: Element
+        self._content, self._prefixes, self._attributes = content, prefixes, attributes
+        self._names: dict[str, str] = {}  # canonical ones, each kept once
+        self._written: dict[bytes, bytes] = {}
+        self._open: list[Element] = []
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        begin = self.parser.CurrentByteIndex
+        tag = _TAG.match(self._content, begin)
+        if tag is None:
+            raise UnreadableDocument("the XML in the file is not UTF-8")
+        if len(self._open) >= MOST_DEPTH:
+            raise UnreadableDocument(f"the XML in the file has elements in more than {MOST_DEPTH} others")
+        written = re.split(rb"[\s/>]", tag[0][1:], maxsplit=1)[0]
+        written = self._written.setdefault(written, written)
+        kept = {self._named(each): value for each, value in attributes.items() if self._named(each) in self._attributes}
+        element = Element(self._named(name), written, kept or _NO_ATTRIBUTES, begin, tag.end())
+        if tag[0].endswith(b"/>"):
+            element.content_end = element.end = tag.end()
+        if self._open:
+            self._open[-1].children.append(element)
+        else:
+            self.root = element
+        self._open.append(element)
+
+    def _end(self, _: str) -> None:
+        element = self._open.pop()
+        if not element.end:
+            element.content_end = self.parser.CurrentByteIndex
+            element.end = self._content.index(b">", element.content_end) + 1
+
+    def _text(self, text: str) -> None:
+        if self._open:
+            self._open[-1].children.append(Text(text))
+
+    def _named(self, name: str) -> str:
+        found = self._names.get(name)
+        if found is None:
+            address, _, local = name.rpartition(" ")
+            found = self._names[name] = f"{self._prefixes.get(address, '?')}:{local}" if address else local
+        return found
+
+
+def _refuse_doctype(*_: object) -> None:
+    raise UnreadableDocument("the XML in the file has a document type, which is not read")

@@ -1,0 +1,143 @@
+"""Documents of office programs: what is translated of them, and what stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lingon.documents import read_document
+from tests.support.office_files import docx, field, files_of, odt, paragraph, pptx, run, text_of
+
+BOLD, ITALIC = "<w:b/>", "<w:i/>"
+NOTE = '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:footnoteReference w:id="2"/></w:r>'
+
+
+def translated(name: str, content: bytes, translate: Callable[[str], str]) -> dict[str, str]:
+    document = read_document(name, content)
+    return files_of(document.write(list(map(translate, document.texts))))
+
+
+def texts_of(content: bytes, name: str = "a.docx") -> list[str]:
+    return list(read_document(name, content).texts)
+
+
+def body_of(files: dict[str, str]) -> str:
+    return files["word/document.xml"].partition(">")[2].partition(">")[2].removesuffix("</w:root>")
+
+
+def test_a_paragraph_of_one_format_is_text_without_tags_whatever_its_runs_are():
+    spelling = '<w:proofErr w:type="spellStart"/>'
+    english, other = '<w:lang w:val="en-US"/>', '<w:lang w:val="de-DE"/><w:noProof/>'
+    content = docx(paragraph(run("The ol", english), spelling, run("d ma"), run("n & the sea.", other)))
+    assert texts_of(content) == ["The old man &amp; the sea."]
+    files = translated("a.docx", content, lambda text: "Der alte Mann &amp; das Meer.")
+    assert body_of(files) == paragraph(run("Der alte Mann & das Meer."))
+
+
+def test_formats_follow_the_words_that_have_them():
+    content = docx(paragraph(run("She bought a "), run("red car", BOLD), run(" in "), run("Boston", ITALIC), run(".")))
+    assert texts_of(content) == ['She bought a <f i="1">red car</f> in <f i="2">Boston</f>.']
+    files = translated("a.docx", content, lambda _: 'In <f i="2">Boston</f> kaufte sie ein <f i="1">rotes Auto</f>.')
+    runs = [run("In "), run("Boston", ITALIC), run(" kaufte sie ein "), run("rotes Auto", BOLD), run(".")]
+    assert body_of(files) == paragraph(*runs)
+
+
+def test_what_is_inside_a_sentence_and_no_text_keeps_its_place():
+    content = docx(paragraph(run("The car"), NOTE, run(" is fast.")))
+    assert texts_of(content) == ['The car<v i="0"/> is fast.']
+    files = translated("a.docx", content, lambda _: 'Schnell ist der Wagen<v i="0"/>.')
+    assert body_of(files) == paragraph(run("Schnell ist der Wagen"), NOTE, run("."))
+
+
+def test_a_point_between_blanks_stays_between_blanks():
+    content = docx(paragraph(run("Page "), field(" PAGE ", run("7")), run(" of the book")))
+    (text,) = texts_of(content)
+    assert text == 'Page <v i="0"/> of the book'
+    for translation in ('Seite <v i="0"/>des Buches', 'Seite<v i="0"/> des Buches', 'Seite<v i="0"/>des Buches'):
+        files = translated("a.docx", content, lambda _, found=translation: found)
+        assert text_of(body_of(files)) == "Seite  PAGE 7 des Buches"
+
+
+def test_links_and_fields_keep_what_is_around_their_text():
+    link = f'<w:hyperlink r:id="rId4" xmlns:r="r">{run("our page", BOLD)}</w:hyperlink>'
+    content = docx(paragraph(run("Read "), link, run(" or "), field(' HYPERLINK "x" ', run("the book")), run(".")))
+    text = 'Read <s i="0"><f i="1">our page</f></s> or <s i="1">the book</s>.'
+    assert texts_of(content) == [text]
+    assert body_of(translated("a.docx", content, str)) == body_of(files_of(content))
+    swapped = 'Lies <s i="1">das Buch</s> oder <s i="0"><f i="1">die Seite</f></s>.'
+    link = link.replace("our page", "die Seite")
+    field_, words = field(' HYPERLINK "x" ', run("das Buch")), (run("Lies "), run(" oder "), run("."))
+    files = translated("a.docx", content, lambda _: swapped)
+    assert body_of(files) == paragraph(words[0], field_, words[1], link, words[2])
+
+
+@pytest.mark.parametrize("mark", ["begin", "separate", "end"])
+def test_a_field_that_goes_over_several_paragraphs_stays_as_it_is(mark: str):
+    one = f'<w:r><w:fldChar w:fldCharType="{mark}"/></w:r>'
+    content = docx(paragraph(one, run("Contents")) + paragraph(run("The sea"), one))
+    assert texts_of(content) == ["Contents", "The sea"]
+    assert body_of(translated("a.docx", content, str)) == body_of(files_of(content))
+
+
+def test_breaks_and_tabs_end_sentences():
+    content = docx(paragraph("<w:r><w:t>Name:</w:t><w:tab/><w:t>Tom</w:t><w:br/><w:t>Hi.</w:t></w:r>"))
+    document = read_document("a.docx", content)
+    assert document.texts == ['Name:<b i="0"/>Tom<b i="1"/>Hi.']
+    assert list(document.options.splitting_tags) == ["b"]
+
+
+def test_text_boxes_headers_and_notes_are_translated_and_deleted_text_is_not():
+    box = f"<w:r><w:pict><w:txbxContent>{paragraph(run('The cat.'))}</w:txbxContent></w:pict></w:r>"
+    deleted = "<w:del><w:r><w:delText>Old</w:delText></w:r></w:del>"
+    moved = f"<w:moveFrom>{run('Away')}</w:moveFrom>"
+    body = paragraph(run("A box: "), box, deleted, moved, run("and more")) + paragraph(box) + paragraph(run("42"))
+    content = docx(body, header1=paragraph(run("Top")), footnotes=paragraph(run("Note")), styles2=paragraph(run("No")))
+    found = texts_of(content)
+    assert found == ['A box: <v i="0"/><v i="1"/><v i="2"/>and more', "The cat.", "The cat.", "Top", "Note"]
+    files = translated("a.docx", content, lambda text: text.replace("The cat.", "Die Katze."))
+    assert body_of(files) == body.replace("The cat.", "Die Katze.")
+
+
+def test_slides_are_translated():
+    properties = '<a:rPr lang="en-US" dirty="0" b="1"/>'
+    content = pptx(f"<a:r>{properties}<a:t>Our plan</a:t></a:r><a:endParaRPr/>", "<a:r><a:t>1</a:t></a:r>")
+    files = translated("a.pptx", content, lambda text: text.replace("Our plan", "Unser Plan"))
+    assert '<a:p><a:r><a:rPr b="1"/><a:t>Unser Plan</a:t></a:r><a:endParaRPr/></a:p>' in files["ppt/slides/slide1.xml"]
+
+
+def test_open_documents_are_translated():
+    note = "<text:note><text:note-body><text:p>The car was new.</text:p></text:note-body></text:note>"
+    spans = 'She bought a <text:span text:style-name="B">red<text:s text:c="2"/>car</text:span>'
+    content = odt(
+        f"<text:p>{spans}{note} in\n  Boston.</text:p><text:tracked-changes><text:p>Old</text:p></text:tracked-changes>"
+    )
+    assert texts_of(content, "a.odt") == ['She bought a <f i="1">red  car</f><v i="0"/> in Boston.', "The car was new."]
+    files = translated("a.odt", content, lambda text: text.replace("red  car", "rotes  Auto").replace("new", "neu"))
+    expected = spans.replace("red", "rotes ").replace('text:c="2"', 'text:c="1"').replace("car<", "Auto<")
+    assert f"<text:p>{expected}{note.replace('new', 'neu')} in Boston.</text:p>" in files["content.xml"]
+    assert list(files) == ["mimetype", "content.xml"]
+
+
+PIECES = st.lists(
+    st.tuples(st.text("ab &<>\u00e9\u4e00 ", max_size=6), st.sampled_from(["", BOLD, ITALIC])).map(
+        lambda each: run(*each)
+    )
+    | st.sampled_from([NOTE, "<w:r><w:br/></w:r>", field(" PAGE ", run("3")), '<w:bookmarkStart w:id="1"/>']),
+    max_size=8,
+)
+
+
+@given(st.lists(PIECES.map(lambda pieces: paragraph(*pieces)), max_size=4).map("<w:tbl/>".join))
+def test_a_document_whose_translations_are_its_texts_has_the_same_texts_in_the_same_order(body: str):
+    content = docx(body)
+    files = translated("a.docx", content, str)
+    assert text_of(body_of(files)) == text_of(body)
+    again = docx(body_of(files))
+    assert texts_of(again) == texts_of(content)
+    assert body_of(translated("a.docx", again, str)) == body_of(files)
+    assert {name: text for name, text in files.items() if "document" not in name} == {
+        name: text for name, text in files_of(content).items() if "document" not in name
+    }

@@ -1,0 +1,107 @@
+"""Subtitles: sentences that go over cues, lines, speakers and marks."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lingon.documents import UnreadableDocument, read_document
+from lingon.documents.subtitles import LINE_CHARACTERS
+
+
+def srt(*texts: str, gap: float = 0.1) -> str:
+    """Cues of two seconds."""
+    cues = []
+    for place, text in enumerate(texts):
+        begin, end = (place * (2 + gap), place * (2 + gap) + 2)
+        times = " --> ".join(f"00:{int(each) // 60:02}:{each % 60:06.3f}".replace(".", ",") for each in (begin, end))
+        cues.append(f"{place + 1}\n{times}\n{text}\n")
+    return "\n".join(cues)
+
+
+def texts_of(content: str, name: str = "a.srt") -> list[str]:
+    return list(read_document(name, content.encode()).texts)
+
+
+def translated(content: str, *translations: str, name: str = "a.srt") -> str:
+    return read_document(name, content.encode()).write(translations).decode()
+
+
+def test_a_sentence_over_two_cues_is_one_text_and_is_divided_at_their_border():
+    content = srt("I would like to know", "where the <i>station</i> is.", "Tom is here.")
+    assert texts_of(content) == [
+        'I would like to know <v i="0"/>where the <s i="0">station</s> is.',
+        "Tom is here.",
+    ]
+    found = translated(content, 'Ich wüsste gern, <v i="0"/>wo der <s i="0">Bahnhof</s> ist.', "Tom ist da.")
+    assert found == srt("Ich wüsste gern,", "wo der <i>Bahnhof</i> ist.", "Tom ist da.")
+
+
+@pytest.mark.parametrize(
+    ("texts", "gap"),
+    [(["Who is", "there?"], 2.5), (["Is it you?", "no"], 0.1), (["Who is", "- It is Tom."], 0.1), (["", "Tom"], 0.1)],
+    ids=["pause", "end", "speaker", "empty"],
+)
+def test_cues_that_do_not_go_on_are_texts_of_their_own(texts: list[str], gap: float):
+    content = srt(*texts, gap=gap)
+    assert all("<v" not in text for text in texts_of(content))
+    assert translated(content, *texts_of(content)) == content
+
+
+def test_a_cue_does_not_become_empty():
+    content = srt("I would like to know", "where he", "is.")
+    everything = 'Ich wüsste gern, wo er ist.<v i="0"/><v i="1"/>'
+    assert translated(content, everything) == srt("Ich wüsste gern,", "wo er", "ist.")
+    marked = srt("He <i>is", "there</i> now.")
+    assert texts_of(marked) == ['He <s i="0">is <v i="0"/>there</s> now.']
+    assert translated(marked, 'Da ist er nun.<s i="0"> <v i="0"/></s>') == srt("Da ist", "er nun.")
+
+
+def test_speakers_keep_their_lines_and_dashes():
+    content = srt("- Are you tired?\n- No.")
+    assert texts_of(content) == ['Are you tired?<b i="0"/><b i="1"/>No.']
+    assert translated(content, 'Bist du müde?<b i="0"/><b i="1"/>Nein.') == srt("- Bist du müde?\n- Nein.")
+
+
+def test_lines_are_as_many_as_before_or_as_few_more_as_keep_them_short():
+    long = "Das Wetter war sehr schön, als wir mit unseren Freunden gingen."
+    assert translated(srt("The weather was nice\nwhen we went."), long) == srt(
+        "Das Wetter war sehr schön, als\nwir mit unseren Freunden gingen."
+    )
+    assert translated(srt("The weather was nice."), long).count("\n") == srt("a").count("\n") + 1
+    wide = "The weather was very nice when we went to the beach with them."
+    assert len(wide) > LINE_CHARACTERS
+    assert translated(srt(wide), long) == srt(long)
+
+
+def test_webvtt_keeps_its_header_notes_settings_and_marks():
+    content = (
+        "WEBVTT - Title\r\n\r\nNOTE Tom wrote this\r\nin May\r\n\r\nintro\r\n00:01.000 --> 00:02.000 align:start\r\n"
+        "<v Tom>It is <00:01.500>raining.\r\n\r\nSTYLE\r\n::cue {}\r\n"
+    )
+    assert texts_of(content, "a.vtt") == ['It is <v i="0"/>raining.']
+    assert translated(content, 'Es <v i="0"/>regnet.', name="a.vtt") == content.replace("It is ", "Es ").replace(
+        "raining", "regnet"
+    )
+
+
+def test_a_file_that_is_no_text_is_refused():
+    with pytest.raises(UnreadableDocument, match="not UTF-8"):
+        read_document("a.srt", b"\xff\xfe1")
+
+
+CUE = st.lists(
+    st.sampled_from(["Tom", "sea.", "<i>", "</i>", "<b>", "old", "&", "- ", "\n", "{\\an8}", "<3", "42", "\u4e00"]),
+    max_size=9,
+).map(" ".join)
+
+
+@given(st.lists(CUE, max_size=6), st.sampled_from([0.1, 3.0]))
+def test_subtitles_whose_translations_are_their_texts_keep_times_words_and_marks(texts: list[str], gap: float):
+    content = srt(*texts, gap=gap)
+    found = translated(content, *texts_of(content))
+    assert re.findall("(?m)^.*-->.*$", found) == re.findall("(?m)^.*-->.*$", content)
+    assert found.split() == content.split()

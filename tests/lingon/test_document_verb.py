@@ -1,0 +1,73 @@
+"""`lingon translate` with a document: what is written, what is refused, and that nothing half-written stays."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from lingon.cli.main import main
+from tests.support.echo_engine import EchoRunner, running
+from tests.support.office_files import docx, files_of, paragraph, run
+
+CONTENT = docx(
+    "".join(paragraph(run("It is "), run("raining", "<w:b/>"), run(f" in house {number}.")) for number in range(70))
+)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+async def translated(folder: Path, *more: str, runner: EchoRunner | None = None) -> int:
+    async with running(runner) as server:
+        options = ["--server", f"127.0.0.1:{server.server.port}", "--input", str(folder / "a.docx"), *more]
+        return await asyncio.to_thread(main, ["translate", *options])
+
+
+async def test_a_document_is_written_with_its_formats(tmp_path: Path):
+    (tmp_path / "a.docx").write_bytes(CONTENT)
+    assert await translated(tmp_path, "--output", str(tmp_path / "b.docx"), "--batch-size", "7") == 0
+    assert files_of((tmp_path / "b.docx").read_bytes()) == files_of(CONTENT)
+    assert names(tmp_path) == ["a.docx", "b.docx"]
+
+
+async def test_a_text_that_is_not_translated_stays_as_it_is_and_is_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    content = docx(paragraph(run("Tom")) + paragraph(run("He has been to Germany")))
+    (tmp_path / "a.docx").write_bytes(content)
+    runner = EchoRunner(faulty="Germany")
+    assert await translated(tmp_path, "--output", str(tmp_path / "b.docx"), runner=runner) == 1
+    assert "lingon: text 2: " in capfd.readouterr().err
+    assert files_of((tmp_path / "b.docx").read_bytes()) == files_of(content)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "--output must name a file that ends in .docx, as the input does"),
+        (["--output", "b.odt"], "--output must name a file that ends in .docx, as the input does"),
+        (["--output", "b.docx", "--json"], "a document has no place for --json"),
+        (["--output", "b.docx", "--scores"], "a document has no place for --json, --scores"),
+        (["--output", "b.docx", "--num-hypotheses", "2"], "--num-hypotheses above 1"),
+        (["--output", "b.docx", "--wrapped"], "--format and --wrapped are for text"),
+        (["--output", "a.docx"], "a.docx"),
+    ],
+)
+async def test_what_a_document_has_no_place_for_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str], message: str
+):
+    (tmp_path / "a.docx").write_bytes(CONTENT)
+    options = [str(tmp_path / each) if "." in each else each for each in options]
+    assert await translated(tmp_path, *options) == 2
+    assert message in capfd.readouterr().err
+    assert names(tmp_path) == ["a.docx"]
+
+
+async def test_a_broken_document_is_refused_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    (tmp_path / "a.docx").write_bytes(b"PK")
+    assert await translated(tmp_path, "--output", str(tmp_path / "b.docx")) == 1
+    assert capfd.readouterr().err.endswith("a.docx: the file is no archive of its kind: File is not a zip file\n")
+    assert names(tmp_path) == ["a.docx"]
