@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lingon.documents import SUFFIXES, UnreadableDocument, read_document, unpacked_bytes
+from lingon.documents import SUFFIXES, UnreadableDocument, memory_of, read_document
 from lingon.errors import SettingsError
 from lingon.files import make_folders, remove_partial_files, write_new_private, write_private
 from lingon.gateway.requests.endpoint import Call
@@ -36,7 +36,7 @@ async def translated_file(
 
     If its language is not given, it is detected once: a single text may be too short for that.
     """
-    call.held.add(await asyncio.to_thread(unpacked_bytes, content))
+    call.held.add(await asyncio.to_thread(memory_of, name, content))
     try:
         async with documents.reading:
             document = await asyncio.to_thread(read_document, name, content)

@@ -8,23 +8,29 @@ from pathlib import Path
 
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
-from lingon.documents.packages import OFFICE_SUFFIXES, read_book, read_office, suffix_of_archive, unpacked_bytes
+from lingon.documents.packages import SUFFIXES as ARCHIVES
+from lingon.documents.packages import memory_of_archive, read_archive, suffix_of_archive
 from lingon.documents.subtitles import read_subtitles
 from lingon.documents.texts import read_page, read_text
 
-__all__ = ["SUFFIXES", "Document", "UnreadableDocument", "read_document", "suffix_of", "unpacked_bytes"]
+__all__ = ["SUFFIXES", "Document", "UnreadableDocument", "memory_of", "read_document", "suffix_of"]
 
 READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".txt": read_text,
     ".html": read_page,
     ".htm": read_page,
-    **{suffix: partial(read_office, suffix) for suffix in OFFICE_SUFFIXES},
-    ".epub": read_book,
+    **{suffix: partial(read_archive, suffix) for suffix in ARCHIVES},
     ".srt": read_subtitles,
     ".vtt": read_subtitles,
 }
 SUFFIXES = tuple(READERS)
 """The kinds of files, by the ends of their names."""
+
+
+def memory_of(name: str, content: bytes) -> int:
+    """Return the bytes that a document takes in memory while it is translated, beside the file itself, at most."""
+    suffix = Path(name).suffix.lower()
+    return memory_of_archive(suffix, content) if suffix in ARCHIVES else 0
 
 
 def suffix_of(content: bytes) -> str:

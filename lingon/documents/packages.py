@@ -26,21 +26,16 @@ from lingon.translation.v1 import translation_pb2 as pb
 MOST_BYTES = 256 << 20  # of all files of an archive together, unpacked
 MOST_TEXT_BYTES = 32 << 20  # of those that are translated
 MOST_FILES = 10_000
+MOST_TAGS = 250_000  # of those that are translated: about 600 pages
+TAG_BYTES = 110  # that a tag takes in memory, measured with paragraphs of two runs
 _COMPOUND = b"\xd0\xcf\x11\xe0"  # the first bytes of older formats, and of encrypted documents
-_OFFICE: Mapping[str, Sequence[tuple[re.Pattern[str], Vocabulary]]] = {
-    ".docx": [(re.compile(r"word/(document|header|footer|footnotes|endnotes|comments)\d*\.xml"), WORD)],
-    ".pptx": [(re.compile(r"ppt/(slides|notesSlides|diagrams|charts)/[^/]+\.xml"), DRAWING)],
-    ".odt": [(re.compile(r"(content|styles)\.xml"), OPEN_DOCUMENT)],
-    ".odp": [(re.compile(r"content\.xml"), OPEN_DOCUMENT)],
-}
-OFFICE_SUFFIXES = tuple(_OFFICE)
+BOOK = ".epub"
 _MAIN_FILES = {"word/document.xml": ".docx", "ppt/presentation.xml": ".pptx"}
 _MEDIA_TYPES = {
     "application/vnd.oasis.opendocument.text": ".odt",
     "application/vnd.oasis.opendocument.presentation": ".odp",
     "application/epub+zip": ".epub",
 }
-_PAGE = re.compile(r".*\.x?html?", re.IGNORECASE)
 _CLOSED = re.compile(r"<(?P<name>[A-Za-z][\w:.-]*)(?P<rest>(?:\s[^<>]*)?)/>")
 NCX = "http://www.daisy.org/z3986/2005/ncx/"
 
@@ -99,58 +94,32 @@ class _Contents:
         return b"".join([*found, self._content[at:]])
 
 
-def read_office(suffix: str, content: bytes) -> Document:
-    """Return a document of an office program; raises UnreadableDocument."""
+_FILES: Mapping[str, Sequence[tuple[re.Pattern[str], Callable[[bytes], _Part]]]] = {
+    ".docx": [
+        (
+            re.compile(r"word/(document|header|footer|footnotes|endnotes|comments)\d*\.xml"),
+            partial(_Office, vocabulary=WORD),
+        )
+    ],
+    ".pptx": [
+        (re.compile(r"ppt/(slides|notesSlides|diagrams|charts)/[^/]+\.xml"), partial(_Office, vocabulary=DRAWING))
+    ],
+    ".odt": [(re.compile(r"(content|styles)\.xml"), partial(_Office, vocabulary=OPEN_DOCUMENT))],
+    ".odp": [(re.compile(r"content\.xml"), partial(_Office, vocabulary=OPEN_DOCUMENT))],
+    BOOK: [(re.compile(r"(?i).*\.x?html?"), _Page), (re.compile(r".*\.ncx"), _Contents)],
+}
+"""By suffix: which files of an archive are translated, and what reads them."""
 
-    def kind_of(name: str) -> Callable[[bytes], _Part] | None:
-        found = [vocabulary for pattern, vocabulary in _OFFICE[suffix] if pattern.fullmatch(name)]
-        return partial(_Office, vocabulary=found[0]) if found else None
-
-    return _read(content, kind_of, text_options())
-
-
-def read_book(content: bytes) -> Document:
-    """Return a book (EPUB); raises UnreadableDocument."""
-
-    def kind_of(name: str) -> Callable[[bytes], _Part] | None:
-        if _PAGE.fullmatch(name):
-            return _Page
-        return _Contents if name.endswith(".ncx") else None
-
-    return _read(content, kind_of, pb.TextOptions(format=pb.TEXT_FORMAT_HTML))
+SUFFIXES = tuple(_FILES)
 
 
-def unpacked_bytes(content: bytes) -> int:
-    """Return the bytes that the files with text of an archive have at most; 0 for what is no archive."""
-    try:
-        with _archive(content) as archive:
-            named = [info.file_size for info in archive.infolist() if info.filename.endswith((".xml", "html", ".ncx"))]
-    except UnreadableDocument:
-        return 0
-    return min(sum(named), MOST_TEXT_BYTES)
-
-
-def suffix_of_archive(content: bytes) -> str:
-    """Return the suffix of an archive by the names of its files; .txt if none is known."""
-    try:
-        with _archive(content) as archive:
-            names = set(archive.namelist())
-            kind = archive.read("mimetype")[:100].decode("ascii", "replace") if "mimetype" in names else ""
-    except UnreadableDocument:
-        return ".txt"
-    found = [suffix for name, suffix in _MAIN_FILES.items() if name in names]
-    return next(iter(found), _MEDIA_TYPES.get(kind.strip(), ".txt"))
-
-
-def _read(
-    content: bytes, kind_of: Callable[[str], Callable[[bytes], _Part] | None], options: pb.TextOptions
-) -> Document:
-    """Return a document; kind_of: returns what reads a file of this name, or None."""
+def read_archive(suffix: str, content: bytes) -> Document:
+    """Return a document of an office program or a book; raises UnreadableDocument."""
     with _archive(content) as archive:
-        kinds = {info.filename: kind for info in archive.infolist() if (kind := kind_of(info.filename)) is not None}
-        size = sum(archive.getinfo(name).file_size for name in kinds)
-        if size > MOST_TEXT_BYTES:
-            raise UnreadableDocument(f"the text files in it have {size:,} bytes; at most {MOST_TEXT_BYTES:,}")
+        kinds = _kinds(suffix, archive)
+        tags = sum(archive.read(name).count(b"<") for name in kinds)
+        if tags > MOST_TAGS:
+            raise UnreadableDocument(f"the text files in it have {tags:,} tags; at most {MOST_TAGS:,}")
         parts = {name: kind(archive.read(name)) for name, kind in kinds.items()}
     if not parts:
         raise UnreadableDocument("the file has no text of its kind")
@@ -162,7 +131,43 @@ def _read(
             begin += len(part.texts)
         return _packed(content, written)
 
+    options = pb.TextOptions(format=pb.TEXT_FORMAT_HTML) if suffix == BOOK else text_options()
     return Document([text for part in parts.values() for text in part.texts], options, write)
+
+
+def memory_of_archive(suffix: str, content: bytes) -> int:
+    """Return the bytes that a document takes in memory while it is translated, beside the file itself, at most."""
+    try:
+        with _archive(content) as archive:
+            texts = map(archive.read, _kinds(suffix, archive))
+            return sum(len(text) + TAG_BYTES * text.count(b"<") for text in texts)
+    except UnreadableDocument:
+        return 0  # it will not be read
+
+
+def suffix_of_archive(content: bytes) -> str:
+    """Return the suffix of an archive by the names of its files; .txt if none is known."""
+    try:
+        with _archive(content) as archive:
+            names = set(archive.namelist())
+            kind = archive.open("mimetype").read(100).decode("ascii", "replace") if "mimetype" in names else ""
+    except UnreadableDocument:
+        return ".txt"
+    found = [suffix for name, suffix in _MAIN_FILES.items() if name in names]
+    return next(iter(found), _MEDIA_TYPES.get(kind.strip(), ".txt"))
+
+
+def _kinds(suffix: str, archive: zipfile.ZipFile) -> dict[str, Callable[[bytes], _Part]]:
+    """Return the names of the files that are translated, each with what reads it."""
+    found: dict[str, Callable[[bytes], _Part]] = {}
+    for name in archive.namelist():
+        for pattern, read in _FILES[suffix]:
+            if pattern.fullmatch(name):
+                found[name] = read
+    size = sum(archive.getinfo(name).file_size for name in found)
+    if size > MOST_TEXT_BYTES:
+        raise UnreadableDocument(f"the text files in it have {size:,} bytes; at most {MOST_TEXT_BYTES:,}")
+    return found
 
 
 @contextmanager

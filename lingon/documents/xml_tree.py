@@ -11,7 +11,6 @@ from lingon.documents.errors import UnreadableDocument
 
 _TAG = re.compile(rb"""<(?:[^<>"']|"[^"]*"|'[^']*')*>""")
 MOST_DEPTH = 128  # of elements inside each other; a document of an office program has about 40
-MOST_TAGS = 250_000  # of a file, each of which takes 300 bytes of memory while it is read
 _NO_ATTRIBUTES: dict[str, str] = {}
 
 
@@ -63,8 +62,6 @@ def read_tree(content: bytes, prefixes: Mapping[str, str], attributes: Container
     prefixes: canonical prefixes by the addresses of namespaces; names of other namespaces have the prefix "?"
     attributes: the names of those to keep
     """
-    if (tags := content.count(b"<")) > MOST_TAGS:
-        raise UnreadableDocument(f"a file in it has {tags:,} tags; at most {MOST_TAGS:,}")
     if b"\x00" in content[:4]:
         raise UnreadableDocument("the XML in the file is not UTF-8")
     reader = _Reader(content, prefixes, attributes)

@@ -100,7 +100,7 @@ async def test_an_office_document_comes_back_with_its_formats(tmp_path: Path, na
         assert state["billed_characters"] == len("It is raining.Tom & I")
 
 
-async def test_what_a_document_has_unpacked_counts_as_the_body_of_its_request(tmp_path: Path):
+async def test_what_a_document_takes_in_memory_counts_as_the_body_of_its_request(tmp_path: Path):
     content = docx(paragraph(run("Tom")), header1="<!--" + "x" * (20 << 20) + "-->")
     async with gateway(http_data_dir=tmp_path) as http:
         uploads = [http.upload("/translate_file", "a.docx", content, source="en", target="de") for _ in range(2)]
