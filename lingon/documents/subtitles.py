@@ -90,7 +90,6 @@ def _groups(cues: Sequence[Cue]) -> list[list[Cue]]:
             last is not None
             and len(found[-1]) < MOST_CUES
             and last.plain.strip()
-            and cue.plain.strip()
             and not _ENDS.search(last.plain)
             and not _SPEAKER.match(cue.text)
             and 0 <= cue.start - last.stop <= LONGEST_PAUSE

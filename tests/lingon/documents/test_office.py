@@ -37,6 +37,11 @@ def test_a_paragraph_of_one_format_is_text_without_tags_whatever_its_runs_are():
     assert body_of(files) == paragraph(run("Der alte Mann & das Meer."))
 
 
+def test_white_space_of_another_format_has_no_tags():
+    content = docx(paragraph(run("The old"), run(" ", BOLD), run("man.")))
+    assert texts_of(content) == ["The old man."]
+
+
 def test_formats_follow_the_words_that_have_them():
     content = docx(paragraph(run("She bought a "), run("red car", BOLD), run(" in "), run("Boston", ITALIC), run(".")))
     assert texts_of(content) == ['She bought a <f i="1">red car</f> in <f i="2">Boston</f>.']

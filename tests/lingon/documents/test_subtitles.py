@@ -93,6 +93,11 @@ def test_a_file_that_is_no_text_is_refused():
         read_document("a.srt", b"\xff\xfe1")
 
 
+def test_marks_inside_each_other_are_kept_however_many_there_are():
+    content = srt("<b>" * 2000 + "Tom" + "</b>" * 2000)
+    assert translated(content, *texts_of(content)) == content
+
+
 CUE = st.lists(
     st.sampled_from(["Tom", "sea.", "<i>", "</i>", "<b>", "old", "&", "- ", "\n", "{\\an8}", "<3", "42", "\u4e00"]),
     max_size=9,
