@@ -286,7 +286,7 @@ def _settings(
         dim=dim,
         heads=heads,
         head_dim=dim // heads,
-        ffn=variables.shapes.get("encoder/layer_0/ffn/linear_0/bias", (1,))[0],
+        ffn=_inner_width(variables),
         encoder_layers=_layers(variables, "encoder"),
         decoder_layers=_layers(variables, "decoder"),
         norm="pre" if _of_both(variables, "pre_norm") else "post",
@@ -303,6 +303,12 @@ def _settings(
         max_positions=max(longest + 1, len(table)) if formula else len(table),
         dropout=0.1,
     )
+
+
+def _inner_width(variables: Variables) -> int:
+    """Return the width between the products of a feed-forward block; 1, which no weight has, if its bias is missing."""
+    bias = "encoder/layer_0/ffn/linear_0/bias"
+    return variables.shapes.get(variables.names.get(bias, bias), (1,))[0]  # equal arrays are saved once, under one name
 
 
 def _check(variables: Variables, dim: int, heads: int) -> None:

@@ -70,6 +70,19 @@ def test_ids_and_tokens_are_those_of_the_original(tmp_path: Path, opus: Path, or
         assert len(set(outputs[0])) >= 10
 
 
+def test_arrays_that_are_saved_once_because_they_are_equal_are_read(changed: Path, opus: Path) -> None:
+    found, aliases, _ = variables_of(opus)
+    biases = [name for name in found if name.endswith("ffn/linear_0/bias")]
+    first, *others = sorted(biases)  # the decoder's, as CTranslate2 keeps the first name
+    for name in others:
+        del found[name]
+    (changed / "model.bin").write_bytes(content_of(found, aliases | dict.fromkeys(others, first)))
+    model = pipeline.read_source(changed, SETTINGS, silent).checkpoint.model
+    for name, values in model.named_parameters():
+        if name.endswith("feed_forward.inner.bias"):
+            assert torch.equal(values, torch.from_numpy(found[first])), name
+
+
 def test_sentencepiece_models_may_lie_elsewhere(tmp_path: Path, opus: Path, original: Imported) -> None:
     folder = save_ctranslate2(tmp_path / "files", opus)
     for name in ("source.spm", "target.spm"):
