@@ -41,7 +41,7 @@ def import_model(
     def log(line: str) -> None:
         typer.echo(line, err=True)
 
-    settings = _settings(languages, reading, shortlist)
+    settings = _settings(languages, reading, shortlist, every_language=report and gates.gate_source is None)
     with folder_of(source) as files:
         imported = pipeline.read_source(files, settings, log)
         check_samples(imported.checkpoint, imported.source, files, log)
@@ -61,12 +61,15 @@ def import_model(
         print_report(pipeline.export_imported(imported, folder, texts, export, log))
 
 
-def _settings(languages: str | None, reading: options.Reading, shortlist: str) -> ImportSettings:
+def _settings(
+    languages: str | None, reading: options.Reading, shortlist: str, *, every_language: bool
+) -> ImportSettings:
     """Return the settings of an import."""
     from lingon.importers.pipeline import ImportSettings
 
     return ImportSettings(
         languages=_languages(languages),
+        every_language=every_language,
         longest=reading.max_source_tokens,
         pieces=(reading.source_pieces, reading.target_pieces or reading.source_pieces),
         compare=reading.compare,

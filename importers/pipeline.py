@@ -54,6 +54,8 @@ class ImportSettings:
 
     languages: of the source and of the target; of a model of several languages, those to serve, the pair of the gates
         first; ALL stands for all others. None where its files say
+    every_language: whether all languages are taken of a model of several if none is named; enough for a report, which
+        needs no pair of the gates
     licence: of the model, if the user knows it
     longest: source tokens that the bundle reads, the end token counted; None is what the files say
     pieces: sentencepiece models of the source and of the target, for files that have none
@@ -64,6 +66,7 @@ class ImportSettings:
     """
 
     languages: tuple[Sequence[str], Sequence[str]] | None = None
+    every_language: bool = False
     licence: str = ""
     longest: int | None = None
     pieces: tuple[Path | None, Path | None] = (None, None)
@@ -87,11 +90,12 @@ class Imported:
 def read_source(folder: Path, settings: ImportSettings, log: Log) -> Imported:
     """Read the files of a model. Raises SourceModelError if they are not one that Lingon reads."""
     source = _read(folder, settings)
-    chosen, pair = choose_languages(folder, source, settings.languages)
+    chosen, pair = choose_languages(folder, source, settings.languages, every=settings.every_language)
     facts = replace(source.facts, licence=settings.licence or source.facts.licence)
     source = with_shortlist(replace(source, facts=facts, languages=chosen), settings.shortlist)
     checkpoint = checkpoint_of(source, pair, folder)
-    for line in (*_found(checkpoint, source), *(f"note: {note}" for note in source.notes)):
+    gates = "" if settings.languages is None else f" (gates: {pair[0]} to {pair[1]})"
+    for line in (*_found(checkpoint, source, gates), *(f"note: {note}" for note in source.notes)):
         log(line)
     return Imported(checkpoint, source)
 
@@ -196,14 +200,14 @@ def _read(folder: Path, settings: ImportSettings) -> Source:
     return replace(source, facts=facts)
 
 
-def _found(checkpoint: Checkpoint, source: Source) -> list[str]:
-    """Return lines that say what was read."""
+def _found(checkpoint: Checkpoint, source: Source, gates: str) -> list[str]:
+    """Return lines that say what was read; gates: what is said of the pair of the gates of a model of several."""
     data = checkpoint.config.data
     weights = sum(parameter.numel() for parameter in checkpoint.model.parameters())
     languages = f"{data.source_language} to {data.target_language}"
     if (several := source.languages) is not None:
         names = [", ".join(each.language for each in side) for side in (several.sources, several.targets)]
-        languages = f"{names[0]} to {names[1]} (gates: {languages})"
+        languages = f"{names[0]} to {names[1]}{gates}"
     lines = [f"{source.facts.form}: {languages}, {weights:,} weights, all tensors used"]
     if source.shortlist is not None:
         lines.append(f"shortlist: {len(source.shortlist.pieces):,} candidates, {len(source.shortlist.always):,} always")

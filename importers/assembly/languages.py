@@ -18,23 +18,26 @@ Sides = tuple[Sequence[str], Sequence[str]]
 
 
 def choose_languages(
-    folder: Path, source: Source, given: Sides | None
+    folder: Path, source: Source, given: Sides | None, *, every: bool = False
 ) -> tuple[LanguageSettings | None, tuple[str, str]]:
     """Return the languages to serve, None for a model of one pair, and the pair for the gates.
 
-    folder: of the files, for messages; given: what the user names. Raises SettingsError.
+    folder: of the files, for messages; given: what the user names; every: whether all languages of a model of several
+    are served if the user names none. Raises SettingsError.
     """
     _check_tags(given)
     if source.languages is None:
         return None, _pair(folder, source.facts.languages, given)
     known = source.languages
-    if given is None:
+    if given is None and not every:
         offered = _shown([each.language for each in known.targets])
         raise SettingsError(
             f"{folder}: a model of several languages; name those to serve, the pair for the gates first, as in "
-            f"--languages en,de:fr,all; it has {offered}"
+            f"--languages en,de:fr,all; it has {offered}; --report lists all"
         )
-    if [each.language for each in known.sources] == [MANY]:  # its files do not name the source
+    if given is None:
+        given = [ALL], [ALL]
+    elif [each.language for each in known.sources] == [MANY]:  # its files do not name the source
         unnamed = known.sources[0]
         known = known.model_copy(
             update={"sources": tuple(unnamed.model_copy(update={"language": tag}) for tag in given[0])}

@@ -14,7 +14,8 @@ from lingon.training.checkpoint import load_checkpoint
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.bundles import write_small_bundle
 from tests.support.checkpoints import accept_any_quality
-from tests.support.foreign_models import DATA, lines, save_opus_mt
+from tests.support.foreign_models import DATA, lines, save_multilingual, save_opus_mt
+from tests.support.foreign_t5 import save_t5
 
 GATES = ("--gate-source", str(DATA / "tatoeba.en"), "--gate-sentences", "40", "--parity-sentences", "20")
 
@@ -110,6 +111,22 @@ def test_a_report_writes_nothing(opus: Path, tmp_path: Path, capsys: pytest.Capt
     assert "renumbered" in capsys.readouterr().err
     assert sorted(path.name for path in opus.iterdir()) == before
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "sources"), [("nllb", "de, en, fr, zh, zh-Hant to de, en, fr, zh, "), ("madlad", "mul to ")]
+)
+def test_a_report_lists_all_languages_of_a_model_of_several(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, sources: str
+) -> None:
+    save = save_t5 if kind == "madlad" else save_multilingual
+    folder = save(tmp_path / "files", kind, seed=3)
+    assert main(["import", str(folder), "--report"]) == 0
+    shown = capsys.readouterr().err
+    assert sources in shown
+    assert "gates" not in shown
+    assert main(["import", str(folder), str(tmp_path / "models" / "many"), *GATES]) == 2
+    assert "--report lists all" in capsys.readouterr().err
 
 
 def test_the_folder_of_a_version_is_refused_before_the_model_is_read(
