@@ -353,12 +353,21 @@ def _ready_line(
     options = " --tls-ca CA_FILE" if settings.tls_certificate else ""
     options += " --tls-client-certificate FILE --tls-client-key FILE" if settings.tls_client_ca else ""
     options += " --api-key-file KEY_FILE" if settings.api_keys else ""
-    options += f" --model {catalog.entries[0].label}" if len(catalog.entries) > 1 else ""
+    options += _model_options(catalog.entries)
     return (
         f"ready: {models} on {_address(settings.host, port)}, metrics on "
         f"{_address(settings.metrics_host, metrics_port)}{http} - "
         f'try: echo "Tom lives in Boston." | {_command()} translate --server {_address(host, port)}{options}'
     )
+
+
+def _model_options(entries: Sequence[Entry[ServedModel]]) -> str:
+    """The options of `lingon translate` that select a model, and a pair of its languages if it has several."""
+    options = f" --model {entries[0].label}" if len(entries) > 1 else ""
+    if not entries or entries[0].languages is None:
+        return options
+    source, target = next(entries[0].languages.pairs())
+    return f"{options} --source-language {source} --target-language {target}"
 
 
 def _address(host: str, port: int) -> str:

@@ -22,7 +22,8 @@ import grpc
 import pytest
 from google.rpc import code_pb2
 
-from lingon.bundle import open_bundle, write_bundle
+from lingon.bundle import Languages, open_bundle, write_bundle
+from lingon.bundle.languages import SourceLanguage, TargetLanguage
 from lingon.cli.main import main
 from lingon.errors import BundleError, DeviceError, Expired, InvalidRequest, UnknownModel
 from lingon.export.graphs.onnx_writer import WeightFiles
@@ -31,7 +32,7 @@ from lingon.extras import install_command
 from lingon.machine import usable_cores
 from lingon.serving.doctor import examine, lacking, report
 from lingon.serving.in_process import LocalTranslator, translate_lines
-from lingon.serving.models.catalog import Catalog
+from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.server import _ready_line
 from lingon.serving.settings import Settings
 from lingon.serving.system.cpu import default_engines
@@ -280,13 +281,26 @@ def test_the_ready_line_shows_an_address_that_clients_can_reach(host: str, calle
     assert line.endswith(f"translate --server {called}")
 
 
-def test_the_ready_line_names_a_model_if_there_are_several():
+def entry(name: str, languages: Languages | None = None) -> Entry[Any]:
     translator = SimpleNamespace(precision="int8", provider="CPUExecutionProvider")
-    entries = [SimpleNamespace(label=label, model=SimpleNamespace(translator=translator)) for label in ("a/1", "b/2")]
-    lines = [_ready_line(SimpleNamespace(entries=entries[:count]), Settings(), 7, 8) for count in (1, 2)]  # type: ignore[arg-type]
+    source, target = languages.pair if languages else ("en", "de")
+    return Entry(name, 1, source, target, SimpleNamespace(translator=translator), languages)
+
+
+def test_the_ready_line_names_a_model_if_there_are_several():
+    lines = [_ready_line(Catalog([entry(name) for name in names]), Settings(), 7, 8) for names in ("a", "ab")]
     assert "--model" not in lines[0]
-    assert lines[1].startswith("ready: a/1 (int8, CPU), b/2 (int8, CPU) on 127.0.0.1:7,")
+    assert lines[1].startswith("ready: a/1 (int8, CPU), b/1 (int8, CPU) on 127.0.0.1:7,")
     assert lines[1].endswith("translate --server 127.0.0.1:7 --model a/1")
+
+
+def test_the_ready_line_names_two_languages_of_a_model_of_several():
+    sources = tuple(SourceLanguage(tag, (), ()) for tag in ("en", "de"))
+    targets = tuple(TargetLanguage(tag, (), ()) for tag in ("en", "fr", "de"))
+    many = entry("many", Languages(sources, targets))
+    lines = [_ready_line(Catalog(entries), Settings(), 7, 8) for entries in ([many], [many, entry("en-de")])]
+    assert lines[0].endswith("translate --server 127.0.0.1:7 --source-language en --target-language fr")
+    assert lines[1].endswith("--model many/1 --source-language en --target-language fr")
 
 
 def test_the_ready_line_shows_the_options_that_a_client_needs(tmp_path: Path):
