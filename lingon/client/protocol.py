@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Generic, TypeVar
 
 from google.protobuf import wrappers_pb2
@@ -328,8 +329,8 @@ class StreamReader:
 
 
 def _check_timeout(timeout: float) -> float:
-    if not 0 < timeout < 1e7:
-        raise SettingsError(f"timeout must be above 0 seconds and below 1e7, got {timeout}")
+    if not (isinstance(timeout, Real) and 0 < timeout < 1e7):
+        raise SettingsError(f"timeout must be above 0 seconds and below 1e7, got {timeout!r}")
     return timeout
 
 

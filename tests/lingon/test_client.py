@@ -326,7 +326,11 @@ def test_metadata_goes_with_every_call(ask: Ask, service: FakeService) -> None:
         ({"long_text": "cut"}, "long_text must be one of refuse, split, got 'cut'"),
         ({"source": "\udcff"}, "cannot be written"),
         ({"target_prefix": ["a", "b", "c"]}, "3 prefixes for 2 texts"),
+        ({"target_prefix": ["a", None]}, r"target_prefix\[1\] must be a str, got NoneType"),
+        ({"target_prefix": 5}, "target_prefix must be a str or a list of them, got int"),
+        ({"sampling": {"top_k": 3}}, "sampling must be a lingon.Sampling, got dict"),
         ({"timeout": 0}, "timeout must be above 0"),
+        ({"timeout": "3"}, "timeout must be above 0 seconds and below 1e7, got '3'"),
     ],
 )
 def test_an_option_out_of_bounds_is_an_error_before_anything_is_sent(
@@ -344,6 +348,7 @@ def test_an_option_out_of_bounds_is_an_error_before_anything_is_sent(
     ("name", "values", "told"),
     [
         ("translate", 5, "texts must be a str or a list of them, got int"),
+        ("translate", b"a", "texts must be a str or a list of them, got bytes"),
         ("translate", ["a", 5], r"texts\[1\] must be a str, got int"),
         ("translate_stream", [b"a"], r"texts\[0\] must be a str, got bytes"),
         ("score", None, "pairs must be a list of"),

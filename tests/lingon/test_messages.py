@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lingon.client.values.messages import prefixes_of, text_results, translate_request
+from lingon.client.values.messages import prefixes_of, score_request, text_results, translate_request
 from lingon.client.values.options import Sampling
 from lingon.client.values.results import TextWarning
 from lingon.errors import SettingsError
@@ -28,7 +28,6 @@ def test_words_that_are_no_list_are_refused(name: Any, words: Any) -> None:
         ({"beam_size": -1}, "beam_size = -1"),
         ({"length_penalty": "high"}, "length_penalty = 'high'"),
         ({"source": 5}, "source = 5"),
-        ({"target_prefix": [5]}, "target_prefix = [5]"),
         ({"forced_words": [5]}, "forced_words = [5]"),
         ({"sampling": Sampling(temperature="hot")}, "temperature = 'hot'"),  # type: ignore[arg-type]
         ({"model": "\udcff" * 99}, "model = '\\udcff"),
@@ -40,6 +39,11 @@ def test_a_value_of_the_wrong_type_is_refused_with_the_name_of_its_option(option
     assert str(caught.value).startswith(shown)
     assert " cannot be written into a request: " in str(caught.value)
     assert len(str(caught.value)) < 200
+
+
+def test_a_selection_of_attention_is_no_dictionary() -> None:
+    with pytest.raises(SettingsError, match=r"^attention must be a lingon\.AttentionSelection, got dict$"):
+        score_request([("a", "b")], {"attention": {"layers": [0]}})  # type: ignore[typeddict-item]
 
 
 def test_the_documentation_of_a_warning_has_every_code() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, TypeVar
 
 from google.rpc import code_pb2, status_pb2
 
-from lingon.client.values.attention import read_matrices, read_pieces
+from lingon.client.values.attention import AttentionSelection, read_matrices, read_pieces
 from lingon.client.values.options import (
     DEFAULT_LONG_TEXT,
     FORMATS,
@@ -41,12 +42,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 MAX_BYTES = 2**21  # bytes of text in one request: half of the largest message that a gRPC server takes by default
 
-
-OPTION_OF = {
-    "source_language_code": "source",
-    "target_language_code": "target",
-    "target_prefixes": "target_prefix",
-}
+OPTION_OF = {"source_language_code": "source", "target_language_code": "target", "target_prefixes": "target_prefix"}
 """The options whose fields in the request have another name."""
 
 Item = TypeVar("Item", bound=str | tuple[str, str])
@@ -82,10 +78,15 @@ def keep_lists(options: TranslateOptions) -> None:
 
 def texts_of(texts: str | Sequence[str]) -> list[str]:
     """One text or several as a list. Raises SettingsError for anything else."""
-    several = [texts] if isinstance(texts, str) else _listed(texts, "texts must be a str or a list of them")
-    for place, text in enumerate(several):
-        if not isinstance(text, str):
-            raise SettingsError(f"texts[{place}] must be a str, got {type(text).__name__}")
+    return [texts] if isinstance(texts, str) else _strings("texts", texts)
+
+
+def _strings(name: str, values: Iterable[Any]) -> list[str]:
+    """Return several strings as a list; name: of the argument, for the error."""
+    several = _listed(values, f"{name} must be a str or a list of them")
+    for place, value in enumerate(several):
+        if not isinstance(value, str):
+            raise SettingsError(f"{name}[{place}] must be a str, got {type(value).__name__}")
     return several
 
 
@@ -99,10 +100,10 @@ def pairs_of(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _listed(values: Iterable[Any], wanted: str) -> list[Any]:
-    try:
-        return list(values)
-    except TypeError:
-        raise SettingsError(f"{wanted}, got {type(values).__name__}") from None
+    if not isinstance(values, bytes):  # whose items are numbers
+        with suppress(TypeError):
+            return list(values)
+    raise SettingsError(f"{wanted}, got {type(values).__name__}")
 
 
 def prefixes_of(texts: Sequence[str], options: TranslateOptions) -> list[str]:
@@ -110,7 +111,7 @@ def prefixes_of(texts: Sequence[str], options: TranslateOptions) -> list[str]:
     prefix = options.get("target_prefix")
     if prefix is None:
         return []
-    prefixes = [prefix] * len(texts) if isinstance(prefix, str) else list(prefix)
+    prefixes = [prefix] * len(texts) if isinstance(prefix, str) else _strings("target_prefix", prefix)
     if len(prefixes) != len(texts):
         raise SettingsError(f"target_prefix: {len(prefixes)} prefixes for {len(texts)} texts")
     return prefixes
@@ -195,7 +196,13 @@ def _words(options: TranslateOptions, name: str) -> list[str]:
     return _listed(words, f"{name} must be a list of str")
 
 
+def _check_type(name: str, value: Any, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise SettingsError(f"{name} must be a lingon.{kind.__name__}, got {type(value).__name__}")
+
+
 def _sampling_options(sampling: Sampling, start: int) -> pb.SamplingOptions:
+    _check_type("sampling", sampling, Sampling)
     values: dict[str, Any] = asdict(sampling)
     if start:
         values["seed"] = ((sampling.seed or 0) + start) % 2**64
@@ -205,6 +212,8 @@ def _sampling_options(sampling: Sampling, start: int) -> pb.SamplingOptions:
 def score_request(pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> pb.ScoreRequest:
     """A request for the scores of (source, target) pairs."""
     selection = options.get("attention")
+    if selection is not None:
+        _check_type("attention", selection, AttentionSelection)
     return write_request(
         pb.ScoreRequest,
         pairs=[write_request(pb.ScorePair, source=source, target=target) for source, target in pairs],
