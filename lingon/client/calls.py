@@ -6,7 +6,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, NoReturn, Self, TypeVar, Unpack, overload
 
 from lingon.client.protocol import ClientProtocol, Exchange, Send, Sleep, StreamReader, drive
 from lingon.client.values.options import ScoreOptions, TranslateOptions
@@ -36,6 +36,12 @@ class Blocking(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        kind = type(self).__name__
+        raise TypeError(
+            f"a {kind} cannot be pickled or copied: it has threads of this process; make one in each process"
+        )
 
     def _drive(self, exchange: Exchange[Result]) -> Result:
         return drive(exchange, self._perform)

@@ -39,8 +39,8 @@ class Model(BlockingCalls):
     """Translates with a bundle in this process, without a server; threads may share one.
 
     It has the calls of `Client`, with the same options, results and errors. A call has no deadline unless the option
-    `timeout` sets one. A process that is forked has to load a model of its own. The extra `serve`, or `gpu`, has to be
-    installed.
+    `timeout` sets one. Every process, forked or spawned, has to load a model of its own. The extra `serve`, or `gpu`,
+    has to be installed.
     """
 
     def __init__(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
@@ -159,6 +161,14 @@ def test_a_forked_process_is_told_to_load_a_model_of_its_own(model: Model) -> No
         assert said.read() == "this model was loaded before a fork; load one in this process"
     os.waitpid(child, 0)
     assert model.translate(TEXTS[0]).text == "Tom wohnt in Boston."
+
+
+def test_another_process_is_told_to_make_a_model_or_a_client_of_its_own(model: Model) -> None:
+    with Client("127.0.0.1:1") as client:
+        for each in (model, client):
+            for send in (pickle.dumps, copy.deepcopy):
+                with pytest.raises(TypeError, match=rf"^a {type(each).__name__} cannot .* make one in each process$"):
+                    send(each)
 
 
 def test_closing_a_model_cancels_calls_in_progress() -> None:
