@@ -199,6 +199,20 @@ def test_a_model_of_several_target_languages_asks_for_one(tmp_path: Path) -> Non
         translate.model()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--source", "en", "--target", "fr", "--beam-size", "99"], "--beam-size must be 1 to "),
+        (["--target", "de"], "--source-language must name a language"),
+    ],
+)
+def test_the_verb_names_the_flag_that_the_model_refuses(tmp_path: Path, options: list[str], message: str) -> None:
+    folder = write_multilingual_bundle(tmp_path / "many" / "1").folder
+    (tmp_path / "in.txt").write_text("Hello.\n")
+    files = [str(tmp_path / "in.txt"), str(tmp_path / "out")]
+    assert f"lingon: error: {message}" in lingon("bulk", *files, "--model", str(folder), *options, code=1)
+
+
 def test_half_of_a_surrogate_pair_in_json_is_a_row_with_an_error(tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
     lines = [
