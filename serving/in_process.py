@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import itertools
+import logging
+import sys
 import threading
 import time
 from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -22,6 +24,7 @@ from lingon.lines import TranslatedLines
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.loading import LoadOptions, load_translator
+from lingon.serving.observability.logs import log_handler
 from lingon.serving.system.event_loop import TimeSlice
 from lingon.serving.translation.detection import Detector
 from lingon.serving.translation.planning.text_options import WHOLE
@@ -36,6 +39,24 @@ LIMITS = EngineLimits(max_queue_texts=1_000_000, max_queue_tokens=100_000_000, m
 
 CLOSED = "the model was closed during this call"
 IN_FLIGHT = 256  # lines in translation at once; several full batches, so that a free row is filled at once
+
+
+@contextmanager
+def _warnings_with_values() -> Iterator[None]:
+    """Print warnings with their values, such as the model and the reason, in a program that configures no logging.
+
+    Python's handler of last resort prints the message alone.
+    """
+    package = logging.getLogger("lingon")
+    if package.hasHandlers():
+        yield
+        return
+    handler = log_handler("console", sys.stderr)
+    package.addHandler(handler)
+    try:
+        yield
+    finally:
+        package.removeHandler(handler)
 
 
 class LocalTranslator:
@@ -55,7 +76,8 @@ class LocalTranslator:
         device, precision, engines, threads: see lingon.serving.models.loading.LoadOptions
         """
         options = LoadOptions(device=device, precision=precision, engines=engines, threads=threads, limits=LIMITS)
-        self._translator = load_translator(open_bundle(Path(model)), options)
+        with _warnings_with_values():
+            self._translator = load_translator(open_bundle(Path(model)), options)
         self._catalog = Catalog([self._entry()])
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="local translator", daemon=True)

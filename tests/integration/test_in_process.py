@@ -229,6 +229,17 @@ def test_more_threads_than_usable_cores_are_a_warning(
     assert [line.fields["usable_cores"] for line in lines] == [usable_cores()] * warned
 
 
+def test_a_program_without_logging_is_told_which_model_a_warning_is_about(models: Path):
+    more = usable_cores() + 1
+    load = "from lingon.serving.in_process import LocalTranslator as L; "
+    load += f"L({str(models / 'random')!r}, engines=1, threads={more}).close()"
+    done = subprocess.run([sys.executable, "-c", load], cwd=ROOT, capture_output=True, text=True, check=True)
+    line = next(line for line in done.stderr.splitlines() if "more threads" in line)
+    assert re.search(
+        rf" warning more threads than usable cores .* model=random/1 engines=1 threads_of_each={more} ", line
+    )
+
+
 def test_doctor_reports_usable_and_altered_bundles(models: Path, tmp_path: Path):
     good = subprocess.run(command("doctor", models, "--json"), cwd=ROOT, capture_output=True, text=True, check=False)
     findings = json.loads(good.stdout)
