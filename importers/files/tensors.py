@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,11 @@ from torch import Tensor
 from lingon.errors import SourceModelError, first_of
 from lingon.importers.files.graphs import graph_files, has_graphs, read_graphs
 
-SAFETENSORS, SHARDS, PICKLED = "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"
+SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
+SHARDS = {f"{SAFETENSORS}.index.json": "model-*.safetensors", f"{PICKLED}.index.json": "pytorch_model-*.bin"}
+"""The files that name the shards of a checkpoint, and the pattern of the names of these."""
+
+Reader = Callable[[Path], dict[str, Callable[[], Tensor]]]
 READABLE = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
@@ -70,13 +75,13 @@ class Tensors:
 
 
 def open_tensors(folder: Path) -> Tensors:
-    """Open model.safetensors, its shards, pytorch_model.bin, or else ONNX graphs. Raises SourceModelError."""
-    if (folder / SAFETENSORS).is_file():
-        return Tensors(folder / SAFETENSORS, _safetensors(folder / SAFETENSORS))
-    if (folder / SHARDS).is_file():
-        return Tensors(folder / SHARDS, _sharded(folder))
-    if (folder / PICKLED).is_file():
-        return Tensors(folder / PICKLED, _pickled(folder / PICKLED))
+    """Open model.safetensors or its shards, pytorch_model.bin or its shards, or else ONNX graphs.
+
+    Raises SourceModelError.
+    """
+    if (path := _tensor_file(folder)) is not None:
+        read = _safetensors if path.name.startswith(SAFETENSORS) else _pickled
+        return Tensors(path, _sharded(path, read) if path.name in SHARDS else read(path))
     if has_graphs(folder):
         return Tensors(folder, read_graphs(folder))
     raise SourceModelError(f"{folder}: has neither {SAFETENSORS} nor {PICKLED}")
@@ -84,15 +89,21 @@ def open_tensors(folder: Path) -> Tensors:
 
 def tensor_files(folder: Path) -> list[Path]:
     """Return the files that `open_tensors` reads."""
-    found = [folder / name for name in (SAFETENSORS, SHARDS, PICKLED) if (folder / name).is_file()][:1]
-    if not found:
+    path = _tensor_file(folder)
+    if path is None:
         return graph_files(folder) if has_graphs(folder) else []
-    return found + (sorted(folder.glob("model-*.safetensors")) if found[0].name == SHARDS else [])
+    return [path, *(sorted(folder.glob(SHARDS[path.name])) if path.name in SHARDS else [])]
 
 
 def are_graphs(folder: Path) -> bool:
     """Whether `open_tensors` reads ONNX graphs, because a folder has no other tensors."""
-    return has_graphs(folder) and not any((folder / name).is_file() for name in (SAFETENSORS, SHARDS, PICKLED))
+    return has_graphs(folder) and _tensor_file(folder) is None
+
+
+def _tensor_file(folder: Path) -> Path | None:
+    """Return the file of the tensors, or the one that names the shards; safetensors first."""
+    names = (name for file in (SAFETENSORS, PICKLED) for name in (file, f"{file}.index.json"))
+    return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def _safetensors(path: Path) -> dict[str, Callable[[], Tensor]]:
@@ -108,31 +119,33 @@ def _safetensors(path: Path) -> dict[str, Callable[[], Tensor]]:
     return {name: reader(name) for name in names}
 
 
-def _sharded(folder: Path) -> dict[str, Callable[[], Tensor]]:
+def _sharded(index: Path, read: Reader) -> dict[str, Callable[[], Tensor]]:
+    """Read the shards that an index names; read: of one of them."""
     try:
-        places = json.loads((folder / SHARDS).read_text(encoding="utf-8"))["weight_map"]
+        places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         shards = sorted(set(map(str, places.values())))
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
-        raise SourceModelError(f"{folder / SHARDS}: has no weight_map of tensors to files") from None
+        raise SourceModelError(f"{index}: has no weight_map of tensors to files") from None
     outside = [name for name in shards if Path(name).name != name]
     if outside:
-        raise SourceModelError(f"{folder / SHARDS}: {outside[0]!r} is not the name of a file beside it")
+        raise SourceModelError(f"{index}: {outside[0]!r} is not the name of a file beside it")
     found: dict[str, Callable[[], Tensor]] = {}
     for name in shards:
-        found |= _safetensors(folder / name)
+        found |= read(index.with_name(name))
     missing = sorted(places.keys() - found.keys())
     if missing:
-        raise SourceModelError(f"{folder / SHARDS}: {missing[0]} is not in {places[missing[0]]}")
+        raise SourceModelError(f"{index}: {missing[0]} is not in {places[missing[0]]}")
     return found
 
 
 def _pickled(path: Path) -> dict[str, Callable[[], Tensor]]:
     """Read a pickle of tensors and nothing else: a pickle of other classes can run any code."""
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        # PyTorch before 1.6 saved no archive, and such a file cannot be mapped.
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # torch raises many kinds for a file that is none of its own
-        reason = str(error).strip().splitlines()[0][:200]
-        raise SourceModelError(f"{path}: not a file of tensors alone ({reason})") from None
+        # The type alone: torch's message tells how to load such a file nevertheless, which would run its code.
+        raise SourceModelError(f"{path}: not a file of tensors alone ({type(error).__name__})") from None
     if not isinstance(loaded, dict) or not all(isinstance(each, Tensor) for each in loaded.values()):
         raise SourceModelError(f"{path}: must hold tensors by name")
 

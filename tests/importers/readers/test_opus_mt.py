@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from lingon.errors import LingonError, ParityError, SourceModelError
 from lingon.importers import pipeline
@@ -105,14 +106,31 @@ def test_every_text_is_cut_as_transformers_cuts_it(folder: Path, imported: Impor
     assert "Tom" in tokenizer.decode(tokenizer.encode_target(normalise("Tom schläft.")))
 
 
-def test_tensors_in_a_pickle_are_read_too(one: Path, changed: Path) -> None:
-    torch.save(load_file(changed / SAFETENSORS), changed / PICKLED)
+def save_old(tensors: dict[str, Tensor], folder: Path) -> None:
+    """Save a pickle as PyTorch did before 1.6."""
+    torch.save(tensors, folder / PICKLED, _use_new_zipfile_serialization=False)
+
+
+def save_shards(tensors: dict[str, Tensor], folder: Path) -> None:
+    """Save two pickles, and the file that says which tensor is in which."""
+    names, parts = list(tensors), ("pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin")
+    places = {name: parts[number % 2] for number, name in enumerate(names)}
+    for part in parts:
+        torch.save({name: tensors[name] for name in names if places[name] == part}, folder / part)
+    (folder / f"{PICKLED}.index.json").write_text(json.dumps({"weight_map": places}))
+
+
+@pytest.mark.parametrize("save", [lambda tensors, folder: torch.save(tensors, folder / PICKLED), save_old, save_shards])
+def test_tensors_in_pickles_are_read_too(
+    one: Path, changed: Path, save: Callable[[dict[str, Tensor], Path], None]
+) -> None:
+    save(load_file(changed / SAFETENSORS), changed)
     (changed / SAFETENSORS).unlink()
     first, second = (pipeline.read_source(each, ImportSettings(), silent).checkpoint for each in (one, changed))
     for name, weight in first.model.named_parameters():
         assert torch.equal(weight, second.model.get_parameter(name))
     assert second.config.origin is not None
-    assert PICKLED in second.config.origin.files
+    assert {path.name for path in changed.glob("pytorch_model*")} <= set(second.config.origin.files)
 
 
 def test_an_output_matrix_of_its_own_is_read(changed: Path) -> None:
@@ -195,6 +213,9 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     "an id twice": (written("vocab.json", b'{"</s>": 0, "<unk>": 0}'), "'<unk>' and '</s>' both have the id 0"),
     "no padding": (written("vocab.json", b'{"</s>": 0, "<unk>": 1}'), "vocab_size must be the number of pieces"),
     "pieces": (written("source.spm", b"nothing"), "source.spm: not a sentencepiece model"),
+    "a pointer": (
+        f"{SAFETENSORS}: is a pointer of Git LFS in the place of the file; run",
+    ),
     "no pieces": (removed("target.spm"), "target.spm: No such file"),
     "no tensors": (removed(SAFETENSORS), "has neither model.safetensors nor pytorch_model.bin"),
     "other bytes": (written(SAFETENSORS, b"\x10\0\0\0\0\0\0\0{}"), "model.safetensors: not a safetensors file"),
