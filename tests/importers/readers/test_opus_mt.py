@@ -21,6 +21,7 @@ from lingon.importers.witness import transformers as witness
 from lingon.importers.witness.comparison import new_ids
 from lingon.text import normalise
 from lingon.training.checkpoint import load_checkpoint, save_checkpoint
+from lingon.training.models.layers import sinusoids
 from lingon.training.search import SearchSettings, translate
 from tests.support.foreign_models import lines, save_opus_mt
 
@@ -131,6 +132,13 @@ def test_tensors_in_pickles_are_read_too(
         assert torch.equal(weight, second.model.get_parameter(name))
     assert second.config.origin is not None
     assert {path.name for path in changed.glob("pytorch_model*")} <= set(second.config.origin.files)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_sinusoids_may_be_saved_in_16_bits(changed: Path, kind: torch.dtype) -> None:
+    tables = {f"model.{side}.embed_positions.weight": sinusoids(128, 32, "halves") for side in ("encoder", "decoder")}
+    tensors(lambda found: found.update({name: table.to(kind) for name, table in tables.items()}))(changed)
+    assert pipeline.read_source(changed, ImportSettings(), silent).source.settings.positions == "sinusoidal"
 
 
 def test_an_output_matrix_of_its_own_is_read(changed: Path) -> None:
