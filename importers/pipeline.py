@@ -17,6 +17,7 @@ from lingon.importers.assembly.languages import choose_languages
 from lingon.importers.assembly.trim import trim
 from lingon.importers.files.fields import Fields
 from lingon.importers.files.pieces import Numbering
+from lingon.importers.files.pointers import explained
 from lingon.importers.files.tensors import are_graphs
 from lingon.importers.readers.ctranslate2.folder import is_ctranslate2, read_ctranslate2
 from lingon.importers.readers.fsmt import read_fsmt
@@ -89,7 +90,10 @@ class Imported:
 
 def read_source(folder: Path, settings: ImportSettings, log: Log) -> Imported:
     """Read the files of a model. Raises SourceModelError if they are not one that Lingon reads."""
-    source = _read(folder, settings)
+    try:
+        source = _read(folder, settings)
+    except SourceModelError as error:
+        raise explained(error, folder) from None
     chosen, pair = choose_languages(folder, source, settings.languages, every=settings.every_language)
     facts = replace(source.facts, licence=settings.licence or source.facts.licence)
     source = with_shortlist(replace(source, facts=facts, languages=chosen), settings.shortlist)

@@ -188,6 +188,7 @@ def removed(name: str) -> Callable[[Path], None]:
 
 
 LAYER = "model.decoder.layers.1.fc1"
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0f1e\nsize 298763941\n"
 WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     "no config": (removed("config.json"), "has no config.json"),
     "another type": (
@@ -222,8 +223,10 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     "no padding": (written("vocab.json", b'{"</s>": 0, "<unk>": 1}'), "vocab_size must be the number of pieces"),
     "pieces": (written("source.spm", b"nothing"), "source.spm: not a sentencepiece model"),
     "a pointer": (
+        written(SAFETENSORS, POINTER),
         f"{SAFETENSORS}: is a pointer of Git LFS in the place of the file; run",
     ),
+    "a pointer to pieces": (written("source.spm", POINTER), "source.spm: is a pointer of Git LFS in the place of"),
     "no pieces": (removed("target.spm"), "target.spm: No such file"),
     "no tensors": (removed(SAFETENSORS), "has neither model.safetensors nor pytorch_model.bin"),
     "other bytes": (written(SAFETENSORS, b"\x10\0\0\0\0\0\0\0{}"), "model.safetensors: not a safetensors file"),
