@@ -81,6 +81,11 @@ class Settings(BaseModel):
         description="Language through which a pair is translated that no model translates: with models from German to "
         "English and from English to French, German to French. none: such pairs are refused.",
     )
+    preferred_models: tuple[str, ...] = Field(
+        (),
+        description="Names of the models that are taken where several translate a pair, separated by commas, the most "
+        "preferred first. Unset: a request must name one of them.",
+    )
     max_queue_texts: Positive = Field(
         LIMITS.max_queue_texts,
         description="Sentences that the queue of a model holds; when it is full, calls are refused.",
@@ -261,7 +266,7 @@ class Settings(BaseModel):
             )
         return self
 
-    @field_validator("models", "tls_client_names", "http_apis", "http_cors", mode="before")
+    @field_validator("models", "preferred_models", "tls_client_names", "http_apis", "http_cors", mode="before")
     @classmethod
     def _comma_separated(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value

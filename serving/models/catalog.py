@@ -63,12 +63,19 @@ class Selected(Generic[Model]):
     target: str
 
 
+_Fit = tuple[Entry[Model], tuple[str, str]]
+"""A model that fits a request, and its pair of languages."""
+
+
 class Catalog(Generic[Model]):
     """The served models."""
 
-    def __init__(self, entries: Sequence[Entry[Model]], pivot: str = "") -> None:
-        """pivot: the language through which a pair is translated that no model translates; empty if it is refused."""
-        self.entries, self.pivot = tuple(entries), pivot
+    def __init__(self, entries: Sequence[Entry[Model]], pivot: str = "", preferred: Sequence[str] = ()) -> None:
+        """pivot: the language through which a pair is translated that no model translates; empty if it is refused.
+
+        preferred: names of the models to take where several fit, the most preferred first
+        """
+        self.entries, self.pivot, self._preferred = tuple(entries), pivot, tuple(preferred)
         self._found: dict[tuple[str, str, str], Selected[Model]] = {}
         labels = [entry.label for entry in entries]
         for label in labels:
@@ -87,6 +94,10 @@ class Catalog(Generic[Model]):
             if len(self._found) < MAX_CACHED:
                 self._found[key] = found
         return found
+
+    def replaced(self, entries: Sequence[Entry[Model]]) -> Catalog[Model]:
+        """Return a catalog of other models with the same settings."""
+        return Catalog(entries, self.pivot, self._preferred)
 
     def route(self, model: str, source: str, target: str) -> tuple[Selected[Model], ...]:
         """The model of a request, as `find`; for a pair that no model translates, those into and out of the pivot."""
@@ -126,9 +137,7 @@ class Catalog(Generic[Model]):
                 raise InvalidRequest("model", f"model {named[0].label} does not translate from {pair}")
             raise UnknownModel(f"{source}-{target}", f"no model translates from {pair}; served: {self.listing()}")
         if len(closest) > 1:
-            raise InvalidRequest(
-                "model", f"several models fit; name one of {', '.join(entry.label for entry, _ in closest)}"
-            )
+            closest = self._most_preferred(closest)
         ((entry, pair_found),) = closest
         for tag, side, field in zip(pair_found, entry.sides, FIELDS, strict=True):
             if not tag:
@@ -136,6 +145,14 @@ class Catalog(Generic[Model]):
                     field, f"{field} must name a language of {entry.label}: {shown_languages(side)}; see ListModels"
                 )
         return Selected(entry.model, *pair_found)
+
+    def _most_preferred(self, closest: Sequence[_Fit[Model]]) -> list[_Fit[Model]]:
+        """Return the one of several models that fit which the settings prefer; raises InvalidRequest."""
+        for name in self._preferred:
+            if found := [(entry, pair) for entry, pair in closest if entry.name == name]:
+                return found
+        labels = ", ".join(entry.label for entry, _ in closest)
+        raise InvalidRequest("model", f"several models fit; name one of {labels}")
 
     def listing(self) -> str:
         """The served models as text, for messages."""
@@ -156,7 +173,7 @@ class Catalog(Generic[Model]):
         return list(best.values())
 
 
-def _closest(entries: Sequence[Entry[Model]], source: str, target: str) -> list[tuple[Entry[Model], tuple[str, str]]]:
+def _closest(entries: Sequence[Entry[Model]], source: str, target: str) -> list[_Fit[Model]]:
     """The entries whose languages match the request best, each with its pair; empty without a match."""
     for tag, field in zip((source, target), FIELDS, strict=True):
         if tag:

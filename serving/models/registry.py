@@ -64,7 +64,7 @@ class ModelRegistry:
         gpu_expected: Callable[[], bool] = expects_cuda,
     ) -> None:
         """load: makes the translator of a bundle; gpu_expected: whether a model on the CPU may be a fallback."""
-        self.catalog: Catalog[ServedModel] = Catalog([], settings.pivot_language or "")
+        self.catalog: Catalog[ServedModel] = Catalog([], settings.pivot_language or "", settings.preferred_models)
         self.draining: list[Entry[ServedModel]] = []  # unpublished; requests may be in flight
         self._settings, self._metrics, self._load, self._gpu_expected = settings, metrics, load, gpu_expected
         self._faults = Failpoints.parse(settings.failpoints) if settings.failpoints else None
@@ -168,7 +168,7 @@ class ModelRegistry:
         if self.catalog.entries:  # the start is over: what it left out matters until its model is changed
             for entry in entries:
                 self._count_left_out(entry.name, 0)
-        self.catalog = Catalog([*kept, *entries], self.catalog.pivot)
+        self.catalog = self.catalog.replaced([*kept, *entries])
         self.draining += instead_of
         self._report_memory()
 

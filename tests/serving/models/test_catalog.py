@@ -26,6 +26,18 @@ def test_a_name_without_a_version_means_the_highest_version():
     assert catalog.find("en-de/2", "", "").model == 2
 
 
+def test_of_several_models_that_fit_the_most_preferred_is_taken():
+    entries = [Entry(name, 1, "en", "de", name) for name in ("news", "old", "talks")]
+    with pytest.raises(InvalidRequest, match="several models fit; name one of news/1, old/1, talks/1"):
+        Catalog(entries).find("", "en", "de")
+    catalog = Catalog(entries, preferred=["gone", "talks", "news"])
+    assert catalog.find("", "en", "de").model == "talks"
+    assert catalog.find("old", "", "").model == "old"
+    assert catalog.replaced(entries[:2]).find("", "en", "de").model == "news"
+    austrian = Entry("austrian", 1, "en", "de-AT", "austrian")
+    assert catalog.replaced([*entries, austrian]).find("", "en", "de-AT").model == "austrian"
+
+
 def several(sources: str, targets: str, name: str = "many", version: int = 1) -> Entry[str]:
     """A model of several languages, whose name it is too."""
     sides = (
