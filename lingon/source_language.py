@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -109,14 +108,16 @@ def _check(
     is_target: Callable[[str], bool],
 ) -> None:
     """Raise NotTranslated if the texts together are certainly in a language that is not translated into the target."""
-    fits: Counter[str] = Counter()
-    for languages in detected:
-        fits.update({tag: math.log(max(probability, LEAST)) for tag, probability in languages})
-    if not fits or sum(character.isalpha() for text in texts for character in text) < FEWEST_LETTERS:
+    shares = [dict(languages) for languages in detected if languages]
+    tags = {tag for each in shares for tag in each}
+    if not tags or sum(character.isalpha() for text in texts for character in text) < FEWEST_LETTERS:
         return
-    tag, best = fits.most_common(1)[0]
-    probability = 1 / sum(math.exp(fit - best) for fit in fits.values())
-    if tag not in served and not is_target(tag) and probability >= CERTAIN:
+    fits = {tag: sum(math.log(max(each.get(tag, 0.0), LEAST)) for each in shares) for tag in tags}
+    best = max(fits.values())
+    weights = {tag: math.exp(fit - best) for tag, fit in fits.items()}
+    foreign = {tag: weight for tag, weight in weights.items() if tag not in served and not is_target(tag)}
+    if sum(foreign.values()) >= CERTAIN * sum(weights.values()):
+        tag = max(foreign, key=foreign.__getitem__)
         raise NotTranslated(
             f"the language was detected to be {tag!r}, and no model translates from it to {target[:40]!r}"
         )

@@ -167,7 +167,7 @@ class LocalTranslator:
 
     @functools.cached_property
     def _detector(self) -> Detector:
-        return Detector(self._translator.profiles)
+        return Detector(self._translator.profiles, self._catalog.language_codes())
 
     def _entry(self) -> Entry[Translator]:
         return Entry.of(self._translator.manifest, self._translator)

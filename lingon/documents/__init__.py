@@ -1,4 +1,4 @@
-"""Documents as texts to translate, and back: office documents, books, subtitles; imports `errors` and `segments`."""
+"""Documents as texts to translate, and back: office documents, books, subtitles; imports `errors`, `html_names`."""
 
 from __future__ import annotations
 

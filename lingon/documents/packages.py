@@ -20,7 +20,7 @@ from lingon.documents.inline import text_options
 from lingon.documents.paragraphs import XmlFile
 from lingon.documents.vocabularies import DRAWING, OPEN_DOCUMENT, WORD, Vocabulary
 from lingon.documents.xml_tree import read_tree
-from lingon.segments.markup import VOID
+from lingon.html_names import VOID
 from lingon.translation.v1 import translation_pb2 as pb
 
 MOST_BYTES = 256 << 20  # of all files of an archive together, unpacked

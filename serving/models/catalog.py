@@ -109,6 +109,11 @@ class Catalog(Generic[Model]):
                 raise
             return found
 
+    def language_codes(self) -> dict[str, str]:
+        """The code of each language of the models, such as de for de-AT, by its tag."""
+        tags = (tag for entry in self.entries for side in entry.sides for tag in side)
+        return {tag: primary(canonical(tag, "the bundle's language")) for tag in tags}
+
     def sources_of(self, target: str) -> list[str]:
         """The languages that are translated into this one, through the pivot too."""
         found = self._sources_of(target)

@@ -11,6 +11,7 @@ from lingon.serving.observability.logs import event
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime.device import CUDA, card_bytes
 from lingon.serving.settings import HELD_BYTES, HTTP_BYTES, SLOW_BYTES
+from lingon.serving.translation.detection import IDENTIFIER_BYTES, identifier_is_installed
 from lingon.serving.translation.translator import Translator
 
 MIB = 1 << 20
@@ -27,7 +28,8 @@ class MemoryNeed:
     resident: what it has when its models are loaded and warm
     states: decoder states of all rows of all models, with the longest sources, and batches that are kept for reuse
     runs: the largest run of every worker
-    requests: the largest request, parsed, what open calls may hold of requests that arrive or are whole, bodies of HTTP
+    requests: what tells many languages apart, the largest request, parsed, what open calls may hold of requests that
+        arrive or are whole, bodies of HTTP
     card: what models on a graphics card may need there; not in the total
     """
 
@@ -48,7 +50,8 @@ def memory_need(translators: Iterable[Translator], max_message_bytes: int, *, ht
     found = list(translators)
     here = [each.engine for each in found if each.provider != CUDA]
     states, runs = sum(each.state_bytes for each in here), sum(each.run_bytes for each in here)
-    requests = PARSED * max_message_bytes + SLOW_BYTES + HELD_BYTES + (COPIES * HTTP_BYTES if http else 0)
+    identifier = IDENTIFIER_BYTES if identifier_is_installed() else 0
+    requests = identifier + PARSED * max_message_bytes + SLOW_BYTES + HELD_BYTES + (COPIES * HTTP_BYTES if http else 0)
     card = sum(
         WEIGHT_COPIES * each.graph_bytes + each.engine.state_bytes + each.engine.run_bytes
         for each in found

@@ -4,13 +4,12 @@ from lingon.segments.markup.blocks import STAND_IN, Block
 from lingon.segments.markup.document import Markup, Written
 from lingon.segments.markup.plain import PlainText, TooManyKept, WrittenText
 from lingon.segments.markup.reading import read_html, read_xml
-from lingon.segments.markup.rules import NO_RULES, VOID, MarkupRules
+from lingon.segments.markup.rules import NO_RULES, MarkupRules
 from lingon.segments.markup.writing import Translated
 
 __all__ = [
     "NO_RULES",
     "STAND_IN",
-    "VOID",
     "Block",
     "Markup",
     "MarkupRules",

@@ -21,11 +21,6 @@ BLOCKS = _names("""
 """)
 """Elements of HTML that split a text: those that a browser shows as blocks, and `br`."""
 
-VOID = _names("""
-    area base basefont bgsound br col command embed frame hr img input keygen link meta param source track wbr
-""")
-"""Elements of HTML without content and without an end tag."""
-
 RAW_TEXT = frozenset(["iframe", "noembed", "noframes", "script", "style", "textarea", "xmp"])
 """Elements of HTML whose content has no tags; it is left as it is."""
 

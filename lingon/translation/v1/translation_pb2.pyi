@@ -388,8 +388,9 @@ Global___DetectLanguagesResponse: _TypeAlias = DetectLanguagesResponse  # noqa: 
 
 @_typing.final
 class DetectedLanguages(_message.Message):
-    """The languages of a text, the likeliest first. None for a text without letters, and if no served model knows two
-    languages: models know theirs from training text, see `lingon calibrate`.
+    """The languages of a text, the likeliest first: of the served models, or others if the server has the extra `detect` and
+    the text is long and in none of those. None for a text without letters, and, without the extra, if no served model
+    knows two languages: models know theirs from training text, see `lingon calibrate`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -419,7 +420,7 @@ class DetectedLanguage(_message.Message):
     language_code: _builtins.str
     """BCP-47, as a served model names it."""
     confidence: _builtins.float
-    """The probability of the language, 0 to 1, if the text is in one of those that the served models know."""
+    """The probability of the language, 0 to 1, if the text is in one of those that are told apart."""
     def __init__(
         self,
         *,

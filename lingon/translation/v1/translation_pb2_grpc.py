@@ -93,7 +93,7 @@ class TranslationServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def DetectLanguages(self, request, context):
-        """Tell in which language texts are written, among the languages of the served models.
+        """Tell in which language texts are written, among the languages of the served models; see DetectedLanguages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -58,7 +58,7 @@ class TranslationServiceStub:
     ListModels: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]
     """List the models that are served."""
     DetectLanguages: _grpc.UnaryUnaryMultiCallable[_translation_pb2.DetectLanguagesRequest, _translation_pb2.DetectLanguagesResponse]
-    """Tell in which language texts are written, among the languages of the served models."""
+    """Tell in which language texts are written, among the languages of the served models; see DetectedLanguages."""
 
 @_typing.type_check_only
 class TranslationServiceAsyncStub(TranslationServiceStub):
@@ -72,7 +72,7 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     ListModels: _aio.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]  # type: ignore[assignment]
     """List the models that are served."""
     DetectLanguages: _aio.UnaryUnaryMultiCallable[_translation_pb2.DetectLanguagesRequest, _translation_pb2.DetectLanguagesResponse]  # type: ignore[assignment]
-    """Tell in which language texts are written, among the languages of the served models."""
+    """Tell in which language texts are written, among the languages of the served models; see DetectedLanguages."""
 
 class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -113,6 +113,6 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _translation_pb2.DetectLanguagesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_translation_pb2.DetectLanguagesResponse, _abc.Awaitable[_translation_pb2.DetectLanguagesResponse]]:
-        """Tell in which language texts are written, among the languages of the served models."""
+        """Tell in which language texts are written, among the languages of the served models; see DetectedLanguages."""
 
 def add_TranslationServiceServicer_to_server(servicer: TranslationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

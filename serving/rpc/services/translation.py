@@ -86,7 +86,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         catalog = self._catalog()
         if self._detected is None or self._detected[0] is not catalog:
             profiles = (each for entry in catalog.entries for each in entry.model.translator.profiles)
-            self._detected = catalog, Detector(profiles)
+            self._detected = catalog, Detector(profiles, catalog.language_codes())
         return self._detected[1]
 
     def _check_count(self, field: str, count: int) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from lingon.segments.markup.rules import RAW_TEXT, VOID
+from lingon.html_names import VOID
+from lingon.segments.markup.rules import RAW_TEXT
 from lingon.segments.markup.tokens.token import CLOSE, EMPTY, OPEN, REMARK, SPLIT, TEXT, Token
 
 _TOKEN = re.compile(

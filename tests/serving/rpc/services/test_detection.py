@@ -1,6 +1,8 @@
-"""The language of a text, told by the profiles of the served models."""
+"""The language of a text, told by the profiles of the served models and by what the extra `detect` installs."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import grpc
 import pytest
@@ -8,8 +10,10 @@ import pytest
 from lingon import AsyncClient
 from lingon.bundle import PROFILES
 from lingon.serving.guard.languages import profile
+from lingon.serving.translation.detection import load_identifier
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import running
+from tests.support.echo_engine import RunningServer, running
+from tests.support.gateway import gateway
 from tests.support.repository import ROOT
 
 ENGLISH, GERMAN = (
@@ -32,13 +36,61 @@ async def test_the_language_of_sentences_is_told_with_an_honest_confidence():
     assert abs(sum(sure) / len(sure) - sum(right) / len(right)) < 0.03
 
 
-async def test_a_text_without_letters_and_a_server_without_profiles_have_no_language():
+SPANISH = "El gato negro duerme en la casa de mi abuela, que vive cerca del mar."
+WITHOUT_EXTRA = "lingon.serving.translation.detection.identifier_is_installed"
+
+
+@pytest.fixture
+def no_extra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(WITHOUT_EXTRA, lambda: False)
+    load_identifier.cache_clear()
+    yield
+    load_identifier.cache_clear()
+
+
+async def languages_of(server: RunningServer, *texts: str) -> list[list[str]]:
+    reply = await server.stub.DetectLanguages(pb.DetectLanguagesRequest(texts=texts))
+    return [[each.language_code for each in result.languages] for result in reply.results]
+
+
+async def test_a_text_without_letters_has_no_language():
     async with running(bundles=(DECLARED,)) as server:
-        reply = await server.stub.DetectLanguages(pb.DetectLanguagesRequest(texts=["", "12 + 3", "tea"]))
-        assert [len(each.languages) for each in reply.results] == [0, 0, 2]
+        assert list(map(len, await languages_of(server, "", "12 + 3", "tea"))) == [0, 0, 2]
+
+
+@pytest.mark.usefixtures("no_extra")
+async def test_without_profiles_and_without_the_extra_no_text_has_a_language():
     async with running() as server:
-        reply = await server.stub.DetectLanguages(pb.DetectLanguagesRequest(texts=["tea"]))
-        assert [len(each.languages) for each in reply.results] == [0]
+        assert await languages_of(server, "tea") == [[]]
+    async with running(bundles=(DECLARED,)) as server:
+        assert sorted((await languages_of(server, SPANISH))[0]) == ["de", "en"]
+
+
+async def test_the_languages_of_models_without_profiles_are_told():
+    pair = {"source_language": "deu_Latn", "target_language": "nb-NO"}
+    async with running(bundles=(pair,)) as server:
+        first, second = await languages_of(server, "Das ist ein sehr schönes Haus.", "Jeg vet ikke hva klokken er.")
+    assert first == ["deu_Latn", "nb-NO"]
+    assert second == ["nb-NO", "deu_Latn"]
+
+
+async def test_a_text_in_a_language_without_a_model_is_told_if_it_is_long_enough():
+    async with running(bundles=(DECLARED,)) as server:
+        long, short, english = await languages_of(server, SPANISH, "El gato", "The black cat sleeps in the old house.")
+    assert long[0] == "es"
+    assert not {"de", "en"} & set(long)
+    assert sorted(short) == ["de", "en"]
+    assert english == ["en", "de"]
+
+
+async def test_a_text_in_a_language_without_a_model_is_not_translated_as_if_it_were_another_one():
+    async with gateway(bundles=(DECLARED,)) as http:
+        spanish, english = [
+            await http.post("/translate", {"q": text, "source": "auto", "target": "de"})
+            for text in (SPANISH, ENGLISH[0])
+        ]
+    assert (spanish.status, english.status) == (400, 200)
+    assert "the language was detected to be 'es', and no model translates from it to 'de'" in spanish.body.decode()
 
 
 async def test_the_number_of_texts_is_bounded():
