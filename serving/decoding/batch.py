@@ -47,6 +47,7 @@ class RunningBatch(ABC, Generic[SequenceT]):
         self._buffers, self._capacity = buffers, shape.capacity
         self._sequences: list[SequenceT | None] = []  # by slot; None is a free slot
         self._free: set[int] = set()  # free slots
+        self._with_logits = 0  # number of sequences that need logits
         self._slots_of_buffers, self._used_slots = shape.sentences, 0
         # (slots, beam_size): the token that each row reads next, and the number of tokens that it has read.
         self._next = buffers.token_ids.reshape(shape.sentences, shape.beam_size)
@@ -90,6 +91,7 @@ class RunningBatch(ABC, Generic[SequenceT]):
         except Exception as error:
             self._free.add(slot)
             return _request_error(error)
+        self._with_logits += job.options.needs_logits
         return None
 
     def remove(self, job_numbers: Container[int]) -> None:
@@ -128,6 +130,7 @@ class RunningBatch(ABC, Generic[SequenceT]):
         job = self._sequence(slot).job
         self._sequences[slot] = None
         self._free.add(slot)
+        self._with_logits -= job.options.needs_logits
         return job
 
     def _fail(self, slot: int, error: Exception | None = None) -> JobResult:

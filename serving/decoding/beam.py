@@ -77,7 +77,6 @@ class BeamBatch(RunningBatch[BeamSequence]):
 
     def __init__(self, buffers: Buffers, shape: BatchShape) -> None:
         super().__init__(buffers, shape)
-        self._with_logits = 0  # number of sentences that need logits
         slots, beam_size = shape.sentences, shape.beam_size
         self._slot_index, self._ranks = np.arange(slots)[:, None], np.arange(beam_size)
         # By slot and rank of the hypothesis: its row within the slot, and its log-probability.
@@ -135,13 +134,7 @@ class BeamBatch(RunningBatch[BeamSequence]):
         self._rows[slot] = self._ranks
         self._totals[slot] = -np.inf  # All beams begin with the same past, so that only the first is live.
         self._totals[slot, 0] = 0
-        self._with_logits += job.options.needs_logits
         return BeamSequence(job, max_steps(job, self._capacity), progress)
-
-    def _release(self, slot: int) -> DecodeJob:
-        job = super()._release(slot)
-        self._with_logits -= job.options.needs_logits
-        return job
 
     def _apply_rules(
         self, logits: np.ndarray | None, candidate_ids: np.ndarray, log_probs: np.ndarray, failed: Failures

@@ -55,7 +55,6 @@ class GreedyBatch(RunningBatch[GreedySequence]):
 
     def __init__(self, buffers: Buffers, shape: BatchShape) -> None:
         super().__init__(buffers, shape)
-        self._with_logits = 0  # number of sentences that need logits
         self._feeding = buffers if isinstance(buffers, GreedyBuffers) else None
 
     def step(self) -> list[JobResult]:
@@ -129,14 +128,8 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         options = job.options
         progress = None if options.rules is None else options.rules.start(job.shown_prefix)
         self._next[slot] = BOS
-        self._with_logits += options.needs_logits
         takes_best = not (options.needs_logits or job.prefix)
         return GreedySequence(job, max_steps(job, self._capacity), takes_best, progress)
-
-    def _release(self, slot: int) -> DecodeJob:
-        job = super()._release(slot)
-        self._with_logits -= job.options.needs_logits
-        return job
 
     def _next_token(self, sequence: GreedySequence, slot: int, found: Found) -> tuple[int, float]:
         """Return the next token and its log-probability: of the prefix, or after it a sampled or restricted one."""
