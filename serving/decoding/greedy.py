@@ -36,10 +36,12 @@ class GreedySequence:
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
 
-    def is_complete(self, last: int) -> bool:
-        """Whether no token follows `last`; the job and its own tokens alone decide, so that a batch changes nothing."""
+    def add(self, token: int, log_prob: float) -> bool:
+        """Add a token; returns whether it is the last, which the job alone decides, so that a batch changes nothing."""
+        self.tokens.append(token)
+        self.log_probs.append(log_prob)
         length = len(self.tokens)
-        if last == EOS or length == self.max_steps:
+        if token == EOS or length == self.max_steps:
             return True
         if length % LOOP_CHECK or not self.job.options.cut_loops:
             return False
@@ -75,9 +77,7 @@ class GreedyBatch(RunningBatch[GreedySequence]):
                 if not sequence.takes_best:
                     token, chosen = self._next_token(sequence, slot, found)
                     tokens[slot] = token
-                sequence.tokens.append(token)
-                sequence.log_probs.append(chosen)
-                last = sequence.is_complete(token)
+                last = sequence.add(token, chosen)
                 if last or sequence.job.on_tokens is not None:
                     results += self._stream_or_finish(slot, sequence, last=last)
             except Exception as error:  # of this sentence alone
@@ -87,7 +87,7 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         return results
 
     def _steps_at_once(self) -> int:
-        """Return the number of steps until somebody must look at the tokens."""
+        """Return the number of steps that the buffers may take before the tokens are read."""
         if self._feeding is None:
             return 1
         sequences = [sequence for _, sequence in self._slots()]
@@ -115,9 +115,7 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         for token, chosen in zip(tokens, log_probs, strict=True):
             if chosen != chosen:  # NaN
                 return [self._fail(slot)]
-            sequence.tokens.append(token)
-            sequence.log_probs.append(chosen)
-            last = sequence.is_complete(token)
+            last = sequence.add(token, chosen)
             if last or sequence.job.on_tokens is not None:
                 found = self._stream_or_finish(slot, sequence, last=last)
                 if last:
