@@ -13,7 +13,7 @@ from lingon.serving.decoding.allocation import allocate
 from lingon.serving.decoding.batch import Failures, JobResult, RunningBatch, make_hypothesis, max_steps, noting_failure
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
 from lingon.serving.decoding.ruled_row import Candidates, RowState, RuledRow
-from lingon.serving.decoding.search import Ranked, Survivors, assign_rows, rank, select_survivors
+from lingon.serving.decoding.search import Ranked, assign_rows, rank, select_survivors
 from lingon.serving.runtime.runner import BatchShape, BeamBuffers, BeamStates, Buffers, EndedBeams
 from lingon.text import BOS, EOS
 
@@ -220,7 +220,7 @@ class BeamBatch(RunningBatch[BeamSequence]):
             with noting_failure(slot, failed):
                 self._sequence(slot).add(parent, self._tokens[slot, row, :steps], log_probs, total, finished=True)
 
-    def _continue(self, survivors: Survivors) -> None:
+    def _continue(self, survivors: Ranked) -> None:
         """Make the survivors the live hypotheses."""
         count = len(self._sequences)
         slots, rows, steps = self._slot_index[:count], self._rows[:count], self._positions[:count, :1]

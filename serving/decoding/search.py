@@ -16,21 +16,12 @@ from lingon.text import EOS
 
 
 class Ranked(NamedTuple):
-    """The best 2 * beam_size continuations of each sentence, best first; (sentences, 2 * beam_size) each.
+    """Continuations of the hypotheses of each sentence, best first; (sentences, continuations) each.
 
     parents: the rank of the hypothesis that is continued
     totals: log-probability of the whole hypothesis
     log_probs: log-probability of the token
     """
-
-    parents: np.ndarray
-    tokens: np.ndarray
-    totals: np.ndarray
-    log_probs: np.ndarray
-
-
-class Survivors(NamedTuple):
-    """The best beam_size continuations that do not end; (sentences, beam_size) each. Fields are as in Ranked."""
 
     parents: np.ndarray
     tokens: np.ndarray
@@ -47,7 +38,7 @@ class Copies(NamedTuple):
 
 
 def rank(totals: np.ndarray, candidate_ids: np.ndarray, candidate_log_probs: np.ndarray) -> Ranked:
-    """Rank all continuations of every sentence; equal ones by parent, then by the order of the candidates.
+    """Return the best 2 * beam_size continuations; equal ones by parent, then by the order of the candidates.
 
     totals: (sentences, beam_size), ordered by rank
     candidate_ids, candidate_log_probs: (sentences, beam_size, candidates), ordered by rank, likeliest first
@@ -59,16 +50,13 @@ def rank(totals: np.ndarray, candidate_ids: np.ndarray, candidate_log_probs: np.
     return Ranked(order // candidates, candidate_ids.take(flat), sums.take(flat), candidate_log_probs.take(flat))
 
 
-def select_survivors(ranked: Ranked, beam_size: int) -> Survivors:
-    """The continuations that stay live.
-
-    There are always beam_size of them: at most one of the continuations of a parent ends.
-    """
+def select_survivors(ranked: Ranked, beam_size: int) -> Ranked:
+    """Return the best beam_size continuations that do not end; there are enough, since one of a parent ends at most."""
     ends = ranked.tokens == EOS
     if not ends[:, :beam_size].any():
-        return Survivors(*(column[:, :beam_size] for column in ranked))
+        return Ranked(*(column[:, :beam_size] for column in ranked))
     chosen = np.argsort(ends, axis=1, kind="stable")[:, :beam_size]
-    return Survivors(*(np.take_along_axis(column, chosen, axis=1) for column in ranked))
+    return Ranked(*(np.take_along_axis(column, chosen, axis=1) for column in ranked))
 
 
 def assign_rows(rows: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, Copies]:
