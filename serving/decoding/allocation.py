@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lingon.serving.decoding.ruled_row import RuledRow
+from lingon.serving.decoding.ruled_row import Candidates, RuledRow
 from lingon.serving.decoding.search import Ranked
 from lingon.text import EOS, PAD
 
@@ -28,24 +28,17 @@ class Continuation(NamedTuple):
     log_prob: float
 
 
-def allocate(
-    rows: Sequence[RuledRow | None],
-    totals: np.ndarray,
-    candidate_ids: np.ndarray,
-    candidate_log_probs: np.ndarray,
-    ranked: Ranked,
-) -> None:
+def allocate(rows: Sequence[RuledRow | None], totals: np.ndarray, candidates: Candidates, ranked: Ranked) -> None:
     """Replace the continuations of a sentence by those that dynamic beam allocation chooses, in place.
 
     rows: by rank of the hypothesis; None for one that is not live
     totals: (beam_size), log-probability of each hypothesis
-    candidate_ids, candidate_log_probs: (beam_size, candidates), what the rules permit after each hypothesis, likeliest
-        first
+    candidates: (beam_size, candidates) each, what the rules permit after each hypothesis
     ranked: (2 * beam_size), the likeliest continuations that the rules permit; afterwards those that end, then the
         others, each best first
     """
     beam_size = len(totals)
-    every = (*_finite(ranked), *_own(rows, totals, candidate_ids, candidate_log_probs), *_advancing(rows, totals))
+    every = (*_finite(ranked), *_own(rows, totals, candidates), *_advancing(rows, totals))
     found = sorted({(each.parent, each.token): each for each in every}.values())
     banks: dict[int, list[Continuation]] = {}
     endings: list[Continuation] = []
@@ -71,15 +64,13 @@ def _finite(continuations: Ranked) -> Iterator[Continuation]:
             yield Continuation(-total, parent, token, log_prob)
 
 
-def _own(
-    rows: Sequence[RuledRow | None], totals: np.ndarray, candidate_ids: np.ndarray, candidate_log_probs: np.ndarray
-) -> Iterator[Continuation]:
+def _own(rows: Sequence[RuledRow | None], totals: np.ndarray, candidates: Candidates) -> Iterator[Continuation]:
     """Yield the likeliest continuation of each hypothesis, and all candidates of one that has all words."""
     for parent, row in enumerate(rows):
         if row is not None:
-            count = 1 if row.rules.lacks_words(row.state.progress) else candidate_ids.shape[1]
-            log_probs = candidate_log_probs[parent, :count]
-            columns = np.full(count, parent), candidate_ids[parent, :count], totals[parent] + log_probs, log_probs
+            count = 1 if row.rules.lacks_words(row.state.progress) else candidates.ids.shape[1]
+            ids, log_probs = candidates.ids[parent, :count], candidates.log_probs[parent, :count]
+            columns = np.full(count, parent), ids, totals[parent] + log_probs, log_probs
             yield from _finite(Ranked(*columns))
 
 

@@ -103,7 +103,7 @@ class BeamBatch(RunningBatch[BeamSequence]):
         ranked = rank(self._totals[:count], candidate_ids, log_probs)
         for slot, ruled in rows.items():
             with noting_failure(slot, failed):
-                self._allocate(slot, ruled, candidate_ids[slot], log_probs[slot], ranked)
+                self._allocate(slot, ruled, Candidates(candidate_ids[slot], log_probs[slot]), ranked)
         self._force_prefix(ranked)
         self._add_ended(ranked, failed)
         survivors = select_survivors(ranked, self.beam_size)
@@ -177,19 +177,10 @@ class BeamBatch(RunningBatch[BeamSequence]):
             rows.append(ruled)
         return rows
 
-    def _allocate(
-        self,
-        slot: int,
-        rows: Sequence[RuledRow | None],
-        candidate_ids: np.ndarray,
-        log_probs: np.ndarray,
-        ranked: Ranked,
-    ) -> None:
-        """Divide the beam of a sentence if it has forced words; candidate_ids, log_probs: (beam_size, candidates)."""
-        if rows[0] is None or rows[0].rules.forced is None:
-            return
-        columns = (column[slot] for column in ranked)
-        allocate(rows, self._totals[slot], candidate_ids, log_probs, Ranked(*columns))
+    def _allocate(self, slot: int, rows: Sequence[RuledRow | None], candidates: Candidates, ranked: Ranked) -> None:
+        """Divide the beam of a sentence if it has forced words; candidates: (beam_size, candidates) each."""
+        if rows[0] is not None and rows[0].rules.forced is not None:
+            allocate(rows, self._totals[slot], candidates, Ranked(*(column[slot] for column in ranked)))
 
     def _slot_arrays(self) -> Sequence[np.ndarray]:
         return *super()._slot_arrays(), self._rows, self._totals, self._tokens, self._log_probs

@@ -102,7 +102,7 @@ def restrict(rules: Rules, progress: Progress, logits: np.ndarray, likeliest: Ca
         ids, log_probs = np.stack([each.ids for each in found]), np.stack([each.log_probs for each in found])
         ranked = rank(totals[None], ids[None], log_probs[None])
         columns = (column[0] for column in ranked)
-        allocate(rows, totals, ids, log_probs, Ranked(*columns))
+        allocate(rows, totals, Candidates(ids, log_probs), Ranked(*columns))
 
 
 def kinds(vocab: int) -> Iterator[tuple[str, Callable[[], object], int]]:

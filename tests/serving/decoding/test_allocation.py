@@ -39,7 +39,7 @@ def allocated(hypotheses: list[tuple[float, list[int]]], beam_size: int, remaini
         log_probs.append(found.log_probs)
     all_ids, all_log_probs = np.stack(ids), np.stack(log_probs)
     ranked = Ranked(*(column[0] for column in rank(totals[None], all_ids[None], all_log_probs[None])))
-    allocate(rows, totals, all_ids, all_log_probs, ranked)
+    allocate(rows, totals, Candidates(all_ids, all_log_probs), ranked)
     live = ranked.totals > -np.inf
     survivors = ranked.totals[live & (ranked.tokens != EOS)]
     assert (np.diff(survivors) <= 0).all()
