@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import onnxruntime as ort
@@ -153,6 +154,15 @@ class _Loader:
         return ShortlistGraphs(shortlist, rows, decoder, bundle.manifest.target_vocab, packed=packed)
 
 
+class _Pairs(NamedTuple):
+    """Padded pairs to score; see Runner.score."""
+
+    source_ids: np.ndarray
+    source_lengths: np.ndarray
+    target_ids: np.ndarray
+    target_lengths: np.ndarray
+
+
 @dataclass(slots=True)
 class OnnxRunner:
     """See lingon.serving.runtime.runner.Runner.
@@ -268,27 +278,29 @@ class OnnxRunner:
         choices: Sequence[AttentionChoice] = (),
     ) -> list[Scored]:
         """Run the scorer, several times if the outputs of all pairs would be larger than MAX_LOGITS."""
+        pairs = _Pairs(source_ids, source_lengths, target_ids, target_lengths)
         kinds = {each.kind for choice in choices for each in choice}
-        pair = self._pair_bytes(source_ids.shape[1], target_ids.shape[1] + 1, kinds)
-        rows = max(MAX_LOGITS // pair, 1)
+        pair_bytes = self._pair_bytes(source_ids.shape[1], target_ids.shape[1] + 1, kinds)
+        rows = max(MAX_LOGITS // pair_bytes, 1)
         scores: list[Scored] = []
         for first in range(0, len(source_ids), rows):
             part = slice(first, first + rows)
-            batch = source_ids[part], source_lengths[part], target_ids[part], target_lengths[part]
-            scores += self._score(*batch, choices[part] or [()] * len(batch[0]))
-            self.keeps_memory = self.keeps_memory or len(batch[0]) * pair > KEPT_LOGITS
+            batch = _Pairs(*(array[part] for array in pairs))
+            scores += self._score(batch, choices[part] or [()] * len(batch.source_ids))
+            self.keeps_memory = self.keeps_memory or len(batch.source_ids) * pair_bytes > KEPT_LOGITS
         return scores
 
     @raises_memory_error
     def free_memory(self) -> None:
-        """Free the memory of large runs of the scorer, by another run, since ONNX Runtime knows no other way.
+        """Free the memory of large runs of the scorer, by another run: ONNX Runtime has no other way.
 
-        Not after every run: the system takes as long to fill new pages with zeros as the scorer takes to compute.
+        This is not done after every run, because the system takes as long to fill new pages with zeros as the scorer
+        takes to compute.
         """
         if self.keeps_memory:
             self.keeps_memory = False
             ids, lengths = np.array([[EOS, EOS]]), np.array([2])
-            self._run_scorer(ids, lengths, ids, lengths, options=self.freeing)
+            self._run_scorer(_Pairs(ids, lengths, ids, lengths), options=self.freeing)
 
     def _pair_bytes(self, source: int, target: int, kinds: Iterable[AttentionKind]) -> int:
         """Return the bytes of the logits of one pair of so many tokens, and of its attention of these kinds."""
@@ -298,22 +310,16 @@ class OnnxRunner:
             values += size.layers * size.heads * math.prod(matrix_shape(kind, source, target))
         return 4 * values
 
-    def _score(
-        self,
-        source_ids: np.ndarray,
-        source_lengths: np.ndarray,
-        target_ids: np.ndarray,
-        target_lengths: np.ndarray,
-        choices: Sequence[AttentionChoice],
-    ) -> list[Scored]:
+    def _score(self, pairs: _Pairs, choices: Sequence[AttentionChoice]) -> list[Scored]:
+        """Run the scorer once."""
         kinds = sorted({each.kind for choice in choices for each in choice})
-        found = self._run_scorer(source_ids, source_lengths, target_ids, target_lengths, kinds)
+        found = self._run_scorer(pairs, kinds)
         log_probs, alignment = found[names.TOKEN_LOG_PROBS], self.manifest.alignment
         mean = np.zeros((*log_probs.shape, 0), np.float32)
         if alignment.heads:
             mean = found[names.CROSS_ATTENTION][:, alignment.layer, list(alignment.heads)].mean(axis=1)
         weights = {kind: found[ATTENTION[kind]] for kind in kinds}
-        sizes = zip(source_lengths.tolist(), (target_lengths + 1).tolist(), choices, strict=True)
+        sizes = zip(pairs.source_lengths.tolist(), (pairs.target_lengths + 1).tolist(), choices, strict=True)
         return [
             Scored(
                 log_probs[row, :target].copy(),
@@ -324,21 +330,15 @@ class OnnxRunner:
         ]
 
     def _run_scorer(
-        self,
-        source_ids: np.ndarray,
-        source_lengths: np.ndarray,
-        target_ids: np.ndarray,
-        target_lengths: np.ndarray,
-        kinds: Sequence[AttentionKind] = (),
-        options: ort.RunOptions | None = None,
+        self, pairs: _Pairs, kinds: Sequence[AttentionKind] = (), options: ort.RunOptions | None = None
     ) -> dict[str, np.ndarray]:
         """Return outputs by name: log-probabilities of the target, attention for alignments and of these kinds."""
-        begin = np.full((len(target_ids), 1), BOS)
+        begin = np.full((len(pairs.target_ids), 1), BOS)
         feed = {
-            names.SOURCE_IDS: source_ids,
-            names.SOURCE_LENGTHS: source_lengths,
-            names.TARGET_IDS: np.concatenate([begin, target_ids], axis=1),
-            names.LABELS: _labels(target_ids, target_lengths),
+            names.SOURCE_IDS: pairs.source_ids,
+            names.SOURCE_LENGTHS: pairs.source_lengths,
+            names.TARGET_IDS: np.concatenate([begin, pairs.target_ids], axis=1),
+            names.LABELS: _labels(pairs.target_ids, pairs.target_lengths),
         }
         outputs = sorted({*self.manifest.scorer_outputs, *(ATTENTION[kind] for kind in kinds)})
         return dict(zip(outputs, self.scorer.run(outputs, feed, options), strict=True))
