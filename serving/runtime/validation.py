@@ -77,43 +77,45 @@ def _expected_graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Expecte
     encoded = {state.name: dims[state.name] for state in manifest.states if state.kind != "cache"}
     memory = {state.name: dims[state.name] for state in manifest.states_of("memory")}
     changing = [(state.name, dims[state.name]) for state in manifest.states if state.kind != "memory"]
-    step: dict[str, Dims] = dict.fromkeys(
-        (names.TOKEN_IDS, names.POSITIONS, names.MEMORY_LENGTHS, names.CANDIDATE_COUNT)
-    )
-    step |= {**memory, **{names.past_name(name): shape for name, shape in changing}}
+    tokens = _unchecked(names.TOKEN_IDS, names.POSITIONS)
+    step = tokens | _unchecked(names.MEMORY_LENGTHS) | memory
+    step |= {names.past_name(name): shape for name, shape in changing}
     present = {names.present_name(name): shape for name, shape in changing}
-    results = present | dict.fromkeys((names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS))
-    source: dict[str, Dims] = dict.fromkeys((names.SOURCE_IDS, names.SOURCE_LENGTHS))
-    pair = {**source, **dict.fromkeys((names.TARGET_IDS, names.LABELS))}
-    scores: dict[str, Dims] = dict.fromkeys(manifest.scorer_outputs)
     if runner.beam is not None:
-        step[names.BEAM_TABLE] = None
+        step |= _unchecked(names.BEAM_TABLE)
     if runner.state_graphs is not None:
-        step[names.TOTAL_LENGTH] = None
+        step |= _unchecked(names.TOTAL_LENGTH)
         yield from _expected_state_graphs(manifest, runner.state_graphs)
-        written: dict[str, Dims] = dict.fromkeys((names.HISTORY, names.STEP_INDEX))
-        feeding = {name: dims for name, dims in step.items() if name != names.CANDIDATE_COUNT} | written
-        fed = _changed({**written, names.TOKEN_IDS: None, names.POSITIONS: None})
-        yield ExpectedGraph(names.GREEDY, runner.state_graphs.greedy, feeding, {**present, **fed})
+        written = _unchecked(names.HISTORY, names.STEP_INDEX)
+        yield ExpectedGraph(
+            names.GREEDY, runner.state_graphs.greedy, step | written, present | _changed(tokens | written)
+        )
+    step = step | _unchecked(names.CANDIDATE_COUNT)
+    results = present | _unchecked(names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS)
+    source = _unchecked(names.SOURCE_IDS, names.SOURCE_LENGTHS)
+    pair = source | _unchecked(names.TARGET_IDS, names.LABELS)
     yield ExpectedGraph(names.ENCODER, runner.encoder.all_cores, source, encoded)
-    yield ExpectedGraph(names.DECODER, runner.decoder.all_cores, step, {**results, names.LOGITS: None})
-    yield ExpectedGraph(names.SCORER, runner.scorer, pair, scores)
-    if runner.shortlist_graphs:
-        output_rows, decoder = runner.shortlist_graphs.output_rows, runner.shortlist_graphs.decoder
-        rows: dict[str, Dims] = {each.name: None for each in output_rows.get_outputs()}
-        yield ExpectedGraph(names.OUTPUT_ROWS, output_rows, {names.PIECE_IDS: None}, {})
-        step_of_pieces = {**step, names.PIECE_IDS: None, names.ALLOWED: None, **rows}
-        yield ExpectedGraph(names.DECODER_SHORTLIST, decoder.all_cores, step_of_pieces, results)
+    yield ExpectedGraph(names.DECODER, runner.decoder.all_cores, step, results | _unchecked(names.LOGITS))
+    yield ExpectedGraph(names.SCORER, runner.scorer, pair, _unchecked(*manifest.scorer_outputs))
+    if (graphs := runner.shortlist_graphs) is not None:
+        step = step | _unchecked(names.PIECE_IDS, names.ALLOWED, *graphs.row_names)
+        yield ExpectedGraph(names.OUTPUT_ROWS, graphs.output_rows, _unchecked(names.PIECE_IDS), {})
+        yield ExpectedGraph(names.DECODER_SHORTLIST, graphs.decoder.all_cores, step, results)
+
+
+def _unchecked(*tensors: str) -> dict[str, Dims]:
+    """Inputs or outputs whose dimensions are not checked."""
+    return dict.fromkeys(tensors)
 
 
 def _expected_state_graphs(manifest: Manifest, graphs: StateGraphs) -> Iterator[ExpectedGraph]:
     """The graphs that change states on a device as the states of the manifest require them."""
     memory, past = manifest.states_of("memory"), [each for each in manifest.states if each.kind != "memory"]
     recurrent = manifest.states_of("recurrent")
-    copied: dict[str, Dims] = dict.fromkeys((names.SOURCES, names.TARGETS))
+    copied = _unchecked(names.SOURCES, names.TARGETS)
     placed = _on_device(manifest, graphs.place_session, [*memory, *recurrent])
-    numbers: dict[str, Dims] = dict.fromkeys((names.SLOTS, names.INDICES)) | (copied if recurrent else {})
-    encoded: dict[str, Dims] = {names.encoded_name(name): None for name in placed}
+    numbers = _unchecked(names.SLOTS, names.INDICES) | (copied if recurrent else {})
+    encoded = _unchecked(*map(names.encoded_name, placed))
     yield ExpectedGraph(names.PLACE, graphs.place_session, {**placed, **encoded, **numbers}, _changed(placed))
     copies = (names.COPY_MEMORY, graphs.copy_memory_session, memory), (names.COPY_ROWS, graphs.copy_rows_session, past)
     for name, session, states in copies:
