@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnxruntime as ort
@@ -53,15 +53,14 @@ class OnnxBeamSearch:
         rows = sentences * self._beam_size
         for name, array in (self._candidates | self._changed).items():
             size = rows if name in self._candidates or name in PER_ROW else sentences
-            _bind(binding.bind_input, name, array, size)
+            bind_first(binding.bind_input, name, array, size)
             if name in self._changed:  # in the same memory
-                _bind(binding.bind_output, names.changed_name(name), array, size)
+                bind_first(binding.bind_output, names.changed_name(name), array, size)
         for name, array in self._found.items():
-            _bind(binding.bind_output, name, array, sentences)
+            bind_first(binding.bind_output, name, array, sentences)
         return binding, EndedBeams(*(array[:sentences] for array in self._found.values()))
 
 
-def _bind(bind: object, name: str, array: np.ndarray, size: int) -> None:
-    """Bind the first entries of an array; bind: the method bind_input or bind_output of a binding."""
-    assert callable(bind)
+def bind_first(bind: Callable[..., None], name: str, array: np.ndarray, size: int) -> None:
+    """Bind the first `size` entries of an array; bind: the method bind_input or bind_output of a binding."""
     bind(name, "cpu", 0, array.dtype, (size, *array.shape[1:]), array.ctypes.data)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import onnxruntime as ort
 
 from lingon import bundle as names
 from lingon.bundle import Manifest
-from lingon.serving.runtime.on_host.beam import OnnxBeamSearch
+from lingon.serving.runtime.on_host.beam import OnnxBeamSearch, bind_first
 from lingon.serving.runtime.runner import BatchShape, BeamSearch, BeamStates, Encoded, GreedySteps, Step
 from lingon.serving.runtime.sessions.create import TYPES
 from lingon.serving.runtime.sessions.errors import raises_memory_error
@@ -235,16 +235,13 @@ class OnnxBuffers:
         outputs = {name: self._arrays[array][:size] for name, array, size in self._outputs(sentences, logits)}
         step = Step(outputs[names.CANDIDATE_IDS], outputs[names.CANDIDATE_LOG_PROBS], outputs.get(names.LOGITS))
         binding = session.io_binding()
-        for each in self._inputs(sentences):
-            self._bind_one(binding.bind_input, each)
-        for each in self._outputs(sentences, logits):
-            self._bind_one(binding.bind_output, each)
+        self._bind_slices(binding.bind_input, self._inputs(sentences))
+        self._bind_slices(binding.bind_output, self._outputs(sentences, logits))
         return binding, step
 
-    def _bind_one(self, bind: Any, each: Slice) -> None:
-        """Bind one input or output; bind: the method bind_input or bind_output of a binding."""
-        array = self._arrays[each.array]
-        bind(each.name, "cpu", 0, array.dtype, (each.size, *array.shape[1:]), array.ctypes.data)
+    def _bind_slices(self, bind: Callable[..., None], slices: Iterable[Slice]) -> None:
+        for name, array, size in slices:
+            bind_first(bind, name, self._arrays[array], size)
 
 
 def _fill(slot: np.ndarray, values: np.ndarray, *, padded: bool) -> None:

@@ -106,9 +106,7 @@ class ShortlistBuffers(OnnxBuffers):
         binding, step = super()._bound_step(session, sentences, logits)
         if (session, sentences) not in self._bound_to_union:
             self._bound_to_union.add((session, sentences))
-            if binding is not None:
-                for each in self._union_inputs(sentences):
-                    self._bind_one(binding.bind_input, each)
+            self._bind_slices(binding.bind_input, self._union_inputs(sentences))
         return binding, step
 
     def _update_union(self, sentences: int) -> None:
