@@ -29,7 +29,7 @@ HEADER_SECONDS = 10.0  # for the headers of a request to arrive
 HEADER_BYTES = 65_536  # of headers that have not all arrived
 IDLE_SECONDS = 75  # for which a connection without a request stays open
 CUT_SECONDS = 2.0  # for requests that are cut off to be answered
-FILES_SECONDS = 1.0  # between two looks at the files of the certificate
+FILES_SECONDS = 1.0  # between two checks of the files of the certificate
 BACKLOG = 2048
 logger = logging.getLogger(__name__)
 logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its other lines say what the line "ready" says
@@ -137,7 +137,7 @@ class _Protocol(HttpToolsProtocol):
         if self.transport.is_closing():
             self.loop.call_soon(leave)
             return lambda: None
-        self.flow.resume_reading()  # a long body pauses it, and then nothing tells that the client left
+        self.flow.resume_reading()  # a long body pauses it, and the protocol then does not see that the client leaves
         self._leaving[leave] = None
         return partial(self._leaving.pop, leave, None)
 

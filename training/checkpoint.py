@@ -71,7 +71,7 @@ class Progress:
         return (bleu, chrf) > (self.best_bleu, self.best_chrf)
 
     def forget_best(self) -> None:
-        """Let the next validation be the best one: scores of another text or search say nothing beside its own."""
+        """Let the next validation be the best one: scores of another text or search cannot be compared with its own."""
         first = Progress()
         self.best_bleu, self.best_chrf, self.best_loss = first.best_bleu, first.best_chrf, first.best_loss
         self.stale = 0

@@ -138,7 +138,7 @@ class DeepLApi:
         return _reply(list({each["language"]: each for each in found}.values()), call.fields)
 
     async def usage(self, call: Call) -> Response:
-        """Tell how many characters were translated for this key since the start."""
+        """Return how many characters were translated for this key since the start."""
         await call.backend.models(call.caller)  # checks the key
         return _reply({"character_count": self._used.of(call.caller.key), "character_limit": NO_LIMIT}, call.fields)
 

@@ -78,7 +78,7 @@ class GoogleApi:
         return JSONResponse({"data": {"languages": named}})
 
     async def detect_v2(self, call: Call) -> Response:
-        """Tell the languages of texts."""
+        """Return the languages of texts."""
         texts = call.fields.texts("q")
         if not texts:
             raise Problem(400, "Required Text", field="q")
@@ -110,7 +110,7 @@ class GoogleApi:
         return JSONResponse({"translations": found})
 
     async def detect_v3(self, call: Call) -> Response:
-        """Tell the language of a content."""
+        """Return the language of a content."""
         content = call.fields.text("content")
         if not content:
             raise Problem(400, "content must have text", field="content")

@@ -1,4 +1,4 @@
-"""The API of LibreTranslate, which most free translation tools speak."""
+"""The API of LibreTranslate, which most free translation tools support."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class LibreTranslateApi:
         )
 
     async def detect(self, call: Call) -> Response:
-        """Tell the language of a text."""
+        """Return the language of a text."""
         text = call.fields.text("q")
         if not text:
             raise Problem(400, "Invalid request: missing q parameter")
@@ -126,7 +126,7 @@ class LibreTranslateApi:
         return Response(content, media_type="application/octet-stream")
 
     async def settings(self, call: Call) -> Response:
-        """Tell a page what the server offers, also one that has no key."""
+        """Return what the server offers, also to a page that has no key."""
         formats, needs_key, pairs = sorted(SUFFIXES) if self._documents else [], False, Pairs(())
         try:
             pairs = Pairs.of(await call.backend.models(call.caller))
@@ -152,7 +152,7 @@ class LibreTranslateApi:
         )
 
     async def health(self, call: Call) -> Response:
-        """Tell that the gateway and the server behind it answer."""
+        """Return ok if the gateway and the server behind it answer."""
         await call.backend.healthy()
         return JSONResponse({"status": "ok"})
 

@@ -59,7 +59,7 @@ class NativeApi:
         return _json(await call.backend.score(_message(call, pb.ScoreRequest()), call.caller))
 
     async def detect(self, call: Call) -> Response:
-        """Tell the languages of texts."""
+        """Return the languages of texts."""
         return _json(await call.backend.detect(_message(call, pb.DetectLanguagesRequest()), call.caller))
 
     async def models(self, call: Call) -> Response:

@@ -80,7 +80,7 @@ class Problem(LingonError):
 
     @property
     def is_overload(self) -> bool:
-        """Whether the server has too much to do, or too little memory, whoever asks."""
+        """Whether the server has too much to do, or too little memory, for any caller."""
         return self.code == code_pb2.RESOURCE_EXHAUSTED and not self.is_quota
 
 

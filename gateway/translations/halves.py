@@ -29,7 +29,7 @@ def halves(text: str, options: pb.TextOptions, language: str) -> tuple[str, str]
 def _begins(text: str, options: pb.TextOptions, language: str) -> list[int]:
     """Return where the sentences of plain text begin, and where the blocks of HTML do, or the sentences of one block.
 
-    Nowhere within an element that is not translated: the second part would not know.
+    No place is within an element that is not translated, because the second part would be translated.
     """
     split = SPLITS.get(options.split_sentences)
     if options.format == pb.TEXT_FORMAT_HTML:

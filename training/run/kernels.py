@@ -20,7 +20,7 @@ def fast_kernels(device: torch.device) -> Iterator[None]:
     On a CPU, attention runs without the fused kernel: at 10 to 30 tokens its backward pass took a fifth of a step. The
     process keeps freed memory: returning every large tensor to the system and allocating it again cost another fifth.
 
-    On CUDA, attention runs without cuDNN, which plans anew for every shape of a batch: on an H200 that took 15 ms of
+    On CUDA, attention runs without cuDNN, which makes a plan for every shape of a batch: on an H200 that took 15 ms of
     the host for each attention, 0.33 s of an update whose kernels take 11 ms.
     """
     cpu = device.type == "cpu"

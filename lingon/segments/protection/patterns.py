@@ -1,7 +1,7 @@
 """Regular expressions of what is protected: every one takes a time that grows linearly with the text.
 
-The quantifiers are possessive or bounded, and none is nested in another without a character that tells their turns
-apart. An expression that begins with a run of letters is tried at the beginning of a run only.
+The quantifiers are possessive or bounded, and none is nested in another without a character that separates the
+repetitions. An expression that begins with a run of letters is tried at the beginning of a run only.
 """
 
 from __future__ import annotations

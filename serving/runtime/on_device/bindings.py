@@ -23,8 +23,8 @@ from lingon.serving.runtime.runner import BatchShape, GreedySteps, Step
 from lingon.serving.runtime.sessions.create import TYPES
 
 MOST_STEPS = 8
-"""Steps of greedy search between two looks of the host. In these, nobody joins, and sentences that end are computed on,
-half of this on average.
+"""Steps of greedy search in one call. During these no sentence joins, and one that ends is computed for the rest of
+them, for half of them on average.
 """
 
 

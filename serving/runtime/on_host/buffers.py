@@ -18,7 +18,7 @@ from lingon.serving.runtime.sessions.errors import raises_memory_error
 from lingon.serving.runtime.sessions.pair import SessionPair
 from lingon.text import EOS
 
-TURN_SECONDS = 0.001  # after which several steps stop, so that nobody who joins or leaves waits longer for them
+TURN_SECONDS = 0.001  # after which several steps stop, so that no sentence that joins or leaves waits longer
 
 Bound = tuple[ort.IOBinding, Step]
 """A binding, and the arrays to which a step writes its results."""
@@ -144,7 +144,7 @@ class OnnxBuffers:
     def greedy_steps(self, sentences: int, steps: int) -> GreedySteps:
         """Run steps of greedy search until a row ends or for TURN_SECONDS: see GreedyBuffers.
 
-        The engine takes as long as a step of a small model to look at the tokens and for jobs that wait to join.
+        Reading the tokens and looking for jobs that wait to join takes the engine as long as a step of a small model.
         """
         found = GreedySteps([], [])
         with self._session as free:

@@ -58,7 +58,7 @@ class SessionPair(Generic[SessionT]):
         """Return the session for a step of the decoder, where `session` is that of the context.
 
         A step that is short on shared cores uses no others: to wake their threads takes as long. The first steps of
-        each number of rows tell.
+        each number of rows are measured to decide this.
         """
         if self._steps.get(rows, 0) < PROBES or self._shortest[rows] < SHORT_STEP:
             return self.shared_cores
