@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from lingon.alignment import piece_links
 from lingon.bundle import Limits
@@ -15,11 +16,12 @@ from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
-from lingon.serving.translation.planning.input_processor import Part, Steps, parts_of, plan_pair
+from lingon.serving.translation.planning.input_processor import Part, parts_of, plan_pair
 from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.replies.layout import PartHypothesis
 from lingon.serving.translation.replies.output_processor import source_spans, target_spans, text_of
 from lingon.serving.translation.replies.word_weights import Weights, word_weights
+from lingon.serving.translation.retry import Guarding
 from lingon.text import Tokenizer, normalise
 
 Hypotheses = tuple[Hypothesis, ...]
@@ -35,6 +37,15 @@ class Place:
     stream: int
 
 
+class TextModel(NamedTuple):
+    """What a text needs of its model; aligns: whether it has attention heads for alignments."""
+
+    limits: Limits
+    tokenizer: Tokenizer
+    guarding: Guarding
+    aligns: bool
+
+
 class SentenceTask:
     """One translation of a sentence in steps.
 
@@ -44,58 +55,49 @@ class SentenceTask:
     def __init__(
         self,
         part: Part,
-        steps: Steps,
         place: Place,
         client: EngineClient,
         options: ResolvedOptions,
-        limits: Limits,
-        tokenizer: Tokenizer,
+        model: TextModel,
         *,
-        aligns: bool,
         tagged: bool,
     ) -> None:
-        """tagged: whether tags are placed in the sentence.
-
-        aligns: whether the model has attention heads for alignments
-        """
+        """tagged: whether tags are placed in the sentence."""
+        assert part.steps is not None
         self._part, self._place, self._client, self._options = part, place, client, options
-        self._limits, self._tokenizer, self._aligns, self._tagged = limits, tokenizer, aligns, tagged
-        self._sentence = steps
+        self._limits, self._tokenizer, _, self._aligns = model
+        self._sentence, self._tagged = part.steps, tagged
         self._scores: list[float] = []
         self._parts = 1  # in how many the model reads one of the texts, at most
         self._log_probs: tuple[float, ...] = ()
         self._ended: dict[Output, bool] = {}  # whether the model ended each of its outputs
-        self._steps = translate_sentence(steps.text, steps.spans, steps.lexicon.words, steps.lexicon.names)
-        self._request: Request | None = None
+        lexicon = self._sentence.lexicon
+        self._steps = translate_sentence(self._sentence.text, self._sentence.spans, lexicon.words, lexicon.names)
         self._restored = Restored("")
-        self._advance(None)
-        self.pending: Jobs = self._first_jobs()
+        self._first = self._advance(None)
+        self.pending: Jobs = self._jobs(self._first) if isinstance(self._first, Translate) else ()
         """The jobs of the first step, which are submitted with those of the other sentences."""
 
     async def result(self) -> PartHypothesis:
         """Take all steps; raises the error that ended a job."""
-        jobs: Jobs = self.pending
-        while self._request is not None:
-            request = self._request
-            self._advance(
-                await self._translations(request, jobs)
-                if isinstance(request, Translate)
-                else await self._links(request)
-            )
-            if isinstance(self._request, Translate):
-                jobs = self._jobs(self._request, follow_up=True)
+        request, jobs = self._first, self.pending
+        while request is not None:
+            if isinstance(request, Translate):
+                request = self._advance(await self._translations(request, jobs))
+            else:
+                request = self._advance(await self._links(request))
+            if isinstance(request, Translate):
+                jobs = self._jobs(request, follow_up=True)
                 await self._submit(jobs)
         return await self._hypothesis()
 
-    def _advance(self, answer: Answer | None) -> None:
-        """Take the next step of the text layer."""
+    def _advance(self, answer: Answer | None) -> Request | None:
+        """Take the next step of the text layer; returns what it needs for the one after, None at the end."""
         try:
-            self._request = next(self._steps) if answer is None else self._steps.send(answer)
+            return next(self._steps) if answer is None else self._steps.send(answer)
         except StopIteration as done:
-            self._request, self._restored = None, done.value
-
-    def _first_jobs(self) -> Jobs:
-        return self._jobs(self._request) if isinstance(self._request, Translate) else ()
+            self._restored = done.value
+            return None
 
     def _jobs(self, request: Translate, *, follow_up: bool = False) -> Jobs:
         """Return the jobs of a text, one for each part that the model can read; none if it can read no word of it."""
@@ -140,10 +142,8 @@ class SentenceTask:
         scored = await self._scored(request.source, request.target) if self._aligns else None
         if scored is None:
             return []
-        sources, targets = (
-            source_spans(self._tokenizer, request.source),
-            target_spans(self._tokenizer, request.target),
-        )
+        sources = source_spans(self._tokenizer, request.source)
+        targets = target_spans(self._tokenizer, request.target)
         attended = scored.attention[: len(targets)].argmax(axis=1).tolist()
         return [(sources[source], targets[target]) for source, target in piece_links(attended, len(sources))]
 

@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from lingon.bundle import Limits
 from lingon.errors import Degenerate, EngineFault, Expired, RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
 from lingon.serving.observability.tracing import current
@@ -28,8 +27,8 @@ from lingon.serving.translation.replies.output_processor import (
     text_result,
     weights_of,
 )
-from lingon.serving.translation.retry import Guarding, better
-from lingon.serving.translation.steps import Place, SentenceTask
+from lingon.serving.translation.retry import better
+from lingon.serving.translation.steps import Place, SentenceTask, TextModel
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -86,15 +85,6 @@ class PairTask:
         return await self._time_slice.run(pair_result(self._plan, found, self._tokenizer, aligned=self._aligned))
 
 
-class TextModel(NamedTuple):
-    """What a text needs of its model; aligns: whether it has attention heads for alignments."""
-
-    limits: Limits
-    tokenizer: Tokenizer
-    guarding: Guarding
-    aligns: bool
-
-
 class TextTask:
     """A text to translate: a job for each part, or one for each part and hypothesis if the request samples."""
 
@@ -114,7 +104,7 @@ class TextTask:
         """
         self.index = index
         self._plan, self._client, self._options = plan, client, options
-        self._limits, self._tokenizer, self._guarding, self._aligns = model
+        self._limits, self._tokenizer, self._guarding, self._aligns = self._model = model
         self._time_slice, self._on_growth = time_slice, on_growth
         self._detokenizer = _detokenizer(model.tokenizer, plan) if on_growth and plan.plain is None else None
         self._announced = False  # whether on_growth was called since the last `delta`
@@ -190,21 +180,9 @@ class TextTask:
 
     def _steps_of(self, place: int) -> list[SentenceTask]:
         part = self._plan.parts[place]
-        assert part.steps is not None
-        return [
-            SentenceTask(
-                part,
-                part.steps,
-                Place(self.index, place, self._stream(place, sample)),
-                self._client,
-                self._options,
-                self._limits,
-                self._tokenizer,
-                aligns=self._aligns,
-                tagged=self._plan.is_tagged(part),
-            )
-            for sample in range(self._options.samples)
-        ]
+        places = [Place(self.index, place, self._stream(place, sample)) for sample in range(self._options.samples)]
+        tagged = self._plan.is_tagged(part)
+        return [SentenceTask(part, each, self._client, self._options, self._model, tagged=tagged) for each in places]
 
     def _stream(self, part: int, sample: int) -> int:
         """Return the stream of random numbers of a job: another one for every text, part and sample."""

@@ -29,7 +29,8 @@ from lingon.serving.translation.planning.options import ResolvedOptions, check_a
 from lingon.serving.translation.planning.planner import Planner, Request
 from lingon.serving.translation.replies.output_processor import pair_error, text_error
 from lingon.serving.translation.retry import Guarding
-from lingon.serving.translation.tasks import PairTask, RequestTask, TextEvents, TextModel, TextTask
+from lingon.serving.translation.steps import TextModel
+from lingon.serving.translation.tasks import PairTask, RequestTask, TextEvents, TextTask
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
