@@ -156,7 +156,7 @@ async def test_the_text_of_a_part_is_sent_when_the_parts_before_it_are_done(tmp_
     request = pb.TranslateStreamRequest(texts=["Tom lives in Boston. " * 12])
     stream = model.stream(request, model.resolve(options))
     event = asyncio.create_task(anext(stream))
-    await asyncio.sleep(0.01)
+    await eventually(lambda: engine.jobs)
     first, second, *others = engine.jobs
     assert others
     (token, *_) = tokenizer().encode_target("Tom")
