@@ -136,6 +136,18 @@ class TextTask:
 
     async def result(self) -> pb.TextResult:
         """See RequestTask."""
+        try:
+            found = await self._hypotheses()
+            steps = text_result(self._plan, found, self._options, self._tokenizer, self._guarding.guard, self._second)
+            result = await self._time_slice.run(steps)
+        except (Degenerate, EngineFault) as error:
+            return text_error(error)
+        if self._on_growth is not None and self._plan.plain is not None:
+            self._written = result.hypotheses[0].text
+        return result
+
+    async def _hypotheses(self) -> list[list[PartHypothesis]]:
+        """Return the hypotheses of each part when all jobs are done, as many for each; raises EngineFault."""
         in_steps = {
             place: [asyncio.ensure_future(task.result()) for task in tasks] for place, tasks in self._in_steps.items()
         }
@@ -145,24 +157,11 @@ class TextTask:
                 found = await self._retried(found)
             if self._options.return_alignment or any(self._plan.tagged):
                 found = await self._aligned(found)
-        except EngineFault as error:
-            return text_error(error)
         finally:
             for each in in_steps.values():
                 await _ended(each)
         most = max(map(len, found), default=1)
-        found = [part * most if len(part) == 1 else part for part in found]
-        result = await self._result_of(found)
-        if self._on_growth is not None and self._plan.plain is not None:
-            self._written = "".join(best.text for best in result.hypotheses[:1])  # an error has none
-        return result
-
-    async def _result_of(self, found: list[list[PartHypothesis]]) -> pb.TextResult:
-        steps = text_result(self._plan, found, self._options, self._tokenizer, self._guarding.guard, self._second)
-        try:
-            return await self._time_slice.run(steps)
-        except Degenerate as error:
-            return text_error(error)
+        return [part * most if len(part) == 1 else part for part in found]
 
     def _jobs_of(self, part: int) -> list[PendingJob[Hypotheses]]:
         plan, options = self._plan, self._options
