@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from lingon.alignment import piece_links
 from lingon.bundle import Limits
 from lingon.errors import InvalidRequest, TextTooLong
 from lingon.segments.boundaries import Span
@@ -19,7 +18,7 @@ from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.planning.input_processor import Part, parts_of, plan_pair
 from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.replies.layout import PartHypothesis
-from lingon.serving.translation.replies.output_processor import source_spans, target_spans, text_of
+from lingon.serving.translation.replies.output_processor import linked_tokens, source_spans, target_spans, text_of
 from lingon.serving.translation.replies.word_weights import Weights, word_weights
 from lingon.serving.translation.retry import Guarding
 from lingon.text import Tokenizer, normalise
@@ -144,8 +143,8 @@ class SentenceTask:
             return []
         sources = source_spans(self._tokenizer, request.source)
         targets = target_spans(self._tokenizer, request.target)
-        attended = scored.attention[: len(targets)].argmax(axis=1).tolist()
-        return [(sources[source], targets[target]) for source, target in piece_links(attended, len(sources))]
+        linked = linked_tokens(scored.attention, sources, targets)
+        return [(sources[source], targets[target]) for source, target in linked]
 
     async def _scored(self, source: str, target: str) -> Scored | None:
         try:

@@ -90,24 +90,22 @@ def judged_text(found: Sequence[Judgement], retried: frozenset[int], *, refuses:
     refuses: raise Degenerate if the guard suspects that it is no translation
     """
     flags = [flag for each in found for flag in each.flags]
-    if not flags and not retried:
-        return Judged(found, retried, (), lowest(found))
     counts = Counter(flags)
     if refuses and (refused := sorted(REFUSED.intersection(counts))):
         raise Degenerate("; ".join(MESSAGES[flag] for flag in refused))
     said = [(flag.code, counts[flag], MESSAGES[flag]) for flag in sorted(counts)]
     said += [(pb.WARNING_CODE_RETRIED, len(retried), RETRIED)] if retried else []
     warnings = [pb.Warning(code=code, message=_share(count, len(found)) + text) for code, count, text in said]
-    return Judged(found, retried, warnings, lowest(found))
+    return Judged(found, retried, warnings, lowest_confidence(found))
 
 
-def lowest(judgements: Sequence[Judgement]) -> float | None:
+def lowest_confidence(judgements: Sequence[Judgement]) -> float | None:
     """Return the lowest confidence; None if there is none."""
     return min((each.confidence for each in judgements if each.confidence is not None), default=None)
 
 
-def codes(judgements: Sequence[Judgement], *, retried: bool) -> list[pb.WarningCode.ValueType]:
-    """Return the codes of a sentence by the judgements of its parts."""
+def warning_codes(judgements: Sequence[Judgement], *, retried: bool) -> list[pb.WarningCode.ValueType]:
+    """Return the codes of the warnings about a sentence, by the judgements of its parts."""
     flags = sorted({flag for each in judgements for flag in each.flags})
     return [*(flag.code for flag in flags), *([pb.WARNING_CODE_RETRIED] if retried else ())]
 

@@ -16,7 +16,14 @@ from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.planning.attention import matrix_message, piece_messages
 from lingon.serving.translation.planning.input_processor import PairPlan, Part, TextPlan
 from lingon.serving.translation.planning.options import ResolvedOptions
-from lingon.serving.translation.replies.guarding import Judged, SecondTries, codes, judge_parts, judged_text, lowest
+from lingon.serving.translation.replies.guarding import (
+    Judged,
+    SecondTries,
+    judge_parts,
+    judged_text,
+    lowest_confidence,
+    warning_codes,
+)
 from lingon.serving.translation.replies.layout import Layout, PartHypothesis, layout
 from lingon.serving.translation.replies.word_weights import Weights, word_weights
 from lingon.status import to_status
@@ -146,6 +153,14 @@ def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[Span]:
     return found
 
 
+def linked_tokens(attention: np.ndarray, sources: Sequence[Span], targets: Sequence[Span]) -> list[tuple[int, int]]:
+    """Return the source and the target token of each link; see `lingon.alignment.piece_links`.
+
+    attention: (target_length, source_length), the row and the column of the end tokens last
+    """
+    return piece_links(attention[: len(targets)].argmax(axis=1).tolist(), len(sources))
+
+
 def weights_of(part: Part, found: PartHypothesis, attention: np.ndarray, tokenizer: Tokenizer) -> Weights:
     """Return the weights between the words of a part and of its translation; attention: between their tokens."""
     sources, targets = source_spans(tokenizer, part.text), generated_spans(tokenizer, found.hypothesis.tokens)
@@ -189,33 +204,29 @@ def _sentences(plan: TextPlan, parts: Sequence[PartHypothesis], placed: Layout, 
         judgements = [judged.parts[place] for place in places] if judged.parts else []
         found.append(
             pb.Sentence(
-                source=_message(plan.plain.raw_span(*segment) if plan.plain else segment),
-                target=_message(placed.span(*target)),
+                source=_span_message(plan.plain.raw_span(*segment) if plan.plain else segment),
+                target=_span_message(placed.span(*target)),
                 score=sum(parts[place].hypothesis.score for place in places),
-                confidence=lowest(judgements),
-                warnings=codes(judgements, retried=not judged.retried.isdisjoint(places)),
+                confidence=lowest_confidence(judgements),
+                warnings=warning_codes(judgements, retried=not judged.retried.isdisjoint(places)),
             )
         )
     return found
 
 
-def _message(span: Span) -> pb.Span:
+def _span_message(span: Span) -> pb.Span:
     return pb.Span(begin=span[0], end=span[1])
 
 
 def _links(attention: np.ndarray, sources: Sequence[Span], targets: Sequence[Span]) -> list[pb.AlignmentLink]:
-    """Return the links between tokens; see `lingon.alignment.piece_links`.
-
-    attention: (target_length, source_length), the row and the column of the end tokens last
-    """
-    attended = attention[: len(targets)].argmax(axis=1).tolist()
+    """Return the links between tokens; attention: see `linked_tokens`."""
     return [
         pb.AlignmentLink(
-            source=pb.Span(begin=sources[source][0], end=sources[source][1]),
-            target=pb.Span(begin=targets[target][0], end=targets[target][1]),
+            source=_span_message(sources[source]),
+            target=_span_message(targets[target]),
             weight=attention[target, source],
         )
-        for source, target in piece_links(attended, len(sources))
+        for source, target in linked_tokens(attention, sources, targets)
     ]
 
 
