@@ -126,13 +126,3 @@ class IncrementalDetokenizer:
         sentence, shown, self._shown = self._sentences[self._current], self._shown, self._current
         follows = 0 <= shown < self._current and self._sentences[shown] == sentence
         return self._joiner.add(sentence, " " + text if follows else text)
-
-
-def join(texts: Sequence[str]) -> tuple[str, list[int]]:
-    """Join the texts of the parts of a sentence by spaces, without empty ones; returns where each part begins too."""
-    joined, begins = "", []
-    for text in texts:
-        space = " " if joined and text else ""
-        begins.append(len(joined) + len(space))
-        joined += space + text
-    return joined, begins

@@ -11,7 +11,6 @@ from lingon.segments.protection import Restored
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.planning.input_processor import TextPlan
-from lingon.serving.translation.replies.detokenizer import join
 from lingon.serving.translation.replies.word_weights import Weights, sentence_weights
 
 
@@ -70,6 +69,16 @@ def layout(plan: TextPlan, parts: Sequence[PartHypothesis]) -> Generator[None, N
         yield
     written = yield from plan.plain.write(plan.document, joined, weights)
     return Layout(written.text, joined.spans, begins, written)
+
+
+def join(texts: Sequence[str]) -> tuple[str, list[int]]:
+    """Join the texts of the parts of a sentence by spaces, without empty ones; returns where each part begins too."""
+    joined, begins = "", []
+    for text in texts:
+        space = " " if joined and text else ""
+        begins.append(len(joined) + len(space))
+        joined += space + text
+    return joined, begins
 
 
 def _weights(plan: TextPlan, parts: Sequence[PartHypothesis], segment: int, places: Sequence[int]) -> Weights | None:

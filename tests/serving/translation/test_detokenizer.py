@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lingon.segments.document import Document, Split
-from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer, PartDetokenizer, join
+from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer, PartDetokenizer
+from lingon.serving.translation.replies.layout import join
 from lingon.serving.translation.replies.output_processor import text_of
 from tests.support.echo_engine import tokenizer
 

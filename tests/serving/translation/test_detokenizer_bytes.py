@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.segments.document import Document, Split
-from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer, PartDetokenizer, join
+from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer, PartDetokenizer
+from lingon.serving.translation.replies.layout import join
 from lingon.serving.translation.replies.output_processor import text_of
 from lingon.text import BOS, EOS, PAD, UNK
 from tests.support.shipped_model import tokenizer
