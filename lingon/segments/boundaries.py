@@ -15,7 +15,7 @@ from sentencex import get_sentence_boundaries
 
 from lingon.text import INVISIBLE
 
-Span = tuple[int, int]
+Span = tuple[int, int]  # code points; the end is exclusive
 
 BLOCK = 1000  # characters of a paragraph that sentencex reads at once: at most 1 ms
 LONGEST = 4000  # characters of a sentence; a longer one is cut after a word

@@ -10,9 +10,8 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from lingon.segments.boundaries import Span
 from lingon.segments.protection import ProtectedSpan
-
-Span = tuple[int, int]
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _LETTERS = 4  # capitals in a sentence: fewer may be two abbreviations

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
+from lingon.segments.boundaries import Span
 from lingon.segments.markup.blocks import Block
-from lingon.segments.markup.text_map import Span, TextMap
+from lingon.segments.markup.text_map import TextMap
 from lingon.segments.markup.writing import Translated, write_block
 
 

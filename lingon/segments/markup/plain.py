@@ -6,10 +6,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
+from lingon.segments.boundaries import Span
 from lingon.segments.document import Document, Joined
 from lingon.segments.markup.blocks import STAND_IN, Block
 from lingon.segments.markup.document import Markup, Written
-from lingon.segments.markup.text_map import Span
 from lingon.segments.markup.writing import Translated
 from lingon.segments.placing import Aligned, needs_weights
 from lingon.segments.placing.inlines import Weights

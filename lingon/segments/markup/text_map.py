@@ -6,7 +6,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Span = tuple[int, int]
+from lingon.segments.boundaries import Span
+
 Piece = tuple[int, int, int, int]
 """A part of a block, begin and end, and where it is written in the text with markup, begin and end.
 

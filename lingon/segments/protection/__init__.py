@@ -1,4 +1,4 @@
-"""Parts of a text that a translation keeps as they are; it imports of `lingon` only `text`."""
+"""Parts of a text that a translation keeps as they are; it imports only `text` and `segments.boundaries`."""
 
 from lingon.segments.protection.find import TooManySpans, find_protected, uncut
 from lingon.segments.protection.ladder import Align, Answer, Output, Request, Restored, Rung, Translate, ladder

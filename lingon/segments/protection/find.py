@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
-from lingon.segments.boundaries import next_visible, trimmed_end
+from lingon.segments.boundaries import Span, next_visible, trimmed_end
 from lingon.segments.protection.icu import skeletons
 from lingon.segments.protection.patterns import matches
 from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, replaced
-
-Span = tuple[int, int]
 
 
 class TooManySpans(Exception):

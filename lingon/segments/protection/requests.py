@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TypeAlias, cast
 
+from lingon.segments.boundaries import Span
 from lingon.segments.protection.spans import ProtectedSpan
 
-Span = tuple[int, int]
 Link = tuple[Span, Span]
 
 

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from lingon.segments.protection.requests import Restored, Rung, Span
+from lingon.segments.boundaries import Span
+from lingon.segments.protection.requests import Restored, Rung
 from lingon.segments.protection.sentence import Sentence
 from lingon.segments.protection.spans import Kind
 from lingon.text import normalise
