@@ -1,7 +1,8 @@
 """Parts of a text that a translation keeps as they are; it imports only `text` and `segments.boundaries`."""
 
 from lingon.segments.protection.find import TooManySpans, find_protected, uncut
-from lingon.segments.protection.ladder import Align, Answer, Output, Request, Restored, Rung, Translate, ladder
+from lingon.segments.protection.ladder import ladder
+from lingon.segments.protection.requests import Align, Answer, Output, Request, Restored, Rung, Translate
 from lingon.segments.protection.sentence import kept_strings
 from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, replaced, without
 

@@ -28,8 +28,6 @@ from lingon.segments.protection.spans import ProtectedSpan
 from lingon.segments.protection.stand_ins import MOST_WORDS, Attempt, attempts, counts_hold
 from lingon.text import normalise
 
-__all__ = ["Align", "Answer", "Output", "Request", "Restored", "Rung", "Translate", "ladder"]
-
 _ENDS = ".!?…。！？"
 _BLANK = " \t\n\r\xa0"
 _BEFORE, _AFTER = f"{_BLANK},;:.!?…)]}}–—-", f"{_BLANK},;:([{{–—-"  # of a part: what is copied around it
