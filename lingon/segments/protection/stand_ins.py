@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lingon.segments.boundaries import Span
@@ -115,12 +115,13 @@ def _attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
     usable = usable_words(sentence, words)
     if kinds == {Kind.NUMBER}:
         usable = [word for word in usable if word.isdigit()] or usable
-    count = len(kept)
-    if len(usable) >= count:
-        yield Attempt.of(sentence, usable[:count])
-        other = [*usable[count:], *usable[:count]][:count] if count == 1 else [*usable[1:count], usable[0]]
-        if other != usable[:count]:
-            yield Attempt.of(sentence, other)
+    chosen, rest = usable[: len(kept)], usable[len(kept) :]
+    if len(chosen) == len(kept):
+        yield Attempt.of(sentence, chosen)
+        if len(kept) > 1:
+            yield Attempt.of(sentence, [*chosen[1:], chosen[0]])
+        elif rest:
+            yield Attempt.of(sentence, rest[:1])
 
 
 def usable_words(sentence: Sentence, words: Sequence[str]) -> list[str]:
@@ -134,7 +135,7 @@ def usable_words(sentence: Sentence, words: Sequence[str]) -> list[str]:
     return usable
 
 
-def counts_hold(source: str, target: str, strings: Mapping[str, object] | Sequence[str]) -> bool:
+def counts_hold(source: str, target: str, strings: Iterable[str]) -> bool:
     """Whether each string is in both texts as often."""
     different = set(strings)
     if len(different) <= MOST_SOUGHT:
