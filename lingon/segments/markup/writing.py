@@ -164,10 +164,7 @@ def _with_missing(block: Block, translated: Translated) -> tuple[list[Inline], l
         if kept in translated.kept:
             continue
         while number < len(block.inlines) and block.inlines[number].begin <= kept:
-            if block.inlines[number].end > kept:
-                while open_ and block.inlines[open_[-1]].end <= kept:
-                    open_.pop()
-                open_.append(number)
+            open_.append(number)
             number += 1
         while open_ and block.inlines[open_[-1]].end <= kept:
             open_.pop()
