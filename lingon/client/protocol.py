@@ -210,8 +210,7 @@ class ClientProtocol:
             return _check_count(text_results((yield from self.call_until(deadline, TRANSLATE, request))), end - begin)
 
         timeout = options.get("timeout")
-        parts = yield from self._requests_of(several, prefixes, timeout)
-        results = yield from self._collect(parts, timeout, ask, lambda error: TextResult(error=error))
+        results = yield from self._collect(several, prefixes, timeout, ask, lambda error: TextResult(error=error))
         if not isinstance(texts, str):
             return results
         if results[0].error is not None:
@@ -228,8 +227,7 @@ class ClientProtocol:
             return _check_count(score_results((yield from self.call_until(deadline, SCORE, request))), end - begin)
 
         timeout = options.get("timeout")
-        parts = yield from self._requests_of(several, [], timeout)
-        return (yield from self._collect(parts, timeout, ask, lambda error: ScoreResult(error=error)))
+        return (yield from self._collect(several, [], timeout, ask, lambda error: ScoreResult(error=error)))
 
     def streams(self, texts: str | Sequence[str], options: TranslateOptions) -> Exchange[list[StreamPart]]:
         """The streams that translate the texts, one after the other."""
@@ -259,14 +257,15 @@ class ClientProtocol:
 
     def _collect(
         self,
-        parts: list[tuple[int, int, float | None]],
+        items: Sequence[Item],
+        prefixes: Sequence[str],
         timeout: float | None,
         ask: Callable[[int, int, float], Exchange[list[Result]]],
         refused: Callable[[ServerError], Result],
     ) -> Exchange[list[Result]]:
-        """The results of all requests; ask: sends one for items begin to end; refused: makes a result of an error."""
+        """The results of all items; ask: sends the request of items begin to end; refused: the result of an error."""
         results: list[Result] = []
-        for begin, end, deadline in parts:
+        for begin, end, deadline in (yield from self._requests_of(items, prefixes, timeout)):
             until = self._deadline(timeout) if deadline is None else deadline
             results += yield from ask_in_halves(ask, refused, begin, end, until)
         return results
