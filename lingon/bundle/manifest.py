@@ -69,9 +69,7 @@ TARGET_IDS = "target_ids"  # (batch, target_length), begins with BOS
 TOKEN_IDS, POSITIONS = "token_ids", "positions"  # (rows), (rows): number of tokens in the past of each row
 MEMORY_LENGTHS = "memory_lengths"  # (sentences): source tokens of each sentence
 CANDIDATE_COUNT = "candidate_count"  # (1): candidates returned by a step, at most Manifest.candidates
-TOTAL_LENGTH = (
-    "total_length"  # (): positions of a cache, int32 in main memory; only graphs for CUDA; fp16 alone reads it
-)
+TOTAL_LENGTH = "total_length"  # (): positions of a cache, int32 in main memory; only in graphs for CUDA, read by fp16
 HISTORY = "history"  # (steps, rows, 2) float32: the tokens that greedy search chose, and their log-probabilities
 STEP_INDEX = "step_index"  # (1): the entry of HISTORY that a step writes
 BEAM_TABLE = "beam_table"  # (rows, capacity) int32: position p of row r is in the caches of row r + beam_table[r, p]

@@ -38,10 +38,8 @@ CHANNEL_OPTIONS = (
     ("grpc.enable_retries", 0),  # `Retry` decides which calls are repeated
     ("grpc.initial_reconnect_backoff_ms", 100),  # with gRPC's default of 1 s all retries meet the same dead channel
     ("grpc.max_reconnect_backoff_ms", 2000),
-    (
-        "grpc.max_receive_message_length",
-        2**26,
-    ),  # 64 MiB: 256 texts with tokens and alignment exceed the default of 4 MiB
+    # 256 texts with tokens and alignment exceed the default of 4 MiB.
+    ("grpc.max_receive_message_length", 2**26),
 )
 
 

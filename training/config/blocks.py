@@ -56,12 +56,8 @@ class DataSettings(Settings):
     target_language: Annotated[str, bundle_rule(Language)]
     train: tuple[Corpus, ...] = ()  # only an imported model may have none
     valid: Corpus | None = None  # only an imported model may have none
-    max_tokens: Annotated[int, Field(ge=2)] = (
-        128  # tokens on each side, the end token counted; a longer pair is dropped
-    )
-    max_ratio: Annotated[float, Field(ge=1)] = (
-        3.0  # longer side to shorter side, in characters; 25 more are always allowed
-    )
+    max_tokens: Annotated[int, Field(ge=2)] = 128  # on each side, with the end token; a longer pair is dropped
+    max_ratio: Annotated[float, Field(ge=1)] = 3.0  # characters of the longer side to the shorter; 25 more are allowed
     drop_duplicates: bool = True
 
     @property
@@ -97,9 +93,7 @@ class TokenizerSettings(Settings):
     byte_fallback: bool = True
     character_coverage: Annotated[float, Field(ge=0.98, le=1)] = 0.9999  # the bounds of sentencepiece
     path: Path | None = None  # folder of a trained tokenizer; without it the run trains one
-    sampling_alpha: Annotated[float, Field(ge=0, le=1)] = (
-        0.0  # exponent of subword regularisation (unigram only); 0 is off
-    )
+    sampling_alpha: Annotated[float, Field(ge=0, le=1)] = 0.0  # of subword regularisation (unigram only); 0 is off
 
     @model_validator(mode="after")
     def _can_sample(self) -> Self:

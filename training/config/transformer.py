@@ -39,9 +39,7 @@ class TransformerSettings(ModelSettings):
     relative_buckets: Annotated[int, Field(ge=4)] = 32  # of distances, for relative positions
     relative_distance: Annotated[int, Field(ge=2)] = 128  # tokens; farther ones share the last bucket
     encoder_window: Annotated[int, Field(ge=0)] = 0  # radius of the encoder's self-attention in tokens; 0 is no bound
-    encoder_attention: Literal["softmax", "linear"] = (
-        "softmax"  # linear: the cost grows with the length, not its square
-    )
+    encoder_attention: Literal["softmax", "linear"] = "softmax"  # the cost of linear grows with the length alone
     decoder_cell: Literal["attention", "ssru"] = "attention"  # what reads the target so far in each decoder layer
     score: Literal["scaled-dot", "additive"] = "scaled-dot"
 

@@ -58,9 +58,7 @@ class TranslateOptions(TypedDict, total=False):
     return_tokens: bool | None  # default: False
     return_alignment: bool | None  # default: False
     long_text: Literal["refuse", "split"] | None  # a text longer than the model reads; default: split
-    split_sentences: (
-        Literal["on", "nonewlines", "off"] | None
-    )  # see below; default: on; off with forced_words; nonewlines with markup
+    split_sentences: Literal["on", "nonewlines", "off"] | None  # default: on; markup: nonewlines; forced_words: off
     return_sentences: bool | None  # default: False
     format: Literal["plain", "html", "xml"] | None  # how texts are written, see below; default: plain
     ignore_tags: Sequence[str] | None  # names of elements of markup that stay as they are, with what is in them

@@ -1,0 +1,28 @@
+"""The tables of the reference that are generated from comments are complete."""
+
+from __future__ import annotations
+
+import re
+
+from docs.generators import bundle, options
+from lingon import TranslateOptions
+from lingon.bundle import manifest
+
+
+def rows(table: str) -> list[list[str]]:
+    """The cells of the rows of a table, without its head."""
+    return [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+
+
+def test_every_option_of_translate_has_its_type_and_its_meaning() -> None:
+    found = {name.strip("`"): rest for name, *rest in rows(options.translate_options())}
+    assert found.keys() == TranslateOptions.__annotations__.keys()
+    for name, cells in found.items():
+        kind, meaning = cells
+        assert re.fullmatch(r"`[A-Za-z].*`", kind), name
+        assert meaning.strip(), name
+
+
+def test_every_tensor_of_a_graph_has_its_shape() -> None:
+    found = {name.strip("` ") for cells in rows(bundle.tensors()) for name in cells[0].split(",")}
+    assert {manifest.TOKEN_IDS, manifest.TOTAL_LENGTH, manifest.BEAM_TABLE, manifest.LABELS} <= found
