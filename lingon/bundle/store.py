@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -164,8 +164,7 @@ def write_bundle(folder: Path, manifest: Manifest, files: Mapping[str, Content])
 def with_checksums(folder: Path, manifest: Manifest, files: Mapping[str, Content]) -> Manifest:
     """The manifest with the checksums of files. Raises BundleError if a reader of the bundle would refuse it."""
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
-    values = {entry.name: getattr(manifest, entry.name) for entry in fields(manifest)}
-    complete = Manifest(**{**values, "checksums": sums})
+    complete = replace(manifest, checksums=sums)
     Manifest.from_bytes(complete.to_bytes(), folder / MANIFEST)
     return complete
 
