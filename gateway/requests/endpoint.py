@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -117,71 +117,76 @@ class Endpoints:
         place: for a route whose body has a file, raises Problem before it is read if there is no place for files
         message: whether its body is a message, which has no fields
         """
+        endpoint = _Endpoint(self, api, handler, place, message)
+        return Route(path, endpoint.run, methods=list(methods), name=getattr(handler, "__name__", None))
 
-        async def run(request: Request) -> Response:
-            start = time.monotonic()
-            self.metrics.in_flight.inc()
-            try:
-                response = await self._answer(api, handler, request, place, message=message)
-            except BaseException:
-                self.metrics.in_flight.dec()
-                raise
 
-            def end() -> None:
-                self.metrics.in_flight.dec()
-                self.metrics.ended(api.name, response.status_code, time.monotonic() - start)
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    """Answers the requests of a route; place, message: see `Endpoints.route`."""
 
-            if isinstance(response, Streamed):
-                response.ended = end
-            else:
-                end()
-            return response
+    shared: Endpoints
+    api: Api
+    handler: Handler
+    place: Callable[[], object] | None
+    message: bool
 
-        return Route(path, run, methods=list(methods), name=getattr(handler, "__name__", None))
+    async def run(self, request: Request) -> Response:
+        """Answer a request and count it."""
+        start, metrics = time.monotonic(), self.shared.metrics
+        metrics.in_flight.inc()
+        try:
+            response = await self._answer(request)
+        except BaseException:
+            metrics.in_flight.dec()
+            raise
 
-    async def _answer(
-        self, api: Api, handler: Handler, request: Request, place: Callable[[], object] | None, *, message: bool
-    ) -> Response:
+        def end() -> None:
+            metrics.in_flight.dec()
+            metrics.ended(self.api.name, response.status_code, time.monotonic() - start)
+
+        if isinstance(response, Streamed):
+            response.ended = end
+        else:
+            end()
+        return response
+
+    async def _answer(self, request: Request) -> Response:
+        """Return the reply to a request, also one that ends with an error."""
         given = request.headers.get("x-request-id", "")
         request_id = given if SANE_ID.fullmatch(given) else secrets.token_hex(16)
-        address = _ascii(request.client.host) if request.client else ""
-        held = HeldBody(self.budget, address)
+        caller = Caller(None, _ascii(request.client.host) if request.client else "", request_id)
+        held = HeldBody(self.shared.budget, caller.address)
         try:
-            self._check_origin(request)
-            if place is not None:
-                place()
-            most = self.limits.plain if place is None else self.limits.with_file
-            body = await read_body(request, most, held, partial(self._admit, api, request, address, request_id, held))
-            count_values(request, body, held)
-            fields = await fields_of(request, b"" if message else body)
-            if fields.file is not None:
-                body = b""  # the file is kept once
-            caller = Caller(api.key_of(request, fields), address, request_id)
-            response = await _until_disconnect(
-                request, handler(Call(request, body, fields, caller, self.backend, held))
-            )
-        except Problem as problem:
-            response = api.error(problem, request)
-        except ServerError as error:
-            response = api.error(problem_of(error), request)
-        except SettingsError as error:  # a value that a message cannot hold
-            response = api.error(Problem(400, str(error)), request)
-        except LingonError as error:
-            logger.error("a request failed: %s", error)
-            response = api.error(Problem(500, "the gateway failed to answer; its log says why"), request)
+            response = await self._handle(request, caller, held)
         except asyncio.CancelledError:  # the server stops, and the request has had its time
             task = asyncio.current_task()
             assert task is not None
             task.uncancel()
             stopping = Problem(503, "the server is shutting down; try again", retry_after=1.0)
-            response = api.error(stopping, request)
-        except Exception:
-            logger.exception("a request failed")
-            response = api.error(Problem(500, "the gateway failed to answer; its log says why"), request)
+            response = self.api.error(stopping, request)
+        except Exception as error:
+            response = self.api.error(_as_problem(error), request)
         finally:
             held.release()
         response.headers["x-request-id"] = request_id
         return response
+
+    async def _handle(self, request: Request, caller: Caller, held: HeldBody) -> Response:
+        """Read the body of a request and call the handler; caller: without the key."""
+        self._check_origin(request)
+        if self.place is not None:
+            self.place()
+        limits = self.shared.limits
+        most = limits.plain if self.place is None else limits.with_file
+        body = await read_body(request, most, held, partial(self._admit, request, caller, held))
+        count_values(request, body, held)
+        fields = await fields_of(request, b"" if self.message else body)
+        if fields.file is not None:
+            body = b""  # the file is kept once
+        caller = replace(caller, key=self.api.key_of(request, fields))
+        call = Call(request, body, fields, caller, self.shared.backend, held)
+        return await _until_disconnect(request, self.handler(call))
 
     def _check_origin(self, request: Request) -> None:
         """Refuse a call that a browser makes for a page of another origin; raises Problem.
@@ -192,21 +197,36 @@ class Endpoints:
         origin, site = request.headers.get("origin", ""), request.headers.get("sec-fetch-site")
         if site not in ("cross-site", "same-site") or not origin.startswith(("http://", "https://")):
             return
-        if origin not in self.origins and "*" not in self.origins:
+        if origin not in self.shared.origins and "*" not in self.shared.origins:
             raise Problem(403, f"pages of {origin[:100]} may not call: --http-cors does not list them")
 
-    async def _admit(self, api: Api, request: Request, address: str, request_id: str, held: HeldBody) -> None:
+    async def _admit(self, request: Request, caller: Caller, held: HeldBody) -> None:
         """Check the key of a request whose body is large before the rest is read; raises ServerError, Problem.
 
         A key that is a field of the body cannot be checked; such bodies share what one caller may hold.
         """
-        key = api.key_of(request, Fields(request.query_params.multi_items()))
+        key = self.api.key_of(request, Fields(request.query_params.multi_items()))
         try:
-            await self.backend.models(Caller(key, address, request_id))
+            await self.shared.backend.models(replace(caller, key=key))
         except ServerError as error:
-            if error.code != code_pb2.UNAUTHENTICATED or key is not None or not api.key_in_body:
+            if error.code != code_pb2.UNAUTHENTICATED or key is not None or not self.api.key_in_body:
                 raise
             held.count_without_key()
+
+
+def _as_problem(error: Exception) -> Problem:
+    """Return the problem of an error of a handler; logs one that the caller cannot have caused."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, ServerError):
+        return problem_of(error)
+    if isinstance(error, SettingsError):  # a value that a message cannot hold
+        return Problem(400, str(error))
+    if isinstance(error, LingonError):
+        logger.error("a request failed: %s", error)
+    else:
+        logger.exception("a request failed", exc_info=error)
+    return Problem(500, "the gateway failed to answer; its log says why")
 
 
 async def _until_disconnect(request: Request, work: Awaitable[Response]) -> Response:
