@@ -10,12 +10,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from lingon.gateway.dialects.native import bearer
-from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
+from lingon.gateway.requests.endpoint import Call, Endpoints, bearer, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.languages import Pairs, name_of
-from lingon.gateway.translations.translate import Wanted, likeliest, translate
+from lingon.gateway.translations.translate import Translated, Wanted, likeliest, translate
 from lingon.google.codes import tag_of_google
 from lingon.source_language import Source
 from lingon.translation.v1 import translation_pb2 as pb
@@ -56,18 +55,12 @@ class GoogleApi:
 
     async def translate_v2(self, call: Call) -> Response:
         """Translate texts; without a format they are HTML."""
-        fields, texts = call.fields, call.fields.texts("q")
-        if not texts:
-            raise Problem(400, "Required Text", field="q")
-        _check_count(len(texts), V2_TEXTS)
+        fields, texts = call.fields, _texts_v2(call.fields)
         markup = fields.choice("format", ("html", "text"), "html") == "html"
         source, target = tag_of_google(fields.text("source")), _target(fields.text("target"))
         results = await translate(call.backend, texts, Wanted(target, source, _read(markup=markup)), call.caller)
-        found = [
-            {"translatedText": each.text, **({} if source else {"detectedSourceLanguage": each.source.language})}
-            for each in results
-        ]
-        return JSONResponse({"data": {"translations": found}})
+        detected = None if source else "detectedSourceLanguage"
+        return JSONResponse({"data": {"translations": _translations(results, detected)}})
 
     async def languages_v2(self, call: Call) -> Response:
         """List the languages, with names if a target is given, in which they are named: English alone is known."""
@@ -79,11 +72,7 @@ class GoogleApi:
 
     async def detect_v2(self, call: Call) -> Response:
         """Return the languages of texts."""
-        texts = call.fields.texts("q")
-        if not texts:
-            raise Problem(400, "Required Text", field="q")
-        _check_count(len(texts), V2_TEXTS)
-        found = await likeliest(call.backend, texts, call.caller)
+        found = await likeliest(call.backend, _texts_v2(call.fields), call.caller)
         return JSONResponse({"data": {"detections": [[_detection(each)] for each in found]}})
 
     async def translate_v3(self, call: Call) -> Response:
@@ -103,11 +92,8 @@ class GoogleApi:
         target = _target(fields.text("targetLanguageCode"))
         wanted = Wanted(target, source, _read(markup=mime == "text/html"))
         results = await translate(call.backend, texts, wanted, call.caller)
-        found = [
-            {"translatedText": each.text, **({} if source else {"detectedLanguageCode": each.source.language})}
-            for each in results
-        ]
-        return JSONResponse({"translations": found})
+        detected = None if source else "detectedLanguageCode"
+        return JSONResponse({"translations": _translations(results, detected)})
 
     async def detect_v3(self, call: Call) -> Response:
         """Return the language of a content."""
@@ -132,6 +118,19 @@ class GoogleApi:
                 one["displayName"] = name_of(tag)
             found.append(one)
         return JSONResponse({"languages": found})
+
+
+def _texts_v2(fields: Fields) -> list[str]:
+    texts = fields.texts("q")
+    if not texts:
+        raise Problem(400, "Required Text", field="q")
+    _check_count(len(texts), V2_TEXTS)
+    return texts
+
+
+def _translations(results: Iterable[Translated], detected: str | None) -> list[dict[str, str]]:
+    """Return translations as Google writes them; detected: the name of the field of a detected language, if any."""
+    return [{"translatedText": each.text, **({detected: each.source.language} if detected else {})} for each in results]
 
 
 def _check_count(count: int, most: int) -> None:

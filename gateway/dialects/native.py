@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from lingon.errors import ServerError
-from lingon.gateway.requests.endpoint import Call, Endpoints, Streamed, json_error
+from lingon.gateway.requests.endpoint import Call, Endpoints, Streamed, bearer, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.json_messages import from_json, to_json
 from lingon.gateway.requests.problem import Problem, problem_of
@@ -79,12 +79,6 @@ class NativeApi:
         kind = EVENT_STREAM if as_events else LINES
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}  # nginx would collect the events
         return Streamed(_events(first, messages, as_events=as_events), headers=headers, media_type=kind)
-
-
-def bearer(request: Request) -> str | None:
-    """Return the key of the header `Authorization: Bearer KEY`."""
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" and key.strip() else None
 
 
 def status_of(problem: Problem) -> status_pb2.Status:

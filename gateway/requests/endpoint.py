@@ -257,6 +257,12 @@ def _ascii(address: str) -> str:
     return address.encode("ascii", "replace").decode()
 
 
+def bearer(request: Request) -> str | None:
+    """Return the key of the header `Authorization: Bearer KEY`."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" and key.strip() else None
+
+
 def json_error(status: int, content: bytes, problem: Problem) -> Response:
     """Return an error as JSON, with the time after which a retry makes sense."""
     headers = {}
