@@ -22,14 +22,8 @@ from lingon.training.config import Config, load_config, model_differences
 from lingon.training.models.build import build_unset
 from lingon.training.models.interface import AnyModel
 
-CONFIG, MODEL, OPTIMIZER, STATE, BEST = (
-    "config.json",
-    "model.safetensors",
-    "optimizer.safetensors",
-    "state.json",
-    "best.json",
-)
-
+CONFIG, STATE, BEST = "config.json", "state.json", "best.json"
+MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 
 OF_OLDER_VERSIONS = {"text": "", "best_chrf": -1.0, "best_loss": 0.0}
 """What the progress of older versions lacks. Their loss of 0 is below any other: with equal scores the first stays."""
@@ -145,18 +139,19 @@ def resolve_checkpoint(path: Path) -> Path:
     if (path / MODEL).is_file():
         return path
     if (path / BEST).is_file():
-        return _best(path)
+        name = _name_of_best(path)
+        if not isinstance(name, str) or not (path / "checkpoints" / name / MODEL).is_file():
+            raise CheckpointError(f"{path / BEST}: must name a checkpoint of this run, got {name!r}")
+        return path / "checkpoints" / name
     steps = saved_steps(path)
     if not steps:
         raise CheckpointError(f"{path}: neither a checkpoint (no {MODEL}) nor a run with a checkpoint")
     return steps[-1]
 
 
-def _best(run: Path) -> Path:
-    name = _read_json(run / BEST).get("checkpoint")
-    if not isinstance(name, str) or not (run / "checkpoints" / name / MODEL).is_file():
-        raise CheckpointError(f"{run / BEST}: must name a checkpoint of this run, got {name!r}")
-    return run / "checkpoints" / name
+def _name_of_best(run: Path) -> object:
+    """Return what the mark of the best checkpoint names; None if there is no mark."""
+    return _read_json(run / BEST).get("checkpoint") if (run / BEST).is_file() else None
 
 
 def save_progress(folder: Path, progress: Progress) -> None:
@@ -189,7 +184,7 @@ def mark_best(run: Path, folder: Path, scores: dict[str, Any]) -> None:
 
 def remove_old_checkpoints(run: Path, keep: int) -> None:
     """Remove all but the last `keep` checkpoints with a validation, the best one, and the last of all."""
-    best = _read_json(run / BEST).get("checkpoint") if (run / BEST).is_file() else None
+    best = _name_of_best(run)
     saved, kept = saved_steps(run), validated_steps(run)[-keep:]
     for folder in saved[:-1]:
         if folder not in kept and folder.name != best:
@@ -208,10 +203,9 @@ def remove_leftovers(run: Path) -> None:
 
     A user may have removed that checkpoint because its model has diverged.
     """
-    if (run / BEST).is_file():
-        name = _read_json(run / BEST).get("checkpoint")
-        if isinstance(name, str) and not (run / "checkpoints" / name).exists():
-            (run / BEST).unlink()
+    name = _name_of_best(run)
+    if isinstance(name, str) and not (run / "checkpoints" / name).exists():
+        (run / BEST).unlink()
     _remove_leftover_checkpoints(run / "checkpoints")
     remove_partial_files(run)
 
