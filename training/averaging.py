@@ -19,7 +19,7 @@ def average_checkpoints(folders: list[Path]) -> Checkpoint:
     Raises CheckpointError if their models or tokenizers differ.
     """
     if not folders:
-        raise CheckpointError("no checkpoint to average_checkpoints")
+        raise CheckpointError("no checkpoint to average")
     last = load_checkpoint(folders[-1])
     total = {name: weight.double() for name, weight in last.model.named_parameters()}
     for folder in folders[:-1]:

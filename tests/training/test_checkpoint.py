@@ -245,7 +245,7 @@ def test_an_average_of_no_checkpoints_or_of_different_tokenizers_is_rejected(
     for text in texts:
         words = train_tokenizer([Pair(text, text[::-1])] * 9, TokenizerSettings(vocab_size=264))
         save(tmp_path / text[0], words=words)
-    with pytest.raises(CheckpointError, match="no checkpoint to average"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint to average$"):
         average_checkpoints([])
     with pytest.raises(CheckpointError, match=r"a and .*x have different tokenizers"):
         average_checkpoints([tmp_path / text[0] for text in texts])
