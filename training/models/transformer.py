@@ -70,41 +70,41 @@ class DecoderLayer(nn.Module):
         self.cross, self.around_cross = CrossAttention(settings), residual_connection(settings)
         self.feed_forward, self.around_feed_forward = FeedForward(settings), residual_connection(settings)
 
-    def forward(self, hidden: Tensor, memory: KeyValue, visible: Tensor, own: Tensor | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, memory: KeyValue, visible: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return (batch, target_length, dim), from hidden of the same shape.
 
         memory, visible: as in `Memory`
-        own: what self-attention adds to its scores, see `RelativeBias.causal`; None without relative positions
+        bias: what self-attention adds to its scores, see `RelativeBias.causal`; None without relative positions
         """
-        return self._rest(self._attend_to_itself(hidden, own), memory, visible)
+        return self._rest(self._attend_to_itself(hidden, bias), memory, visible)
 
     def with_weights(
-        self, hidden: Tensor, memory: KeyValue, visible: Tensor, own: Tensor | None = None
+        self, hidden: Tensor, memory: KeyValue, visible: Tensor, bias: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return the result of `forward`, and its cross-attention (batch, heads, target_length, source_length)."""
-        hidden = self._attend_to_itself(hidden, own)
+        hidden = self._attend_to_itself(hidden, bias)
         weights = self.cross.weights(self.around_cross.before(hidden), memory, visible)
         return self._rest(hidden, memory, visible), weights
 
     def step(
-        self, hidden: Tensor, past: LayerPast, memory: KeyValue, visible: Tensor, own: Tensor | None = None
+        self, hidden: Tensor, past: LayerPast, memory: KeyValue, visible: Tensor, bias: Tensor | None = None
     ) -> tuple[Tensor, LayerPast]:
         """Decode one new position, hidden (batch, 1, dim); return it, and the past with this position added.
 
-        own: as in `forward`, of the new position alone
+        bias: as in `forward`, of the new position alone
         """
-        attended, present = self._step_past(self.around_attention.before(hidden), past, own)
+        attended, present = self._step_past(self.around_attention.before(hidden), past, bias)
         return self._rest(self.around_attention.after(hidden, attended), memory, visible), present
 
-    def _step_past(self, read: Tensor, past: LayerPast, own: Tensor | None) -> tuple[Tensor, LayerPast]:
+    def _step_past(self, read: Tensor, past: LayerPast, bias: Tensor | None) -> tuple[Tensor, LayerPast]:
         if isinstance(self.attention, SSRU):
             assert isinstance(past, CellState)
             return self.attention.step(read, past)
         assert isinstance(past, KeyValue)
-        return self.attention.step(read, past, own)
+        return self.attention.step(read, past, bias)
 
-    def _attend_to_itself(self, hidden: Tensor, own: Tensor | None) -> Tensor:
-        attended = self.attention(self.around_attention.before(hidden), own, causal=own is None)
+    def _attend_to_itself(self, hidden: Tensor, bias: Tensor | None) -> Tensor:
+        attended = self.attention(self.around_attention.before(hidden), bias, causal=bias is None)
         return self.around_attention.after(hidden, attended)
 
     def _rest(self, hidden: Tensor, memory: KeyValue, visible: Tensor) -> Tensor:
@@ -150,15 +150,15 @@ class Transformer(AttentionModel[Memory, list[LayerPast]]):
         return Memory([layer.cross.project_key_value(encoder_output) for layer in self.decoder], visible)
 
     def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
-        hidden, own = self.target_embedding(target_ids), self._own(target_ids.size(1))
+        hidden, bias = self.target_embedding(target_ids), self._bias(target_ids.size(1))
         for layer, layer_memory in zip(self.decoder, memory.layers, strict=True):
-            hidden = layer(hidden, layer_memory, memory.visible, own)
+            hidden = layer(hidden, layer_memory, memory.visible, bias)
         return self.output(self.decoder_norm(hidden))  # type: ignore[no-any-return]
 
     def decode_with_attention(self, target_ids: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        hidden, own, weights = self.target_embedding(target_ids), self._own(target_ids.size(1)), []
+        hidden, bias, weights = self.target_embedding(target_ids), self._bias(target_ids.size(1)), []
         for layer, layer_memory in zip(self.decoder, memory.layers, strict=True):
-            hidden, layer_weights = layer.with_weights(hidden, layer_memory, memory.visible, own)
+            hidden, layer_weights = layer.with_weights(hidden, layer_memory, memory.visible, bias)
             weights.append(layer_weights)
         return self.output(self.decoder_norm(hidden)), torch.stack(weights, dim=1)
 
@@ -178,14 +178,14 @@ class Transformer(AttentionModel[Memory, list[LayerPast]]):
         past: keys and values (rows, heads, length, head_dim) of every layer, or the states of its cell
         """
         length = _length(past[0])
-        hidden, own = self.target_embedding(token_ids[:, None], length), self._own(length + 1, length)
+        hidden, bias = self.target_embedding(token_ids[:, None], length), self._bias(length + 1, length)
         present = []
         for layer, layer_past, layer_memory in zip(self.decoder, past, memory.layers, strict=True):
-            hidden, layer_present = layer.step(hidden, layer_past, layer_memory, memory.visible, own)
+            hidden, layer_present = layer.step(hidden, layer_past, layer_memory, memory.visible, bias)
             present.append(layer_present)
         return self.output(self.decoder_norm(hidden))[:, 0], present
 
-    def _own(self, length: int, first: int = 0) -> Tensor | None:
+    def _bias(self, length: int, first: int = 0) -> Tensor | None:
         """Return what the decoder's self-attention adds to its scores, for the positions from `first` on."""
         return None if self.decoder_bias is None else self.decoder_bias.causal(length)[:, :, first:]
 
