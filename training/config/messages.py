@@ -21,6 +21,7 @@ from lingon.training.config.model import ModelSettings
 BLOCKS: dict[str, type[Settings]] = {
     "data": DataSettings,
     "tokenizer": TokenizerSettings,
+    "model": ModelSettings,
     "training": TrainingSettings,
     "languages": LanguageSettings,
     "origin": OriginSettings,
@@ -72,7 +73,7 @@ def _suggestion(path: tuple[int | str, ...], kind: str) -> str:
 
 def _known_keys(path: tuple[int | str, ...]) -> list[str]:
     if len(path) == 1:
-        return ["data", "tokenizer", "model", "training", "languages", "origin"]
+        return list(BLOCKS)
     if len(path) == 2:
         return list(BLOCKS[str(path[0])].model_fields)
     entries: dict[str, type[Settings]] = {"sources": SourceSettings, "targets": TargetSettings}
