@@ -97,15 +97,16 @@ def build_trainer(
     last = next(reversed(checkpoints.saved_steps(folder)), None)
     if last is not None:
         _check_tokenizer_kept(config, folder, last)
-    if last is None and init_from is not None:
-        init_from = checkpoints.resolve_checkpoint(init_from)  # fails before the text is read, which may take minutes
-    elif init_from is not None:
-        report.message(f"--init-from {init_from} is ignored: the run resumes from {last}")
-    config = _with_fast_precision(_with_facts(config, last or init_from), processes.device, report)
+        if init_from is not None:
+            report.message(f"--init-from {init_from} is ignored: the run resumes from {last}")
+    start = last or (
+        init_from and checkpoints.resolve_checkpoint(init_from)
+    )  # before reading text, which takes minutes
+    config = _with_fast_precision(_with_facts(config, start), processes.device, report)
     guided = bool(config.training.guided_alignment)
     assert config.data.valid is not None, "only an imported model has no validation text"
     text, valid = read_training_text(config.data, linked=guided), list(read_pairs(config.data.valid))
-    tokenizer = _tokenizer(config, text, last or init_from, folder, processes)
+    tokenizer = _tokenizer(config, text, start, folder, processes)
     text = drop_long(text, tokenizer, config.data.max_tokens)
     report.message(f"training text: {text.counts}")
     if guided:
@@ -121,9 +122,9 @@ def build_trainer(
     digest, measured = text.digest(), _validation_digest(valid, config.training)
     if last is not None:
         _resume(trainer, last, digest, measured)
-    elif init_from is not None:
-        checkpoints.load_weights(model, init_from)
-        report.message(f"starts from the weights of {init_from}")
+    elif start is not None:
+        checkpoints.load_weights(model, start)
+        report.message(f"starts from the weights of {start}")
     trainer.progress.text, trainer.progress.validation = digest, measured
     if processes.is_leader:
         write_text(folder / checkpoints.CONFIG, config.model_dump_json(indent=2) + "\n")
@@ -186,9 +187,9 @@ def _guidance(config: Config, text: TrainingText) -> str:
     return f"guided alignment: {linked:,} pairs with links; decoder layer {layer}, heads {', '.join(map(str, heads))}"
 
 
-def _tokenizer(config: Config, text: TrainingText, origin: Path | None, run: Path, processes: Processes) -> Tokenizer:
+def _tokenizer(config: Config, text: TrainingText, start: Path | None, run: Path, processes: Processes) -> Tokenizer:
     """Return the tokenizer of a checkpoint, of tokenizer.path, or a new one that is saved in the folder of the run."""
-    folder = checkpoints.resolve_checkpoint(origin) if origin is not None else config.tokenizer.path
+    folder = start or config.tokenizer.path
     if folder is None:
         folder = run
         if processes.is_leader:
