@@ -75,7 +75,7 @@ class _ClientBase:
             server allows a ping every 10 seconds; None sends no pings
         tls: True to trust the system's certificate authorities, a `lingon.Tls` for your own, or gRPC credentials
         api_key: sent with every call; without TLS to this machine only
-        insecure: whether an API key may be sent without TLS to any machine; everything on the way can read it
+        insecure: whether an API key may be sent without TLS to any machine; any machine on the way can read it
         metadata: sent with every call; `authorization` is treated as an API key
         """
         self.target = target = with_port(target, self._default_port)
