@@ -114,17 +114,17 @@ class Planner:
         check_size(text, field, limits, splits=splits, most=size.most_characters)
         source = await read_source(text, field, options.text, size.most_sentences)
         segments, parts = list[Span](), list[Part]()
+        reader = _Reader(self._tokenizer, limits, field, options.splits, time_slice, size)
         begin, longest = 0, len(source.text.strip())  # begin: of the next sentence in the normalised text
         for segment, spans in source.sentences(options.text, self._manifest.source_language):
             if segments and has_space(source.text[segments[-1][1] : segment[0]]):
                 begin += 1
             has = "has" if whole or segment[1] - segment[0] == longest else "has a sentence of"
-            read = _Reader(self._tokenizer, limits, field, has, options.splits, time_slice, size)
             sentence = source.text[slice(*segment)]
             if not (begun and not segments) and needs_steps(sentence, spans, options.text):
-                own: Sequence[Part] = [await read.in_steps(Steps(sentence, spans, self._lexicon))]
+                own: Sequence[Part] = [await reader.in_steps(Steps(sentence, spans, self._lexicon), has)]
             else:
-                own = await read.parts(sentence)
+                own = await reader.parts(sentence, has)
             parts += [replace(part, begin=begin + part.begin, sentence=len(segments)) for part in own]
             begin = parts[-1].begin + len(parts[-1].text)
             segments.append(segment)
@@ -156,31 +156,30 @@ def needs_steps(sentence: str, spans: Sequence[ProtectedSpan], options: TextChoi
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Turns the sentences of a text into parts; field, has: how errors name a sentence, see `check_size`."""
+    """Turns the sentences of a text into parts; field, and has of its methods: see `check_size`."""
 
     tokenizer: Tokenizer
     limits: Limits
     field: str
-    has: str
     splits: bool
     time_slice: TimeSlice
     size: RequestSize
 
-    async def parts(self, sentence: str) -> Sequence[Part]:
+    async def parts(self, sentence: str, has: str) -> Sequence[Part]:
         """Return the parts of a sentence that the model reads as it is."""
         limits, done, parts = self.limits, list[tuple[str, str]](), list[Part]()
-        check_size(sentence, self.field, limits, splits=self.splits, most=len(sentence), has=self.has)
+        check_size(sentence, self.field, limits, splits=self.splits, most=len(sentence), has=has)
         for block in blocks(sentence, most_characters(limits.max_source_tokens)):
             self.size.add_characters(len(block))
             done.append((block, normalise(block)))
             await self.time_slice.yield_if_due()
-        for part in parts_of(joined(done), self.field, self.tokenizer, limits, splits=self.splits, has=self.has):
+        for part in parts_of(joined(done), self.field, self.tokenizer, limits, splits=self.splits, has=has):
             self.size.add_sentence(len(part.source_ids))
             parts.append(part)
             await self.time_slice.yield_if_due()
         return parts
 
-    async def in_steps(self, steps: Steps) -> Part:
+    async def in_steps(self, steps: Steps, has: str) -> Part:
         """Return a sentence as one part; without what is kept, it is bounded as any other sentence.
 
         Each string that is kept counts as one more sentence, since the model may have to read the sentence again.
@@ -189,7 +188,7 @@ class _Reader:
         for _ in kept_strings(steps.text, steps.spans):
             self.size.add_sentence(1)
         rest = without_blanks_around(without(steps.text, steps.spans))
-        parts = await self.parts(rest) if rest else ()
+        parts = await self.parts(rest, has) if rest else ()
         ids = [token for part in parts for token in self.tokenizer.unframed(part.source_ids)]
         short = len(steps.text) <= most_characters(self.limits.max_source_tokens)
         text = normalise(steps.text) if short else " ".join(steps.text.split())
