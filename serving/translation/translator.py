@@ -78,23 +78,22 @@ class Translator:
         graph_bytes: int = 0,
         shortlist: bool | None = None,
     ) -> None:
-        """limits: those of the engine; precision, provider, graph_bytes: what `describe` reports.
+        """limits: those of the engine; precision, provider: what `describe` reports; graph_bytes: for metrics.
 
         shortlist: whether a request that does not say uses one; None if the model has none
         """
-        self.manifest = bundle.manifest
         self.label = bundle.label
         self.engine, self.precision, self.provider = engine, precision, provider
         self.graph_bytes = graph_bytes
-        self._tokenizer = Tokenizer(*bundle.tokenizer_files())
-        self._vocabulary = Vocabulary(self._tokenizer)
-        self._limits, self._lexicon = limits, lexicon(bundle.manifest, self._tokenizer)
-        self._guarding = Guarding.of(bundle, self._tokenizer, self._vocabulary)
+        tokenizer = Tokenizer(*bundle.tokenizer_files())
+        self._vocabulary = Vocabulary(tokenizer)
+        self._limits, self._lexicon = limits, lexicon(bundle.manifest, tokenizer)
+        self._guarding = Guarding.of(bundle, tokenizer, self._vocabulary)
         pair = bundle.manifest.source_language, bundle.manifest.target_language
         self.profiles = tuple(zip(pair, profiles_of(bundle) or (), strict=False))  # of the languages, if it has them
         self._shortlist = shortlist
         self._pairs: dict[tuple[str, str], Translator] = {}
-        self._translate_between(bundle.manifest, self._tokenizer)
+        self._translate_between(bundle.manifest, tokenizer)
 
     def _translate_between(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
         """Set what depends on the pair of languages."""
