@@ -87,30 +87,21 @@ class PhaseTimes:
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
-class DecodeJob:
-    """One sentence to translate.
+class _QueuedJob:
+    """What the engine needs of every job.
 
     source_ids: token ids of the source, the last is EOS
-    prefix: target tokens with which the translation begins
-    hidden: the first tokens of the prefix that are not part of the translation: they name its language
-    deadline: in seconds of `time.monotonic`; None if there is none
     follow_up: whether the work of its request has begun, which asks for it; such a job is neither dropped from a full
         queue nor rejected because of its deadline
+    deadline: in seconds of `time.monotonic`; None if there is none
     caller, call: the caller and the number of the call; queuing is fair between callers, and between the calls of one
     short: whether it queues apart from the other calls of its caller; set by the engine, see
         `lingon.serving.engine.lanes`
-    cost: in units of `lingon.serving.engine.cost`, which computes it once
-    on_tokens: called with every token once it is decided, for streaming greedy jobs; on the thread of the engine
-    on_done: called once, with the hypotheses (best first) or the error that ended the job; on the thread of the engine
     phase_times: filled in by the engine if given
+    cost: in units of `lingon.serving.engine.cost`, which computes it once
     """
 
     source_ids: tuple[int, ...]
-    options: Options
-    on_done: Callable[[tuple[Hypothesis, ...] | RequestError], None]
-    on_tokens: Callable[[int], None] | None = None
-    prefix: tuple[int, ...] = ()
-    hidden: int = 0
     follow_up: bool = False
     deadline: float | None = None
     caller: str = ""
@@ -119,6 +110,23 @@ class DecodeJob:
     phase_times: PhaseTimes | None = None
     cost: int | None = None
     number: int = field(default_factory=_numbers.__next__)
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class DecodeJob(_QueuedJob):
+    """One sentence to translate.
+
+    prefix: target tokens with which the translation begins
+    hidden: the first tokens of the prefix that are not part of the translation: they name its language
+    on_tokens: called with every token once it is decided, for streaming greedy jobs; on the thread of the engine
+    on_done: called once, with the hypotheses (best first) or the error that ended the job; on the thread of the engine
+    """
+
+    options: Options
+    on_done: Callable[[tuple[Hypothesis, ...] | RequestError], None]
+    on_tokens: Callable[[int], None] | None = None
+    prefix: tuple[int, ...] = ()
+    hidden: int = 0
 
     @property
     def shown_prefix(self) -> tuple[int, ...]:
@@ -127,26 +135,17 @@ class DecodeJob:
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
-class ScoreJob:
-    """A translation to score. Fields without a line here are as in DecodeJob.
+class ScoreJob(_QueuedJob):
+    """A translation to score.
 
-    source_ids: token ids of the source, the last is EOS
     target_ids: token ids of the translation, without begin and end token
+    on_done: as of DecodeJob, with the scores
     attention: the attention matrices to return
     """
 
-    source_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
     on_done: Callable[[Scored | RequestError], None]
-    follow_up: bool = False
     attention: AttentionChoice = ()
-    deadline: float | None = None
-    caller: str = ""
-    call: int = 0
-    short: bool = False
-    phase_times: PhaseTimes | None = None
-    cost: int | None = None
-    number: int = field(default_factory=_numbers.__next__)
 
 
 Job = DecodeJob | ScoreJob
