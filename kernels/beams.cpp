@@ -167,8 +167,9 @@ class BeamStep : public Operator {
     require(changed[2].dims == by_rank && changed[3].dims == by_rank && changed[5].dims == dims,
             "expects a total for each beam");
     require(changed[6].dims == Dims({sentences * beams, capacity}), "expects a table for its rows");
-    check_places(changed[1], changed[2], sentences, beams, capacity);
     for (size_t index = 0; index < 7; ++index) changed[index] = written(context, index, changed[index]);
+    // Not before: a graph may bind an output to the memory of another input, which is then overwritten.
+    check_places(changed[1], changed[2], sentences, beams, capacity);
     const Tensor ended = context.output(7, by_rank), totals = context.output(8, by_rank);
     const Tensor tokens = context.output(9, dims), token_log_probs = context.output(10, dims);
     bool* failed = context.output(11, {sentences}).as<bool>();

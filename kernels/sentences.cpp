@@ -7,13 +7,15 @@
 namespace lingon {
 namespace {
 
-// The lengths of sentences, each 1 to `width`, and their sum.
+// The lengths of sentences, each 1 to `width`, and their sum. They are a copy, because a graph may bind an output to the
+// memory of an input: what is written there must not change a length that was checked.
 struct Lengths {
-  const int64_t* each;
+  std::vector<int64_t> each;
   int64_t sentences, tokens;
 
   static Lengths of(const Tensor& tensor, int64_t width) {
-    Lengths found{tensor.as<int64_t>(), tensor.size(), 0};
+    const int64_t* given = tensor.as<int64_t>();
+    Lengths found{{given, given + tensor.size()}, tensor.size(), 0};
     for (int64_t sentence = 0; sentence < found.sentences; ++sentence) {
       require(0 < found.each[sentence] && found.each[sentence] <= width, "got a length beyond the width of the batch");
       found.tokens += found.each[sentence];
