@@ -14,6 +14,7 @@ from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.observability.logs import event
 from lingon.serving.runtime.runner import Runner
+from lingon.serving.runtime.sessions.errors import as_graph_load_error
 from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
@@ -26,7 +27,7 @@ MAX_WEIGHT_DIFFERENCE = 0.05  # of the attention weight of a link; other process
 
 
 def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 1) -> None:
-    """Translate the golden sentences of a bundle; raises BundleError if a translation differs from the export's.
+    """Translate the golden sentences of a bundle; raises BundleError if a translation fails or differs.
 
     At most MAX_DIFFERENT of the links of the alignments may differ. Bundles of old exports have no golden sentences, or
     no alignments. Precisions for GPUs have no golden translations of their own, because results differ between GPUs: at
@@ -41,7 +42,8 @@ def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 
     alignments = golden.alignments.get(precision, golden.alignments.get(EXACT, ()))
     aligned = bool(alignments and bundle.manifest.alignment.heads)
     options = pb.DecodingOptions(return_alignment=aligned)
-    found = translate(bundle, runner, golden.sentences, options, golden.languages, workers)
+    with as_graph_load_error(f"{bundle.folder / GOLDEN}: the sentences cannot be translated in {precision}"):
+        found = translate(bundle, runner, golden.sentences, options, golden.languages, workers)
     pairs = enumerate(zip(found, expected, strict=True), 1)
     different = [place for place, (one, text) in pairs if one.status.code or one.hypotheses[0].text != text]
     if precision in golden.translations and different:

@@ -180,10 +180,7 @@ class ModelReloader:
         bundle = open_below(path, self._roots)
         check_fits(bundle.manifest, self._registry.catalog, swaps=swaps)
         self.loading = bundle.manifest
-        try:
-            return self._registry.load(bundle)
-        except RequestError as error:  # a golden sentence failed; its status would mislead the caller
-            raise ChangeRefused(str(error)) from None
+        return self._registry.load(bundle)
 
     def _publish(self, entry: Entry[ServedModel], instead_of: Sequence[Entry[ServedModel]]) -> None:
         self._registry.publish([entry], instead_of)

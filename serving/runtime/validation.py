@@ -7,7 +7,6 @@ error of one line that names the file and the field; found by the first request 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +18,22 @@ from lingon.bundle import BLOCKS_SINCE, MANIFEST, Bundle, Manifest, State
 from lingon.errors import BundleError
 from lingon.serving.runtime.attention import ATTENTION
 from lingon.serving.runtime.on_device.state_graphs import StateGraphs
+from lingon.serving.runtime.on_host.beam import CANDIDATES, CHANGED, FOUND
 from lingon.serving.runtime.on_host.shortlist_buffers import ShortlistGraphs
 from lingon.serving.runtime.onnx_runner import OnnxRunner
-from lingon.serving.runtime.runner import BatchShape, Encoded, HeadChoice, matrix_shape, width_for
-from lingon.serving.runtime.sessions.errors import GraphLoadError
-from lingon.text import Tokenizer
+from lingon.serving.runtime.runner import (
+    BatchShape,
+    BeamBuffers,
+    BeamStates,
+    Encoded,
+    HeadChoice,
+    matrix_shape,
+    width_for,
+)
+from lingon.serving.runtime.sessions.errors import as_graph_load_error
+from lingon.text import BOS, Tokenizer
 
+FEW = 8  # tokens of a short sentence
 Dims = list[int | str] | None
 """Dimensions of an input or output as ONNX declares them, numbers or names; None if none are declared or expected."""
 
@@ -83,6 +92,8 @@ def _expected_graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Expecte
     present = {names.present_name(name): shape for name, shape in changing}
     if runner.beam is not None:
         step |= _unchecked(names.BEAM_TABLE)
+        advanced = _changed(_unchecked(*CHANGED)) | _unchecked(*FOUND)
+        yield ExpectedGraph(names.BEAM, runner.beam, _unchecked(*CANDIDATES, *CHANGED), advanced)
     if runner.state_graphs is not None:
         step |= _unchecked(names.TOTAL_LENGTH)
         yield from _expected_state_graphs(manifest, runner.state_graphs)
@@ -197,22 +208,27 @@ def _numbers(dims: Dims) -> list[int | None]:
 
 
 def _run_once(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
-    """Run every graph at the limits of the manifest.
+    """Run every graph at the limits of the manifest, and the decoder for two sentences.
 
     Tables in a graph may be shorter than the limits, and nodes may have other shapes than the graph declares.
     """
     path, folder, limits = bundle.folder / MANIFEST, bundle.folder / precision, bundle.manifest.limits
     source, target = limits.max_source_tokens, limits.max_target_tokens
     ids, lengths = np.full((1, source), bundle.manifest.source_vocab - 1), np.array([source])
-    with _as_graph_load_error(f"{path}: the encoder cannot read limits.max_source_tokens, {source}"):
+    with as_graph_load_error(f"{path}: the encoder cannot read limits.max_source_tokens, {source}"):
         encoded = runner.encode(ids, lengths)
-    with _as_graph_load_error(f"{path}: the decoder cannot write limits.max_target_tokens, {target}"):
+    with as_graph_load_error(f"{path}: the decoder cannot write limits.max_target_tokens, {target}"):
         _run_last_step(runner, encoded, bundle.manifest, None)
+    with as_graph_load_error(f"{folder / names.DECODER}: cannot translate two sentences together"):
+        _run_two_sentences(runner, bundle.manifest, 1)
+    if runner.beam is not None and limits.max_beam_size > 1:
+        with as_graph_load_error(f"{folder / names.BEAM}: cannot search over the candidates of {names.DECODER}"):
+            _run_two_sentences(runner, bundle.manifest, 2)
     if runner.shortlist:
         message = f"{folder / names.OUTPUT_ROWS}: {names.DECODER_SHORTLIST} cannot run with its output"
-        with _as_graph_load_error(message):
+        with as_graph_load_error(message):
             _run_last_step(runner, encoded, bundle.manifest, runner.shortlist.select(ids[0]))
-    with _as_graph_load_error(f"{folder / names.SCORER}: cannot score a translation"):
+    with as_graph_load_error(f"{folder / names.SCORER}: cannot score a translation"):
         translation = np.full((1, target - 1), bundle.manifest.target_vocab - 1)
         _score_with_attention(runner, ids, translation)
 
@@ -248,12 +264,23 @@ def _run_last_step(runner: OnnxRunner, encoded: Encoded, manifest: Manifest, pie
         buffers.step(1, logits=False)
 
 
-@contextmanager
-def _as_graph_load_error(message: str) -> Iterator[None]:
-    """Turn every error into GraphLoadError: onnxruntime has many error classes, and NumPy raises others for arrays
-    that do not fit.
+def _run_two_sentences(runner: OnnxRunner, manifest: Manifest, beam_size: int) -> None:
+    """Run two steps for two short sentences, with the graph of beam search if there are several beams.
+
+    The second step refuses tokens and places that a search has made up.
     """
-    try:
-        yield
-    except Exception as error:
-        raise GraphLoadError(message, f"{type(error).__name__}: {error}".splitlines()[0]) from None
+    length, capacity = min(FEW, manifest.limits.max_source_tokens), min(FEW, manifest.limits.max_target_tokens)
+    encoded = runner.encode(np.full((2, length), manifest.source_vocab - 1), np.full(2, length))
+    buffers = runner.open(BatchShape(2, beam_size, width_for(length), capacity), shortlist=False)
+    rows, history = np.tile(np.arange(beam_size), (2, 1)), np.zeros((2, beam_size, capacity), np.int64)
+    states = BeamStates(rows, np.zeros(rows.shape, np.float32), history, history.astype(np.float32))
+    search = buffers.beam_search(states) if beam_size > 1 and isinstance(buffers, BeamBuffers) else None
+    for slot in range(2):
+        buffers.place(slot, encoded, slot)
+    buffers.token_ids[:], buffers.positions[:] = BOS, 0
+    for _ in range(min(2, capacity)):
+        ids = buffers.step(2, logits=False).candidate_ids
+        if ids.min() < 0 or ids.max() >= manifest.target_vocab:
+            raise ValueError(f"candidates must be 0 to {manifest.target_vocab - 1}, got {ids.min()} to {ids.max()}")
+        if search is not None:
+            search.advance(2)

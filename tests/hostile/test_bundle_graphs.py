@@ -44,10 +44,31 @@ def no_such_label(graph: onnx.GraphProto) -> None:
     graph.node.append(onnx.helper.make_node("Gather", ["whole", "beyond"], ["token_log_probs"], axis=1))
 
 
+def one_row(graph: onnx.GraphProto) -> None:
+    """Let the decoder step take one row alone."""
+    for each in graph.input:
+        if each.name.startswith("past."):
+            each.type.tensor_type.shape.dim[0].dim_value = 1
+
+
+def beyond_the_vocabulary(graph: onnx.GraphProto) -> None:
+    """Add 10,000 to the candidates."""
+    (node,) = [node for node in graph.node if "candidate_ids" in node.output]
+    node.output[list(node.output).index("candidate_ids")] = "found"
+    graph.initializer.append(onnx.numpy_helper.from_array(np.array(10_000), "added"))
+    graph.node.append(onnx.helper.make_node("Add", ["found", "added"], ["candidate_ids"]))
+
+
 CHANGES = [
     ("scorer", without_shape("cross_attention"), "output cross_attention is [None, 2, None, None, None], its first 3"),
     ("encoder", without_shape("memory.0.key"), "output memory.0.key is [None, None, None], manifest.json says [4, 64"),
     ("scorer", no_such_label, "cannot score a translation"),
+    ("decoder", one_row, "cannot translate two sentences together (RuntimeError: "),
+    (
+        "decoder",
+        beyond_the_vocabulary,
+        "cannot translate two sentences together (ValueError: candidates must be 0 to 5999",
+    ),
     ("output_rows", half_of(0), "outputs output.0 as tensor(int8) [128, 'union'], decoder_shortlist.onnx reads"),
     ("output_rows", half_of(1), "decoder_shortlist.onnx cannot run with its output"),
 ]
@@ -72,3 +93,68 @@ def test_a_graph_that_does_not_match_its_declaration_is_refused(
     edit(path, change)
     tampered_bundles.sign(folder)
     assert tampered_bundles.refusal(folder).startswith(f"{path}: {message}")
+
+
+def another_name(graph: onnx.GraphProto) -> None:
+    """Rename the input token_ids."""
+    name = next(each for each in graph.input if each.name == "token_ids")
+    name.name = graph.node[0].input[2] = "tokens"
+
+
+def without_failures(graph: onnx.GraphProto) -> None:
+    graph.output.remove(next(each for each in graph.output if each.name == "failed"))
+
+
+def add_to(output: str, value: int) -> Callable[[onnx.GraphProto], None]:
+    """Add a number to an output of the search."""
+
+    def change(graph: onnx.GraphProto) -> None:
+        (node,) = graph.node
+        node.output[list(node.output).index(output)] = "found"
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(declared(graph, output).elem_type)
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array(value, dtype), "added"))
+        graph.node.append(onnx.helper.make_node("Add", ["found", "added"], [output]))
+
+    return change
+
+
+def test_names_that_are_not_utf_8_are_refused(folder: Path):
+    path = folder / "int8" / "decoder.onnx"
+    path.write_bytes(path.read_bytes().replace(b"present.self.0.key", b"present.self.0.k\xff\xff"))
+    tampered_bundles.sign(folder)
+    assert tampered_bundles.refusal(folder).startswith(f"{path}: onnxruntime does not load it ('utf-8' codec")
+
+
+SEARCH = "cannot search over the candidates of decoder.onnx"
+
+
+@pytest.mark.native
+@pytest.mark.usefixtures("native_library")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (another_name, "has no input token_ids"),
+        (without_failures, "has no output failed"),
+        (add_to("changed.positions", 10**9), SEARCH),
+        (add_to("changed.token_ids", 10**9), SEARCH),
+        (add_to("changed.beam_rows", 10**6), SEARCH),
+        (add_to("changed.beam_table", 10**6), SEARCH),
+    ],
+)
+def test_a_beam_search_of_another_kind_is_refused(
+    folder: Path, change: Callable[[onnx.GraphProto], None], message: str
+):
+    path = folder / "int8-native" / "beam.onnx"
+    edit(path, change)
+    tampered_bundles.sign(folder)
+    assert tampered_bundles.refusal(folder, "int8-native").startswith(f"{path}: {message}")
+
+
+@pytest.mark.native
+@pytest.mark.usefixtures("native_library")
+def test_golden_sentences_that_end_the_engine_are_an_error_of_the_bundle(folder: Path):
+    """Only the text of a finished translation shows these tokens."""
+    edit(folder / "int8-native" / "beam.onnx", add_to("ended_tokens", 10**6))
+    tampered_bundles.sign(folder)
+    found = tampered_bundles.refusal(folder, "int8-native", golden=True)
+    assert found.startswith(f"{folder}/golden.json: the sentences cannot be translated in int8-native (")

@@ -64,14 +64,14 @@ def put(values: Any, path: str, value: Any) -> None:
     values[int(last) if isinstance(values, list) else last] = value
 
 
-def refusal(folder: Path, precision: str | None = "int8") -> str:
+def refusal(folder: Path, precision: str | None = "int8", *, golden: bool = False) -> str:
     """The message of the BundleError with which a server refuses a bundle; the test fails for any other outcome."""
     outcome: queue.SimpleQueue[object] = queue.SimpleQueue()
 
     def load() -> None:
         try:
             (found,) = model_folders([folder])
-            options = LoadOptions(device="cpu", precision=precision, engines=1, threads=1)
+            options = LoadOptions(device="cpu", precision=precision, engines=1, threads=1, golden=golden)
             outcome.put(use_highest_whole(found, lambda bundle: load_translator(bundle, options)))
         except BaseException as error:
             outcome.put(error)

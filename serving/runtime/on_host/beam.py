@@ -11,7 +11,11 @@ from lingon import bundle as names
 from lingon.serving.runtime.runner import BeamStates, EndedBeams
 from lingon.serving.runtime.sessions.errors import raises_memory_error
 
+CANDIDATES = names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS
 PER_ROW = names.TOKEN_IDS, names.POSITIONS, names.BEAM_TABLE
+STATES = names.BEAM_ROWS, names.BEAM_TOTALS, names.BEAM_TOKENS, names.BEAM_LOG_PROBS  # as the fields of BeamStates
+CHANGED = *PER_ROW, *STATES
+FOUND = names.ENDED, names.ENDED_TOTALS, names.ENDED_TOKENS, names.ENDED_LOG_PROBS, names.FAILED  # of EndedBeams
 
 
 class OnnxBeamSearch:
@@ -22,21 +26,12 @@ class OnnxBeamSearch:
     ) -> None:
         """buffers: candidates, tokens, positions and the table of a running batch, by name."""
         self._session, self._beam_size = session, beam_size
-        self._changed = {name: buffers[name] for name in (names.TOKEN_IDS, names.POSITIONS)} | {
-            names.BEAM_ROWS: states.rows,
-            names.BEAM_TOTALS: states.totals,
-            names.BEAM_TOKENS: states.tokens,
-            names.BEAM_LOG_PROBS: states.log_probs,
-            names.BEAM_TABLE: buffers[names.BEAM_TABLE],
-        }
-        self._candidates = {name: buffers[name] for name in (names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS)}
-        self._found = {
-            names.ENDED: np.zeros(states.rows.shape, np.bool_),
-            names.ENDED_TOTALS: np.zeros_like(states.totals),
-            names.ENDED_TOKENS: np.zeros_like(states.tokens),
-            names.ENDED_LOG_PROBS: np.zeros_like(states.log_probs),
-            names.FAILED: np.zeros(len(states.rows), np.bool_),
-        }
+        of_states = states.rows, states.totals, states.tokens, states.log_probs
+        self._changed = {name: buffers[name] for name in PER_ROW} | dict(zip(STATES, of_states, strict=True))
+        self._candidates = {name: buffers[name] for name in CANDIDATES}
+        ended, failed = np.zeros(states.rows.shape, np.bool_), np.zeros(len(states.rows), np.bool_)
+        found = ended, *map(np.zeros_like, of_states[1:]), failed
+        self._found = dict(zip(FOUND, found, strict=True))
         self._bound: dict[int, tuple[ort.IOBinding, EndedBeams]] = {}
 
     @raises_memory_error

@@ -63,6 +63,7 @@ def create_session(
             providers=[(provider, _provider_options(provider, recorded=recorded))],
             disabled_optimizers=["SkipLayerNormFusion"],
         )
+        _read_names(session)
     except Exception as error:
         raise GraphLoadError(f"{origin}: onnxruntime does not load it", str(error).splitlines()[0]) from None
     session.shared_weights = shared  # ONNX Runtime does not keep them alive
@@ -72,6 +73,12 @@ def create_session(
     if provider != CPU and (elsewhere := misplaced(placement(session), provider)):
         raise DeviceError(f"{origin}: {provider} does not run {', '.join(elsewhere)}; see `lingon doctor`")
     return session
+
+
+def _read_names(session: ort.InferenceSession) -> None:
+    """Raise UnicodeDecodeError if an input or output has a name that is not UTF-8; ONNX Runtime takes any bytes."""
+    for each in (*session.get_inputs(), *session.get_outputs()):
+        _ = each.name, each.shape
 
 
 def _session_options(weights: Mapping[str, bytes], provider: str, threads: int) -> ort.SessionOptions:

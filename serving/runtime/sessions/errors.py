@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import ParamSpec, TypeVar
 
 from lingon.errors import BundleError
@@ -24,6 +25,20 @@ class GraphLoadError(BundleError):
     def __init__(self, public_message: str, cause: str) -> None:
         super().__init__(f"{public_message} ({cause})")
         self.public_message = public_message
+
+
+@contextmanager
+def as_graph_load_error(message: str) -> Iterator[None]:
+    """Turn every error but BundleError into GraphLoadError.
+
+    ONNX Runtime has many error classes, and NumPy and the engine raise others for results that do not fit.
+    """
+    try:
+        yield
+    except BundleError:
+        raise
+    except Exception as error:
+        raise GraphLoadError(message, f"{type(error).__name__}: {error}".splitlines()[0]) from None
 
 
 def raises_memory_error(function: Callable[ParametersT, ResultT]) -> Callable[ParametersT, ResultT]:

@@ -109,7 +109,7 @@ BAD = {
     "dies of golden sentences": (
         lambda admin: (admin.publish(2, golden=expected(TEXT, 2)), _broken_at_step(admin, 10))[0],
         "FAILED_PRECONDITION",
-        "the engine failed",
+        "golden.json: the sentences cannot be translated in fp32",
     ),
     "other languages": (
         lambda admin: admin.publish(2, target_language="fr"),
