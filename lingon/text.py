@@ -53,6 +53,13 @@ def is_invisible(character: str) -> bool:
     return _INVISIBLE.match(character) is not None
 
 
+def printable(text: str) -> str:
+    """The text with escapes for characters that move the cursor, end the line or change the writing direction."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 def to_nfc(text: str) -> str:
     """The text in Unicode NFC, in a time that grows linearly with its length."""
     return unicodedata.normalize("NFC", _sort_marks(text))

@@ -74,6 +74,7 @@ def verify(
     from lingon.export.verification.publication import next_version, publish_verified
     from lingon.export.verification.text import pair_of, read_gate_data
     from lingon.serving.runtime.device import choose_device
+    from lingon.text import printable
 
     opened = open_bundle(bundle)
     choice = choose_device(opened, device, precision)
@@ -81,7 +82,7 @@ def verify(
     pair = pair_of(opened, languages)
     target = next_version(opened) if publish else None
     pairs = read_gate_data(*gate_data) if gate_data else None
-    found = verify_bundle(opened, choice, pairs, sentences, lambda line: typer.echo(line, err=True), pair)
+    found = verify_bundle(opened, choice, pairs, sentences, lambda line: typer.echo(printable(line), err=True), pair)
     what = f"{opened.label}: {choice.precision} on {choice.provider.removesuffix('ExecutionProvider')}"
     what += f", {' to '.join(pair)}" if pair else ""
     _print_table(what, found.rows)
@@ -99,11 +100,14 @@ def _print_table(title: str, rows: list[Row]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
+    from lingon.text import printable
+
     console = Console(soft_wrap=True, highlight=False)
     lines = HEAVY_HEAD if console.is_terminal else None
     table = Table(title=title, title_justify="left", title_style="bold", box=lines)
     for column in ("check", "", "result", "bound"):
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, (row.check, "passed" if row.passed else "FAILED", row.result, row.bound)))
+        cells = row.check, "passed" if row.passed else "FAILED", row.result, row.bound
+        table.add_row(*(escape(printable(cell)) for cell in cells))
     console.print(table)

@@ -164,10 +164,12 @@ def _print(
     from rich.markup import escape
     from rich.table import Table
 
+    from lingon.text import printable
+
     lines = HEAVY_HEAD if console.is_terminal else None
     table = Table(title=title, title_justify="left", title_style="bold", show_header=columns is not None, box=lines)
     for column in columns or ("", ""):
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*(escape(printable(cell)) for cell in row))
     console.print(table)

@@ -182,8 +182,10 @@ def _print_error(message: str, exit_code: int) -> int:
 
 def _print_last(message: str, exit_code: int) -> int:
     """Print the last message of the command in one line; returns the exit code."""
+    from lingon.text import printable
+
     if sys.stderr is not None:
-        print(f"lingon: {' '.join(message.split())}", file=sys.stderr)
+        print(f"lingon: {printable(' '.join(message.split()))}", file=sys.stderr)
     return exit_code
 
 

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from lingon.text import printable
+
 LOGGED_CODES = {
     "UNKNOWN",
     "INTERNAL",
@@ -118,7 +120,7 @@ class ConsoleFormatter(logging.Formatter):
         """The line."""
         clock = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
         values = "".join(f" {name}={_shown(value)}" for name, value in _fields(record).items())
-        return f"{clock} {record.levelname.lower()} {_escaped(record.getMessage())}{values}"
+        return f"{clock} {record.levelname.lower()} {printable(record.getMessage())}{values}"
 
 
 class JsonFormatter(logging.Formatter):
@@ -139,16 +141,9 @@ class JsonFormatter(logging.Formatter):
 def _shown(value: Any) -> str:
     """A value on one line, in quotation marks if it contains spaces, quotation marks or =."""
     if isinstance(value, list | tuple):  # str() quotes and escapes their strings
-        return _escaped(str(value))
+        return printable(str(value))
     text = str(value)
-    return _escaped(text if _BARE.fullmatch(text) else json.dumps(text, ensure_ascii=False))
-
-
-def _escaped(text: str) -> str:
-    """The text with escapes for characters that move the cursor, end the line or change the writing direction."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+    return printable(text if _BARE.fullmatch(text) else json.dumps(text, ensure_ascii=False))
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:

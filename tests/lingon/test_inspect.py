@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import Alignment, Bundle, Languages, SourceLanguage, TargetLanguage, write_bundle
+from lingon.bundle import Alignment, Bundle, Languages, Precision, SourceLanguage, TargetLanguage, write_bundle
 from lingon.cli.inspect import MOST_NAMED
 from lingon.cli.main import main
 from tests.support.bundles import FILES, MANIFEST, write_small_bundle
@@ -140,3 +140,15 @@ def test_an_error_names_a_few_of_many_damaged_files(bundle: Bundle, capsys: pyte
     error = capsys.readouterr().err
     assert error.count("added-") == MOST_NAMED
     assert error.endswith(" and 2 more\n")
+
+
+def test_no_character_of_a_bundle_controls_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    precision = Precision(
+        "CPUExecutionProvider", "\x9b31m \u202e", (), {"checks\x1b[2J": {"of\x07": "them\x1b]0;title"}}
+    )
+    bundle = write_bundle(tmp_path / "1", replace(MANIFEST, precisions={"fp32": precision}), FILES)
+    (bundle.folder / "more\x1b[31m").write_bytes(b"")
+    assert inspect(bundle.folder) == 1
+    printed = capsys.readouterr()
+    assert all(each.isprintable() or each == "\n" for each in printed.out + printed.err)
+    assert "more\\x1b[31m (not listed)" in printed.err
