@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lingon.bundle import CARD, FORMAT, PROFILES, Bundle, TextData, open_bundle, versions, write_bundle
+from lingon.bundle import CARD, PROFILES, SINCE, Bundle, TextData, all_versions, open_bundle, write_bundle
 from lingon.errors import SettingsError
 from lingon.export.text_data.build import Pairs, Search, fit_confidence, text_data
 from lingon.export.text_data.card import card_section, without_section
@@ -67,10 +67,12 @@ def add_text_data(path: Path, text: CalibrationText, log: Callable[[str], None] 
         search = Search(runner, tokenizer, defaults.beam_size, defaults.length_penalty)
         found = replace(found, confidence=fit_confidence(search, text.held_out, text.other, log))
     files = {name: bundle.read(name) for name in manifest.checksums if name != PROFILES}
-    version = max(versions(folder)) + 1
+    version = max(all_versions(folder)) + 1
     files[PROFILES] = profiles
     files[CARD] = _card(files[CARD].decode(), version, found).encode()
-    return write_bundle(folder / str(version), replace(manifest, version=version, text=found, format=FORMAT), files)
+    # The graphs stay as they are, and the format says how they are: a newer one would be wrong.
+    since = max(manifest.format, SINCE["text"])
+    return write_bundle(folder / str(version), replace(manifest, version=version, text=found, format=since), files)
 
 
 def _check_bundle(bundle: Bundle) -> None:

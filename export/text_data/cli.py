@@ -54,6 +54,9 @@ def calibrate(
     texts = CalibrationText.of(
         *(read_parallel(*files) if files else () for files in (train_data, valid_data, other_data))
     )
+    for files, pairs in ((valid_data, texts.held_out), (other_data, texts.other)):
+        if files and not pairs:
+            raise SettingsError(f"{files[0]}: has no line with text in both files")
     bundle = add_text_data(model, texts, log=lambda line: typer.echo(line, err=True))
     assert bundle.manifest.text is not None
     typer.echo(

@@ -37,12 +37,24 @@ def test_the_next_version_has_the_words_and_otherwise_the_same_files(old: Bundle
     assert found.folder == written.folder == old.folder.absolute().parent / "2"
     assert found.manifest.text is not None
     assert found.manifest.text.words == ("Tom",)
-    assert found.manifest.format == FORMAT
     unchanged = {name: digest for name, digest in old.manifest.checksums.items() if name != CARD}
     assert {name: found.manifest.checksums[name] for name in unchanged} == unchanged
     card = found.read(CARD).decode()
     assert card.startswith("# en-de, version 2\n")
     assert "keeps: Tom." in card
+
+
+@pytest.mark.parametrize(("format_", "kept"), [(4, 5), (5, 5), (6, 6), (FORMAT, FORMAT)])
+def test_the_format_stays_that_of_the_graphs_but_is_one_with_text_data(old: Bundle, format_: int, kept: int):
+    (old.folder / "manifest.json").write_bytes(replace(old.manifest, format=format_).to_bytes())
+    add_text_data(old.folder, CalibrationText.of(PAIRS))
+    found = open_bundle(old.folder.parent)
+    assert (found.manifest.format, found.manifest.text is None) == (kept, False)
+
+
+def test_the_version_is_higher_than_one_that_is_being_copied(old: Bundle):
+    (old.folder.parent / "7").mkdir()
+    assert add_text_data(old.folder, CalibrationText.of(PAIRS)).manifest.version == 8
 
 
 def test_text_data_can_be_measured_anew(old: Bundle):
@@ -139,3 +151,18 @@ def test_text_of_other_kinds_alone_is_refused(old: Bundle, capsys: pytest.Captur
     assert (
         capsys.readouterr().err == "lingon: error: --other-data needs --valid-data: the confidence is fitted to both\n"
     )
+
+
+@pytest.mark.parametrize("option", ["--valid-data", "--other-data"])
+def test_held_out_text_without_a_pair_is_refused(
+    old: Bundle, tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]
+):
+    """Its confidence would else silently be that of the old version."""
+    files = [str(DATA / f"tatoeba.{side}") for side in ("en", "de")]
+    empty = tmp_path / "empty"
+    empty.write_text("\n")
+    given = {"--train-data": files, "--valid-data": files, option: [str(empty), str(empty)]}
+    arguments = [word for name, pair in given.items() for word in (name, *pair)]
+    assert main(["calibrate", str(old.folder), *arguments]) == 2
+    assert capsys.readouterr().err == f"lingon: error: {empty}: has no line with text in both files\n"
+    assert [path.name for path in sorted(old.folder.parent.iterdir())] == ["1"]
