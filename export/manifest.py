@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lingon import bundle as names
-from lingon.bundle import Alignment, Defaults, FileName, Limits, Manifest, Name, versions
+from lingon.bundle import Alignment, Defaults, FileName, Limits, Manifest, Name, all_versions, versions
 from lingon.errors import SettingsError
 from lingon.export.graphs.precisions import precisions_of, states_of
 from lingon.export.settings import ExportSettings, check_rule
@@ -33,7 +33,7 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
     languages = None if settings_of_languages is None else settings_of_languages.resolve(tokenizer)
     source, target = languages.pair if languages else (data.source_language, data.target_language)
     check_folder(folder)
-    found = versions(folder)
+    found = all_versions(folder)  # also those that are being copied
     return Manifest(
         name=folder.absolute().name,
         version=(found[-1] if found else 0) + 1,

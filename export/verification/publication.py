@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lingon.bundle import CARD, MANIFEST, PASSED, Bundle, Manifest, versions
+from lingon.bundle import CARD, MANIFEST, PASSED, Bundle, Manifest, all_versions
 from lingon.bundle.publish import publish_bundle, write_files
 from lingon.errors import SettingsError
 from lingon.serving.runtime.device import DeviceChoice, onnxruntime_version
@@ -22,7 +22,7 @@ def next_version(bundle: Bundle) -> Path:
         raise SettingsError(f"--publish: {bundle.folder} is not the folder of version {version}; give NAME/{version}")
     if not os.access(folder.parent, os.W_OK | os.X_OK):
         raise SettingsError(f"--publish: no permission to write in {folder.parent}")
-    return bundle.folder.parent / str(max(versions(folder.parent)) + 1)
+    return bundle.folder.parent / str(max(all_versions(folder.parent)) + 1)
 
 
 def publish_verified(bundle: Bundle, choice: DeviceChoice, report: dict[str, Any], target: Path) -> Bundle:

@@ -1,4 +1,4 @@
-"""The heads that a manifest names as the source of alignments."""
+"""The version that a manifest names, and the heads as the source of alignments."""
 
 from __future__ import annotations
 
@@ -50,3 +50,8 @@ def test_the_options_of_the_export_come_before_the_guided_heads(checkpoint: Chec
 def test_a_head_that_the_model_does_not_have_is_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"^--alignment-head must be 0 to 1, got 2$"):
         alignment(checkpoint, tmp_path, {}, alignment_heads=(0, 2))
+
+
+def test_the_version_is_higher_than_one_that_is_being_copied(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    (tmp_path / "digits" / "7").mkdir(parents=True)
+    assert build_manifest(checkpoint, tmp_path / "digits", ExportSettings()).version == 8

@@ -19,6 +19,7 @@ from lingon.export.gates.verifier import NOT_ON_CUDA
 from lingon.export.verification.checks import Verification, verify_bundle
 from lingon.export.verification.cli import verify as verb
 from lingon.export.verification.invariance import check_invariance
+from lingon.export.verification.publication import next_version
 from lingon.export.verification.text import text_of
 from lingon.scoring import score
 from lingon.serving.runtime.device import CPU, CUDA, DeviceChoice
@@ -242,3 +243,8 @@ def test_what_cannot_be_verified_is_an_error_of_one_line(bundle: Bundle, tmp_pat
             verb(folder, **options)
         assert str(raised.value).startswith(message)
         assert "\n" not in str(raised.value)
+
+
+def test_a_version_is_published_above_one_that_is_being_copied(bundle: Bundle) -> None:
+    (bundle.folder.parent / "7").mkdir()
+    assert next_version(bundle) == bundle.folder.parent / "8"
