@@ -9,7 +9,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lingon import bundle as names
-from lingon.bundle import Alignment, Defaults, FileName, Limits, Manifest, Name, all_versions, versions
+from lingon.bundle import (
+    Alignment,
+    Defaults,
+    FileName,
+    Limits,
+    Manifest,
+    Name,
+    all_versions,
+    bundles_below,
+    is_bundle,
+    versions,
+)
 from lingon.errors import SettingsError
 from lingon.export.graphs.precisions import precisions_of, states_of
 from lingon.export.settings import ExportSettings, check_rule
@@ -75,6 +86,12 @@ def check_folder(folder: Path) -> None:
         raise SettingsError(
             f"{folder}: {version} is for a version of a model, whose files never change; name the folder of the model, "
             f"{version.parent}: the next version is written below it"
+        )
+    inner = bundles_below(folder)[0] if folder.is_dir() and not is_bundle(folder) else []
+    if model := next(filter(versions, inner), None):
+        raise SettingsError(
+            f"{folder}: is a folder of models, such as {model.name}, which a server would not find beside a version; "
+            f"name the folder of the model, {folder / 'NAME'}"
         )
     _check_writable(folder)
 

@@ -111,3 +111,12 @@ def test_the_folder_of_a_version_is_refused_before_any_text_is_read(saved: Path,
     version = write_small_bundle(tmp_path / "digits" / "1").folder
     with pytest.raises(SettingsError, match=f"^{version}: {version} is for a version of a model"):
         verb(checkpoint=saved, folder=version, train_data=(saved / "config.json", saved / "config.json"))
+
+
+def test_a_folder_of_models_is_no_folder_for_versions(saved: Path, tmp_path: Path) -> None:
+    """A server that is given the folder would serve the version alone, and none of the models."""
+    models = tmp_path / "models"
+    write_small_bundle(models / "digits" / "1")
+    with pytest.raises(SettingsError, match=f"^{models}: is a folder of models, such as digits, .* {models}/NAME$"):
+        verb(checkpoint=saved, folder=models)
+    assert [path.name for path in models.iterdir()] == ["digits"]
