@@ -229,6 +229,10 @@ def _load(model: bytes, name: str) -> Segmenter:
     found = {"pad": loaded.pad_id(), "bos": loaded.bos_id(), "eos": loaded.eos_id(), "unk": loaded.unk_id()}
     if found != wanted:
         raise BundleError(f"{name}: its special ids must be {_listed(wanted)}, got {_listed(found)}")
+    try:
+        loaded.id_to_piece(list(range(loaded.get_piece_size())))
+    except UnicodeDecodeError:  # sentencepiece reads any bytes
+        raise BundleError(f"{name}: not a sentencepiece model (a piece is not UTF-8)") from None
     return loaded
 
 

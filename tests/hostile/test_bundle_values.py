@@ -265,6 +265,12 @@ def random_bytes_for_a_tokenizer(folder: Path) -> str:
     return "tokenizer"
 
 
+def a_piece_that_is_not_utf_8(folder: Path) -> str:
+    path = folder / "tokenizer.model"
+    path.write_bytes(path.read_bytes().replace("\u2581the".encode(), b"\xff\xff\xffthe", 1))
+    return "tokenizer.model: not a sentencepiece model (a piece is not UTF-8)"
+
+
 def random_bytes_for_a_graph(folder: Path) -> str:
     (folder / "int8/decoder.onnx").write_bytes(b"\x08\x07 a graph")
     return "int8/decoder.onnx"
@@ -340,6 +346,7 @@ CHANGES = [
     no_tokenizer,
     two_tokenizers,
     random_bytes_for_a_tokenizer,
+    a_piece_that_is_not_utf_8,
     random_bytes_for_a_graph,
     random_bytes_for_a_shortlist,
     a_shortlist_of_another_vocabulary,
