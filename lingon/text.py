@@ -223,16 +223,15 @@ def _load(model: bytes, name: str) -> Segmenter:
         raise BundleError(f"{name}: not a sentencepiece model (it is empty)")
     try:
         loaded = sentencepiece.SentencePieceProcessor(model_proto=model)
+        loaded.id_to_piece(list(range(loaded.get_piece_size())))
+    except UnicodeDecodeError:  # sentencepiece reads any bytes, and repeats them in its errors
+        raise BundleError(f"{name}: not a sentencepiece model (a piece is not UTF-8)") from None
     except RuntimeError as error:
         raise BundleError(f"{name}: not a sentencepiece model ({error})") from None
     wanted = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
     found = {"pad": loaded.pad_id(), "bos": loaded.bos_id(), "eos": loaded.eos_id(), "unk": loaded.unk_id()}
     if found != wanted:
         raise BundleError(f"{name}: its special ids must be {_listed(wanted)}, got {_listed(found)}")
-    try:
-        loaded.id_to_piece(list(range(loaded.get_piece_size())))
-    except UnicodeDecodeError:  # sentencepiece reads any bytes
-        raise BundleError(f"{name}: not a sentencepiece model (a piece is not UTF-8)") from None
     return loaded
 
 

@@ -93,6 +93,18 @@ def test_files_that_are_no_tokenizer_are_refused(tmp_path: Path) -> None:
         assert str(tmp_path) in str(caught.value)
 
 
+@pytest.mark.parametrize("count", [1, 2], ids=["once", "twice, which sentencepiece refuses by its bytes"])
+def test_a_model_with_a_piece_that_is_not_utf_8_is_refused(count: int) -> None:
+    """The bytes stand for letters that are pieces of their own."""
+    model = train(LINES * 5, "unigram")
+    for letter in ("a", "e")[:count]:
+        piece = b"\n\x01" + letter.encode()
+        assert piece in model
+        model = model.replace(piece, b"\n\x01\xff")
+    with pytest.raises(BundleError, match=r"^tokenizer\.model: not a sentencepiece model \(a piece is not UTF-8\)$"):
+        Tokenizer(model)
+
+
 def test_a_model_with_other_special_ids_is_refused(tmp_path: Path) -> None:
     """The second model has the default special ids of `spm_train`."""
     (tmp_path / "source.model").write_bytes(train(LINES * 5, "unigram"))
