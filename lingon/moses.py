@@ -255,6 +255,8 @@ def _parsed(content: bytes, name: str) -> dict[str, Any]:
     pieces, controls = values["pieces"], values.get("controls")
     if len(set(pieces)) != len(pieces) or "" in pieces:
         raise BundleError(f"{name}: pieces must be different texts that are not empty")
+    if any("\ud800" <= each <= "\udfff" for piece in pieces for each in piece):  # no reply could have them
+        raise BundleError(f"{name}: pieces must be Unicode, which has no lone surrogates")
     if not isinstance(controls, list) or not all(type(each) is int and 0 <= each < len(pieces) for each in controls):
         raise BundleError(f"{name}: controls must be ids of pieces, 0 to {len(pieces) - 1:,}")
     if wrong := next((each for each in values["merges"] if len(each.split(" ")) != 2 or not all(each.split(" "))), ""):

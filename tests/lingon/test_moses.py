@@ -134,6 +134,7 @@ def test_a_stream_shows_text_before_its_end(tokenizer: Tokenizer) -> None:
     [
         ({"kind": "other"}, "kind must be 'moses-bpe' and language a code of Moses"),
         ({"pieces": [*HEAD, "a", "a"]}, "pieces must be different texts that are not empty"),
+        ({"pieces": [*HEAD, "a", "\ud800"]}, "pieces must be Unicode, which has no lone surrogates"),
         ({"pieces": ["<pad>"], "controls": []}, "must have more than 3 pieces, has 1"),
         ({"pieces": "abc"}, "pieces must be a list of texts"),
         ({"controls": [10**6]}, f"controls must be ids of pieces, 0 to {len(PIECES) - 1:,}"),
