@@ -37,13 +37,12 @@ APIS: dict[str, Callable[[Documents | None], Api]] = {
 }
 """The APIs by name."""
 
+SCRIPTS = ("api", "attention", "docs", "page", "theme")
 PAGE = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/docs": ("docs.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "/attention.js": ("attention.js", "text/javascript; charset=utf-8"),
-    "/docs.js": ("docs.js", "text/javascript; charset=utf-8"),
+    **{f"/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8") for name in SCRIPTS},
     "/openapi.json": ("openapi.json", "application/json"),
 }
 """The files of the page by their paths."""

@@ -18,34 +18,42 @@ export class AttentionTable {
     document.getElementById("attention").addEventListener("toggle", () => this.load());
   }
 
+  // sentences: none if there is no translation
   // languages: as a request names them
   show(sentences, languages) {
     this.sentences = sentences;
     this.languages = languages;
     this.kept.clear();
-    const select = this.get("sentence");
-    select.replaceChildren(...sentences.map((each, index) => new Option(`${index + 1}: ${each.source.slice(0, 40)}`, index)));
+    const select = this.get("sentence"), before = Math.min(select.selectedIndex, sentences.length - 1);
+    select.replaceChildren(...sentences.map(({ source }, index) => new Option(`${index + 1}: ${source.slice(0, 40)}`, index)));
+    select.selectedIndex = Math.max(before, 0);
     this.load();
   }
 
+  empty(reason) {
+    this.result = null;
+    this.table.replaceChildren();
+    this.get("state").textContent = reason;
+  }
+
   async load() {
-    if (!document.getElementById("attention").open || !this.sentences.length) return;
-    const sentence = this.sentences[this.get("sentence").value || 0];
+    if (!document.getElementById("attention").open) return;
+    if (!this.sentences.length) return this.empty("There is no translation.");
+    const sentence = this.sentences[this.get("sentence").value];
     const kind = this.get("kind").value;
-    const key = JSON.stringify([kind, sentence.source, sentence.target]);
+    const key = this.wanted = JSON.stringify([kind, sentence.source, sentence.target]);
     try {
       if (!this.kept.has(key)) {
         const pairs = [{ source: sentence.source, target: sentence.target }];
         const request = { pairs, ...this.languages, attention: { kinds: [`ATTENTION_KIND_${kind}`] } };
         this.kept.set(key, (await this.call("v1/score", request)).results[0]);
       }
+      if (key !== this.wanted) return; // another one was chosen meanwhile
       this.result = this.kept.get(key);
       if (this.result.status?.code) throw new Error(this.result.status.message);
       this.get("state").textContent = "";
     } catch (error) {
-      this.result = null;
-      this.table.replaceChildren();
-      this.get("state").textContent = error.message;
+      if (key === this.wanted) this.empty(error.message);
       return;
     }
     this.offer("layer", this.result.attention.map((each) => each.layer ?? 0));

@@ -1,5 +1,6 @@
 // The page: translates while you type, and shows where every word came from.
 
+import { ApiError, call, events, send } from "./api.js";
 import { AttentionTable } from "./attention.js";
 
 const get = (id) => document.getElementById(id);
@@ -7,28 +8,26 @@ const PAUSE = 250; // milliseconds without a key press after which a text is tra
 const WORD = /\S+/gu;
 
 let models = []; // of the server
+let pairs = []; // of languages that a model translates: source, target, model
+let maxTexts = 1; // in one request
 let running = null; // aborts the request that is under way
 let sentences = []; // of the translation: source, target, score, confidence, warnings, and the text between them
 let separators = []; // before the first sentence, between two, and after the last
 
-class ApiError extends Error {}
-
-async function send(path, body, signal) {
-  const headers = { "content-type": "application/json" };
-  if (get("key").value) headers.authorization = `Bearer ${get("key").value}`;
-  const request = body ? { method: "POST", headers, body: JSON.stringify(body), signal } : { headers, signal };
-  const reply = await fetch(path, request);
-  if (reply.ok) return reply;
-  const error = await reply.json().catch(() => ({}));
-  if (reply.status === 401 || reply.status === 403) get("key-field").hidden = false;
-  throw new ApiError(error.message || `the server answered ${reply.status}`);
-}
-
-const call = async (path, body) => (await send(path, body)).json();
 const attention = new AttentionTable(call);
 
-function say(text) {
+function say(text, failed = false) {
   get("state").textContent = text;
+  get("state").classList.toggle("warning", failed);
+}
+
+// Say why something failed. again: does it once more, after the time in which it may succeed.
+function fail(error, again) {
+  if (error.name === "AbortError") return;
+  const message = error.message.charAt(0).toUpperCase() + error.message.slice(1);
+  const retried = again && error.wait !== undefined;
+  say(retried ? `${message}. The page tries again.` : `${message}.`, true);
+  if (retried) setTimeout(again, 1000 * error.wait);
 }
 
 // Code points, in which the API counts; JavaScript counts UTF-16 units.
@@ -43,18 +42,36 @@ function asked(extra = {}) {
   return { texts: [get("source").value], ...languages(), text: { returnSentences: true }, ...extra };
 }
 
+async function start() {
+  try {
+    await loadModels();
+    changed();
+  } catch (error) {
+    fail(error, start);
+  }
+}
+
 async function loadModels() {
-  models = (await call("v1/models")).models ?? [];
-  const pairs = models.flatMap((model) => {
+  ({ models = [], maxTexts } = await call("v1/models"));
+  if (!models.length) throw new ApiError("the server has no model", 200, 5);
+  pairs = models.flatMap((model) => {
     const sources = model.sourceLanguageCodes ?? [model.sourceLanguageCode];
     const targets = model.targetLanguageCodes ?? [model.targetLanguageCode];
-    return sources.flatMap((source) => targets.map((target) => [source, target]));
+    return sources.flatMap((source) => targets.map((target) => ({ source, target, model })));
   });
-  fill("source-language", pairs.map(([source]) => source));
-  fill("target-language", pairs.map(([, target]) => target));
-  const named = models.map((model) => `${model.name} ${model.version} (${model.precision})`);
-  get("model").textContent = named.join(", ");
-  showCode();
+  fill("source-language", pairs.map(({ source }) => source));
+  showPair();
+}
+
+// Offer the languages into which the chosen one is translated, and name the models of the chosen pair.
+function showPair() {
+  const some = pairs.filter(({ source }) => source === get("source-language").value);
+  fill("target-language", some.map(({ target }) => target));
+  const { sourceLanguageCode, targetLanguageCode } = languages();
+  const used = some.filter(({ target }) => target === targetLanguageCode).map(({ model }) => model);
+  get("model").textContent = used.map((each) => `${each.name} ${each.version} (${each.precision})`).join(", ");
+  get("source").lang = sourceLanguageCode;
+  for (const id of ["live", "hypotheses", "menu"]) get(id).lang = targetLanguageCode;
 }
 
 function fill(id, tags) {
@@ -62,20 +79,7 @@ function fill(id, tags) {
   const name = (tag) => { try { return names.of(tag); } catch { return tag; } };
   const before = get(id).value;
   get(id).replaceChildren(...[...new Set(tags)].map((tag) => new Option(name(tag), tag)));
-  if (before) get(id).value = before;
-}
-
-async function* events(reply) {
-  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
-  let text = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    text += value;
-    const lines = text.split("\n");
-    text = lines.pop();
-    for (const line of lines) if (line.startsWith("data: ")) yield JSON.parse(line.slice(6));
-  }
+  if (tags.includes(before)) get(id).value = before;
 }
 
 async function translate() {
@@ -85,28 +89,28 @@ async function translate() {
   get("hypotheses").replaceChildren();
   closeMenu();
   if (!text.trim()) return clear();
+  if (!models.length) return; // start says why
   const options = { beamSize: Number(get("search").value), numHypotheses: 1, longText: "LONG_TEXT_POLICY_SPLIT" };
-  const live = get("live");
-  live.setAttribute("aria-busy", "true");
+  get("live").setAttribute("aria-busy", "true");
   say("");
   try {
-    let begun = false;
-    for await (const event of events(await send("v1/translate:stream", asked({ options }), own.signal))) {
-      if (event.code) throw new ApiError(event.message);
-      if (event.delta) {
-        if (!begun) live.textContent = "";
-        begun = true;
-        live.textContent += event.delta.text;
-      }
-      if (event.done) await finish(text, event.done.result, own);
-    }
+    await receive(await send("v1/translate:stream", asked({ options }), own.signal), text, own);
   } catch (error) {
-    if (error.name !== "AbortError") {
-      say(error instanceof ApiError ? error.message : "The server does not answer. Your text is kept; it is tried again.");
-      if (!(error instanceof ApiError)) setTimeout(() => own === running && translate(), 2000);
-    }
+    if (own !== running) return;
+    if (error.wait === undefined) clear(); // the translation is not that of the text
+    fail(error, () => own === running && translate());
   } finally {
-    if (own === running) live.setAttribute("aria-busy", "false");
+    if (own === running) get("live").setAttribute("aria-busy", "false");
+  }
+}
+
+async function receive(reply, text, own) {
+  const live = get("live");
+  let begun = false;
+  for await (const { delta, done } of events(reply)) {
+    if (delta) live.textContent = (begun ? live.textContent : "") + delta.text;
+    begun ||= Boolean(delta);
+    if (done) await finish(text, done.result, own);
   }
 }
 
@@ -115,13 +119,21 @@ function clear() {
   get("live").setAttribute("aria-busy", "false");
   get("words").hidden = true;
   sentences = [];
+  attention.show(sentences, languages());
+  enable(false);
   say("");
+}
+
+// There is something to copy.
+function enable(on) {
+  for (const id of ["copy", "best"]) get(id).disabled = !on;
 }
 
 async function finish(text, result, own) {
   if (result.status?.code) throw new ApiError(result.status.message);
   const translation = result.hypotheses[0].text;
   get("live").textContent = translation;
+  enable(true);
   let end = 0;
   separators = [];
   sentences = (result.sentences ?? []).map((each) => {
@@ -138,12 +150,18 @@ async function finish(text, result, own) {
 
 // Learn the links of all sentences, which tell what each word was translated from.
 async function align(own) {
-  const pairs = sentences.map(({ source, target }) => ({ source, target }));
-  if (!pairs.length) return;
-  const { results } = await call("v1/score", { pairs, ...languages(), returnAlignment: true })
-    .catch(() => ({ results: [] })); // a model without attention has no links
-  if (own && own !== running) return;
-  sentences.forEach((each, index) => Object.assign(each, {
+  const results = [], some = [...sentences];
+  try {
+    for (let begin = 0; begin < some.length; begin += maxTexts) {
+      const pairs = some.slice(begin, begin + maxTexts).map(({ source, target }) => ({ source, target }));
+      results.push(...(await call("v1/score", { pairs, ...languages(), returnAlignment: true })).results);
+      if (own && own !== running) return;
+    }
+  } catch (error) {
+    if (own && own !== running) return;
+    if (error.status !== 501) fail(error); // a model without attention has no links
+  }
+  some.forEach((each, index) => Object.assign(each, {
     links: results[index]?.alignment ?? [],
     sourceShown: results[index]?.normalisedSource ?? each.source,
     targetShown: results[index]?.normalisedTarget ?? each.target,
@@ -178,10 +196,11 @@ function showWords() {
     below.forEach((each, row) => {
       watch(each, (on) => light((pair) => pair[1] === row, on));
       each.setAttribute("aria-haspopup", "menu");
-      each.setAttribute("aria-description", describe(pairs, row, source));
+      if (pairs.length) each.setAttribute("aria-description", describe(pairs, row, source));
       each.addEventListener("click", () => offer(each, index, target[row]));
     });
-    box.append(rowOf(above), rowOf(below), quality(sentence));
+    const { sourceLanguageCode, targetLanguageCode } = languages();
+    box.append(rowOf(above, sourceLanguageCode), rowOf(below, targetLanguageCode), quality(sentence));
     return box;
   }));
 }
@@ -209,8 +228,8 @@ function wordElement(tag, text) {
   return made;
 }
 
-function rowOf(some) {
-  const row = element("div", "row");
+function rowOf(some, language) {
+  const row = Object.assign(element("div", "row"), { lang: language, dir: "auto" });
   row.append(...some.flatMap((each) => [each, " "]));
   return row;
 }
@@ -221,9 +240,9 @@ function quality({ confidence, score, warnings }) {
     const meter = document.createElement("meter");
     Object.assign(meter, { min: 0, max: 1, low: 0.3, high: 0.6, optimum: 1, value: confidence });
     meter.setAttribute("aria-label", "confidence");
-    line.append(meter, `confidence ${Math.round(100 * confidence)} %`);
+    line.append(meter, element("span", "", `confidence ${Math.round(100 * confidence)} %`));
   }
-  line.append(` score ${score.toFixed(2)}`);
+  line.append(element("span", "", `score ${score.toFixed(2)}`));
   for (const code of warnings) {
     line.append(element("span", "warning", code.replace("WARNING_CODE_", "").replaceAll("_", " ").toLowerCase()));
   }
@@ -237,35 +256,64 @@ async function offer(button, index, word) {
   const options = { beamSize: 6, numHypotheses: 6 };
   const request = { texts: [sentence.source], ...languages(), options, targetPrefixes: [before],
     text: { splitSentences: "SENTENCE_SPLITTING_OFF" } };
-  let found;
+  let items;
   try {
-    found = (await call("v1/translate", request)).results[0].hypotheses ?? [];
+    const { hypotheses = [], status } = (await call("v1/translate", request)).results[0];
+    if (status?.code) throw new ApiError(status.message);
+    items = [...nextWords(hypotheses, before)].map(([next, whole]) => menuItem(next, () => choose(index, whole)));
   } catch (error) {
-    return say(error.message);
+    items = [menuItem(error.message, () => closeMenu())];
   }
-  const seen = new Map();
-  for (const { text, score } of found) {
+  if (sentence === sentences[index] && button.isConnected) openMenu(button, items);
+}
+
+// Map the word that follows the text before it to the best translation that has it there.
+function nextWords(hypotheses, before) {
+  const found = new Map();
+  for (const { text, score = 0 } of hypotheses) {
     const next = text.slice(before.length).trim().split(/\s+/u)[0] || "(end)";
-    if (!seen.has(next)) seen.set(next, { text, score: score ?? 0 });
+    if (!found.has(next)) found.set(next, { text, score });
   }
-  menu.replaceChildren(...[...seen].map(([next, whole]) => {
-    const item = element("button", "", next);
-    item.type = "button";
-    item.setAttribute("role", "menuitem");
-    item.title = whole.text;
-    item.addEventListener("click", () => choose(index, whole));
-    return item;
-  }));
-  const place = button.getBoundingClientRect();
-  menu.style.left = `${Math.min(place.left, innerWidth - 200) + scrollX}px`;
-  menu.style.top = `${place.bottom + scrollY + 4}px`;
+  return found;
+}
+
+function menuItem(text, chosen) {
+  const item = Object.assign(element("button", "", text), { type: "button", dir: "auto" });
+  item.setAttribute("role", "menuitem");
+  item.addEventListener("click", chosen);
+  return item;
+}
+
+function openMenu(button, items) {
+  const menu = get("menu"), place = button.getBoundingClientRect();
+  closeMenu();
+  menu.replaceChildren(...items);
   menu.hidden = false;
   menu.opener = button;
-  menu.firstElementChild?.focus();
+  button.setAttribute("aria-expanded", "true");
+  const right = document.documentElement.clientWidth - menu.offsetWidth - 8;
+  menu.style.left = `${Math.max(Math.min(place.left, right), 8) + scrollX}px`;
+  menu.style.top = `${place.bottom + scrollY + 4}px`;
+  menu.firstElementChild.focus();
 }
 
 function closeMenu() {
   get("menu").hidden = true;
+  get("menu").opener?.removeAttribute("aria-expanded");
+}
+
+// The keys of a menu: WAI-ARIA Authoring Practices, "Menu and Menubar Pattern".
+function moveInMenu(event) {
+  const menu = get("menu"), items = [...menu.children], place = items.indexOf(document.activeElement);
+  if (menu.hidden) return;
+  if (event.key === "Escape" || event.key === "Tab") {
+    closeMenu();
+    menu.opener.focus(); // Tab goes on from there
+  }
+  const next = { ArrowDown: place + 1, ArrowUp: place - 1, Home: 0, End: -1 }[event.key];
+  if (next === undefined) return;
+  items.at(next % items.length).focus();
+  event.preventDefault();
 }
 
 async function choose(index, { text, score }) {
@@ -277,27 +325,47 @@ async function choose(index, { text, score }) {
 }
 
 async function showMore() {
+  const own = running;
   const request = asked({ options: { beamSize: 4, numHypotheses: 4, longText: "LONG_TEXT_POLICY_SPLIT" } });
+  say("Searching");
   try {
-    const { hypotheses = [] } = (await call("v1/translate", request)).results[0];
+    const { hypotheses = [], status } = (await call("v1/translate", request)).results[0];
+    if (own !== running) return;
+    if (status?.code) throw new ApiError(status.message);
+    say("");
     get("hypotheses").replaceChildren(...hypotheses.map(({ text, score }) =>
-      element("li", "", `${text} (${(score ?? 0).toFixed(2)})`)));
+      Object.assign(element("li", "", `${text} (${(score ?? 0).toFixed(2)})`), { dir: "auto" })));
   } catch (error) {
-    say(error.message);
+    if (own === running) fail(error);
   }
+}
+
+async function copy() {
+  const text = get("live").textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch { // browsers have a clipboard over HTTPS and on the machine itself alone
+    getSelection().selectAllChildren(get("live"));
+    if (!document.execCommand("copy")) return say("The browser does not let the page copy.", true);
+  }
+  say("Copied");
 }
 
 function showCode() {
   const text = get("source").value || "Hello.", { sourceLanguageCode, targetLanguageCode } = languages();
-  const body = { texts: [text], sourceLanguageCode, targetLanguageCode };
+  const options = { beamSize: Number(get("search").value), longText: "LONG_TEXT_POLICY_SPLIT" };
+  const body = { texts: [text], sourceLanguageCode, targetLanguageCode, options };
+  const headers = { "content-type": "application/json", ...(get("key").value && { authorization: "Bearer KEY" }) };
   const url = `${location.origin}/v1/translate`, json = JSON.stringify(body);
-  get("code-curl").textContent = `curl ${url} -H 'content-type: application/json' -d '${json.replaceAll("'", "'\\''")}'`;
+  get("code-curl").textContent = [
+    `curl ${url}`, ...Object.entries(headers).map(([name, value]) => `-H '${name}: ${value}'`),
+    `-d '${json.replaceAll("'", "'\\''")}'`].join(" \\\n  ");
   get("code-python").textContent = [
     "import json, urllib.request", "",
-    `request = urllib.request.Request(${JSON.stringify(url)}, json.dumps(${json}).encode(), {"content-type": "application/json"})`,
+    `request = urllib.request.Request(${JSON.stringify(url)}, json.dumps(${json}).encode(), ${JSON.stringify(headers)})`,
     'print(json.load(urllib.request.urlopen(request))["results"][0]["hypotheses"][0]["text"])'].join("\n");
   get("code-javascript").textContent = [
-    `const reply = await fetch(${JSON.stringify(url)}, {`, '  method: "POST", headers: { "content-type": "application/json" },',
+    `const reply = await fetch(${JSON.stringify(url)}, {`, `  method: "POST", headers: ${JSON.stringify(headers)},`,
     `  body: JSON.stringify(${json}),`, "});", "console.log((await reply.json()).results[0].hypotheses[0].text);"].join("\n");
 }
 
@@ -309,33 +377,21 @@ function readFragment() {
 
 let timer;
 function changed() {
-  get("count").textContent = points(get("source").value).length;
+  const { value, maxLength } = get("source"), length = points(value).length;
+  get("count").textContent = length === 1 ? "1 character" : `${length.toLocaleString("en")} characters`;
+  get("full").textContent = value.length < maxLength ? "" : "The page takes no longer text: what is beyond is left out.";
   showCode();
   clearTimeout(timer);
   timer = setTimeout(translate, PAUSE);
 }
 
-function darken() {
-  const dark = get("theme").getAttribute("aria-pressed") !== "true";
-  get("theme").setAttribute("aria-pressed", String(dark));
-  document.documentElement.dataset.theme = dark ? "dark" : "light";
-}
-
-get("theme").setAttribute("aria-pressed", String(matchMedia("(prefers-color-scheme: dark)").matches));
-get("theme").addEventListener("click", darken);
 get("source").addEventListener("input", changed);
-get("options").addEventListener("change", changed);
+get("options").addEventListener("change", () => (showPair(), changed()));
 get("options").addEventListener("submit", (event) => event.preventDefault());
-get("key").addEventListener("change", () => loadModels().then(changed).catch((error) => say(error.message)));
-get("copy").addEventListener("click", () => navigator.clipboard.writeText(get("live").textContent).then(() => say("copied")));
+get("key").addEventListener("change", start);
+get("copy").addEventListener("click", copy);
 get("best").addEventListener("click", showMore);
-document.addEventListener("keydown", (event) => {
-  const menu = get("menu"), items = [...menu.children], place = items.indexOf(document.activeElement);
-  if (menu.hidden) return;
-  if (event.key === "Escape") { closeMenu(); menu.opener?.focus(); }
-  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-  if (step) { items[(place + step + items.length) % items.length]?.focus(); event.preventDefault(); }
-});
+document.addEventListener("keydown", moveInMenu);
 document.addEventListener("pointerdown", (event) => get("menu").contains(event.target) || closeMenu());
 readFragment();
-loadModels().then(changed).catch((error) => say(error.message));
+start();

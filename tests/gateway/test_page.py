@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,20 +13,19 @@ from typing import Any
 import pytest
 
 from lingon.client.client import Client
+from lingon.gateway.app import PAGE
 from tests.support.foreign_clients import NODE_CLIENT
 from tests.support.gateway import gateway
-from tests.support.processes import serving
 from tests.support.repository import ROOT
 
 FOLDER = ROOT / "gateway" / "page"
 MOST_BYTES = 60_000  # of the page, packed
-CHROMIUM = shutil.which("chromium")
 TEXT = "I would like a cup of tea. Tom has never been to Boston."
 
 
 async def test_the_files_of_the_page_allow_nothing_from_elsewhere():
     async with gateway() as http:
-        replies = {path: await http.get(path) for path in ("/", "/page.js", "/page.css", "/attention.js", "/docs")}
+        replies = {path: await http.get(path) for path in PAGE if path != "/openapi.json"}
         description = await http.get("/openapi.json")
     for path, reply in replies.items():
         assert reply.status == 200
@@ -51,44 +49,26 @@ async def test_without_a_page_there_is_none():
         assert (await http.get("/")).status == 404
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[tuple[str, str]]:
-    """The addresses of the HTTP port and of the gRPC port."""
-    with serving(ROOT / "models" / "en-de", "--http-port", 0) as server:
-        yield server.ready.partition("HTTP APIs on ")[2].partition(" ")[0], server.address
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """Debian's Chromium."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def page(browser: Any, server: tuple[str, str]) -> Iterator[Any]:
+def page(browser: Any, served: tuple[str, str]) -> Iterator[Any]:
     page, problems = browser.new_page(viewport={"width": 1200, "height": 900}), list[str]()
     asked: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(server[0])
+    page.goto(served[0])
     page.fill("#source", TEXT)
     page.wait_for_selector("#sentences .sentence >> nth=1")
     yield page
     assert problems == []
-    assert [url for url in asked if not url.startswith((server[0], "data:"))] == []
+    assert [url for url in asked if not url.startswith((served[0], "data:"))] == []
     page.close()
 
 
 @pytest.mark.foreign("chromium", "playwright")
 class TestBrowser:
-    def test_a_text_that_is_typed_is_translated_as_grpc_does(self, page: Any, server: tuple[str, str]):
-        with Client(server[1]) as client:
+    def test_a_text_that_is_typed_is_translated_as_grpc_does(self, page: Any, served: tuple[str, str]):
+        with Client(served[1]) as client:
             expected = client.translate(TEXT, beam_size=1).text
         assert page.inner_text("#live") == expected
 
@@ -96,7 +76,7 @@ class TestBrowser:
         page.locator("#sentences button.word").get_by_text("Tasse").hover()
         assert page.eval_on_selector_all(".lit", "found => found.map((each) => each.textContent)") == ["cup", "Tasse"]
 
-    def test_the_matrix_is_that_of_score(self, page: Any, server: tuple[str, str]):
+    def test_the_matrix_is_that_of_score(self, page: Any, served: tuple[str, str]):
         page.click("#attention summary")
         page.wait_for_selector("#matrix td[data-weight]")
         page.select_option("#matrix-head", label="2")
@@ -105,7 +85,7 @@ class TestBrowser:
 
         sentence = page.locator("#sentences .row").nth(1).inner_text()
         selection = AttentionSelection(kinds=["cross"], layers=[1], heads=[1])
-        with Client(server[1]) as client:
+        with Client(served[1]) as client:
             (found,) = client.score([("I would like a cup of tea.", sentence)], attention=selection)
         expected = [weight for row in found.attention[0].weights for weight in row]
         assert shown == pytest.approx(expected, abs=1e-6)
@@ -137,7 +117,7 @@ class TestBrowser:
         page.click("#theme")
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") != before
 
-    def test_a_new_text_cancels_the_translation_of_the_old_one(self, page: Any, server: tuple[str, str]):
+    def test_a_new_text_cancels_the_translation_of_the_old_one(self, page: Any, served: tuple[str, str]):
         for count in range(5):
             page.fill("#source", f"{TEXT} " * (count + 1))
             page.wait_for_timeout(260)
@@ -147,10 +127,10 @@ class TestBrowser:
     @pytest.mark.foreign("node")
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     @pytest.mark.parametrize("path", ["/", "/docs"])
-    def test_axe_finds_nothing_serious(self, browser: Any, server: tuple[str, str], path: str, scheme: str):
+    def test_axe_finds_nothing_serious(self, browser: Any, served: tuple[str, str], path: str, scheme: str):
         context = browser.new_context(bypass_csp=True, color_scheme=scheme)
         page = context.new_page()
-        page.goto(server[0] + path)
+        page.goto(served[0] + path)
         if path == "/":
             page.fill("#source", TEXT)
             page.wait_for_selector("#sentences .sentence >> nth=1")
@@ -165,9 +145,9 @@ class TestBrowser:
         assert [(each["id"], [node["html"][:200] for node in each["nodes"]][:3]) for each in serious] == []
         context.close()
 
-    def test_the_reference_of_the_api_has_every_call(self, browser: Any, server: tuple[str, str]):
+    def test_the_reference_of_the_api_has_every_call(self, browser: Any, served: tuple[str, str]):
         page = browser.new_page()
-        page.goto(f"{server[0]}/docs")
+        page.goto(f"{served[0]}/docs")
         page.wait_for_selector("#operations .operation")
         shown = page.eval_on_selector_all("#operations h2", "all => all.map((each) => each.textContent)")
         assert shown == [
