@@ -25,7 +25,7 @@ from google.protobuf.descriptor_pb2 import (
 ROOT = Path(__file__).resolve().parent.parent
 PROTOS, OUTPUT = ROOT / "protos", ROOT / "gateway/page/openapi.json"
 PROTO = "lingon/translation/v1/translation.proto"
-MESSAGE, ENUM, FIELD, SERVICE, METHOD = 4, 5, 2, 6, 2  # field numbers in descriptor.proto
+MESSAGE, ENUM, FIELD, VALUE, SERVICE, METHOD = 4, 5, 2, 2, 6, 2  # field numbers in descriptor.proto
 ROUTES = {
     "Translate": ("/v1/translate", "post"),
     "TranslateStream": ("/v1/translate:stream", "post"),
@@ -100,7 +100,7 @@ def generate() -> str:
     schemas = {
         message.name: _message(message, (MESSAGE, place), comments) for place, message in enumerate(file.message_type)
     }
-    enums = {enum.name: _enum(enum, comments.get((ENUM, place), "")) for place, enum in enumerate(file.enum_type)}
+    enums = {enum.name: _enum(enum, (ENUM, place), comments) for place, enum in enumerate(file.enum_type)}
     document = {
         "openapi": "3.1.0",
         "info": {
@@ -159,8 +159,13 @@ def _message(message: DescriptorProto, path: tuple[int, ...], comments: Comments
     return {**described, "required": [needed]} if needed else described
 
 
-def _enum(enum: EnumDescriptorProto, text: str) -> dict[str, Any]:
-    return {"type": "string", "description": text, "enum": [value.name for value in enum.value]}
+def _enum(enum: EnumDescriptorProto, path: tuple[int, ...], comments: Comments) -> dict[str, Any]:
+    return {
+        "type": "string",
+        "description": comments.get(path, ""),
+        "enum": [value.name for value in enum.value],
+        "x-enum-descriptions": [comments.get((*path, VALUE, place), "") for place in range(len(enum.value))],
+    }
 
 
 def _type(field: FieldDescriptorProto) -> dict[str, Any]:

@@ -171,3 +171,24 @@ class TestBrowsers:
         page.keyboard.press("Tab")
         assert page.locator("#menu").is_hidden()
         assert page.evaluate("document.activeElement.textContent") == "hätte"
+
+
+class TestReference:
+    def test_a_phone_needs_no_sideways_scrolling(self, blank: Any):
+        blank.goto("/docs")
+        blank.wait_for_selector("#schemas .operation")
+        assert blank.evaluate("document.documentElement.scrollWidth") == 360
+
+    def test_a_link_leads_to_its_message(self, blank: Any):
+        blank.goto("/docs#GuardPolicy")
+        blank.wait_for_selector("#schemas .operation")
+        assert 0 <= blank.evaluate("document.getElementById('GuardPolicy').getBoundingClientRect().top") < 780
+
+    def test_the_values_of_an_enumeration_are_listed_with_their_meaning(self, blank: Any):
+        blank.goto("/docs")
+        assert "GUARD_POLICY_WARN\nThe result has a warning for each suspicion." in blank.inner_text("#GuardPolicy")
+
+    def test_a_reference_that_does_not_arrive_is_an_error(self, blank: Any):
+        blank.route("**/openapi.json", lambda route: route.abort())
+        blank.goto("/docs")
+        blank.wait_for_selector("#description:has-text('does not answer')")
