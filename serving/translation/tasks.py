@@ -158,8 +158,7 @@ class TextTask:
             if self._options.return_alignment or any(self._plan.tagged):
                 found = await self._aligned(found)
         finally:
-            for each in in_steps.values():
-                await _ended(each)
+            await _ended([each for futures in in_steps.values() for each in futures])
         most = max(map(len, found), default=1)
         return [part * most if len(part) == 1 else part for part in found]
 
@@ -280,7 +279,7 @@ class TextTask:
 
 
 async def _ended(futures: Sequence[asyncio.Future[PartHypothesis]]) -> None:
-    """Cancel what is not done, and read every outcome."""
+    """Cancel what is not done, and read every outcome, even if this wait is cancelled."""
     for each in futures:
         each.cancel()
     await asyncio.gather(*futures, return_exceptions=True)

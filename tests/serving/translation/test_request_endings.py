@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lingon.errors import EngineFault, EngineLost, OutOfMemory, RequestError
+from lingon.errors import Cancelled, EngineFault, EngineLost, OutOfMemory, RequestError
 from lingon.serving.decoding.job import Hypothesis, Job
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.translation.engine_client import LoopCallbacks
@@ -197,3 +197,22 @@ async def test_a_cancelled_request_cancels_all_of_its_jobs(tmp_path: Path, metho
     with pytest.raises(asyncio.CancelledError):
         await request
     assert engine.cancelled == engine.jobs
+
+
+async def test_a_cancelled_request_leaves_no_error_unread(tmp_path: Path):
+    """The engine ends the jobs of a cancelled request while some of its sentences with kept strings still wait."""
+    model, engine = translator(tmp_path)
+    unread: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unread.append(context))
+    texts = ["Tom lives in {city}.", "Tom lives in {city}. " * 6]
+    request = asyncio.create_task(model.translate(pb.TranslateRequest(texts=texts)))
+    await eventually(lambda: len(engine.jobs) == 7)
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    for job in engine.cancelled:
+        job.on_done(Cancelled())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert unread == []
