@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from lingon.errors import LingonError
+from lingon.errors import LingonError, first_of
 from lingon.segments.markup import STAND_IN, read_html
 from lingon.translation.v1 import translation_pb2 as pb
 
 SURE = 0.5  # share of the probability of the source languages from which on the likeliest of them is taken
 CERTAIN = 0.999  # probability from which on a text is not translated: it is in the target language, or no model fits
 FEWEST_LETTERS = 40  # of all texts of a request that is refused for their language
+MOST_SHOWN = 20  # languages in a message
 LEAST = 1e-6  # the probability that a language has at least in one of several texts
 
 DETECTED_CHARACTERS = 2000  # of a text; the detection looks at no more of it
@@ -40,7 +41,7 @@ class Source(NamedTuple):
 
 
 class NotTranslated(LingonError):
-    """No model translates a request: none into its target, or none from the language that its texts are in."""
+    """No model translates a request: none into its target or from the language of its texts, or that is unknown."""
 
 
 async def starts_of(texts: Sequence[str], text_format: pb.TextFormat.ValueType) -> list[str]:
@@ -78,15 +79,20 @@ def sources_of(
     detected = [list(languages) for languages in detected]
     if not served:
         return [_untranslated(languages, target, is_target) for languages in detected]
-    _check(texts, detected, served, target, is_target)
-    return [_source_of(languages, served, is_target) for languages in detected]
+    # A variety of the target is a source only if there is no other one.
+    possible = list(dict.fromkeys(tag for tag in served if not is_target(tag))) or list(served)
+    letters = sum(character.isalpha() for text in texts for character in text)
+    if letters and len(possible) > 1 and not any(detected):
+        tags = first_of(possible, MOST_SHOWN)
+        raise NotTranslated(f"the source language must be named: no served model tells {tags} apart")
+    if letters >= FEWEST_LETTERS:
+        _check(detected, served, target, is_target)
+    return [_source_of(languages, possible, is_target) for languages in detected]
 
 
-def _source_of(languages: Probabilities, served: Sequence[str], is_target: Callable[[str], bool]) -> Source:
+def _source_of(languages: Probabilities, possible: Sequence[str], is_target: Callable[[str], bool]) -> Source:
     if languages and is_target(languages[0][0]) and languages[0][1] >= CERTAIN:
         return Source(*languages[0], stays=True)
-    # A variety of the target is a source only if there is no other one.
-    possible = [tag for tag in served if not is_target(tag)] or list(served)
     fitting = [each for each in languages if each[0] in possible]
     if fitting and fitting[0][1] >= SURE * sum(probability for _, probability in fitting):
         return Source(*fitting[0])
@@ -101,7 +107,6 @@ def _untranslated(languages: Probabilities, target: str, is_target: Callable[[st
 
 
 def _check(
-    texts: Sequence[str],
     detected: Sequence[Probabilities],
     served: Sequence[str],
     target: str,
@@ -110,7 +115,7 @@ def _check(
     """Raise NotTranslated if the texts together are certainly in a language that is not translated into the target."""
     shares = [dict(languages) for languages in detected if languages]
     tags = {tag for each in shares for tag in each}
-    if not tags or sum(character.isalpha() for text in texts for character in text) < FEWEST_LETTERS:
+    if not tags:
         return
     fits = {tag: sum(math.log(max(each.get(tag, 0.0), LEAST)) for each in shares) for tag in tags}
     best = max(fits.values())

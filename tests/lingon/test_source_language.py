@@ -30,7 +30,15 @@ def test_a_text_that_may_be_in_the_target_language_is_translated_from_the_likeli
 def test_among_several_languages_of_which_none_is_likely_the_first_that_is_served_is_assumed():
     served = ("en", "fr", "es", "it")
     assert sources([("it", 0.3), ("es", 0.28), ("fr", 0.22), ("en", 0.2)], served=served) == [Source("en", 0.0)]
-    assert sources([]) == [Source("en", 0.0)]
+
+
+@pytest.mark.parametrize("text", [LONG, "Cancel"])
+def test_texts_are_refused_if_no_model_tells_their_possible_languages_apart(text: str):
+    with pytest.raises(NotTranslated, match="source language must be named: no served model tells en, fr apart"):
+        sources([], [], text=text)
+    assert sources([], text=text, served=("en", "de-AT")) == [Source("en", 0.0)]
+    assert sources([], text="12:30") == [Source("en", 0.0)]
+    assert sources([], [("en", 1.0)], text=text) == [Source("en", 0.0), Source("en", 1.0)]
 
 
 def test_a_variety_of_the_target_is_a_source_only_without_another_one():

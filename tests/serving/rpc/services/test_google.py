@@ -98,15 +98,29 @@ MULTILINGUAL = {
 
 
 @pytest.mark.parametrize(("target", "assumed"), [("en", "de"), ("en-GB", "de"), ("de", "en"), ("fr", "en")])
-async def test_a_text_whose_language_is_not_detected_is_translated_over_grpc_and_rest(target: str, assumed: str):
+async def test_a_text_without_letters_is_translated_from_an_assumed_language_over_grpc_and_rest(
+    target: str, assumed: str
+):
     async with gateway(
         EchoRunner(says=lambda source: source[::-1][1:] + source[-1:]), bundles=(MULTILINGUAL,), google_v3=True
     ) as http:
-        texts = ["Tom lives in Boston.", "Tom lives in Boston."]
+        texts = ["1 2", "1 2"]
         found = await grpc_and_rest(http, contents=texts, target_language_code=target)
         reply = await translate(http.server, contents=texts, target_language_code=target)
     assert not {*found} & {*texts}
     assert [each.detected_language_code for each in reply.translations] == [assumed] * 2
+
+
+async def test_a_text_is_refused_over_grpc_and_rest_if_no_model_tells_the_possible_languages_apart():
+    message = "the source language must be named: no served model tells en, en-GB, de apart"
+    async with gateway(bundles=(MULTILINGUAL,), google_v3=True) as http:
+        with pytest.raises(grpc.aio.AioRpcError, match=message) as caught:
+            await translate(http.server, contents=["Tom lives in Boston."], target_language_code="fr")
+        reply = await http.post(
+            "/v3/projects/p:translateText", {"contents": ["Tom lives in Boston."], "targetLanguageCode": "fr"}
+        )
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert (reply.status, reply.json["error"]["message"]) == (400, message)
 
 
 async def test_a_text_of_no_known_language_is_translated_by_a_model_between_varieties():
