@@ -15,10 +15,9 @@ import typer
 
 from lingon.cli.lines.output import check_output, print_message, writing
 from lingon.cli.lines.progress import progress_bar
-from lingon.cli.lines.wording import reworded
 from lingon.cli.options import evaluation as options
 from lingon.cli.options.decoding import OwnBeamSizeOption, OwnDeviceOption, SourceLanguageOption, TargetLanguageOption
-from lingon.errors import CorpusError, LingonError, RequestError, SettingsError
+from lingon.errors import CorpusError, LingonError, SettingsError
 from lingon.extras import find_entry_points, name_missing_extra
 from lingon.lines import TranslatedLines, read_parallel
 from lingon.quality import poor_quality
@@ -107,12 +106,9 @@ def _translate(model: Path, lines: list[str], **settings: Any) -> TranslatedLine
     entry = find_entry_points("lingon.translators").get(kind)
     if entry is None:
         raise LingonError(f"this installation has no translator for a {kind} (entry point lingon.translators: {kind})")
-    try:
-        with name_missing_extra(f"evaluating a {kind}", entry.extras):
-            translations: TranslatedLines = entry.load()(model, lines, **settings)
-    except RequestError as error:
-        raise LingonError(reworded(str(error), translating=True)) from None
-    return translations
+    with name_missing_extra(f"evaluating a {kind}", entry.extras):
+        translations: TranslatedLines = entry.load()(model, lines, **settings)
+        return translations
 
 
 def _read(source: Path, target: Path, limit: int | None) -> tuple[list[str], list[str]]:

@@ -16,7 +16,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from lingon.errors import Interrupted, LingonError
+from lingon.cli.lines.wording import reworded
+from lingon.errors import Interrupted, LingonError, RequestError, ServerError
 from lingon.extras import find_entry_points, name_missing_extra
 
 Verb = Callable[..., Any]
@@ -73,6 +74,8 @@ def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] |
         return result if isinstance(result, int) else 0
     except Interrupted as stop:
         return _print_last(str(stop), stop.exit_code)
+    except (RequestError, ServerError) as error:
+        return _print_error(reworded(str(error), translating=True), error.exit_code)
     except LingonError as error:
         return _print_error(str(error), error.exit_code)
     except UsageError as error:

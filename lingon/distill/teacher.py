@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from lingon.cli.backend import Translator
 from lingon.cli.lines.batching import in_order
 from lingon.cli.lines.progress import Advance
-from lingon.cli.lines.wording import reworded
 from lingon.client.values.options import TranslateOptions
 from lingon.client.values.results import TextResult
 from lingon.distill.choice import fault_of
 from lingon.distill.shards import Shards, Translated
 from lingon.distill.texts import Text
-from lingon.errors import LingonError, ServerError
+from lingon.errors import LingonError
 
 BATCH = 64  # texts of a request
 IN_FLIGHT = 4  # requests; enough to keep the rows of an engine in use
@@ -30,10 +29,7 @@ class Teacher:
 
     def model_for(self, text: Text) -> str:
         """Return the name and version of the model, which is known from a reply; text: any text."""
-        try:
-            result = self.translator.translate([text.source], **self.options)[0]
-        except ServerError as error:
-            raise LingonError(reworded(str(error), translating=True)) from None
+        result = self.translator.translate([text.source], **self.options)[0]
         if not result.model:
             raise LingonError(f"the first text was not translated: {result.error}")
         return f"{result.model}/{result.version}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import queue
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
@@ -16,10 +17,8 @@ import pytest
 import torch
 
 from lingon.bundle import Bundle
-from lingon.cli.evaluate import evaluate
 from lingon.cli.main import main
 from lingon.client.client import AsyncClient
-from lingon.errors import LingonError
 from lingon.serving.decoding.job import DecodeJob, Options, PhaseTimes
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
@@ -324,8 +323,19 @@ def test_the_verbs_that_score_need_languages_of_a_bundle_of_several(
             assert main([*verb, "--source-language", "en", "--target-language", target]) == 0, capsys.readouterr().err
             shown.append(capsys.readouterr().out)
         assert verb[0] == "align" or shown[0] != shown[1]
-    with pytest.raises(LingonError, match="--source-language must name a language of many/1: "):
-        evaluate(bundle.folder, tmp_path / "source", tmp_path / "target")
+    assert main(["evaluate", str(bundle.folder), *files]) == 1
+    assert "--source-language must name a language of many/1: " in capsys.readouterr().err
+
+
+def test_the_verb_bulk_asks_for_the_languages_that_a_bundle_of_several_needs(
+    bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "source.txt").write_text("\n".join(TEXTS) + "\n")
+    verb = ["bulk", str(tmp_path / "source.txt"), str(tmp_path / "out"), "--model", str(bundle.folder)]
+    assert main(verb) == 1
+    assert re.search(r"error: --source-language must name a language of many/1: [\w, -]+$", capsys.readouterr().err)
+    assert main([*verb, "--source", "en"]) == 1
+    assert "error: --target-language must name a language of many/1: " in capsys.readouterr().err
 
 
 def test_a_teacher_of_several_languages_is_asked_for_a_pair(

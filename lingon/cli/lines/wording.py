@@ -12,5 +12,6 @@ def reworded(message: str, *, translating: bool) -> str:
     message = re.sub(r"\btarget_prefixes\[\d+\]", "--target-prefix", message)
     message = re.sub(r"\boptions\.(?:sampling\.)?(\w+)", lambda found: f"--{found[1].replace('_', '-')}", message)
     message = re.sub(r"\b(source|target)_language_code\b", r"--\1-language", message)
+    message = message.removesuffix("; see ListModels")  # the message has the languages itself
     message = re.sub(r"\battention\.(layer|head)s\b", r"--\1", message)
     return re.sub(r"^(texts|pairs)\[\d+\][. ]", "", message)
