@@ -68,6 +68,8 @@ def _for_pair(checkpoint: Checkpoint, source: str | None, target: str | None) ->
             raise SettingsError(
                 f"{flag} must be a language of the checkpoint: {', '.join(languages)}; got {language!r}"
             )
+    if config.languages is not None and pair[0] == pair[1]:
+        raise SettingsError(f"--target-language must differ from --source-language, got {pair[1]!r}")
     chosen = data.model_copy(update={"source_language": pair[0], "target_language": pair[1]})
     config = config.model_copy(update={"data": chosen})
     return replace(checkpoint, config=config, tokenizer=config.tokenizer_of_pair(checkpoint.tokenizer))

@@ -16,6 +16,7 @@ from lingon.export.settings import ExportSettings, Texts
 from lingon.training.checkpoint import Checkpoint, save_checkpoint
 from lingon.training.config import LanguageSettings
 from lingon.training.data.corpus import Pair
+from lingon.training.evaluation import translate_lines
 from tests.support.checkpoints import accept_any_quality
 
 REFUSED = "--shortlist: text of one pair of languages would leave out the pieces of the others; "
@@ -93,3 +94,10 @@ def test_ranges_are_measured_in_all_target_languages(checkpoint: Checkpoint, pai
     assert [target[1:] for _, target in calibration_sentences(one, pairs, 9)] == [
         one.tokenizer.encode_target(pairs[place * len(pairs) // 9].target) for place in range(9)
     ]
+
+
+def test_a_checkpoint_translates_between_two_different_languages(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    given = Path(saved(of_languages(checkpoint, "en", "de en"), tmp_path / "saved"))
+    assert translate_lines(given, ["1 2"], beam_size=1, length_penalty=0.0, target_language="de").language == "de"
+    with pytest.raises(SettingsError, match="--target-language must differ from --source-language, got 'en'"):
+        translate_lines(given, ["1 2"], beam_size=1, length_penalty=0.0, target_language="en")

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from lingon.errors import SettingsError
-from lingon.training.config import Config, load_config, paper_learning_rate
+from lingon.text import Tokenizer
+from lingon.training.config import Config, LanguageSettings, load_config, paper_learning_rate
 from lingon.training.run.trainer import learning_rate
 from tests.support.repository import ROOT
 from tests.support.tiny_training import tiny_config_text
@@ -79,6 +80,32 @@ def test_a_wrong_setting_is_one_line_that_names_key_bound_and_value(
         load(tmp_path, text, [override])
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_model_of_several_languages_is_trained_on_a_pair_of_two(tmp_path: Path) -> None:
+    sides = ['languages.sources=[{language="en"}]', 'languages.targets=[{language="de"},{language="en"}]']
+    assert load(tmp_path, overrides=sides).data.target_language == "de"
+    with pytest.raises(
+        SettingsError, match=r"data\.target_language must differ from data\.source_language .* got 'en'"
+    ):
+        load(tmp_path, overrides=[*sides, "data.target_language=en"])
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ([{"language": "de", "forced": ["</s>"]}], "languages: de must not force the end token"),
+        ([{"language": "de"}, {"language": "DE"}], "languages.targets: two have the same language"),
+        ([{"language": "en"}], "languages must have a pair of two different languages"),
+        ([{"language": "de", "forced": ["none"]}], "languages: 'none' is no piece of the target vocabulary"),
+    ],
+)
+def test_languages_that_a_bundle_could_not_have_are_refused_before_training(
+    tokenizer: Tokenizer, targets: list[dict[str, object]], message: str
+) -> None:
+    settings = LanguageSettings.model_validate({"sources": [{"language": "en"}], "targets": targets})
+    with pytest.raises(SettingsError, match=message):
+        settings.resolve(tokenizer)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,10 @@ class LanguageSettings(Settings):
     targets: Annotated[tuple[TargetSettings, ...], Field(min_length=1)]
 
     def resolve(self, tokenizer: Tokenizer) -> Languages:
-        """Return the languages with the ids of their pieces. Raises SettingsError for a piece that is not there."""
+        """Return the languages with the ids of their pieces.
+
+        Raises SettingsError for a piece that is not there, and for languages that no bundle could have.
+        """
 
         def ids(pieces: Sequence[str], *, target: bool = False) -> tuple[int, ...]:
             model = tokenizer.target if target else tokenizer.source
@@ -52,9 +55,12 @@ class LanguageSettings(Settings):
                 raise SettingsError(f"languages: {pieces[found.index(UNK)]!r} is no piece of the {side} vocabulary")
             return found
 
-        return Languages(
+        found = Languages(
             tuple(SourceLanguage(each.language, ids(each.before), ids(each.after)) for each in self.sources),
             tuple(
                 TargetLanguage(each.language, ids(each.source), ids(each.forced, target=True)) for each in self.targets
             ),
         )
+        if problem := next(found.problems(tokenizer.source_vocab, tokenizer.target_vocab), None):
+            raise SettingsError(problem)
+        return found

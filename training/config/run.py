@@ -108,6 +108,11 @@ class Config(Settings):
             tag, tags = getattr(self.data, name), [each.language for each in side]
             if tag not in tags:
                 raise ValueError(f"data.{name} must be one of {', '.join(tags[:20])}, as languages says, got {tag!r}")
+        if self.data.source_language == self.data.target_language:
+            raise ValueError(
+                f"data.target_language must differ from data.source_language for a model of several languages, "
+                f"got {self.data.target_language!r}"
+            )
         if self.training.guided_alignment or self.tokenizer.sampling_alpha:
             name = "training.guided_alignment" if self.training.guided_alignment else "tokenizer.sampling_alpha"
             raise ValueError(f"{name} must be 0 for a model of several languages")
