@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import grpc
 import pytest
 
 from lingon import AsyncClient
 from lingon.bundle import PROFILES
 from lingon.serving.guard.languages import profile
-from lingon.serving.translation.detection import load_identifier
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import RunningServer, running
 from tests.support.gateway import gateway
@@ -37,15 +34,6 @@ async def test_the_language_of_sentences_is_told_with_an_honest_confidence():
 
 
 SPANISH = "El gato negro duerme en la casa de mi abuela, que vive cerca del mar."
-WITHOUT_EXTRA = "lingon.serving.translation.detection.identifier_is_installed"
-
-
-@pytest.fixture
-def no_extra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(WITHOUT_EXTRA, lambda: False)
-    load_identifier.cache_clear()
-    yield
-    load_identifier.cache_clear()
 
 
 async def languages_of(server: RunningServer, *texts: str) -> list[list[str]]:
@@ -58,7 +46,7 @@ async def test_a_text_without_letters_has_no_language():
         assert list(map(len, await languages_of(server, "", "12 + 3", "tea"))) == [0, 0, 2]
 
 
-@pytest.mark.usefixtures("no_extra")
+@pytest.mark.usefixtures("no_detect_extra")
 async def test_without_profiles_and_without_the_extra_no_text_has_a_language():
     async with running() as server:
         assert await languages_of(server, "tea") == [[]]

@@ -111,6 +111,7 @@ async def test_a_text_without_letters_is_translated_from_an_assumed_language_ove
     assert [each.detected_language_code for each in reply.translations] == [assumed] * 2
 
 
+@pytest.mark.usefixtures("no_detect_extra")
 async def test_a_text_is_refused_over_grpc_and_rest_if_no_model_tells_the_possible_languages_apart():
     message = "the source language must be named: no served model tells en, en-GB, de apart"
     async with gateway(bundles=(MULTILINGUAL,), google_v3=True) as http:
