@@ -20,6 +20,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 Content = TypeVar("Content")
 """What a document has in a place that is not translated: bytes, or what still has to be written."""
 
+MOST_DEPTH = 1000  # of elements in a translation: those of a file inside each other, each with fields inside
 _BETWEEN_BLANKS = re.compile(r'(?<=\s)<v i="\d+"/>(?=\s)')
 _POINT = re.compile(r'<v i="\d+"/>')
 _NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # XML 1.0 has no way to write them
@@ -91,7 +92,7 @@ class Inline(Generic[Content]):
 
     def translated(self, translation: str) -> list[Node[Content]]:
         """Return the paragraph of a translation of its text, which has the same elements."""
-        root = read_tree(f"<p>{_with_blanks(self.text, translation)}</p>".encode(), {}, ("i",))
+        root = read_tree(f"<p>{_with_blanks(self.text, translation)}</p>".encode(), {}, ("i",), MOST_DEPTH)
         return _joined([*self._begin, *self._read(root, 0), *self._end])
 
     @property

@@ -16,7 +16,7 @@ from lingon.documents.vocabularies import PREFIXES, Vocabulary
 from lingon.documents.xml_tree import Element, Text, read_tree
 
 ATTRIBUTES = ("w:fldCharType", "text:c")
-MOST_FIELDS = 16  # inside each other
+MOST_FIELDS = 3  # inside each other
 _SPACES = re.compile(" {2,}")
 _OF_SPELLING = re.compile(rb'<\w+:(?:lang|noProof)\b[^>]*/>|\s(?:lang|altLang|dirty|err|noProof|smtClean)="[^"]*"')
 _EMPTY = re.compile(rb"<[\w:]+\s*(?:/>|></[\w:]+>)")

@@ -10,7 +10,7 @@ from xml.parsers import expat
 from lingon.documents.errors import UnreadableDocument
 
 _TAG = re.compile(rb"""<(?:[^<>"']|"[^"]*"|'[^']*')*>""")
-MOST_DEPTH = 128  # of elements inside each other; a document of an office program has about 40
+MOST_DEPTH = 64  # of elements inside each other; a document of an office program has about 20
 _NO_ATTRIBUTES: dict[str, str] = {}
 
 
@@ -56,15 +56,18 @@ class Element:
         return next((each for each in self.elements if each.name == name), None)
 
 
-def read_tree(content: bytes, prefixes: Mapping[str, str], attributes: Container[str]) -> Element:
+def read_tree(
+    content: bytes, prefixes: Mapping[str, str], attributes: Container[str], most_depth: int = MOST_DEPTH
+) -> Element:
     """Return the root of an XML file in UTF-8; raises UnreadableDocument.
 
     prefixes: canonical prefixes by the addresses of namespaces; names of other namespaces have the prefix "?"
     attributes: the names of those to keep
+    most_depth: of elements inside each other
     """
     if b"\x00" in content[:4]:
         raise UnreadableDocument("the XML in the file is not UTF-8")
-    reader = _Reader(content, prefixes, attributes)
+    reader = _Reader(content, prefixes, attributes, most_depth)
     try:
         reader.parser.Parse(content, True)
     except expat.ExpatError as error:
@@ -77,7 +80,9 @@ def read_tree(content: bytes, prefixes: Mapping[str, str], attributes: Container
 class _Reader:
     """Makes elements of the events of a parser."""
 
-    def __init__(self, content: bytes, prefixes: Mapping[str, str], attributes: Container[str]) -> None:
+    def __init__(
+        self, content: bytes, prefixes: Mapping[str, str], attributes: Container[str], most_depth: int
+    ) -> None:
         self.parser = expat.ParserCreate("utf-8", namespace_separator=" ")
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
@@ -86,6 +91,7 @@ class _Reader:
         self.parser.StartDoctypeDeclHandler = _refuse_doctype
         self.root: Element
         self._content, self._prefixes, self._attributes = content, prefixes, attributes
+        self._most_depth = most_depth
         self._names: dict[str, str] = {}  # canonical ones, each kept once
         self._written: dict[bytes, bytes] = {}
         self._open: list[Element] = []
@@ -95,8 +101,8 @@ class _Reader:
         tag = _TAG.match(self._content, begin)
         if tag is None:
             raise UnreadableDocument("the XML in the file is not UTF-8")
-        if len(self._open) >= MOST_DEPTH:
-            raise UnreadableDocument(f"the XML in the file has elements in more than {MOST_DEPTH} others")
+        if len(self._open) >= self._most_depth:
+            raise UnreadableDocument(f"the XML in the file has elements in more than {self._most_depth} others")
         written = re.split(rb"[\s/>]", tag[0][1:], maxsplit=1)[0]
         written = self._written.setdefault(written, written)
         kept = {self._named(each): value for each, value in attributes.items() if self._named(each) in self._attributes}
