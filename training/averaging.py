@@ -16,14 +16,14 @@ from lingon.training.models.interface import AnyModel
 def average_checkpoints(folders: list[Path]) -> Checkpoint:
     """Average the weights of checkpoints; settings, tokenizer and progress are those of the last one.
 
-    Raises CheckpointError if their models or tokenizers differ.
+    Raises CheckpointError if their models or tokenizers differ, or a weight is not finite.
     """
     if not folders:
         raise CheckpointError("no checkpoint to average")
-    last = load_checkpoint(folders[-1])
+    last = _load_finite(folders[-1])
     total = {name: weight.double() for name, weight in last.model.named_parameters()}
     for folder in folders[:-1]:
-        other = load_checkpoint(folder)
+        other = _load_finite(folder)
         _check_compatible(other, last)
         for name, weight in other.model.named_parameters():
             total[name] += weight
@@ -40,6 +40,15 @@ def round_to_half(model: AnyModel) -> None:
         if not rounded.isfinite().all():
             raise CheckpointError(f"{name} has a weight beyond the range of fp16 (65504)")
         weight.copy_(rounded)
+
+
+def _load_finite(folder: Path) -> Checkpoint:
+    """Load a checkpoint; raises CheckpointError for a weight that is not finite, which would spoil every average."""
+    loaded = load_checkpoint(folder)
+    for name, weight in loaded.model.named_parameters():
+        if not weight.isfinite().all():
+            raise CheckpointError(f"{folder}: {name} is not finite")
+    return loaded
 
 
 def _check_compatible(one: Checkpoint, other: Checkpoint) -> None:

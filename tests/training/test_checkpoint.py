@@ -279,3 +279,17 @@ def test_a_checkpoint_holds_only_safetensors_json_and_the_tokenizer(
         "tokenizer.model",
     }
     assert json.loads((tmp_path / "c" / "state.json").read_text())["step"] == 0
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_weight_that_is_not_finite_spoils_no_average(
+    tmp_path: Path, save: Callable[..., Transformer], value: float
+) -> None:
+    model = save(tmp_path / "whole")
+    first, weight = next(model.named_parameters())
+    weight.data.view(-1)[0] = value
+    whole = load_checkpoint(tmp_path / "whole")
+    save_checkpoint(tmp_path / "broken", whole.config, whole.tokenizer, model, whole.progress)
+    for order in (["whole", "broken"], ["broken", "whole"]):
+        with pytest.raises(CheckpointError, match=f"^{tmp_path}/broken: {first} is not finite$"):
+            average_checkpoints([tmp_path / name for name in order])
