@@ -317,7 +317,7 @@ def test_the_verbs_that_score_need_languages_of_a_bundle_of_several(
     model = ["--model", str(bundle.folder)]
     for verb in (["score", *model, *files], ["align", *model, *files], ["attend", "--json", *model, *TEXTS[:2]]):
         assert main(verb) == 1
-        assert "--source-language must name a language of many/1: " in capsys.readouterr().err
+        assert re.search(r"error: --source-language must name a language of many/1: [\w, -]+$", capsys.readouterr().err)
         shown = []
         for target in ("fr", "de"):
             assert main([*verb, "--source-language", "en", "--target-language", target]) == 0, capsys.readouterr().err

@@ -15,6 +15,7 @@ from lingon.errors import LingonError, ServerError, SettingsError
 FLAGS = {
     "source_language_code": "--source-language",
     "target_language_code": "--target-language",
+    "; see ListModels": "",
     "attention.layers": "--layer",
     "attention.heads": "--head",
     "attention.kinds": "--of",
