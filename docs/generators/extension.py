@@ -59,11 +59,21 @@ def filled(page: str) -> str:
 
 
 def definitions(lines: list[str]) -> list[str]:
-    """A docstring whose lines `name: meaning` are a list of definitions, as Sphinx reads it."""
+    """A docstring whose lines `name: meaning` are a list of definitions, as Sphinx reads it.
+
+    An indented paragraph is code.
+    """
     text: list[str] = []
+    code = False
     for line in lines:
         found = re.match(r"(\w+(?:, \w+)*): (.*)", line)
-        if found:
+        if line.startswith("    ") and text[-1:] == [""] and not code:
+            text += [".. code-block:: python", ""]
+            code = True
+        code = code and line[:1] in ("", " ")
+        if code:
+            text.append(line)
+        elif found:
             names = ", ".join(f"``{name}``" for name in found[1].split(", "))
             text += ["", f"- {names}: {found[2]}"]
         elif line.startswith("    ") and any(each.startswith("- ") for each in text):

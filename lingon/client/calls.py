@@ -99,7 +99,7 @@ class BlockingCalls(Blocking):
     @overload
     def detect_languages(self, texts: Texts) -> list[tuple[DetectedLanguage, ...]]: ...
 
-    def detect_languages(self, texts: str | Texts) -> Any:
+    def detect_languages(self, texts: str | Texts) -> tuple[DetectedLanguage, ...] | list[tuple[DetectedLanguage, ...]]:
         """The languages that a text may be in, or each of several, the likeliest first, among those of the models."""
         return self._drive(self._protocol.detect_languages(texts))
 

@@ -60,14 +60,14 @@ class TranslateOptions(TypedDict, total=False):
     long_text: Literal["refuse", "split"] | None  # a text longer than the model reads; default: split
     split_sentences: Literal["on", "nonewlines", "off"] | None  # default: on; markup: nonewlines; forced_words: off
     return_sentences: bool | None  # default: False
-    format: Literal["plain", "html", "xml"] | None  # how texts are written, see below; default: plain
+    format: Literal["plain", "html", "xml"] | None  # how texts are written; default: plain
     ignore_tags: Sequence[str] | None  # names of elements of markup that stay as they are, with what is in them
     splitting_tags: Sequence[str] | None  # names of further elements at which texts are split
     non_splitting_tags: Sequence[str] | None  # names of elements that belong to the sentence around them
     keep: Sequence[str] | None  # strings that every translation keeps as they are
     protect: bool | None  # keep URLs, placeholders and other strings that are not language; default: True
     lower_capitals: bool | None  # translate a sentence in capitals in lower case, and raise it again; default: True
-    guard: Literal["off", "warn", "retry", "refuse"] | None  # see below; default: retry if greedy, else warn
+    guard: Literal["off", "warn", "retry", "refuse"] | None  # default: retry if greedy, else warn
     shortlist: bool | None  # restrict the target vocabulary to pieces that fit the source, which is faster
     min_output_tokens: int | None  # of each translation, the end token included; default: 0
     no_repeat_ngram_size: int | None  # a run of so many tokens does not appear twice; default: 0, no such rule
