@@ -140,6 +140,8 @@ def plain(text: str) -> str:
     """A value or bound as a person writes it; older result files hold values in Python's notation."""
     if text == CLEAN:
         return "none"
+    if re.match(r"nan\b", text):
+        return "unknown"
     if seconds := re.fullmatch(r"(0\.\d+) s", text):
         return f"{1000 * float(seconds[1]):.3g} ms"
     if times := re.fullmatch(r"(\S+) times", text):

@@ -18,5 +18,8 @@ def chaos() -> str:
 
 
 def hostile() -> str:
-    """The newest figures of the hostile cases, as `python -m chaos hostile-table FILE` prints them."""
-    return comparison.table(max(RESULTS.glob("*-hostile.json")), all_cases())
+    """The newest figures of the hostile cases, as `python -m chaos hostile-table FILE` prints them.
+
+    Lines may break in the long names of statuses, so that the table is no wider than the page.
+    """
+    return comparison.table(max(RESULTS.glob("*-hostile.json")), all_cases()).replace("_", "_<wbr>")

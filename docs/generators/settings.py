@@ -22,4 +22,4 @@ def _flags(setting: SettingInfo) -> str:
 
 
 def _default(setting: SettingInfo) -> str:
-    return code(setting.default) if setting.default else "not set"
+    return ", ".join(map(code, setting.default.split(","))) if setting.default else "not set"
