@@ -101,7 +101,9 @@ class BlockingCalls(Blocking):
 
     def detect_languages(self, texts: str | Texts) -> tuple[DetectedLanguage, ...] | list[tuple[DetectedLanguage, ...]]:
         """The languages that a text may be in, or each of several, the likeliest first, among those of the models."""
-        return self._drive(self._protocol.detect_languages(texts))
+        found: tuple[DetectedLanguage, ...] | list[tuple[DetectedLanguage, ...]]
+        found = self._drive(self._protocol.detect_languages(texts))
+        return found
 
     def list_models(self) -> list[ModelInfo]:
         """The models that translate."""
