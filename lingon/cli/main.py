@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, version
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from lingon.cli.lines.wording import reworded
 from lingon.errors import Interrupted, LingonError, RequestError, ServerError
@@ -59,6 +59,19 @@ class PlainCommand(TyperCommand):
         super().__init__(*arguments, **{**rest, "rich_markup_mode": None})
 
 
+class PlainGroup(TyperGroup):
+    """Verbs with a help like theirs, which has the first paragraph of each."""
+
+    def __init__(self, *arguments: Any, **rest: Any) -> None:
+        super().__init__(*arguments, **{**rest, "rich_markup_mode": None})
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """See typer, which would cut long lines."""
+        with formatter.section("Commands"):
+            helps = {name: command.help or "" for name, command in self.commands.items()}
+            formatter.write_dl([(name, " ".join(text.partition("\n\n")[0].split())) for name, text in helps.items()])
+
+
 def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] | None = None) -> int:
     """Run one verb; returns the exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
 
@@ -101,6 +114,7 @@ def _needed(entries: list[EntryPoint], arguments: Sequence[str]) -> list[EntryPo
 def build(entries: Iterable[EntryPoint]) -> typer.Typer:
     """The app with these verbs."""
     app = typer.Typer(
+        cls=PlainGroup,
         help="Machine translation: train a model, export it to ONNX, serve it over gRPC, translate.",
         pretty_exceptions_enable=False,
     )
@@ -134,7 +148,7 @@ def _add(app: typer.Typer, entry: EntryPoint, loaded: Verb | typer.Typer) -> Non
     if not isinstance(loaded, typer.Typer):
         app.command(entry.name, cls=PlainCommand)(_naming_missing_extra(entry, entry.name, loaded))
         return
-    group = typer.Typer(help=loaded.info.help)
+    group = typer.Typer(cls=PlainGroup, help=loaded.info.help)
     group.callback(invoke_without_command=True)(_help_without_verb)
     for verb in loaded.registered_commands:
         assert verb.callback, "a verb is a function"

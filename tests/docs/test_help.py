@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from docs.generators import cli
+from lingon.cli.main import main
 
 COMMANDS = cli.commands()
 
@@ -51,3 +52,12 @@ def test_help_on_a_terminal_of_80_columns_cuts_no_name(name: str, monkeypatch: p
     for parameter in COMMANDS[name].params:
         assert all(option in words for option in parameter.opts)
     assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("arguments", [[], ["models"], ["keys"], ["bench"]], ids=" ".join)
+def test_the_help_of_verbs_together_looks_like_that_of_one(arguments: list[str], capsys: pytest.CaptureFixture[str]):
+    """A switch takes no value, so that none is shown."""
+    assert main([*arguments, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("Usage: lingon")
+    assert not re.search(r"[│╭]|--help.*<", shown)
