@@ -97,3 +97,14 @@ def test_each_step_of_a_request_can_reach_the_next():
     edges = imports("lingon.serving")
     assert set(REQUEST) <= {name for edge in edges for name in edge}
     assert all((start, end) in edges for start, end in itertools.pairwise(REQUEST[3:]))
+
+
+def test_every_line_of_the_diagram_has_room_in_its_box():
+    """A letter of 13 pixels is 7 wide at most on average."""
+    for left, top, width, height, text in re.findall(
+        r'<rect x="(\S+)" y="(\S+)" width="(\S+)" height="(\S+)" rx="4"/>((?:\n<text x.*)+)', svg()
+    ):
+        lines = re.findall(r'x="(\S+)" y="(\S+)">(.*)</text>', text)
+        assert 7 * max(len(line) for _, _, line in lines) <= float(width), lines
+        assert all(float(top) < float(y) < float(top) + float(height) for _, y, _ in lines), lines
+        assert all(float(x) == float(left) + float(width) / 2 for x, _, _ in lines)
