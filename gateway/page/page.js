@@ -356,7 +356,7 @@ function showCode() {
   const options = { beamSize: Number(get("search").value), longText: "LONG_TEXT_POLICY_SPLIT" };
   const body = { texts: [text], sourceLanguageCode, targetLanguageCode, options };
   const headers = { "content-type": "application/json", ...(get("key").value && { authorization: "Bearer KEY" }) };
-  const url = `${location.origin}/v1/translate`, json = JSON.stringify(body);
+  const url = new URL("v1/translate", location).href, json = JSON.stringify(body);
   get("code-curl").textContent = [
     `curl ${url}`, ...Object.entries(headers).map(([name, value]) => `-H '${name}: ${value}'`),
     `-d '${json.replaceAll("'", "'\\''")}'`].join(" \\\n  ");

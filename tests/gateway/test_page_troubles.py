@@ -172,6 +172,17 @@ class TestBrowsers:
         assert page.locator("#menu").is_hidden()
         assert page.evaluate("document.activeElement.textContent") == "hätte"
 
+    def test_behind_a_proxy_that_adds_a_path_the_code_has_it_too(self, blank: Any):
+        blank.route(
+            "**/mt/**", lambda route: route.fulfill(response=route.fetch(url=route.request.url.replace("/mt/", "/")))
+        )
+        blank.goto("/mt/")
+        blank.fill("#source", TEXT)
+        blank.wait_for_selector("#sentences .sentence")
+        code = blank.locator("#code code").all_text_contents()
+        assert len(code) == 3
+        assert all("/mt/v1/translate" in each for each in code)
+
 
 class TestReference:
     def test_a_phone_needs_no_sideways_scrolling(self, blank: Any):
