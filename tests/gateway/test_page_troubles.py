@@ -101,6 +101,20 @@ class TestTexts:
         assert blank.inner_text("#count") == "20,000 characters"
         assert "left out" in blank.inner_text("#full")
 
+    def test_the_error_of_a_long_text_is_on_the_screen(self, blank: Any):
+        blank.set_viewport_size({"width": 1200, "height": 800})
+        refuse(blank, "translate:stream", 400, "the text is refused")
+        blank.fill("#source", "It is raining. " * 300)
+        blank.wait_for_selector("#state:has-text('The text is refused.')")
+        place = blank.locator("#state").bounding_box()
+        assert 0 <= place["y"] <= 800
+
+    def test_a_long_translation_has_most_of_the_screen_at_most_as_its_text_has(self, blank: Any):
+        blank.set_viewport_size({"width": 1200, "height": 800})
+        blank.fill("#source", "It is raining. " * 200)
+        blank.wait_for_selector("#sentences .sentence >> nth=199", timeout=120_000)
+        assert [blank.locator(name).bounding_box()["height"] for name in ("#source", "#live")] == [560, 560]
+
     def test_markup_in_a_text_stays_text(self, blank: Any):
         blank.fill("#source", "<img src=x onerror=alert(1)> I like <b>tea</b>.")
         blank.wait_for_selector("#sentences .sentence")
@@ -140,7 +154,7 @@ class TestLanguages:
 
 
 class TestBrowsers:
-    def test_copy_works_over_plain_http(self, browser: Any, page: Any):
+    def test_copy_works_over_plain_http(self, page: Any):
         page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
         page.click("#copy")
         page.wait_for_selector("#state:has-text('Copied')")
