@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-import textwrap
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from docs.generators.markdown import code, fence, plain, table
+from docs.generators.markdown import code, plain, table
 from lingon.bundle import Confidence, LengthRange, ReliabilityBin, TextData, manifest
 from lingon.bundle.manifest import Alignment, Defaults, Limits, Manifest, Precision, State
 
@@ -28,11 +27,10 @@ DECLARED = (
 
 
 def layout() -> str:
-    """The tree of a bundle's files, as the module's docstring draws it."""
-    text = manifest.__doc__ or ""
-    tree = re.search(r"(?m)(?:^    .*\n)+", text)
-    assert tree, "the docstring of lingon/bundle/manifest.py draws the files"
-    return fence(textwrap.dedent(tree[0]))
+    """The table of a bundle's files, which the module's docstring lists: a name, two spaces or more, its meaning."""
+    listed = re.findall(r"(?m)^    +(\S.*?)(?:  +(\S.*))?$", manifest.__doc__ or "")
+    assert listed, "the docstring of lingon/bundle/manifest.py lists the files"
+    return table(("file", "content"), [(code(name), plain(meaning)) for name, meaning in listed])
 
 
 def declarations() -> str:

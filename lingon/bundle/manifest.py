@@ -16,8 +16,8 @@
         shortlist.npz                   optional: likely target pieces for every source piece
         profiles.bin                    with a confidence: trigrams of the source and the target language
         golden.json                     optional: sentences, their translations and alignments by each CPU precision
-        tokenizer.model (or source.model and target.model)
-        MODEL_CARD.md
+        tokenizer.model                 sentencepiece; source.model and target.model if the two sides differ
+        MODEL_CARD.md                   the model card, for people; files of --attach are beside it
 
 A bundle holds data only, and a published version never changes. No file in its folder is a link; the folder itself may
 be reached by one. A reader reads regular files only, checks their size, and uses the same bytes that it hashed. Every

@@ -13,6 +13,7 @@ from lingon.client.values.options import ScoreOptions, TranslateOptions
 from lingon.client.values.results import DetectedLanguage, ModelInfo, ScoreResult, StreamEvent, TextResult
 
 Texts = list[str] | tuple[str, ...]
+Languages = tuple[DetectedLanguage, ...]
 Result = TypeVar("Result")
 
 
@@ -94,15 +95,14 @@ class BlockingCalls(Blocking):
         return self._drive(self._protocol.score(pairs, options))
 
     @overload
-    def detect_languages(self, texts: str) -> tuple[DetectedLanguage, ...]: ...
+    def detect_languages(self, texts: str) -> Languages: ...
 
     @overload
-    def detect_languages(self, texts: Texts) -> list[tuple[DetectedLanguage, ...]]: ...
+    def detect_languages(self, texts: Texts) -> list[Languages]: ...
 
-    def detect_languages(self, texts: str | Texts) -> tuple[DetectedLanguage, ...] | list[tuple[DetectedLanguage, ...]]:
+    def detect_languages(self, texts: str | Texts) -> Languages | list[Languages]:
         """The languages that a text may be in, or each of several, the likeliest first, among those of the models."""
-        found: tuple[DetectedLanguage, ...] | list[tuple[DetectedLanguage, ...]]
-        found = self._drive(self._protocol.detect_languages(texts))
+        found: Languages | list[Languages] = self._drive(self._protocol.detect_languages(texts))
         return found
 
     def list_models(self) -> list[ModelInfo]:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 
+from docs.generators.bundle import layout
 from docs.generators.chaos import hostile
 from docs.generators.settings import settings
+from tests.support.repository import ROOT
+
+BUNDLE = max((ROOT / "models" / "en-de").iterdir(), key=lambda folder: int(folder.name))
 
 MOST_LETTERS = 30  # of a piece that cannot break, in tables of four to six columns
 
@@ -26,3 +30,11 @@ def test_the_table_of_hostile_callers_fits_its_page():
 
 def test_a_figure_that_is_not_known_is_said_to_be_unknown():
     assert "nan" not in re.findall(r"\w+", hostile())
+
+
+def test_every_file_of_a_bundle_has_a_row_with_its_meaning():
+    rows = dict(re.findall(r"(?m)^\| `(.*?)` \| (.*) \|$", layout()))
+    files = {path.relative_to(BUNDLE) for path in BUNDLE.rglob("*") if path.is_file()}
+    graphs = {f"<precision>/{path.name}" for path in files if path.suffix == ".onnx"}
+    assert graphs | {"manifest.json", "shortlist.npz", "profiles.bin", "tokenizer.model", "MODEL_CARD.md"} <= set(rows)
+    assert all(rows.values())

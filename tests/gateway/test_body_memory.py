@@ -76,7 +76,7 @@ async def test_the_key_of_a_large_body_is_checked_before_the_rest_is_read(tmp_pa
             assert (await answer(reader))[:12] in (b"HTTP/1.1 401", b"HTTP/1.1 403"), path
             writer.close()
         content = b"Tom lives in Boston.\n" * 10_000
-        reply = await http.upload("/translate_file", "a.docx", content, source="en", target="de", api_key=key)
+        reply = await http.upload("/translate_file", "a.doc", content, source="en", target="de", api_key=key)
     assert (reply.status, b"must end in .txt" in reply.body) == (400, True)
 
 
