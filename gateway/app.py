@@ -37,7 +37,7 @@ APIS: dict[str, Callable[[Documents | None], Api]] = {
 }
 """The APIs by name."""
 
-SCRIPTS = ("api", "attention", "docs", "page", "theme")
+SCRIPTS = ("api", "attention", "docs", "page", "pairs", "theme")
 PAGE = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/docs": ("docs.html", "text/html; charset=utf-8"),

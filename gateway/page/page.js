@@ -2,6 +2,7 @@
 
 import { ApiError, call, events, send } from "./api.js";
 import { AttentionTable } from "./attention.js";
+import { pairsOf } from "./pairs.js";
 
 const get = (id) => document.getElementById(id);
 const PAUSE = 250; // milliseconds without a key press after which a text is translated
@@ -52,13 +53,10 @@ async function start() {
 }
 
 async function loadModels() {
-  ({ models = [], maxTexts } = await call("v1/models"));
+  const found = await call("v1/models");
+  ({ models = [], maxTexts } = found);
   if (!models.length) throw new ApiError("the server has no model", 200, 5);
-  pairs = models.flatMap((model) => {
-    const sources = model.sourceLanguageCodes ?? [model.sourceLanguageCode];
-    const targets = model.targetLanguageCodes ?? [model.targetLanguageCode];
-    return sources.flatMap((source) => targets.map((target) => ({ source, target, model })));
-  });
+  pairs = pairsOf(models, found.pivotLanguageCode);
   fill("source-language", pairs.map(({ source }) => source));
   showPair();
 }

@@ -152,6 +152,21 @@ class TestLanguages:
             offered[source] = blank.locator("#target-language option").all_inner_texts()
         assert offered == {"en": ["German"], "fr": ["English"]}
 
+    def test_pairs_that_two_models_translate_can_be_chosen_and_name_both(self, blank: Any):
+        pairs = [("en", "de"), ("fr", "en")]
+        models = [
+            {**MODEL, "name": f"{source}-{target}", "sourceLanguageCode": source, "targetLanguageCode": target}
+            for source, target in pairs
+        ]
+        reply = {"models": models, "maxTexts": 8, "pivotLanguageCode": "en"}
+        blank.route("**/v1/models", lambda route: route.fulfill(json=reply))
+        blank.reload()
+        blank.wait_for_selector("#target-language option", state="attached")
+        blank.select_option("#source-language", "fr")
+        assert blank.locator("#target-language option").all_inner_texts() == ["English", "German"]
+        blank.select_option("#target-language", "de")
+        blank.wait_for_selector("#model:has-text('fr-en'):has-text('en-de')")
+
 
 class TestBrowsers:
     def test_copy_works_over_plain_http(self, page: Any):
