@@ -113,11 +113,12 @@ def _check(
     is_target: Callable[[str], bool],
 ) -> None:
     """Raise NotTranslated if the texts together are certainly in a language that is not translated into the target."""
-    shares = [dict(languages) for languages in detected if languages]
-    tags = {tag for each in shares for tag in each}
-    if not tags:
+    fits: dict[str, float] = {}  # by how much more likely a language makes the texts than one that is in no list
+    for languages in detected:
+        for tag, probability in languages:
+            fits[tag] = fits.get(tag, 0.0) + math.log(max(probability, LEAST) / LEAST)
+    if not fits:
         return
-    fits = {tag: sum(math.log(max(each.get(tag, 0.0), LEAST)) for each in shares) for tag in tags}
     best = max(fits.values())
     weights = {tag: math.exp(fit - best) for tag, fit in fits.items()}
     foreign = {tag: weight for tag, weight in weights.items() if tag not in served and not is_target(tag)}

@@ -21,6 +21,7 @@ IDENTIFIED_CHARACTERS = 400  # of a text that the identifier looks at, which tak
 FEW_LETTERS = 12  # of a text; of single words profiles tell more, because they know no other languages
 MANY_LETTERS = 40  # that a text must have before it is taken to be in a language without a model
 FOREIGN = 0.95  # probability that it is in none of the languages of models from which on it is taken to be so
+MOST_NAMED = 20  # languages of a text, the likeliest ones
 LIKELY = 0.05  # probability of a language without a model from which on it is named
 IDENTIFIER_BYTES = 80 << 20  # of memory that the identifier takes
 MACROLANGUAGES = {"nb": "no", "nn": "no"}  # codes of which the identifier knows the whole language better
@@ -110,7 +111,7 @@ class Detector:
             for tag, code in self._codes.items()
         }
         total = sum(found.values())
-        return _sorted((tag, share / total) for tag, share in found.items()) if total else []
+        return _sorted((tag, share / total) for tag, share in found.items())[:MOST_NAMED] if total else []
 
 
 def _sorted(found: Iterable[tuple[str, float]]) -> Found:
