@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lingon.cli.lines.input import Input
+    from lingon.cli.lines.loop import TranslateWork
     from lingon.client.client import Client
     from lingon.client.values.options import ScoreOptions, TranslateOptions
 
@@ -53,15 +54,12 @@ def translate(
     """Translate texts, standard input line by line, or a document; a blank line gives a blank line.
 
     An --input that ends in .docx, .pptx, .odt, .odp, .epub, .srt or .vtt is a document; --output is one of its kind.
-
     A progress bar with lines done, rate and time left is shown on standard error if that is a terminal, the results go
     to a file (--output FILE or > FILE) and the lines are not typed.
     """
     from lingon.cli.document import check_options, is_document, translate_document
-    from lingon.cli.lines.format import Columns
-    from lingon.cli.lines.loop import TranslateWork, check_document_options, run
+    from lingon.cli.lines.loop import TranslateWork
 
-    drawn = sampling.settings()
     request: TranslateOptions = {
         **search.request(),
         **restrictions.request(),
@@ -69,26 +67,41 @@ def translate(
         "model": backend.server_model,
         "source": source,
         "target": target,
-        "sampling": drawn,
+        "sampling": sampling.settings(),
         "return_tokens": columns.tokens,
         "return_alignment": columns.alignment,
         "return_sentences": as_json,
         "guard": guard.value if guard else None,
         "shortlist": shortlist,
     }
-    shown = Columns(scores=columns.scores, tokens=columns.tokens, alignment=columns.alignment)
+    shown = columns.chosen()
     if input_file is not None and not texts and is_document(input_file):
         check_options(shown, search.num_hypotheses, as_json=as_json, read=reading.wrapped or reading.is_markup)
-        if not translate_document(backend, input_file, output_file, request, batch_size):
-            raise typer.Exit(1)
-        return
-    work = TranslateWork(request, shown, as_json)
-    if reading.is_markup:
-        check_document_options(shown, search.num_hypotheses, as_json=as_json)
-    given = _input(texts or (), input_file, output_file, markup=reading.is_markup, wrapped=reading.wrapped)
-    unit = "document" if reading.is_markup else "line"
-    if not run(backend, given, work, output_file, batch_size, unit, full_batches=drawn is not None):
+        complete = translate_document(backend, input_file, output_file, request, batch_size)
+    else:
+        work = TranslateWork(request, shown, as_json)
+        complete = _translate_lines(backend, texts or (), input_file, output_file, work, reading, batch_size)
+    if not complete:
         raise typer.Exit(1)
+
+
+def _translate_lines(
+    backend: BackendOptions,
+    texts: Sequence[str],
+    input_file: Path | None,
+    output_file: Path | None,
+    work: TranslateWork,
+    reading: options.Reading,
+    batch_size: int,
+) -> bool:
+    """Translate texts, a file or standard input; returns whether each was translated."""
+    from lingon.cli.lines.loop import check_document_options, run
+
+    if reading.is_markup:
+        check_document_options(work.columns, work.options.get("num_hypotheses"), as_json=work.as_json)
+    given = _input(texts, input_file, output_file, markup=reading.is_markup, wrapped=reading.wrapped)
+    unit, drawn = "document" if reading.is_markup else "line", work.options.get("sampling") is not None
+    return run(backend, given, work, output_file, batch_size, unit, full_batches=drawn)
 
 
 @with_backend_options
