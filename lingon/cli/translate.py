@@ -25,6 +25,7 @@ from lingon.cli.options.groups import with_option_groups
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lingon.cli.lines.format import Columns
     from lingon.cli.lines.input import Input
     from lingon.cli.lines.loop import TranslateWork
     from lingon.client.client import Client
@@ -74,7 +75,7 @@ def translate(
         "guard": guard.value if guard else None,
         "shortlist": shortlist,
     }
-    shown = columns.chosen()
+    shown = _shown(columns)
     if input_file is not None and not texts and is_document(input_file):
         check_options(shown, search.num_hypotheses, as_json=as_json, read=reading.wrapped or reading.is_markup)
         complete = translate_document(backend, input_file, output_file, request, batch_size)
@@ -83,6 +84,13 @@ def translate(
         complete = _translate_lines(backend, texts or (), input_file, output_file, work, reading, batch_size)
     if not complete:
         raise typer.Exit(1)
+
+
+def _shown(columns: options.Columns) -> Columns:
+    """Return the columns of the output."""
+    from lingon.cli.lines.format import Columns
+
+    return Columns(scores=columns.scores, tokens=columns.tokens, alignment=columns.alignment)
 
 
 def _translate_lines(

@@ -19,7 +19,6 @@ from lingon.cli.options.groups import OptionGroup
 from lingon.cli.options.lines import Alignment
 
 if TYPE_CHECKING:
-    from lingon.cli.lines import format
     from lingon.client.values import options as client
 
 Texts = Annotated[
@@ -248,9 +247,3 @@ class Columns(OptionGroup):
         typer.Option("--tokens", help="Add a column with the tokens. Default: no such column."),
     ] = False
     alignment: Alignment = False
-
-    def chosen(self) -> format.Columns:
-        """Return the columns of the output."""
-        from lingon.cli.lines import format
-
-        return format.Columns(scores=self.scores, tokens=self.tokens, alignment=self.alignment)
