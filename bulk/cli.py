@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lingon.cli.lines.wording import reworded
 from lingon.cli.options.backend import BackendOptions, with_backend_options
 from lingon.cli.options.decoding import (
     BeamSizeOption,
@@ -25,7 +22,7 @@ from lingon.cli.options.decoding import (
     TextFormat,
 )
 from lingon.cli.options.groups import OptionGroup, with_option_groups
-from lingon.errors import LingonError, ServerError, SettingsError
+from lingon.errors import LingonError, SettingsError
 
 if TYPE_CHECKING:
     from lingon.bulk.estimate import Estimate
@@ -211,8 +208,7 @@ def bulk(
 
     chosen = _engine(engine.engine, engine.address, engine.workers, backend)
     shape = rows.settings()
-    options = {**columns.settings(), **texts.settings()}
-    with _flags_in_errors(), Translate(backend=_absolute(backend), **options) as translate:
+    with Translate(backend=_absolute(backend), **columns.settings(), **texts.settings()) as translate:
         if dry_run:
             _print_estimate(estimate(preview(source, output, translate, **shape), translate), backend.in_process)
             return
@@ -222,15 +218,6 @@ def bulk(
     print(
         f"{manifest['rows']:,} rows, {manifest['errors']:,} with an error, in {manifest['shards']:,} files in {output}"
     )
-
-
-@contextmanager
-def _flags_in_errors() -> Iterator[None]:
-    """Raise the errors of a server or a model in terms of flags instead of fields of a request."""
-    try:
-        yield
-    except ServerError as error:
-        raise LingonError(reworded(str(error), translating=True)) from None
 
 
 def _engine(choice: EngineChoice, address: str | None, workers: str | None, backend: BackendOptions) -> Engine:
