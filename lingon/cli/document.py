@@ -13,6 +13,7 @@ from lingon.cli.lines.loop import IN_FLIGHT, LineReport
 from lingon.cli.lines.output import check_output
 from lingon.cli.lines.progress import progress_bar, wants_progress
 from lingon.cli.options.backend import BackendOptions
+from lingon.client.values.messages import cut
 from lingon.client.values.options import TranslateOptions
 from lingon.client.values.results import TextResult
 from lingon.documents import SUFFIXES, UnreadableDocument, read_document
@@ -76,7 +77,7 @@ def _results(
     backend: BackendOptions, texts: Sequence[str], options: TranslateOptions, batch_size: int, *, shown: bool
 ) -> list[TextResult]:
     """Return the results of all texts."""
-    parts = [texts[begin : begin + batch_size] for begin in range(0, len(texts), batch_size)]
+    parts = [part for _, part in cut(texts, batch_size)]
     found: list[TextResult] = []
     with open_translator(backend) as translator, progress_bar(sum(map(len, texts)), shown, "texts") as advance:
 

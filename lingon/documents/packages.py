@@ -117,10 +117,11 @@ def read_archive(suffix: str, content: bytes) -> Document:
     """Return a document of an office program or a book; raises UnreadableDocument."""
     with _archive(content) as archive:
         kinds = _kinds(suffix, archive)
-        tags = sum(archive.read(name).count(b"<") for name in kinds)
-        if tags > MOST_TAGS:
-            raise UnreadableDocument(f"the text files in it have {tags:,} tags; at most {MOST_TAGS:,}")
-        parts = {name: kind(archive.read(name)) for name, kind in kinds.items()}
+        contents = {name: archive.read(name) for name in kinds}
+    tags = sum(each.count(b"<") for each in contents.values())
+    if tags > MOST_TAGS:
+        raise UnreadableDocument(f"the text files in it have {tags:,} tags; at most {MOST_TAGS:,}")
+    parts = {name: read(contents[name]) for name, read in kinds.items()}
     if not parts:
         raise UnreadableDocument("the file has no text of its kind")
 

@@ -7,7 +7,7 @@ anew: its text in runs of the formats that it had, and all else in it as it was.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
@@ -56,8 +56,8 @@ class Writer:
         spaces = _SPACES.sub(
             lambda run: f' <{self.prefix.decode()}s {self.prefix.decode()}c="{len(run[0]) - 1}"/>', content.decode()
         )
-        names = re.findall(rb"<([^\s/>]+)", piece.format)
-        return piece.format + spaces.encode() + b"".join(b"</%s>" % name for name in reversed(names))
+        begin, end = _tags_of(piece.format)
+        return begin + spaces.encode() + end
 
 
 class XmlFile:
@@ -68,7 +68,7 @@ class XmlFile:
         self._content, self._vocabulary = content, vocabulary
         self._parts: dict[int, Fragment] = {}  # of paragraphs, by the places of their begin
         root = read_tree(content, PREFIXES, ATTRIBUTES)
-        self._whole = (content[: root.content], *self._fragment(root, root.content, root.content_end))
+        self._whole = (content[: root.content], *self._fragment(root.elements, root.content, root.content_end))
         self._whole += (content[root.content_end :],)
         self._parts.clear()
         self.paragraphs = list(_translated(self._whole))
@@ -77,11 +77,11 @@ class XmlFile:
         """Return the file with translations, by the identities of paragraphs."""
         return _written(self._whole, translations)
 
-    def _fragment(self, element: Element, begin: int, end: int) -> Fragment:
-        """Return the bytes of a part of an element, with its paragraphs."""
+    def _fragment(self, elements: Iterable[Element], begin: int, end: int) -> Fragment:
+        """Return bytes of the file, with the paragraphs in the elements that are there."""
         found: list[bytes | Paragraph] = []
-        for each in _outermost(element, self._vocabulary):
-            if begin <= each.begin and each.end <= end and (parts := self._parts_of(each)):
+        for each in _outermost(elements, self._vocabulary):
+            if parts := self._parts_of(each):
                 found += [self._content[begin : each.begin], *parts]
                 begin = each.end
         return (*found, self._content[begin:end])
@@ -99,7 +99,7 @@ class XmlFile:
         begin, end = self._content[element.begin : element.content], self._content[element.content_end : element.end]
         if has_words(nodes):
             return (Paragraph(begin, Inline(nodes), end, writer),)
-        inside = self._fragment(element, element.content, element.content_end)
+        inside = self._fragment(element.elements, element.content, element.content_end)
         return (begin, *inside, end) if len(inside) > 1 else ()
 
     def _nodes(self, element: Element, format: bytes, writer: Writer) -> list[Node[Fragment]]:
@@ -139,11 +139,7 @@ class XmlFile:
                 yield self._point(child, b"<%s>%s" % (run.written, format), b"</%s>" % run.written)
 
     def _point(self, element: Element, before: bytes, after: bytes) -> Point[Fragment]:
-        content = (
-            before,
-            *self._fragment(Element("", b"", {}, 0, 0, children=[element]), element.begin, element.end),
-            after,
-        )
+        content = (before, *self._fragment([element], element.begin, element.end), after)
         splits = element.name in self._vocabulary.breaks
         if element.name == "w:fldChar":
             return FieldMark(content, splits, element.attributes.get("w:fldCharType", ""))
@@ -193,9 +189,9 @@ def _fragment_of(nodes: list[Node[Fragment]], writer: Writer) -> Fragment:
     return tuple(found)
 
 
-def _outermost(element: Element, vocabulary: Vocabulary) -> Iterator[Element]:
-    """Yield the paragraphs in an element that are in no other one."""
-    waiting = list(element.elements)[::-1]
+def _outermost(elements: Iterable[Element], vocabulary: Vocabulary) -> Iterator[Element]:
+    """Yield the paragraphs among elements and inside of them that are in no other one."""
+    waiting = list(elements)[::-1]
     while waiting:
         each = waiting.pop()
         if each.name in vocabulary.paragraphs:

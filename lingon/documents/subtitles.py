@@ -47,7 +47,7 @@ class Cue:
     @property
     def plain(self) -> str:
         """Its text without marks."""
-        return _MARK.sub("", self.text)
+        return _unmarked(self.text)
 
 
 def read_subtitles(content: bytes) -> Document:
@@ -118,7 +118,7 @@ class _Group:
         written = write(nodes, lambda piece: piece.text.encode(), bytes).decode()
         parts = [part.strip() for part in written.split(BORDER.decode())]
         if any(_words(cue.text) and not _words(part) for part, cue in zip(parts, self.cues, strict=True)):
-            parts = _divided(" ".join(_MARK.sub("", written).replace("\0", " ").split()), self.cues)
+            parts = _divided(" ".join(_unmarked(written).replace("\0", " ").split()), self.cues)
         return [_wrapped(part, cue) for part, cue in zip(parts, self.cues, strict=True)]
 
 
@@ -164,7 +164,7 @@ def _tag_name(node: Node[bytes]) -> str:
 
 
 def _words(text: str) -> bool:
-    return any(map(str.isalnum, _MARK.sub("", text)))
+    return any(map(str.isalnum, _unmarked(text)))
 
 
 def _divided(text: str, cues: Sequence[Cue]) -> list[str]:
