@@ -69,7 +69,9 @@ class Detector:
 
     async def detect_all(self, texts: Sequence[str], time_slice: TimeSlice) -> pb.DetectLanguagesResponse:
         """Return the languages of all texts of a request."""
-        identifier = await asyncio.to_thread(load_identifier) if self._codes else None
+        if not load_identifier.cache_info().currsize:  # or every request would wait for a thread
+            await asyncio.to_thread(load_identifier)
+        identifier = load_identifier() if self._codes else None
         results = []
         for text in texts:
             found = self.detect(text, identifier)
@@ -85,10 +87,10 @@ class Detector:
             return []
         if identifier is None:
             return self._by_profiles(start)
-        ranked = identifier.rank(start[:IDENTIFIED_CHARACTERS])
         letters = sum(map(str.isalpha, start))
         if letters < FEW_LETTERS and set(self._codes) <= set(self._tags):
             return self._by_profiles(start)
+        ranked = identifier.rank(start[:IDENTIFIED_CHARACTERS])
         foreign = self._foreign(ranked) if letters >= MANY_LETTERS else []
         return foreign or self._by_codes(dict(ranked))
 
