@@ -14,7 +14,7 @@ from lingon.serving.translation.engine_client import RETRY_SECONDS
 from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.planning.planner import Request, check_prefixes
 from lingon.serving.translation.replies.pivoted import pivoted
-from lingon.serving.translation.translator import Event, Translator
+from lingon.serving.translation.translator import Event, Header, Translator
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -26,6 +26,12 @@ class Leg(NamedTuple):
 
     translator: Translator
     answered: Answered
+
+
+class _Header(Header):
+    """The fields of a reply that are the same for every request."""
+
+    pivot_language_code: str
 
 
 class _Halfway(NamedTuple):
@@ -48,13 +54,21 @@ class PivotTranslator:
         """into, out_of: translate into the pivot language and out of it."""
         self._into, self._out_of = into, out_of
         self._first, self._second = into.translator, out_of.translator
-        self.label = f"{self._first.label}+{self._second.label}"
+        first, second = self._first.manifest, self._second.manifest
+        self._header: _Header = {
+            "model": f"{first.name}+{second.name}",
+            "version": f"{first.version}+{second.version}",
+            "source_language_code": first.source_language,
+            "target_language_code": second.target_language,
+            "pivot_language_code": second.source_language,
+        }
 
     def resolve(self, asked: pb.DecodingOptions, text: pb.TextOptions) -> ResolvedOptions:
         """Return the options of the second translation, checked; those of the first one are made of them."""
         if asked.return_alignment:
             pair = f"{self._first.manifest.source_language} to {self._second.manifest.target_language}"
-            raise Unsupported(f"options.return_alignment needs a model that translates {pair}; {self.label} are two")
+            message = f"options.return_alignment needs a model that translates {pair}; {self._header['model']} are two"
+            raise Unsupported(message)
         return self._second.resolve(asked, _with_sentences(text))
 
     async def translate(
@@ -69,28 +83,12 @@ class PivotTranslator:
             self._out_of.answered(reply.results)
             for place, result in zip(halfway.places, reply.results, strict=True):
                 found[place] = self._whole(halfway.results[place], result, request)
-        start = self.start(options)
-        return pb.TranslateResponse(
-            results=[found[place] for place in range(len(found))],
-            model=start.model,
-            version=start.version,
-            source_language_code=start.source_language_code,
-            target_language_code=start.target_language_code,
-            options=start.options,
-            pivot_language_code=start.pivot_language_code,
-        )
+        results = [found[place] for place in range(len(found))]
+        return pb.TranslateResponse(results=results, options=options.message, **self._header)
 
     def start(self, options: ResolvedOptions) -> pb.StreamStart:
         """See Translator."""
-        first, second = self._first.manifest, self._second.manifest
-        return pb.StreamStart(
-            model=f"{first.name}+{second.name}",
-            version=f"{first.version}+{second.version}",
-            source_language_code=first.source_language,
-            target_language_code=second.target_language,
-            options=options.message,
-            pivot_language_code=second.source_language,
-        )
+        return pb.StreamStart(options=options.message, **self._header)
 
     async def stream(
         self, request: Request, options: ResolvedOptions, deadline: float | None = None, caller: str = ""

@@ -47,7 +47,7 @@ texts_read: ContextVar[bool] = ContextVar("texts_read", default=False)
 """Whether the texts of the request that this task serves have been normalised and tokenised, even in part."""
 
 
-class _Header(TypedDict):
+class Header(TypedDict):
     """The fields of a reply that are the same for every request."""
 
     model: str
@@ -98,7 +98,7 @@ class Translator:
     def _translate_between(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
         """Set what depends on the pair of languages."""
         self.manifest, self._tokenizer = manifest, tokenizer
-        self._header: _Header = {
+        self._header: Header = {
             "model": manifest.name,
             "version": str(manifest.version),
             "source_language_code": manifest.source_language,
