@@ -26,7 +26,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 MOST_BYTES = 256 << 20  # of all files of an archive together, unpacked
 MOST_TEXT_BYTES = 32 << 20  # of those that are translated
 MOST_FILES = 10_000
-MOST_TAGS = 250_000  # of those that are translated: about 600 pages
+MOST_TAGS = 250_000  # of those that are translated
 TAG_BYTES = 110  # that a tag takes in memory, measured with paragraphs of two runs
 _COMPOUND = b"\xd0\xcf\x11\xe0"  # the first bytes of older formats, and of encrypted documents
 BOOK = ".epub"
