@@ -7,7 +7,7 @@ calls gives way, so that one caller cannot keep the others out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -60,7 +60,7 @@ class OpenCalls:
     """The open calls of one kind. Belongs to the event loop."""
 
     def __init__(self, limits: CallLimits) -> None:
-        self.limits, self.count, self.slow, self.held_bytes = limits, 0, 0, 0
+        self.limits, self.count, self.slow, self.placeless, self.held_bytes = limits, 0, 0, 0, 0
         self.cores = usable_cores()
         self._by_caller: dict[str, dict[OpenCall, None]] = {}  # newest last
 
@@ -102,23 +102,46 @@ class OpenCalls:
 
     def _release(self, call: OpenCall) -> None:
         self.slow -= call.slow
+        self.placeless -= call.placeless
         self.held_bytes -= call.held_bytes
-        call.slow, call.held_bytes = False, 0
+        call.slow, call.placeless, call.held_bytes = False, False, 0
 
-    def mark_slow(self, call: OpenCall) -> None:
-        """Let a call continue to receive its request; raises TooManyCalls."""
+    def leave_place(self, call: OpenCall) -> bool:
+        """Let another call be read in the place of an unread one, if memory allows; returns whether it has left.
+
+        gRPC buffers what the request of each call that is read sends, up to its whole size. The calls that have left
+        their place, slow ones or not, are as few as slow ones may be.
+        """
+        if not call.placeless and self._has_room(self.placeless, [each.placeless for each in self._calls_of(call)]):
+            call.placeless = True
+            self.placeless += 1
+            leave_place()
+        return call.placeless
+
+    def mark_slow(self, call: OpenCall) -> bool:
+        """Let a call receive its request for longer; returns False if it has to keep its place; raises TooManyCalls."""
         if (unread := arrived.get()) is not None:
             unread.end()  # a drain does not wait for it
-        calls, most = self._by_caller.get(call.caller, {}), self.limits.slow_calls
-        if self.slow >= most or 4 * sum(each.slow for each in calls) >= most:
+        if not self._has_room(self.slow, [each.slow for each in self._calls_of(call)]):
             raise TooManyCalls(f"{self.slow} requests arrive slowly, and no more are allowed; try again")
+        if not self.leave_place(call):
+            return False
         call.slow = True
         self.slow += 1
+        return True
+
+    def _calls_of(self, call: OpenCall) -> Iterable[OpenCall]:
+        """Return the open calls of the caller of a call."""
+        return self._by_caller.get(call.caller, ())
+
+    def _has_room(self, count: int, own: Iterable[bool]) -> bool:
+        """Whether one more call may arrive slowly; count: those that do; own: which ones of its caller do."""
+        return count < self.limits.slow_calls and 4 * sum(own) < self.limits.slow_calls
 
     def hold(self, call: OpenCall, size: int) -> None:
         """Count the bytes of a whole request until its call ends; raises InvalidRequest or TooManyCalls."""
         self._release(call)
-        limits, calls = self.limits, self._by_caller.get(call.caller, {})
+        limits, calls = self.limits, self._calls_of(call)
         if size > limits.request_bytes:
             message = f"the request must have at most {limits.request_bytes} bytes, got {size}"
             raise InvalidRequest("request", message)
@@ -138,7 +161,8 @@ class OpenCall:
     """
 
     def __init__(self, calls: OpenCalls, context: Context, caller: str, end: EndCall) -> None:
-        self.caller, self.held_bytes, self.receiving, self.slow = caller, 0, False, False
+        self.caller, self.held_bytes = caller, 0
+        self.receiving = self.slow = self.placeless = False
         self._calls, self._context, self._end_call = calls, context, end
         self._reading = False
         self._task: asyncio.Task[Any] | None = None
@@ -214,18 +238,18 @@ class OpenCall:
             if busy and unused < IDLE_SHARE * elapsed:
                 checks, busy = checks + 1, busy - 1  # it keeps its place: gRPC buffers what unfinished requests send
             else:
-                leave_place()  # others are not kept waiting by a request that arrives slowly
+                self._calls.leave_place(self)  # others are not kept waiting by a request that arrives slowly
         elif checks < SLOW_CHECKS:
             idle = IdleTime(self._calls.cores)
-        if checks:
-            self._set_timer(SLOW_SECONDS / SLOW_CHECKS, partial(self._wait_until_slow, checks - 1, busy, idle))
-            return
         try:
-            self._calls.mark_slow(self)
+            if not checks and self._calls.mark_slow(self):
+                self._set_timer(self._calls.limits.receive_seconds, self._was_not_received)
+                return
         except TooManyCalls as error:
             self.end(error)
-        else:
-            self._set_timer(self._calls.limits.receive_seconds, self._was_not_received)
+            return
+        left = max(checks - 1, 0)  # a call that cannot leave its place waits until another one is whole, slow or ended
+        self._set_timer(SLOW_SECONDS / SLOW_CHECKS, partial(self._wait_until_slow, left, busy, idle))
 
     def _was_not_received(self) -> None:
         seconds = self._calls.limits.receive_seconds

@@ -28,7 +28,7 @@ LARGE, LARGE_CALLS = 4_000_000, 60  # bytes of a service name, and calls with it
 CONNECTIONS = 4  # of the flood of calls without a name
 OPEN = "still open"
 MIB = 2**20
-HELD = 128.0  # megabytes of unfinished requests that a server may hold of one caller: 64 MiB, and gRPC's own buffers
+HELD = 128.0  # megabytes of unfinished requests that a server may hold of one caller: 80 MiB, and what glibc keeps
 UNFINISHED, CALLS = 4 * MIB - 16, 64  # bytes of each unfinished message, and calls of a connection
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from lingon.errors import TooManyCalls
 from lingon.serving.auth.api_keys import new_key
 from lingon.serving.rpc import open_calls as open_calls_module
 from lingon.serving.rpc import ports
+from lingon.serving.rpc.arrival.waiting import PLACES_OF_CALLER
 from lingon.serving.rpc.open_calls import BUSY_CHECKS, CallLimits, OpenCalls
 from lingon.serving.rpc.ports import ADMIN_BYTES, HEALTH_BYTES, WATCH_CALLS
 from lingon.translation.v1 import translation_pb2 as pb
@@ -179,6 +181,39 @@ async def test_a_request_gives_its_place_to_another_one_only_after_a_core_was_id
     await eventually(lambda: calls.slow == 1)
     assert left[0] == checks
     task.cancel()
+
+
+async def test_the_unfinished_requests_of_a_caller_that_are_read_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch):
+    """gRPC may hold megabytes of each. Eight are slow ones, which have left their places to others."""
+    monkeypatch.setattr(open_calls_module, "SLOW_SECONDS", 0.4)
+    most, slow = 0.0, 8
+    async with running() as server:
+        with ExitStack() as stack:
+            for _ in range(60):
+                stack.enter_context(HalfCall(server.server.port, f"{SERVICE}Translate", b""))
+
+            def refused() -> float:
+                nonlocal most
+                most = max(most, server.metric("lingon_receiving_calls", kind="translation"))
+                return server.metric("lingon_rejected_total", reason="TOO_MANY_CALLS")
+
+            await eventually(lambda: refused() == 60 - slow, seconds=60)
+        assert most <= PLACES_OF_CALLER + slow
+
+
+def test_a_slow_request_keeps_its_place_until_another_one_is_whole():
+    """Those that left their places first may be whole before they are slow, and are no reason to refuse this one."""
+    limits = CallLimits(kind="some", max_calls=9, max_seconds=None, receive_seconds=60, request_bytes=9, slow_calls=4)
+    calls = OpenCalls(limits)
+    first, second = (calls.open(cast("Any", Unread()), "caller", lambda error: None) for _ in range(2))
+    for call in (first, second):
+        calls.add(call)
+    assert calls.leave_place(first)
+    assert not calls.mark_slow(second)
+    calls.hold(first, 9)
+    assert calls.mark_slow(second)
+    with pytest.raises(TooManyCalls):
+        calls.mark_slow(first)
 
 
 async def test_a_call_that_ends_without_a_request_is_answered():

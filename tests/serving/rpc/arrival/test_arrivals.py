@@ -1,4 +1,4 @@
-"""Calls that have arrived: at most PLACES are read at once, the others wait in fair order or are refused unread."""
+"""Calls that have arrived: a bounded number is read at once, the others wait in fair order or are refused unread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lingon.serving.rpc.arrival.shedding import (
     EarlyRefusal,
     LoadShedder,
 )
-from lingon.serving.rpc.arrival.waiting import AT_ONCE, PLACES, Arrivals, leave_place
+from lingon.serving.rpc.arrival.waiting import AT_ONCE, PLACES, PLACES_OF_CALLER, Arrivals, leave_place
 
 key: ContextVar[str] = ContextVar("key", default="")
 
@@ -102,22 +102,22 @@ async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Port]:
 
 
 async def test_calls_beyond_the_places_wait_until_others_are_read(port: Port):
-    for number in range(PLACES + 2):
+    for number in range(PLACES_OF_CALLER + 2):
         assert port.arrive(f"a/{number}") is None
-    assert port.started == [f"a/{number}" for number in range(PLACES)]
+    assert port.started == [f"a/{number}" for number in range(PLACES_OF_CALLER)]
     assert port.arrivals.count == 2
     await port.finish("a/3")
-    assert port.started[PLACES:] == [f"a/{PLACES}"]
+    assert port.started[PLACES_OF_CALLER:] == [f"a/{PLACES_OF_CALLER}"]
     assert port.arrivals.count == 1
 
 
 async def test_a_call_that_ends_unread_leaves_its_place(port: Port):
-    for number in range(PLACES + 1):
+    for number in range(PLACES_OF_CALLER + 1):
         port.arrive(f"a/{number}")
     port.tasks[0].cancel()
     for _ in range(4):
         await asyncio.sleep(0)
-    assert port.started[PLACES:] == [f"a/{PLACES}"]
+    assert port.started[PLACES_OF_CALLER:] == [f"a/{PLACES_OF_CALLER}"]
 
 
 async def test_a_call_starts_without_what_the_call_before_it_has_set(port: Port):
@@ -129,23 +129,52 @@ async def test_a_call_starts_without_what_the_call_before_it_has_set(port: Port)
         key.set("of another caller")
         return port.start("b/0")()
 
-    for _ in range(PLACES + 1):
+    for _ in range(PLACES_OF_CALLER + 1):
         port.arrivals.arrive("a/0", Any, note)  # type: ignore[arg-type]
     await port.finish("b/0")
-    assert seen == [""] * (PLACES + 1)
+    assert seen == [""] * (PLACES_OF_CALLER + 1)
 
 
 async def test_waiting_callers_take_turns(port: Port):
-    for number in range(PLACES + 5):
+    for number in range(PLACES - PLACES_OF_CALLER):
+        port.arrive(f"c/{number}")
+    for number in range(PLACES_OF_CALLER + 5):
         port.arrive(f"a/{number}")
     port.arrive("b/0")
     await port.finish("a/0")
     await port.finish("a/1")
-    assert set(port.started[PLACES:]) == {f"a/{PLACES}", "b/0"}
+    assert set(port.started[PLACES:]) == {f"a/{PLACES_OF_CALLER}", "b/0"}
+
+
+async def test_a_caller_is_read_at_once_while_another_one_has_all_places_that_it_may_have(port: Port):
+    for number in range(PLACES_OF_CALLER + 2):
+        port.arrive(f"a/{number}")
+    rest = PLACES - PLACES_OF_CALLER
+    for number in range(rest + 1):
+        port.arrive(f"b/{number}")
+    assert port.started[PLACES_OF_CALLER:] == [f"b/{number}" for number in range(rest)]
+    await port.finish("b/0")
+    assert port.started[PLACES:] == [f"b/{rest}"]
+    await port.finish("b/1")
+    assert len(port.started) == PLACES + 1  # the place stays free for another caller
+    await port.finish("a/0")
+    assert port.started[PLACES + 1 :] == [f"a/{PLACES_OF_CALLER}"]
+
+
+async def test_a_caller_that_waits_for_its_own_calls_keeps_no_other_caller_waiting(port: Port):
+    for number in range(2 * PLACES):
+        port.arrive(f"a/{number}")
+    names = [f"b{number}/0" for number in range(PLACES)]
+    for name in names:
+        port.arrive(name)
+    for number, name in enumerate(names[: PLACES - 6]):
+        await port.finish(name)
+        assert port.started[PLACES + number] == names[PLACES - PLACES_OF_CALLER + number]
+    assert sum(path.startswith("a/") for path in port.started) == PLACES_OF_CALLER
 
 
 async def test_a_call_without_work_for_an_engine_never_waits(port: Port):
-    for number in range(PLACES + 1):
+    for number in range(PLACES_OF_CALLER + 1):
         port.arrive(f"a/{number}")
     port.arrive("health")
     assert port.started[-1] == "health"
@@ -153,31 +182,33 @@ async def test_a_call_without_work_for_an_engine_never_waits(port: Port):
 
 
 async def test_a_waiting_call_is_refused_when_its_turn_comes_too_late(port: Port):
-    for number in range(PLACES + 3):
+    for number in range(PLACES_OF_CALLER + 3):
         port.arrive(f"a/{number}")
-    port.refusals.refused = {f"a/{PLACES}", f"a/{PLACES + 1}"}
+    port.refusals.refused = {f"a/{PLACES_OF_CALLER}", f"a/{PLACES_OF_CALLER + 1}"}
     await port.finish("a/0")
-    assert port.started[PLACES:] == [f"a/{PLACES + 2}"]
-    assert port.refusals.ended == [f"a/{PLACES}", f"a/{PLACES + 1}"]
+    assert port.started[PLACES_OF_CALLER:] == [f"a/{PLACES_OF_CALLER + 2}"]
+    assert port.refusals.ended == [f"a/{PLACES_OF_CALLER}", f"a/{PLACES_OF_CALLER + 1}"]
     assert not port.arrivals.count
 
 
 async def test_many_refused_calls_let_the_event_loop_run_in_between(port: Port):
-    calls = PLACES + 3 * AT_ONCE
+    calls = PLACES_OF_CALLER + 3 * AT_ONCE
     for number in range(calls):
         port.arrive(f"a/{number}")
-    port.refusals.refused = {f"a/{number}" for number in range(PLACES, calls)}
+    port.refusals.refused = {f"a/{number}" for number in range(PLACES_OF_CALLER, calls)}
     counts = []
     port.read["a/0"].set()
     while port.arrivals.count:
         await asyncio.sleep(0)
         counts.append(port.arrivals.count)
-    assert len({*counts, calls - PLACES}) == 4  # steps of AT_ONCE
+    assert len({*counts, calls - PLACES_OF_CALLER}) == 4  # steps of AT_ONCE
 
 
 async def test_a_full_house_refuses_a_caller_with_as_much_and_drops_the_newest_of_one_with_more(port: Port):
     port.arrivals = Arrivals(port.refusals, most=3)
-    for number in range(PLACES + 3):
+    for number in range(PLACES - PLACES_OF_CALLER):
+        port.arrive(f"c/{number}")
+    for number in range(PLACES_OF_CALLER + 3):
         port.arrive(f"a/{number}")
     refused = port.arrive("a/99")
     assert refused is not None
@@ -185,12 +216,12 @@ async def test_a_full_house_refuses_a_caller_with_as_much_and_drops_the_newest_o
         await refused
     assert port.arrive("b/0") is None
     await asyncio.sleep(0)
-    assert port.refusals.ended == ["a/99", f"a/{PLACES + 2}"]
+    assert port.refusals.ended == ["a/99", f"a/{PLACES_OF_CALLER + 2}"]
     assert port.arrivals.count == 3
 
 
 async def test_the_wait_that_is_expected_grows_with_the_calls_before(port: Port):
-    for number in range(PLACES + 20):
+    for number in range(PLACES_OF_CALLER + 20):
         port.arrive(f"a/{number}")
     for number in range(8):
         await asyncio.sleep(0.002)
