@@ -18,7 +18,7 @@ from google.rpc import code_pb2
 
 from lingon.client.address import no_answer
 from lingon.client.client import CHANNEL_OPTIONS
-from lingon.client.protocol import HEALTH, HEALTH_STATES, TRANSLATE, Exchange, Send, Sleep, drive_async
+from lingon.client.protocol.steps import HEALTH, HEALTH_STATES, TRANSLATE, Exchange, Send, Sleep, drive_async
 from lingon.client.tls import AUTHORIZATION
 from lingon.errors import ServerError
 from lingon.status import CLIENT_ADDRESS, REQUEST_ID, call_error

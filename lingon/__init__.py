@@ -82,7 +82,7 @@ _MODULES = {
     "lingon.errors": ("LingonError", "ServerError"),
     "lingon.client.retry": ("Retry",),
     "lingon.client.values.normalised_text": ("NormalisedText",),
-    "lingon.client.values.messages": ("Sampling", "ScoreOptions", "TranslateOptions"),
+    "lingon.client.values.options": ("Sampling", "ScoreOptions", "TranslateOptions"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

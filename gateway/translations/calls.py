@@ -7,7 +7,9 @@ import time
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any
 
-from lingon.client.protocol import TRANSLATE, ClientProtocol, Exchange, ask_in_halves
+from lingon.client.protocol.exchanges import ClientProtocol
+from lingon.client.protocol.halves import ask_in_halves
+from lingon.client.protocol.steps import TRANSLATE, Exchange
 from lingon.client.retry import Retry
 from lingon.client.values.messages import MAX_BYTES, cut, write_request
 from lingon.errors import ServerError, TextTooLong

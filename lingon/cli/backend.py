@@ -9,7 +9,7 @@ from typing import Protocol, Unpack
 
 from lingon.cli.options.backend import BackendOptions
 from lingon.cli.options.connection import Credentials
-from lingon.client.calls import Texts
+from lingon.client.calls.blocking import Texts
 from lingon.client.client import DEFAULT_SERVER, Client
 from lingon.client.model import Model
 from lingon.client.retry import Retry

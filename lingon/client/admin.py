@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lingon.admin.v1 import admin_pb2 as pb
 from lingon.client.client import SyncClientBase
-from lingon.client.protocol import Method
+from lingon.client.protocol.steps import Method
 from lingon.client.tls import Tls
 from lingon.client.values.messages import write_request
 

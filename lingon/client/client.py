@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any
 
 import grpc
 import grpc.aio
 from google.rpc import code_pb2
 
 from lingon.client.address import no_answer, with_port
-from lingon.client.calls import Blocking, BlockingCalls, Texts
-from lingon.client.protocol import ClientProtocol, Exchange, Send, Sleep, StreamReader, drive_async
+from lingon.client.calls.awaited import AsyncCalls, closed_as_error
+from lingon.client.calls.blocking import Blocking, BlockingCalls
+from lingon.client.protocol.exchanges import ClientProtocol
+from lingon.client.protocol.steps import Send, Sleep
 from lingon.client.retry import Retry
 from lingon.client.tls import AUTHORIZATION, Tls, authorization, check_encrypted
-from lingon.client.values.options import ScoreOptions, TranslateOptions
-from lingon.client.values.results import DetectedLanguage, ModelInfo, ScoreResult, StreamEvent, TextResult
 from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.status import call_error
 
@@ -30,7 +29,6 @@ DEFAULT_PORT = 50051
 DEFAULT_SERVER = f"127.0.0.1:{DEFAULT_PORT}"
 
 Metadata = Sequence[tuple[str, str | bytes]]
-Result = TypeVar("Result")
 
 CHANNEL_OPTIONS = (
     # A name with several addresses, such as a headless service, has several replicas: calls are spread over them.
@@ -198,64 +196,13 @@ class Client(SyncClientBase, BlockingCalls):
         return self._drive(self._protocol.health(service))
 
 
-class AsyncClient(_ClientBase):
+class AsyncClient(_ClientBase, AsyncCalls):
     """`Client` for asyncio: the same calls, awaited, and `async for` over a stream's events.
 
     A client belongs to the event loop that first uses it.
     """
 
     _loop: asyncio.AbstractEventLoop | None = None
-
-    @overload
-    async def translate(self, texts: str, **options: Unpack[TranslateOptions]) -> TextResult: ...
-
-    @overload
-    async def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]: ...
-
-    async def translate(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> TextResult | list[TextResult]:
-        """As `Client.translate`."""
-        result: TextResult | list[TextResult] = await self._drive(self._protocol.translate(texts, options))
-        return result
-
-    def translate_stream(
-        self, texts: str | Texts, **options: Unpack[TranslateOptions]
-    ) -> AsyncGenerator[StreamEvent, None]:
-        """As `Client.translate_stream`; do not await it: `async for event in client.translate_stream(...)`."""
-        several, _ = self._protocol.check(texts, options)
-        return self._events(several, options)
-
-    async def _events(self, texts: Texts, options: TranslateOptions) -> AsyncGenerator[StreamEvent, None]:
-        reader = StreamReader()
-        for part in await self._drive(self._protocol.streams(texts, options)):
-            first, rest = await self._drive(self._protocol.begin(part, options))
-            try:
-                for event in reader.read(part, first):
-                    yield event
-                with self._server_errors():
-                    async for message in rest:
-                        for event in reader.read(part, message):
-                            yield event
-            finally:
-                rest.cancel()
-            reader.end(part)
-
-    async def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
-        """As `Client.score`."""
-        return await self._drive(self._protocol.score(pairs, options))
-
-    @overload
-    async def detect_languages(self, texts: str) -> tuple[DetectedLanguage, ...]: ...
-
-    @overload
-    async def detect_languages(self, texts: Texts) -> list[tuple[DetectedLanguage, ...]]: ...
-
-    async def detect_languages(self, texts: str | Texts) -> Any:
-        """As `Client.detect_languages`."""
-        return await self._drive(self._protocol.detect_languages(texts))
-
-    async def list_models(self) -> list[ModelInfo]:
-        """As `Client.list_models`."""
-        return await self._drive(self._protocol.list_models())
 
     async def health(self, service: str = "") -> str:
         """As `Client.health`."""
@@ -267,17 +214,6 @@ class AsyncClient(_ClientBase):
         # The channel of another event loop ended with that loop.
         if self._channel is not None and self._loop is asyncio.get_running_loop():
             await self._channel.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def _drive(self, exchange: Exchange[Result]) -> Result:
-        return await drive_async(exchange, self._perform)
 
     async def _perform(self, step: Send | Sleep) -> Any:
         if isinstance(step, Sleep):
@@ -293,16 +229,11 @@ class AsyncClient(_ClientBase):
 
     @contextmanager
     def _server_errors(self) -> Iterator[None]:
-        """Raise the errors and the cancellation of gRPC as ServerError."""
         try:
-            yield
+            with closed_as_error(self._closed, CLOSED):
+                yield
         except grpc.RpcError as error:
             raise self._failure(error) from None
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if not self._closed.is_set() or (task is not None and task.cancelling()):
-                raise  # the task that called was cancelled, not the client closed
-            raise ServerError(CLOSED, code_pb2.CANCELLED) from None
 
 
 def _serialise(request: Any) -> bytes:

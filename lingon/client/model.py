@@ -8,18 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lingon.client.calls import BlockingCalls
-from lingon.client.protocol import (
-    DEFAULT_MAX_TEXTS,
-    DETECT_LANGUAGES,
-    LIST_MODELS,
-    SCORE,
-    STREAM,
-    TRANSLATE,
-    ClientProtocol,
-    Send,
-    Sleep,
-)
+from lingon.client.calls.blocking import BlockingCalls
+from lingon.client.protocol.exchanges import DEFAULT_MAX_TEXTS, ClientProtocol
+from lingon.client.protocol.steps import DETECT_LANGUAGES, LIST_MODELS, SCORE, STREAM, TRANSLATE, Send, Sleep
 from lingon.client.retry import Retry
 from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError, SettingsError
 from lingon.extras import find_entry_points, name_missing_extra

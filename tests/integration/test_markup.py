@@ -11,7 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lingon.client.values.messages import text_results, translate_request
+from lingon.client.values.messages import translate_request
+from lingon.client.values.replies import text_results
 from lingon.serving.in_process import LocalTranslator
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.nested_tags import tagged, tags_of, without_tags

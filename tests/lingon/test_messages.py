@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from lingon.client.values.messages import prefixes_of, score_request, text_results, translate_request
+from lingon.client.values.messages import prefixes_of, score_request, translate_request
 from lingon.client.values.options import Sampling
+from lingon.client.values.replies import text_results
 from lingon.client.values.results import TextWarning
 from lingon.errors import SettingsError
 from lingon.translation.v1 import translation_pb2 as pb

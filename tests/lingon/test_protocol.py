@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lingon import ServerError
-from lingon.client.protocol import LIST_MODELS, TRANSLATE, ClientProtocol, Send, Sleep
+from lingon.client.protocol.exchanges import ClientProtocol
+from lingon.client.protocol.steps import LIST_MODELS, TRANSLATE, Send, Sleep
 from lingon.client.retry import Retry
 from lingon.client.values.messages import MAX_BYTES, cut
 from lingon.translation.v1 import translation_pb2 as pb

@@ -1,4 +1,4 @@
-"""Converts between Python values and protobuf messages: pure functions that both clients share."""
+"""Checks the arguments of calls and writes their protobuf messages: pure functions that all clients share."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from google.rpc import code_pb2, status_pb2
-
-from lingon.client.values.attention import AttentionSelection, read_matrices, read_pieces
+from lingon.client.values.attention import AttentionSelection
 from lingon.client.values.options import (
     DEFAULT_LONG_TEXT,
     FORMATS,
@@ -21,23 +19,7 @@ from lingon.client.values.options import (
     ScoreOptions,
     TranslateOptions,
 )
-from lingon.client.values.results import (
-    DetectedLanguage,
-    Link,
-    ModelInfo,
-    ScoreResult,
-    Sentence,
-    StreamEvent,
-    StreamStart,
-    TextDelta,
-    TextDone,
-    TextResult,
-    TextWarning,
-    Token,
-    Translation,
-)
-from lingon.errors import ServerError, SettingsError
-from lingon.status import server_error
+from lingon.errors import SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
 
 MAX_BYTES = 2**21  # bytes of text in one request: half of the largest message that a gRPC server takes by default
@@ -263,138 +245,3 @@ def cut(items: Sequence[Item], most: int, prefixes: Sequence[str] = ()) -> list[
             begin, size = place, 0
         size += length
     return [*parts, (begin, items[begin:])] if items else []
-
-
-def text_results(response: pb.TranslateResponse) -> list[TextResult]:
-    """The results of a reply, in order."""
-    return [_text_result(result, response.model, response.version) for result in response.results]
-
-
-def score_results(response: pb.ScoreResponse) -> list[ScoreResult]:
-    """The scores of a reply, in order."""
-    return [_score_result(result, response.model, response.version) for result in response.results]
-
-
-def stream_event(message: pb.TranslateStreamResponse, start: StreamStart | None, place: int) -> StreamEvent:
-    """The event of a message.
-
-    start: the first event of the stream; None if this message is the first
-    place: index of the stream's first text in the caller's list
-    """
-    match message.WhichOneof("event"):
-        case "start":
-            begun = message.start
-            return StreamStart(begun.model, begun.version, begun.source_language_code, begun.target_language_code)
-        case "delta":
-            return TextDelta(place + message.delta.text_index, message.delta.text)
-        case "done":
-            model, version = (start.model, start.version) if start else ("", "")
-            return TextDone(place + message.done.text_index, _text_result(message.done.result, model, version))
-        case unknown:
-            raise ServerError(f"the stream has an event that this client does not know: {unknown}", code_pb2.INTERNAL)
-
-
-def model_infos(response: pb.ListModelsResponse) -> list[ModelInfo]:
-    """The models of a reply."""
-    return [
-        ModelInfo(
-            name=model.name,
-            version=model.version,
-            source_language=model.source_language_code,
-            target_language=model.target_language_code,
-            precision=model.precision,
-            provider=model.provider,
-            max_source_tokens=model.max_source_tokens,
-            output_factor=model.output_factor,
-            output_extra=model.output_extra,
-            max_beam_size=model.max_beam_size,
-            beam_size=model.default_options.beam_size,
-            num_hypotheses=model.default_options.num_hypotheses,
-            length_penalty=model.default_options.length_penalty,
-            has_shortlist=model.has_shortlist,
-            shortlist=model.default_options.shortlist,
-            has_confidence=model.has_confidence,
-            source_languages=tuple(model.source_language_codes),
-            target_languages=tuple(model.target_language_codes),
-        )
-        for model in response.models
-    ]
-
-
-def detected_languages(response: pb.DetectLanguagesResponse) -> list[tuple[DetectedLanguage, ...]]:
-    """The languages of each text of a reply, the likeliest first."""
-    return [
-        tuple(DetectedLanguage(each.language_code, each.confidence) for each in result.languages)
-        for result in response.results
-    ]
-
-
-def _text_result(message: pb.TextResult, model: str, version: str) -> TextResult:
-    return TextResult(
-        translations=tuple(_translation(hypothesis) for hypothesis in message.hypotheses),
-        error=_text_error(message.status),
-        warnings=tuple(
-            TextWarning(_enum_name(pb.WarningCode, warning.code, "WARNING_CODE_"), warning.message)
-            for warning in message.warnings
-        ),
-        source_tokens=message.usage.source_tokens,
-        target_tokens=message.usage.target_tokens,
-        model=model,
-        version=version,
-        shortlist=message.shortlist,
-        normalised_text=message.normalised_text,
-        sentences=tuple(
-            Sentence(
-                (each.source.begin, each.source.end),
-                (each.target.begin, each.target.end),
-                each.score,
-                each.confidence if each.HasField("confidence") else None,
-                tuple(_enum_name(pb.WarningCode, code, "WARNING_CODE_") for code in each.warnings),
-            )
-            for each in message.sentences
-        ),
-        confidence=message.confidence if message.HasField("confidence") else None,
-    )
-
-
-def _translation(message: pb.Hypothesis) -> Translation:
-    reason = _enum_name(pb.FinishReason, message.finish_reason, "FINISH_REASON_")
-    tokens, alignment = _tokens(message.tokens), _links(message.alignment)
-    return Translation(message.text, message.score, reason, tokens, alignment, tuple(message.missing_words))
-
-
-def _score_result(message: pb.ScoreResult, model: str, version: str) -> ScoreResult:
-    error = _text_error(message.status)
-    return ScoreResult(
-        message.log_prob,
-        _tokens(message.tokens),
-        _links(message.alignment),
-        error,
-        model=model,
-        version=version,
-        normalised_source=message.normalised_source,
-        normalised_target=message.normalised_target,
-        attention=read_matrices(message.attention),
-        source_pieces=read_pieces(message.source_pieces),
-        target_pieces=read_pieces(message.target_pieces),
-    )
-
-
-def _tokens(messages: Iterable[pb.Token]) -> tuple[Token, ...]:
-    return tuple(Token(token.piece, token.log_prob) for token in messages)
-
-
-def _links(messages: Iterable[pb.AlignmentLink]) -> tuple[Link, ...]:
-    return tuple(
-        Link((link.source.begin, link.source.end), (link.target.begin, link.target.end), link.weight)
-        for link in messages
-    )
-
-
-def _enum_name(enum: Any, value: int, prefix: str) -> str:
-    """The name of an enum value without prefix: FINISH_REASON_END is "end"; an unknown value is its number."""
-    return str(enum.Name(value)).removeprefix(prefix).lower() if value in enum.values() else str(value)
-
-
-def _text_error(status: status_pb2.Status) -> ServerError | None:
-    return server_error(status) if status.code else None

@@ -8,7 +8,9 @@ from collections.abc import Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar, Unpack, overload
 
-from lingon.client.protocol import ClientProtocol, Exchange, Send, Sleep, StreamReader, drive
+from lingon.client.protocol.exchanges import ClientProtocol
+from lingon.client.protocol.steps import Exchange, Send, Sleep, drive
+from lingon.client.protocol.streams import StreamReader
 from lingon.client.values.options import ScoreOptions, TranslateOptions
 from lingon.client.values.results import DetectedLanguage, ModelInfo, ScoreResult, StreamEvent, TextResult
 

@@ -1,145 +1,60 @@
-"""The client's side of every call, without sockets and threads: `Client` and `AsyncClient` both drive these exchanges.
-
-An exchange is a generator. It yields steps (`Send` a request, `Sleep`). Its driver sends it the reply of each step, or
-throws the ServerError into it. It returns the result of the call.
-"""
+"""The exchanges of every call, which `Client`, `AsyncClient` and `Model` all drive."""
 
 from __future__ import annotations
 
 import random
-import re
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from google.protobuf import wrappers_pb2
 from google.protobuf.message import Message
-from google.rpc import code_pb2
 
+from lingon.client.protocol.halves import ask_in_halves, check_count
+from lingon.client.protocol.steps import (
+    DETECT_LANGUAGES,
+    HEALTH,
+    HEALTH_STATES,
+    LIST_MODELS,
+    SCORE,
+    STREAM,
+    TRANSLATE,
+    Exchange,
+    Method,
+    Reply,
+    Result,
+    Send,
+    Sleep,
+)
+from lingon.client.protocol.streams import StreamPart
 from lingon.client.retry import Retry
 from lingon.client.values.messages import (
     Item,
     check_options,
     cut,
-    detected_languages,
     keep_lists,
-    model_infos,
     pairs_of,
     prefixes_of,
     score_request,
-    score_results,
-    stream_event,
-    text_results,
     texts_of,
     translate_request,
     write_request,
 )
 from lingon.client.values.options import ScoreOptions, TranslateOptions
+from lingon.client.values.replies import detected_languages, model_infos, score_results, text_results
 from lingon.client.values.results import (
     DetectedLanguage,
     ModelInfo,
     ScoreResult,
-    StreamEvent,
-    StreamStart,
-    TextDone,
     TextResult,
 )
-from lingon.errors import RequestTooLarge, ServerError, SettingsError, TextTooLong
+from lingon.errors import ServerError, SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
 
 DEFAULT_MAX_TEXTS = 256
 """Texts in one request if the server does not report its limit."""
-
-Reply = TypeVar("Reply")
-Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, slots=True)
-class Method(Generic[Reply]):
-    """A method of a service; the reply of a streaming method is its first message and the iterator of the others."""
-
-    path: str
-    parse: Callable[[bytes], Reply]
-    streams: bool = False
-
-
-_SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}"
-TRANSLATE = Method(f"{_SERVICE}/Translate", pb.TranslateResponse.FromString)
-STREAM: Method[Any] = Method(f"{_SERVICE}/TranslateStream", pb.TranslateStreamResponse.FromString, streams=True)
-SCORE = Method(f"{_SERVICE}/Score", pb.ScoreResponse.FromString)
-LIST_MODELS = Method(f"{_SERVICE}/ListModels", pb.ListModelsResponse.FromString)
-DETECT_LANGUAGES = Method(f"{_SERVICE}/DetectLanguages", pb.DetectLanguagesResponse.FromString)
-
-# These messages have the same bytes as those of grpc.health.v1 (one string, one enum), whose package is not installed.
-HEALTH = Method("/grpc.health.v1.Health/Check", wrappers_pb2.Int32Value.FromString)
-HEALTH_STATES = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send a request; timeout: seconds from now."""
-
-    method: Method[Any]
-    request: Message
-    timeout: float
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """Wait before the next try."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class StreamPart:
-    """One of the streams that translate a long list.
-
-    start, count: the index of its first text in the list, and its number of texts
-    deadline: on the clock of the protocol; None if the stream gets a deadline of its own when it begins
-    """
-
-    request: pb.TranslateStreamRequest
-    start: int
-    count: int
-    deadline: float | None
-
-
-Exchange = Generator[Send | Sleep, Any, Result]
-
-
-def drive(exchange: Exchange[Result], perform: Callable[[Send | Sleep], Any]) -> Result:
-    """Run an exchange to its end and return its result; perform: carries out a step and returns its reply."""
-    try:
-        step = next(exchange)
-        while True:
-            try:
-                reply = perform(step)
-            except ServerError as error:
-                step = exchange.throw(error)
-            else:
-                step = exchange.send(reply)
-    except StopIteration as end:
-        result: Result = end.value
-        return result
-
-
-async def drive_async(exchange: Exchange[Result], perform: Callable[[Send | Sleep], Awaitable[Any]]) -> Result:
-    """As `drive`, for asyncio."""
-    try:
-        step = next(exchange)
-        while True:
-            try:
-                reply = await perform(step)
-            except ServerError as error:
-                step = exchange.throw(error)
-            else:
-                step = exchange.send(reply)
-    except StopIteration as end:
-        result: Result = end.value
-        return result
 
 
 @dataclass(kw_only=True)
@@ -207,7 +122,7 @@ class ClientProtocol:
         def ask(begin: int, end: int, deadline: float) -> Exchange[list[TextResult]]:
             batch = several[begin:end], prefixes[begin:end]
             request = translate_request(pb.TranslateRequest, *batch, options, begin)
-            return _check_count(text_results((yield from self.call_until(deadline, TRANSLATE, request))), end - begin)
+            return check_count(text_results((yield from self.call_until(deadline, TRANSLATE, request))), end - begin)
 
         timeout = options.get("timeout")
         results = yield from self._collect(several, prefixes, timeout, ask, lambda error: TextResult(error=error))
@@ -224,7 +139,7 @@ class ClientProtocol:
 
         def ask(begin: int, end: int, deadline: float) -> Exchange[list[ScoreResult]]:
             request = score_request(several[begin:end], options)
-            return _check_count(score_results((yield from self.call_until(deadline, SCORE, request))), end - begin)
+            return check_count(score_results((yield from self.call_until(deadline, SCORE, request))), end - begin)
 
         timeout = options.get("timeout")
         return (yield from self._collect(several, [], timeout, ask, lambda error: ScoreResult(error=error)))
@@ -281,7 +196,7 @@ class ClientProtocol:
         for _, part in cut(several, most):
             request = write_request(pb.DetectLanguagesRequest, texts=part)
             reply = yield from self.call_until(deadline, DETECT_LANGUAGES, request)
-            found += _check_count(detected_languages(reply), len(part))
+            found += check_count(detected_languages(reply), len(part))
         return found[0] if isinstance(texts, str) else found
 
     def health(self, service: str) -> Exchange[str]:
@@ -302,77 +217,7 @@ class ClientProtocol:
         return reply
 
 
-class StreamReader:
-    """Joins the events of the streams of one list into one sequence."""
-
-    def __init__(self) -> None:
-        self._start: StreamStart | None = None
-        self._done = 0
-
-    def read(self, part: StreamPart, message: pb.TranslateStreamResponse | None) -> Iterator[StreamEvent]:
-        """The event of a message of this part's stream; the start of a later stream yields nothing."""
-        if message is None:
-            return
-        event = stream_event(message, self._start, part.start)
-        if isinstance(event, StreamStart):
-            if self._start is not None:
-                return
-            self._start = event
-        self._done += isinstance(event, TextDone)
-        yield event
-
-    def end(self, part: StreamPart) -> None:
-        """Check at the end of a stream without error that each of its texts is done."""
-        if self._done != part.start + part.count:
-            raise ServerError(f"the stream ended with {self._done} texts done", code_pb2.INTERNAL)
-
-
 def _check_timeout(timeout: float) -> float:
     if not (isinstance(timeout, Real) and 0 < timeout < 1e7):
         raise SettingsError(f"timeout must be above 0 seconds and below 1e7, got {timeout!r}")
     return timeout
-
-
-def ask_in_halves(
-    ask: Callable[[int, int, float], Exchange[list[Result]]],
-    refused: Callable[[ServerError], Result],
-    begin: int,
-    end: int,
-    deadline: float,
-) -> Exchange[list[Result]]:
-    """The results of items begin to end; a request that is too large is sent as two halves.
-
-    Its message may be too large for gRPC, or its texts may have more sentences or tokens than the server queues.
-    """
-    try:
-        return (yield from ask(begin, end, deadline))
-    except ServerError as error:
-        queue_refuses = error.reason == RequestTooLarge.reason
-        grpc_refuses = (
-            error.code == code_pb2.RESOURCE_EXHAUSTED and not error.reason and "larger than max" in str(error)
-        )
-        if not (queue_refuses or grpc_refuses):
-            raise
-        if end - begin == 1 and queue_refuses:
-            return [refused(error)]
-        if end - begin == 1:
-            message = _too_large(str(error))
-            return [refused(ServerError(message, code_pb2.INVALID_ARGUMENT, reason=TextTooLong.reason))]
-    middle = (begin + end) // 2
-    first = yield from ask_in_halves(ask, refused, begin, middle, deadline)
-    return first + (yield from ask_in_halves(ask, refused, middle, end, deadline))
-
-
-def _too_large(details: str) -> str:
-    """The error of one text that no message can hold; details: gRPC's message, which names the side that refused it."""
-    numbers = re.search(r"(CLIENT)?: Received message larger than max \((\d+) vs\. (\d+)\)", details)
-    if numbers is None:
-        return f"is too large for a message: {details}"
-    what, side = ("its result", "this client") if numbers[1] else ("its request", "the server")
-    return f"is too large: {what} has {int(numbers[2]):,} bytes, {side} takes {int(numbers[3]):,} at most; split it"
-
-
-def _check_count(results: list[Result], expected: int) -> list[Result]:
-    if len(results) != expected:
-        raise ServerError(f"the server answered {expected} texts with {len(results)} results", code_pb2.INTERNAL)
-    return results

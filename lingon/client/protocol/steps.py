@@ -1,0 +1,92 @@
+"""The steps of an exchange, and their drivers.
+
+An exchange is a generator. It yields steps (`Send` a request, `Sleep`). Its driver sends it the reply of each step, or
+throws the ServerError into it. It returns the result of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from google.protobuf import wrappers_pb2
+from google.protobuf.message import Message
+
+from lingon.errors import ServerError
+from lingon.translation.v1 import translation_pb2 as pb
+
+Reply = TypeVar("Reply")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[Reply]):
+    """A method of a service; the reply of a streaming method is its first message and the iterator of the others."""
+
+    path: str
+    parse: Callable[[bytes], Reply]
+    streams: bool = False
+
+
+_SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}"
+TRANSLATE = Method(f"{_SERVICE}/Translate", pb.TranslateResponse.FromString)
+STREAM: Method[Any] = Method(f"{_SERVICE}/TranslateStream", pb.TranslateStreamResponse.FromString, streams=True)
+SCORE = Method(f"{_SERVICE}/Score", pb.ScoreResponse.FromString)
+LIST_MODELS = Method(f"{_SERVICE}/ListModels", pb.ListModelsResponse.FromString)
+DETECT_LANGUAGES = Method(f"{_SERVICE}/DetectLanguages", pb.DetectLanguagesResponse.FromString)
+
+# These messages have the same bytes as those of grpc.health.v1 (one string, one enum), whose package is not installed.
+HEALTH = Method("/grpc.health.v1.Health/Check", wrappers_pb2.Int32Value.FromString)
+HEALTH_STATES = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a request; timeout: seconds from now."""
+
+    method: Method[Any]
+    request: Message
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Wait before the next try."""
+
+    seconds: float
+
+
+Exchange = Generator[Send | Sleep, Any, Result]
+
+
+def drive(exchange: Exchange[Result], perform: Callable[[Send | Sleep], Any]) -> Result:
+    """Run an exchange to its end and return its result; perform: carries out a step and returns its reply."""
+    try:
+        step = next(exchange)
+        while True:
+            try:
+                reply = perform(step)
+            except ServerError as error:
+                step = exchange.throw(error)
+            else:
+                step = exchange.send(reply)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
+
+
+async def drive_async(exchange: Exchange[Result], perform: Callable[[Send | Sleep], Awaitable[Any]]) -> Result:
+    """As `drive`, for asyncio."""
+    try:
+        step = next(exchange)
+        while True:
+            try:
+                reply = await perform(step)
+            except ServerError as error:
+                step = exchange.throw(error)
+            else:
+                step = exchange.send(reply)
+    except StopIteration as end:
+        result: Result = end.value
+        return result
