@@ -104,7 +104,7 @@ class LocalTranslator:
 
         timeout: seconds; then Expired is raised
         """
-        return self._wait(self._find(request).translate(request, _deadline(timeout)))
+        return self._wait(self._translate(request, _deadline(timeout)))
 
     def translate_stream(self, request: pb.TranslateStreamRequest, timeout: float | None = None) -> LocalStream:
         """The service's TranslateStream; see `translate`."""
@@ -112,21 +112,21 @@ class LocalTranslator:
 
     def score(self, request: pb.ScoreRequest, timeout: float | None = None) -> pb.ScoreResponse:
         """The service's Score; see `translate`."""
-        return self._wait(self._find(request).score(request, _deadline(timeout)))
+        return self._wait(self._score(request, _deadline(timeout)))
 
-    def list_models(self, request: pb.ListModelsRequest, timeout: float | None = None) -> pb.ListModelsResponse:
-        """The service's ListModels."""
-        return pb.ListModelsResponse(models=[self._translator.describe()])
+    def begin(self, method: str, request: Any, timeout: float | None = None) -> Future[Any]:
+        """Begin a unary method of the service, such as Translate; cancelling the future ends the work.
 
-    def detect_languages(
-        self, request: pb.DetectLanguagesRequest, timeout: float | None = None
-    ) -> pb.DetectLanguagesResponse:
-        """The service's DetectLanguages, among the languages of the bundle."""
-
-        async def detect() -> pb.DetectLanguagesResponse:
-            return await self._detector.detect_all(request.texts, TimeSlice())
-
-        return self._wait(detect())
+        The future has the reply, or the RequestError with which a server would end the call. It is cancelled too if the
+        model is closed during the call.
+        """
+        work: dict[str, Callable[[Any, float | None], Coroutine[Any, Any, Any]]] = {
+            "Translate": self._translate,
+            "Score": self._score,
+            "ListModels": self._list_models,
+            "DetectLanguages": self._detect_languages,
+        }
+        return asyncio.run_coroutine_threadsafe(work[method](request, _deadline(timeout)), self._loop)
 
     def translate_lines(
         self,
@@ -149,6 +149,21 @@ class LocalTranslator:
         found = self._catalog.find("", source_language, target_language)
         translator = found.model.for_pair(found.source, found.target)
         return TranslatedLines(self._wait(_translate_lines(translator, lines, options, on_progress)), found.target)
+
+    async def _translate(self, request: pb.TranslateRequest, deadline: float | None) -> pb.TranslateResponse:
+        return await self._find(request).translate(request, deadline)
+
+    async def _score(self, request: pb.ScoreRequest, deadline: float | None) -> pb.ScoreResponse:
+        return await self._find(request).score(request, deadline)
+
+    async def _list_models(self, request: pb.ListModelsRequest, deadline: float | None) -> pb.ListModelsResponse:
+        return pb.ListModelsResponse(models=[self._translator.describe()])
+
+    async def _detect_languages(
+        self, request: pb.DetectLanguagesRequest, deadline: float | None
+    ) -> pb.DetectLanguagesResponse:
+        """Among the languages of the bundle."""
+        return await self._detector.detect_all(request.texts, TimeSlice())
 
     async def _messages(
         self, request: pb.TranslateStreamRequest, deadline: float | None

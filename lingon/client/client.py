@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from google.rpc import code_pb2
 from lingon.client.address import no_answer, with_port
 from lingon.client.calls.awaited import AsyncCalls, closed_as_error
 from lingon.client.calls.blocking import Blocking, BlockingCalls
+from lingon.client.calls.iterables import Pending
 from lingon.client.protocol.exchanges import ClientProtocol
 from lingon.client.protocol.steps import Send, Sleep
 from lingon.client.retry import Retry
@@ -98,8 +99,11 @@ class _ClientBase:
         self._opening = threading.Lock()
         self._closed = threading.Event()
 
-    def _open(self, make: Any, step: Send) -> Any:
-        """Start the call of a step; make: the module that makes channels, `grpc` or `grpc.aio`."""
+    def _open(self, make: Any, step: Send, *, later: bool = False) -> Any:
+        """Start the call of a step.
+
+        make: the module that makes channels, `grpc` or `grpc.aio`; later: return a future, not the reply
+        """
         with self._opening:
             self._check_open()
             if self._channel is None:  # a channel of asyncio belongs to the event loop that makes it
@@ -110,7 +114,8 @@ class _ClientBase:
                 )
         method = step.method
         kind = self._channel.unary_stream if method.streams else self._channel.unary_unary
-        start = kind(method.path, request_serializer=_serialise, response_deserializer=method.parse)
+        call = kind(method.path, request_serializer=_serialise, response_deserializer=method.parse)
+        start = call.future if later else call
         try:
             return start(step.request, timeout=step.timeout, metadata=self._metadata)
         except ValueError:
@@ -185,6 +190,9 @@ class Client(SyncClientBase, BlockingCalls):
     long_text="refuse" it is an error instead.
     """
 
+    def _begin(self, step: Send) -> Pending:
+        return _PendingCall(self._open(grpc, step, later=True), self._failure)
+
     def _received(self, rest: Any) -> Iterator[Any]:
         try:
             yield from rest
@@ -194,6 +202,23 @@ class Client(SyncClientBase, BlockingCalls):
     def health(self, service: str = "") -> str:
         """SERVING, NOT_SERVING, UNKNOWN or SERVICE_UNKNOWN; service: a service name, empty for the whole server."""
         return self._drive(self._protocol.health(service))
+
+
+class _PendingCall:
+    """A call on a thread of gRPC."""
+
+    def __init__(self, call: Any, failure: Callable[[Any], ServerError]) -> None:
+        """failure: returns the ServerError of a grpc.RpcError."""
+        self._call, self._failure, self.cancel = call, failure, call.cancel
+
+    def result(self) -> Any:
+        """Wait for the reply; raises ServerError."""
+        try:
+            return self._call.result()
+        except grpc.FutureCancelledError:
+            raise ServerError("the call was cancelled", code_pb2.CANCELLED) from None
+        except grpc.RpcError as error:
+            raise self._failure(error) from None
 
 
 class AsyncClient(_ClientBase, AsyncCalls):

@@ -4,29 +4,80 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from google.rpc import code_pb2
 
 from lingon.client.calls.blocking import BlockingCalls
+from lingon.client.calls.iterables import Pending
 from lingon.client.protocol.exchanges import DEFAULT_MAX_TEXTS, ClientProtocol
-from lingon.client.protocol.steps import DETECT_LANGUAGES, LIST_MODELS, SCORE, STREAM, TRANSLATE, Send, Sleep
+from lingon.client.protocol.steps import Method, Send, Sleep
 from lingon.client.retry import Retry
 from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError, SettingsError
 from lingon.extras import find_entry_points, name_missing_extra
 
 NO_TIMEOUT = 9e6  # seconds
-METHODS = {
-    TRANSLATE: "translate",
-    STREAM: "translate_stream",
-    SCORE: "score",
-    LIST_MODELS: "list_models",
-    DETECT_LANGUAGES: "detect_languages",
-}
-"""The methods of lingon.serving.in_process.LocalTranslator that answer those of the service."""
+CLOSED = "the model was closed during this call"
+
+Begun = TypeVar("Begun")
 
 
-class Model(BlockingCalls):
+class _ModelBase:
+    """The settings, the translator and the protocol of a model in this process of either kind."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        device: str = "auto",
+        precision: str | None = None,
+        engines: int | None = None,
+        threads: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        for name, value in (("engines", engines), ("threads", threads)):
+            if value is not None and value < 1:
+                raise SettingsError(f"{name} must be at least 1, got {value}")
+        self._path = path
+        self._load_options = {"device": device, "precision": precision, "engines": engines, "threads": threads}
+        retry = Retry(retries=0, longest_pause=1.0, wait_when_full=True)  # a failed engine is not restarted here
+        timeout = NO_TIMEOUT if timeout is None else timeout
+        self._protocol = ClientProtocol(timeout=timeout, retry=retry, max_texts=DEFAULT_MAX_TEXTS)
+        self._local: Any = None
+        self._closed, self._beginning, self._process = threading.Event(), threading.Lock(), os.getpid()
+
+    def _loaded(self) -> Any:
+        """A new translator of the bundle."""
+        entry = find_entry_points("lingon.translators").get("local")
+        if entry is None:
+            raise LingonError("this installation has no translator for bundles (entry point lingon.translators: local)")
+        with name_missing_extra("a model in this process", entry.extras):
+            return entry.load()(self._path, **self._load_options)
+
+    def _call(self, begin: Callable[[Any], Begun]) -> Begun:
+        """begin(translator), if it may be called now; the lock lets no call begin on a translator that closes."""
+        if os.getpid() != self._process:
+            raise LingonError("this model was loaded before a fork; load one in this process")
+        with self._beginning:
+            if self._closed.is_set():
+                raise LingonError("this model is closed; load it again")
+            return begin(self._local)
+
+    def _close(self) -> None:
+        if os.getpid() != self._process:  # the threads of the model are in the process that loaded it
+            return
+        with self._beginning:
+            closed, local = self._closed.is_set(), self._local
+            self._closed.set()
+        if local is not None and not closed:
+            local.close()
+
+
+class Model(_ModelBase, BlockingCalls):
     """Translates with a bundle in this process, without a server; threads may share one.
 
     It has the calls of `Client`, with the same options, results and errors. A call has no deadline unless the option
@@ -56,47 +107,55 @@ class Model(BlockingCalls):
 
         Raises LingonError if the bundle is damaged, or cannot run here.
         """
-        for name, value in (("engines", engines), ("threads", threads)):
-            if value is not None and value < 1:
-                raise SettingsError(f"{name} must be at least 1, got {value}")
-        entry = find_entry_points("lingon.translators").get("local")
-        if entry is None:
-            raise LingonError("this installation has no translator for bundles (entry point lingon.translators: local)")
-        with name_missing_extra("a model in this process", entry.extras):
-            self._local = entry.load()(path, device=device, precision=precision, engines=engines, threads=threads)
-        retry = Retry(retries=0, longest_pause=1.0, wait_when_full=True)  # a failed engine is not restarted here
-        timeout = NO_TIMEOUT if timeout is None else timeout
-        self._protocol = ClientProtocol(timeout=timeout, retry=retry, max_texts=DEFAULT_MAX_TEXTS)
-        self._closed, self._process = threading.Event(), os.getpid()
+        super().__init__(path, device=device, precision=precision, engines=engines, threads=threads, timeout=timeout)
+        self._local = self._loaded()
 
     def close(self) -> None:
         """Free the model; calls in progress are cancelled, and further ones raise LingonError."""
-        if not self._closed.is_set():
-            self._closed.set()
-            if os.getpid() == self._process:  # the threads of the model are in the process that loaded it
-                self._local.close()
+        self._close()
 
     def _perform(self, step: Send | Sleep) -> Any:
         if isinstance(step, Sleep):
             return self._closed.wait(step.seconds)
-        if self._closed.is_set():
-            raise LingonError("this model is closed; load it again")
-        if os.getpid() != self._process:
-            raise LingonError("this model was loaded before a fork; load one in this process")
-        try:
-            reply = getattr(self._local, METHODS[step.method])(step.request, step.timeout)
-            return (next(reply, None), reply) if step.method.streams else reply
-        except RequestError as error:
-            raise _server_error(error) from None
+        if not step.method.streams:
+            return self._begin(step).result()
+        stream = self._call(lambda local: local.translate_stream(step.request, step.timeout))
+        with _as_server_errors():
+            return next(stream, None), stream
+
+    def _begin(self, step: Send) -> Pending:
+        return _PendingReply(self._call(lambda local: local.begin(_name(step.method), step.request, step.timeout)))
 
     def _received(self, rest: Any) -> Iterator[Any]:
-        try:
+        with _as_server_errors():
             yield from rest
-        except RequestError as error:
-            raise _server_error(error) from None
 
 
-def _server_error(error: RequestError) -> ServerError:
-    """The error that a client of a server gets."""
-    fields = ((error.field, str(error)),) if isinstance(error, InvalidRequest) else ()
-    return ServerError(str(error), error.code, reason=error.reason, violations=fields)
+class _PendingReply:
+    """A call that the translator works on."""
+
+    def __init__(self, reply: Future[Any]) -> None:
+        self._reply, self.cancel = reply, reply.cancel
+
+    def result(self) -> Any:
+        """Wait for the reply; raises ServerError."""
+        try:
+            with _as_server_errors():
+                return self._reply.result()
+        except CancelledError:
+            raise ServerError(CLOSED, code_pb2.CANCELLED) from None
+
+
+def _name(method: Method[Any]) -> str:
+    """The name of a method of the service, such as Translate."""
+    return method.path.rpartition("/")[2]
+
+
+@contextmanager
+def _as_server_errors() -> Iterator[None]:
+    """Raise the error of a request as a client of a server gets it."""
+    try:
+        yield
+    except RequestError as error:
+        fields = ((error.field, str(error)),) if isinstance(error, InvalidRequest) else ()
+        raise ServerError(str(error), error.code, reason=error.reason, violations=fields) from None

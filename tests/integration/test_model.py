@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import pickle
 import threading
@@ -46,6 +47,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "greedy": lambda it: it.translate(TEXTS, beam_size=1, return_tokens=True, return_alignment=True),
     "beam": lambda it: it.translate(TEXTS, beam_size=4, num_hypotheses=2, target="de"),
     "stream": lambda it: it.translate_stream(TEXTS[2:], beam_size=4),
+    "iterable": lambda it: list(it.translate_iterable(iter(TEXTS * 20), beam_size=2)),
     "score": lambda it: it.score([("Tom lives in Boston.", "Tom wohnt in Boston."), ("", "Haus")]),
     "languages": lambda it: [it.detect_languages(TEXTS[0]), it.detect_languages("Das ist ein Haus.")],
 }
@@ -87,6 +89,15 @@ def test_a_stream_that_is_left_frees_its_place_in_the_engine(model: Model) -> No
     eventually_blocking(lambda: scheduler.load().running > 0)
     stream.close()
     eventually_blocking(lambda: scheduler.load().running == 0)
+
+
+def test_an_iterable_that_is_left_frees_its_place_in_the_engine(model: Model) -> None:
+    scheduler, long = model._local._translator.engine.scheduler, " ".join(LONG[:6])
+    results = model.translate_iterable(itertools.chain(["Tom."] * 64, itertools.repeat(long)), beam_size=8)
+    next(results)
+    results.close()
+    eventually_blocking(lambda: scheduler.load().running == 0)
+    assert [each.name for each in threading.enumerate() if "iterable" in each.name] == []
 
 
 def test_a_stream_that_is_cancelled_ends_before_its_texts(model: Model) -> None:

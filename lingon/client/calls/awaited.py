@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, aclosing, contextmanager
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack, overload
 
 from google.rpc import code_pb2
 
+from lingon.client.calls.async_iterables import PartTasks
 from lingon.client.calls.blocking import Languages, Texts
+from lingon.client.calls.parts import IN_FLIGHT, Part, check_iterable, longest_part
 from lingon.client.protocol.exchanges import ClientProtocol
 from lingon.client.protocol.steps import Exchange, Send, Sleep, drive_async
 from lingon.client.protocol.streams import StreamReader
@@ -58,6 +60,31 @@ class AsyncCalls(ABC):
         """As `Client.translate`."""
         result: TextResult | list[TextResult] = await self._drive(self._protocol.translate(texts, options))
         return result
+
+    def translate_iterable(
+        self, texts: Iterable[str] | AsyncIterable[str], **options: Unpack[TranslateOptions]
+    ) -> AsyncGenerator[TextResult, None]:
+        """As `Client.translate_iterable`, of an iterable or an asynchronous one; do not await it.
+
+        An iterable is read on the event loop, and blocks it while a text is not there; then use an asynchronous one.
+        """
+        check_iterable(texts, (Iterable, AsyncIterable))
+        self._protocol.check_for_iterable(options)
+        return self._results(texts, options)
+
+    async def _results(
+        self, texts: Iterable[str] | AsyncIterable[str], options: TranslateOptions
+    ) -> AsyncGenerator[TextResult, None]:
+        protocol = self._protocol.waiting_when_full()
+
+        async def translate(part: Part) -> list[TextResult]:
+            return list(await self._drive(protocol.translate(part.texts, options, part.first)))
+
+        tasks = PartTasks(translate, IN_FLIGHT, longest_part(options))
+        async with aclosing(tasks.results(texts)) as answers:
+            async for results in answers:
+                for result in results:
+                    yield result
 
     def translate_stream(
         self, texts: str | Texts, **options: Unpack[TranslateOptions]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar, Unpack, overload
 
+from lingon.client.calls.iterables import CallGroup, Pending, Perform, in_order
+from lingon.client.calls.parts import IN_FLIGHT, Part, check_iterable, longest_part, parts_of
 from lingon.client.protocol.exchanges import ClientProtocol
 from lingon.client.protocol.steps import Exchange, Send, Sleep, drive
 from lingon.client.protocol.streams import StreamReader
@@ -53,6 +57,12 @@ class Blocking(ABC):
 class BlockingCalls(Blocking):
     """The calls of `Client` and of `Model`."""
 
+    _closed: threading.Event
+
+    @abstractmethod
+    def _begin(self, step: Send) -> Pending:
+        """Send a request without waiting for its reply."""
+
     @abstractmethod
     def _received(self, rest: Any) -> Iterator[Any]:
         """The other messages of a stream that has begun; raises ServerError."""
@@ -70,6 +80,33 @@ class BlockingCalls(Blocking):
         """
         result: TextResult | list[TextResult] = self._drive(self._protocol.translate(texts, options))
         return result
+
+    def translate_iterable(
+        self, texts: Iterable[str], **options: Unpack[TranslateOptions]
+    ) -> Generator[TextResult, None, None]:
+        """Translate the texts of any iterable, such as a file of many lines, and yield their results in order.
+
+        Up to 256 texts are read ahead, in the thread of the caller, and translated in the background, so that memory is
+        bounded; a few only if they come slowly. As in a list, the error of a text is in its result. An error of a call,
+        or an exception of the iterable, is raised after the results before it. A request waits while the server is
+        full, until its timeout. Closing the iterator cancels what is in progress.
+
+        options: as those of `translate`; target_prefix is one str for all texts
+        """
+        check_iterable(texts)
+        self._protocol.check_for_iterable(options)  # raises now, not when the first result is asked for
+        return self._results(texts, options)
+
+    def _results(self, texts: Iterable[str], options: TranslateOptions) -> Generator[TextResult, None, None]:
+        protocol, group = self._protocol.waiting_when_full(), CallGroup(self._begin, self._closed)
+
+        def translate(part: Part, perform: Perform) -> list[TextResult]:
+            return list(drive(protocol.translate(part.texts, options, part.first), perform))
+
+        parts = parts_of(texts, longest_part(options))
+        with closing(in_order(parts, translate, group, IN_FLIGHT)) as answers:
+            for results in answers:
+                yield from results
 
     def translate_stream(
         self, texts: str | Texts, **options: Unpack[TranslateOptions]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
 
@@ -115,13 +115,27 @@ class ClientProtocol:
         translate_request(pb.TranslateRequest, [], [], options)
         return several, prefixes_of(several, options)
 
-    def translate(self, texts: str | Sequence[str], options: TranslateOptions) -> Exchange[Any]:
-        """For one text return its result or raise its error; for several return a result for each, errors included."""
+    def check_for_iterable(self, options: TranslateOptions) -> None:
+        """As `check`, without the texts; raises SettingsError for a prefix for each text, whose number is not known."""
+        prefix = options.get("target_prefix")
+        if prefix is not None and not isinstance(prefix, str):
+            raise SettingsError(f"target_prefix must be one str for all texts, got {type(prefix).__name__}")
+        self.check((), options)
+
+    def waiting_when_full(self) -> ClientProtocol:
+        """A copy for calls that fill the queue of the server together: they wait for each other."""
+        return replace(self, retry=replace(self.retry, wait_when_full=True))
+
+    def translate(self, texts: str | Sequence[str], options: TranslateOptions, first: int = 0) -> Exchange[Any]:
+        """For one text return its result or raise its error; for several return a result for each, errors included.
+
+        first: the index of the first text in the caller's list, if these are a part of it
+        """
         several, prefixes = self.check(texts, options)
 
         def ask(begin: int, end: int, deadline: float) -> Exchange[list[TextResult]]:
             batch = several[begin:end], prefixes[begin:end]
-            request = translate_request(pb.TranslateRequest, *batch, options, begin)
+            request = translate_request(pb.TranslateRequest, *batch, options, first + begin)
             return check_count(text_results((yield from self.call_until(deadline, TRANSLATE, request))), end - begin)
 
         timeout = options.get("timeout")
