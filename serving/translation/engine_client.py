@@ -109,7 +109,8 @@ class EngineClient:
         self._call: _CallFields = {"deadline": deadline, "caller": caller, "call": next(_calls)}
         self._loop = asyncio.get_running_loop()
         self._callbacks = LoopCallbacks.of(self._loop)
-        self._open: dict[int, PendingJob[Any]] = {}
+        self._open: dict[int, PendingJob[Any]] = {}  # the jobs that the engine has
+        self._awaited: dict[int, PendingJob[Any]] = {}  # those of them that have no outcome yet
 
     def decode(
         self,
@@ -166,7 +167,7 @@ class EngineClient:
         jobs = [each.job for each in pending]
         self._engine.submit(jobs)
         for each in pending:
-            self._open[id(each.outcome)] = each
+            self._open[id(each.outcome)] = self._awaited[id(each.outcome)] = each
 
     async def submit_when_possible(self, pending: Sequence[PendingJob[Any]]) -> None:
         """Submit follow-up jobs one by one, each as soon as the queue takes it.
@@ -194,14 +195,16 @@ class EngineClient:
 
     def _settle(self, outcome: asyncio.Future[Any], value: Any) -> None:
         pending = self._open.pop(id(outcome), None)
+        self._awaited.pop(id(outcome), None)
         if isinstance(value, Scored) and self._languages != ONE_PAIR:
             value = value.without(self._languages)
         _set(outcome, value)
         optional = pending is not None and pending.optional
         if isinstance(value, RequestError) and not isinstance(value, EngineFault) and not optional:
             # The error ends the whole request, which awaits its jobs one by one: it must not wait for the others first.
-            for each in self._open.values():
+            for each in self._awaited.values():
                 _set(each.outcome, value)
+            self._awaited.clear()  # when thousands of jobs are cancelled, each of them comes here
 
 
 def _set(outcome: asyncio.Future[Any], value: Any) -> None:
