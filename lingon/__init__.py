@@ -1,6 +1,7 @@
 """Lingon: machine translation from a parallel corpus to a service.
 
-This module exports the client of a server, and a model in this process, which has the same calls.
+This module exports the client of a server, and a model in this process, which has the same calls. `AsyncClient` and
+`AsyncModel` are for asyncio.
 
     from lingon import Client, Model
 
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lingon.client.client import AsyncClient, Client
-    from lingon.client.model import Model
+    from lingon.client.model import AsyncModel, Model
     from lingon.client.retry import Retry
     from lingon.client.tls import Tls
     from lingon.client.values.attention import AttentionSelection
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncClient",
+    "AsyncModel",
     "AttentionMatrix",
     "AttentionSelection",
     "Client",
@@ -76,7 +78,7 @@ __all__ = [
 
 _MODULES = {
     "lingon.client.client": ("AsyncClient", "Client"),
-    "lingon.client.model": ("Model",),
+    "lingon.client.model": ("AsyncModel", "Model"),
     "lingon.client.values.attention": ("AttentionSelection",),
     "lingon.client.tls": ("Tls",),
     "lingon.errors": ("LingonError", "ServerError"),

@@ -10,9 +10,9 @@ import sys
 import threading
 import time
 from asyncio import AbstractEventLoop
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -34,6 +34,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], object]
+Messages = AsyncGenerator[pb.TranslateStreamResponse, None]
 LIMITS = EngineLimits(max_queue_texts=1_000_000, max_queue_tokens=100_000_000, max_attention_weights=100_000_000)
 """The queue is practically unbounded, because there is only one caller."""
 
@@ -110,6 +111,12 @@ class LocalTranslator:
         """The service's TranslateStream; see `translate`."""
         return LocalStream(self._messages(request, _deadline(timeout)), self._loop)
 
+    def translate_stream_async(
+        self, request: pb.TranslateStreamRequest, timeout: float | None = None
+    ) -> AsyncLocalStream:
+        """As `translate_stream`, for the event loop that calls it."""
+        return AsyncLocalStream(self._messages(request, _deadline(timeout)), self._loop)
+
     def score(self, request: pb.ScoreRequest, timeout: float | None = None) -> pb.ScoreResponse:
         """The service's Score; see `translate`."""
         return self._wait(self._score(request, _deadline(timeout)))
@@ -165,9 +172,7 @@ class LocalTranslator:
         """Among the languages of the bundle."""
         return await self._detector.detect_all(request.texts, TimeSlice())
 
-    async def _messages(
-        self, request: pb.TranslateStreamRequest, deadline: float | None
-    ) -> AsyncGenerator[pb.TranslateStreamResponse, None]:
+    async def _messages(self, request: pb.TranslateStreamRequest, deadline: float | None) -> Messages:
         translator = self._find(request)
         options = translator.resolve(request.options, request.text)
         yield pb.TranslateStreamResponse(start=translator.start(options))
@@ -200,19 +205,10 @@ class LocalStream(Iterator[pb.TranslateStreamResponse]):
     It ends with the RequestError with which a server would end the call, if there is one.
     """
 
-    def __init__(self, messages: AsyncGenerator[pb.TranslateStreamResponse, None], loop: AbstractEventLoop) -> None:
+    def __init__(self, messages: Messages, loop: AbstractEventLoop) -> None:
         self._arrived: SimpleQueue[pb.TranslateStreamResponse | BaseException] = SimpleQueue()
         self._end: BaseException | None = None
-        self._reading = asyncio.run_coroutine_threadsafe(self._read(messages), loop)
-        self._reading.add_done_callback(self._ended)
-
-    async def _read(self, messages: AsyncGenerator[pb.TranslateStreamResponse, None]) -> None:
-        async with aclosing(messages):
-            async for message in messages:
-                self._arrived.put(message)
-
-    def _ended(self, reading: Future[None]) -> None:
-        self._arrived.put(Cancelled(CLOSED) if reading.cancelled() else reading.exception() or StopIteration())
+        self._reading = _deliver(messages, loop, self._arrived.put)
 
     def __next__(self) -> pb.TranslateStreamResponse:
         found = self._end or self._arrived.get()
@@ -224,6 +220,49 @@ class LocalStream(Iterator[pb.TranslateStreamResponse]):
     def cancel(self) -> None:
         """End the stream, and the work on it."""
         self._reading.cancel()
+
+
+class AsyncLocalStream(AsyncIterator[pb.TranslateStreamResponse]):
+    """As LocalStream, for another event loop, which makes it."""
+
+    def __init__(self, messages: Messages, loop: AbstractEventLoop) -> None:
+        self._arrived: asyncio.Queue[pb.TranslateStreamResponse | BaseException] = asyncio.Queue()
+        self._end: BaseException | None = None
+        self._own_loop = asyncio.get_running_loop()
+        self._reading = _deliver(messages, loop, self._pass_on)
+
+    async def __anext__(self) -> pb.TranslateStreamResponse:
+        found = self._end or await self._arrived.get()
+        if isinstance(found, BaseException):
+            self._end = found
+            raise StopAsyncIteration if isinstance(found, StopIteration) else found
+        return found
+
+    def cancel(self) -> None:
+        """End the stream, and the work on it."""
+        self._reading.cancel()
+
+    def _pass_on(self, arrived: pb.TranslateStreamResponse | BaseException) -> None:
+        with suppress(RuntimeError):  # that loop is closed: nothing reads the stream any more
+            self._own_loop.call_soon_threadsafe(self._arrived.put_nowait, arrived)
+
+
+def _deliver(
+    messages: Messages, loop: AbstractEventLoop, put: Callable[[pb.TranslateStreamResponse | BaseException], object]
+) -> Future[None]:
+    """Read messages on a loop. `put` gets each, and then an error or StopIteration; cancelling the future ends it."""
+
+    async def read() -> None:
+        async with aclosing(messages):
+            async for message in messages:
+                put(message)
+
+    def ended(reading: Future[None]) -> None:
+        put(Cancelled(CLOSED) if reading.cancelled() else reading.exception() or StopIteration())
+
+    reading = asyncio.run_coroutine_threadsafe(read(), loop)
+    reading.add_done_callback(ended)
+    return reading
 
 
 def _deadline(timeout: float | None) -> float | None:

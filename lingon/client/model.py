@@ -1,17 +1,19 @@
-"""A bundle in this process, with the calls of a client: `Model`."""
+"""A bundle in this process, with the calls of a client: `Model`, and `AsyncModel` for asyncio."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from google.rpc import code_pb2
 
+from lingon.client.calls.awaited import AsyncCalls, closed_as_error
 from lingon.client.calls.blocking import BlockingCalls
 from lingon.client.calls.iterables import Pending
 from lingon.client.protocol.exchanges import DEFAULT_MAX_TEXTS, ClientProtocol
@@ -24,6 +26,7 @@ NO_TIMEOUT = 9e6  # seconds
 CLOSED = "the model was closed during this call"
 
 Begun = TypeVar("Begun")
+Result = TypeVar("Result")
 
 
 class _ModelBase:
@@ -48,33 +51,46 @@ class _ModelBase:
         timeout = NO_TIMEOUT if timeout is None else timeout
         self._protocol = ClientProtocol(timeout=timeout, retry=retry, max_texts=DEFAULT_MAX_TEXTS)
         self._local: Any = None
-        self._closed, self._beginning, self._process = threading.Event(), threading.Lock(), os.getpid()
+        self._process: int | None = None  # that loaded the model, and has its threads
+        self._closed, self._beginning = threading.Event(), threading.Lock()
 
-    def _loaded(self) -> Any:
-        """A new translator of the bundle."""
+    def _load(self) -> Any:
+        """Return a new translator of the bundle."""
         entry = find_entry_points("lingon.translators").get("local")
         if entry is None:
             raise LingonError("this installation has no translator for bundles (entry point lingon.translators: local)")
+        self._process = os.getpid()
         with name_missing_extra("a model in this process", entry.extras):
             return entry.load()(self._path, **self._load_options)
 
     def _call(self, begin: Callable[[Any], Begun]) -> Begun:
         """begin(translator), if it may be called now; the lock lets no call begin on a translator that closes."""
-        if os.getpid() != self._process:
-            raise LingonError("this model was loaded before a fork; load one in this process")
+        self._check_process()
         with self._beginning:
-            if self._closed.is_set():
-                raise LingonError("this model is closed; load it again")
+            self._check_open()
+            if self._local is None:
+                raise LingonError("this model is not loaded; use `async with`, or await load()")
             return begin(self._local)
 
+    def _check_process(self) -> None:
+        if self._process not in (None, os.getpid()):
+            raise LingonError("this model was loaded before a fork; load one in this process")
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise LingonError("this model is closed; load it again")
+
     def _close(self) -> None:
-        if os.getpid() != self._process:  # the threads of the model are in the process that loaded it
+        if self._process not in (None, os.getpid()):
             return
         with self._beginning:
-            closed, local = self._closed.is_set(), self._local
+            closed = self._closed.is_set()
             self._closed.set()
-        if local is not None and not closed:
-            local.close()
+        if not closed:
+            self._free()
+
+    def _free(self) -> None:
+        self._local.close()
 
 
 class Model(_ModelBase, BlockingCalls):
@@ -108,7 +124,7 @@ class Model(_ModelBase, BlockingCalls):
         Raises LingonError if the bundle is damaged, or cannot run here.
         """
         super().__init__(path, device=device, precision=precision, engines=engines, threads=threads, timeout=timeout)
-        self._local = self._loaded()
+        self._local = self._load()
 
     def close(self) -> None:
         """Free the model; calls in progress are cancelled, and further ones raise LingonError."""
@@ -131,6 +147,72 @@ class Model(_ModelBase, BlockingCalls):
             yield from rest
 
 
+class AsyncModel(_ModelBase, AsyncCalls):
+    """`Model` for asyncio: the calls of `AsyncClient` without a server, in a program such as one of FastAPI.
+
+        async with AsyncModel("models/en-de") as model:
+            print((await model.translate("Tom lives in Boston.")).text)
+
+    Nothing of it blocks the event loop. Cancelling a task ends its work in the engine. Several event loops may share
+    one.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        device: str = "auto",
+        precision: str | None = None,
+        engines: int | None = None,
+        threads: int | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Store the settings, which are those of `Model`; `async with` loads the model, or `load`."""
+        super().__init__(path, device=device, precision=precision, engines=engines, threads=threads, timeout=timeout)
+        self._loading: Future[Any] | None = None
+
+    async def load(self) -> None:
+        """Load the model and warm it up, in a thread; nothing if it is loaded. Raises what `Model` raises."""
+        self._check_process()
+        with self._beginning:
+            self._check_open()
+            if self._loading is None or self._loading.cancelled():
+                self._loading = _in_thread(self._load)
+        self._local = await asyncio.wrap_future(self._loading)
+
+    async def close(self) -> None:
+        """Free the model; calls in progress are cancelled, and further ones raise LingonError."""
+        await asyncio.to_thread(self._close)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.load()
+        except BaseException:  # such as a cancellation: there is no `async with` that closes what is being loaded
+            _in_thread(self._close)
+            raise
+        return self
+
+    def _free(self) -> None:
+        if self._loading is not None:
+            with suppress(Exception, CancelledError):  # the error of a load has been raised by `load`
+                self._loading.result().close()
+
+    async def _perform(self, step: Send | Sleep) -> Any:
+        if isinstance(step, Sleep):
+            return await asyncio.sleep(step.seconds)
+        request, seconds = step.request, step.timeout
+        with self._server_errors():
+            if not step.method.streams:
+                return await asyncio.wrap_future(self._call(lambda it: it.begin(_name(step.method), request, seconds)))
+            stream = self._call(lambda local: local.translate_stream_async(request, seconds))
+            return await anext(stream, None), stream
+
+    @contextmanager
+    def _server_errors(self) -> Iterator[None]:
+        with _as_server_errors(), closed_as_error(self._closed, CLOSED):
+            yield
+
+
 class _PendingReply:
     """A call that the translator works on."""
 
@@ -144,6 +226,14 @@ class _PendingReply:
                 return self._reply.result()
         except CancelledError:
             raise ServerError(CLOSED, code_pb2.CANCELLED) from None
+
+
+def _in_thread(work: Callable[[], Result]) -> Future[Result]:
+    """The outcome of work on a thread of its own."""
+    pool = ThreadPoolExecutor(1, "lingon model")
+    outcome = pool.submit(work)
+    pool.shutdown(wait=False)
+    return outcome
 
 
 def _name(method: Method[Any]) -> str:
