@@ -14,11 +14,23 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 from google.protobuf import wrappers_pb2
+from google.protobuf.message import Message
 from google.rpc import code_pb2
 
 from lingon.client.address import no_answer
 from lingon.client.client import CHANNEL_OPTIONS
-from lingon.client.protocol.steps import HEALTH, HEALTH_STATES, TRANSLATE, Exchange, Send, Sleep, drive_async
+from lingon.client.protocol.steps import (
+    DETECT_LANGUAGES,
+    HEALTH,
+    HEALTH_STATES,
+    LIST_MODELS,
+    TRANSLATE,
+    Exchange,
+    Method,
+    Send,
+    Sleep,
+    drive_async,
+)
 from lingon.client.tls import AUTHORIZATION
 from lingon.errors import ServerError
 from lingon.status import CLIENT_ADDRESS, REQUEST_ID, call_error
@@ -65,7 +77,7 @@ class Backend:
             request_serializer=wrappers_pb2.StringValue.SerializeToString,
             response_deserializer=HEALTH.parse,
         )
-        self._methods = {TRANSLATE.path: self._stub.Translate}
+        self._methods = {TRANSLATE.path: self._stub.Translate, DETECT_LANGUAGES.path: self._stub.DetectLanguages}
         self._models: tuple[float, pb.ListModelsResponse] | None = None
 
     @classmethod
@@ -93,14 +105,20 @@ class Backend:
         return await self._call(self._stub.Translate, request, caller)  # type: ignore[no-any-return]
 
     async def drive(self, exchange: Exchange[Result], caller: Caller) -> Result:
-        """Run an exchange of a client to its end, of calls in `_methods`, and return its result."""
+        """Run an exchange of a client to its end, and return its result; its calls are ListModels and `_methods`."""
 
         async def perform(step: Send | Sleep) -> Any:
             if isinstance(step, Sleep):
                 return await asyncio.sleep(step.seconds)
+            if step.method is LIST_MODELS:
+                return await self.models(caller, fresh=False)
             return await self._call(self._methods[step.method.path], step.request, caller, step.timeout)
 
         return await drive_async(exchange, perform)
+
+    def ask(self, method: Method[Any], request: Message) -> Exchange[Any]:
+        """Send a request once: a step of an exchange for `drive`."""
+        return (yield Send(method, request, self.timeout))
 
     async def score(self, request: pb.ScoreRequest, caller: Caller) -> pb.ScoreResponse:
         """See the service."""

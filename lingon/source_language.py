@@ -5,16 +5,15 @@ A detected language is the likeliest of those that are served. Short texts fit s
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from lingon.errors import LingonError, first_of
+from lingon.errors import LingonError, SettingsError, first_of
 from lingon.segments.markup import STAND_IN, read_html
 from lingon.translation.v1 import translation_pb2 as pb
 
+AUTO = "auto"  # in place of a language: detect it
 SURE = 0.5  # share of the probability of the source languages from which on the likeliest of them is taken
 CERTAIN = 0.999  # probability from which on a text is not translated: it is in the target language, or no model fits
 FEWEST_LETTERS = 40  # of all texts of a request that is refused for their language
@@ -22,7 +21,7 @@ MOST_SHOWN = 20  # languages in a message
 LEAST = 1e-6  # the probability that a language has at least in one of several texts
 
 DETECTED_CHARACTERS = 2000  # of a text; the detection looks at no more of it
-SHORT_CHARACTERS = 16_384  # of texts with markup that are read on the event loop, which takes 5 ms
+SHORT_CHARACTERS = 16_384  # of texts with markup, which take 5 ms to read
 READ_CHARACTERS = 65_536, 1_048_576  # of a text with markup that are read for its language: if the first have no text
 Probabilities = Sequence[tuple[str, float]]
 """The languages of a text with their probabilities, the likeliest first."""
@@ -40,16 +39,31 @@ class Source(NamedTuple):
     stays: bool = False
 
 
+def check_named(language: str | None, work: str) -> None:
+    """Raise SettingsError for AUTO; work: what translates all texts with one model."""
+    if language == AUTO:
+        raise SettingsError(f'{work} has one model for all texts; name their language, got the source "{AUTO}"')
+
+
 class NotTranslated(LingonError):
-    """No model translates a request: none into its target or from the language of its texts, or that is unknown."""
+    """No model translates a request: none into its target or from the language of its texts, or that is unknown.
+
+    side: "source" or "target", of which the language is the reason
+    """
+
+    def __init__(self, message: str, side: Literal["source", "target"] = "source") -> None:
+        super().__init__(message)
+        self.side = side
 
 
-async def starts_of(texts: Sequence[str], text_format: pb.TextFormat.ValueType) -> list[str]:
-    """Return what is to be looked at of each text; read in a thread if the event loop would stand still for long."""
-    found = map(partial(readable, text_format=text_format), texts)
-    if text_format == pb.TEXT_FORMAT_PLAIN or sum(map(len, texts)) < SHORT_CHARACTERS:
-        return list(found)
-    return await asyncio.to_thread(list, found)
+def starts_of(texts: Sequence[str], text_format: pb.TextFormat.ValueType) -> list[str]:
+    """Return what is to be looked at of each text, see `readable`."""
+    return [readable(text, text_format) for text in texts]
+
+
+def takes_long(texts: Sequence[str], text_format: pb.TextFormat.ValueType) -> bool:
+    """Whether an event loop would stand still for too long in `starts_of`."""
+    return text_format != pb.TEXT_FORMAT_PLAIN and sum(map(len, texts)) >= SHORT_CHARACTERS
 
 
 def readable(text: str, text_format: pb.TextFormat.ValueType) -> str:
@@ -90,6 +104,14 @@ def sources_of(
     return [_source_of(languages, possible, is_target) for languages in detected]
 
 
+def by_way(sources: Sequence[Source]) -> dict[tuple[str, bool], list[int]]:
+    """Return the places of the texts that are translated from each language, and of those in it that stay."""
+    places: dict[tuple[str, bool], list[int]] = {}
+    for place, source in enumerate(sources):
+        places.setdefault((source.language, source.stays), []).append(place)
+    return places
+
+
 def _source_of(languages: Probabilities, possible: Sequence[str], is_target: Callable[[str], bool]) -> Source:
     if languages and is_target(languages[0][0]) and languages[0][1] >= CERTAIN:
         return Source(*languages[0], stays=True)
@@ -102,7 +124,7 @@ def _source_of(languages: Probabilities, possible: Sequence[str], is_target: Cal
 def _untranslated(languages: Probabilities, target: str, is_target: Callable[[str], bool]) -> Source:
     """Return the target for a text that is in it, or may be."""
     if not languages or not is_target(languages[0][0]):
-        raise NotTranslated(f"no model translates into {target[:40]!r}")
+        raise NotTranslated(f"no model translates into {target[:40]!r}", "target")
     return Source(*languages[0], stays=True)
 
 

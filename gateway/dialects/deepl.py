@@ -18,8 +18,9 @@ from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.documents import Documents
-from lingon.gateway.translations.languages import Pairs, name_of, without_variety
+from lingon.gateway.translations.languages import name_of, without_variety
 from lingon.gateway.translations.translate import Wanted, translate
+from lingon.language_pairs import Pairs
 from lingon.translation.v1 import translation_pb2 as pb
 
 READ = "GET", "POST"  # clients ask for lists by both

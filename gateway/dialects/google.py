@@ -13,9 +13,10 @@ from starlette.routing import Route
 from lingon.gateway.requests.endpoint import Call, Endpoints, bearer, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
-from lingon.gateway.translations.languages import Pairs, name_of
+from lingon.gateway.translations.languages import name_of
 from lingon.gateway.translations.translate import Translated, Wanted, likeliest, translate
 from lingon.google.codes import tag_of_google
+from lingon.language_pairs import Pairs
 from lingon.source_language import Source
 from lingon.translation.v1 import translation_pb2 as pb
 

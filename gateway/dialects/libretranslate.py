@@ -20,8 +20,9 @@ from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.documents import Documents, translated_file
-from lingon.gateway.translations.languages import Pairs, is_one_language, name_of, stays_unchanged
+from lingon.gateway.translations.languages import name_of, stays_unchanged
 from lingon.gateway.translations.translate import Wanted, likeliest, translate
+from lingon.language_pairs import Pairs, is_one_language
 from lingon.source_language import Source
 from lingon.translation.v1 import translation_pb2 as pb
 

@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 
 from google.rpc import code_pb2
 
-from lingon.client.values.messages import cut, write_request
+from lingon.client.protocol.languages import detect as detect_languages
+from lingon.client.protocol.languages import find_sources
+from lingon.client.values.messages import write_request
 from lingon.errors import ServerError
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.gateway.translations.calls import Calls, Piece
-from lingon.gateway.translations.languages import Pairs, is_one_language, most_beams
-from lingon.source_language import DETECTED_CHARACTERS, NotTranslated, Probabilities, Source, sources_of, starts_of
+from lingon.gateway.translations.languages import most_beams
+from lingon.language_pairs import Pairs
+from lingon.source_language import DETECTED_CHARACTERS, NotTranslated, Source, by_way
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -62,9 +65,7 @@ async def translate(backend: Backend, texts: Sequence[str], wanted: Wanted, call
     else:
         sources = await detect(backend, texts, caller, wanted)
     found: dict[int, Translated] = {}
-    ways = [(each.language, each.stays) for each in sources]
-    for language, stays in dict.fromkeys(ways):
-        places = [place for place, way in enumerate(ways) if way == (language, stays)]
+    for (language, stays), places in by_way(sources).items():
         some, languages = [texts[place] for place in places], [sources[place] for place in places]
         if stays:
             results = [Translated(text, each) for text, each in zip(some, languages, strict=True)]
@@ -76,32 +77,20 @@ async def translate(backend: Backend, texts: Sequence[str], wanted: Wanted, call
 
 async def detect(backend: Backend, texts: Sequence[str], caller: Caller, wanted: Wanted) -> list[Source]:
     """Return the language of each text that is to be translated; raises Problem if no model translates from it."""
-    starts = await starts_of(texts, wanted.text.format)
-    detected = [_probabilities(each) for each in await _detected(backend, starts, caller)]
-    served = Pairs.of(await backend.models(caller, fresh=False)).sources_of(wanted.target)
-    target = wanted.target
+    exchange = find_sources(backend.ask, texts, wanted.target, wanted.text.format)
     try:
-        return sources_of(starts, detected, served, target, lambda tag: is_one_language(tag, target))
+        return await backend.drive(exchange, caller)
     except NotTranslated as error:
-        raise Problem(400, str(error), reason="UNKNOWN_MODEL", field="source" if served else "target") from None
+        raise Problem(400, str(error), reason="UNKNOWN_MODEL", field=error.side) from None
 
 
 async def likeliest(backend: Backend, texts: Sequence[str], caller: Caller) -> list[Source]:
     """Return the likeliest language of each text; of one without letters, the first source language that is served."""
-    detected = await _detected(backend, [text[:DETECTED_CHARACTERS] for text in texts], caller)
+    starts = [text[:DETECTED_CHARACTERS] for text in texts]
+    detected = await backend.drive(detect_languages(backend.ask, starts, await _most(backend, caller)), caller)
     served = Pairs.of(await backend.models(caller, fresh=False)).sources
     assumed = Source(served[0] if served else "en", 0.0)
-    return [Source(*found[0]) if (found := _probabilities(each)) else assumed for each in detected]
-
-
-async def _detected(backend: Backend, texts: Sequence[str], caller: Caller) -> list[pb.DetectedLanguages]:
-    parts = [part for _, part in cut(texts, await _most(backend, caller))]
-    replies = [await backend.detect(write_request(pb.DetectLanguagesRequest, texts=part), caller) for part in parts]
-    return [result for reply in replies for result in reply.results]
-
-
-def _probabilities(detected: pb.DetectedLanguages) -> Probabilities:
-    return [(each.language_code, each.confidence) for each in detected.languages]
+    return [Source(*found[0]) if found else assumed for found in detected]
 
 
 async def _most(backend: Backend, caller: Caller) -> int:

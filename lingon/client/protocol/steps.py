@@ -1,11 +1,12 @@
 """The steps of an exchange, and their drivers.
 
-An exchange is a generator. It yields steps (`Send` a request, `Sleep`). Its driver sends it the reply of each step, or
-throws the ServerError into it. It returns the result of the call.
+An exchange is a generator. It yields steps: `Send` a request, `Sleep`, `Compute`. Its driver sends it the reply of each
+step, or throws the ServerError into it. It returns the result of the call.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -57,7 +58,14 @@ class Sleep:
     seconds: float
 
 
-Exchange = Generator[Send | Sleep, Any, Result]
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Call a function that takes so long that an event loop would stand still; drivers do it."""
+
+    function: Callable[[], Any]
+
+
+Exchange = Generator[Send | Sleep | Compute, Any, Result]
 
 
 def drive(exchange: Exchange[Result], perform: Callable[[Send | Sleep], Any]) -> Result:
@@ -66,7 +74,7 @@ def drive(exchange: Exchange[Result], perform: Callable[[Send | Sleep], Any]) ->
         step = next(exchange)
         while True:
             try:
-                reply = perform(step)
+                reply = step.function() if isinstance(step, Compute) else perform(step)
             except ServerError as error:
                 step = exchange.throw(error)
             else:
@@ -82,7 +90,7 @@ async def drive_async(exchange: Exchange[Result], perform: Callable[[Send | Slee
         step = next(exchange)
         while True:
             try:
-                reply = await perform(step)
+                reply = await (asyncio.to_thread(step.function) if isinstance(step, Compute) else perform(step))
             except ServerError as error:
                 step = exchange.throw(error)
             else:

@@ -5,7 +5,9 @@ Its requests become those of our own service, so that models, quotas and errors 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import grpc
@@ -20,7 +22,7 @@ from lingon.serving.models.languages import canonical, is_one_language
 from lingon.serving.models.registry import ServedModel
 from lingon.serving.rpc.calls import Context
 from lingon.serving.rpc.services.translation import TranslationService
-from lingon.source_language import NotTranslated, Probabilities, Source, sources_of, starts_of
+from lingon.source_language import NotTranslated, Probabilities, Source, by_way, sources_of, starts_of, takes_long
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -52,9 +54,7 @@ class GoogleService:
         else:
             sources = await self._sources(contents, target, FORMATS[request.mime_type], context)
         found: dict[int, str] = {}
-        ways = [(each.language, each.stays) for each in sources]
-        for language, stays in dict.fromkeys(ways):
-            places = [place for place, way in enumerate(ways) if way == (language, stays)]
+        for (language, stays), places in by_way(sources).items():
             if stays:
                 found.update({place: contents[place] for place in places})
                 continue
@@ -99,7 +99,8 @@ class GoogleService:
         """Return the source language of each text; raises InvalidRequest if no model translates one."""
         canonical(target, "target_language_code")  # or the request is refused
         served = self._catalog().sources_of(target)
-        starts = await starts_of(contents, text_format)
+        read = partial(starts_of, contents, text_format)
+        starts = await asyncio.to_thread(read) if takes_long(contents, text_format) else read()
         detected: list[Probabilities] = []
         for first in range(0, len(starts), self._max_texts):
             for each in (await self._detected(starts[first : first + self._max_texts], context)).results:
@@ -107,8 +108,7 @@ class GoogleService:
         try:
             return sources_of(starts, detected, served, target, lambda tag: is_one_language(tag, target))
         except NotTranslated as error:
-            field = "source_language_code" if served else "target_language_code"
-            raise InvalidRequest(field, str(error)) from None
+            raise InvalidRequest(f"{error.side}_language_code", str(error)) from None
 
     async def _detected(self, texts: Sequence[str], context: Context) -> pb.DetectLanguagesResponse:
         """Return the languages of texts, charged as a request to our service."""
