@@ -21,6 +21,7 @@ from lingon.cli.options.backend import BackendOptions
 from lingon.client.values.options import TranslateOptions
 from lingon.client.values.results import ModelInfo, TextResult
 from lingon.errors import LingonError, ServerError, SettingsError
+from lingon.source_language import check_named
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,6 +126,7 @@ class Translate:
         unknown = options.keys() - TranslateOptions.__annotations__.keys()
         if unknown:
             raise SettingsError(f"Translate has no option {min(unknown)}; see lingon.TranslateOptions")
+        check_named(options.get("source"), "a run of bulk")
         self.options = {name: value for name, value in options.items() if value is not None}
         self.backend = backend or BackendOptions(model=model, server=server)
         self._closing = ExitStack()

@@ -13,10 +13,10 @@ from lingon.cli.options import translation as options
 from lingon.cli.options.backend import BackendOptions, ServerOption, with_backend_options
 from lingon.cli.options.connection import Credentials, with_connection_options
 from lingon.cli.options.decoding import (
+    DetectedSourceOption,
     GuardOption,
     ShortlistOption,
     SourceLanguageOption,
-    SourceOption,
     TargetLanguageOption,
     TargetOption,
 )
@@ -39,7 +39,7 @@ def translate(
     texts: options.Texts = None,
     input_file: options.Input = None,
     output_file: lines.Output = None,
-    source: SourceOption = None,
+    source: DetectedSourceOption = None,
     target: TargetOption = None,
     search: options.Search,
     sampling: options.Sampling,

@@ -40,9 +40,11 @@ def distill(
     from lingon.distill.shards import REPORT, Plan, Shards
     from lingon.distill.teacher import Teacher, missing_bytes
     from lingon.distill.texts import digest, unique_texts
+    from lingon.source_language import check_named
 
     targets, hypotheses = target or [], _hypotheses(choose, num_hypotheses, beam_size)
     _check(source, targets, choose)
+    check_named(source_language, "a distillation")
     texts = unique_texts(source, targets)
     languages = {"source": source_language, "target": target_language}
     options: dict[str, Any] = {"beam_size": beam_size, "num_hypotheses": hypotheses}

@@ -126,6 +126,8 @@ def test_an_unknown_option_and_a_column_that_is_named_twice_are_refused() -> Non
         translator(beam=3)
     with pytest.raises(SettingsError, match="'de_error' is named twice"):
         translator(confidence_column="de_error")
+    with pytest.raises(SettingsError, match=r'a run of bulk has one model for all texts; .* got the source "auto"'):
+        translator(source="auto", target="de")
 
 
 def test_the_model_is_named_with_version_and_precision(translate: Translate) -> None:

@@ -23,6 +23,8 @@ local = fake_local:FakeLocal [serve]
 
 FAKE_LOCAL = """
 import sys
+from concurrent.futures import Future
+
 import grpc
 from lingon.errors import EngineLost, QueueFull
 from tests.support.scripted_server import FakeService
@@ -32,6 +34,14 @@ class FakeLocal(FakeService):
         super().__init__()
         print(f"opened {path} {device} {precision} {engines} {threads}", file=sys.stderr)
     def close(self): print("closed", file=sys.stderr)
+    def begin(self, method, request, timeout):
+        answers = {"Translate": self.translate, "Score": self.score, "ListModels": self.list_models}
+        reply = Future()
+        try:
+            reply.set_result(answers[method](request, timeout))
+        except Exception as error:
+            reply.set_exception(error)
+        return reply
     def translate(self, request, timeout):
         self.listed += 1
         if self.listed == 1:

@@ -50,6 +50,7 @@ def translation_json(number: int, source: str, result: TextResult) -> str:
     if result.error is not None:
         return _json({"line": number, "source": source, "error": _error(result.error)})
     values: dict[str, Any] = {"line": number, "source": source, "text": result.text if result.translations else ""}
+    values["source_language"] = result.source
     for name in ("source_tokens", "target_tokens", "model", "version", "shortlist", "normalised_text", "confidence"):
         values[name] = getattr(result, name)
     values["warnings"] = [asdict(warning) for warning in result.warnings]

@@ -29,6 +29,16 @@ SourceOption = Annotated[
     str | None,
     typer.Option("--source", "--source-language", help="Language of the texts, as en.", show_default="the model's"),
 ]
+DetectedSourceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--source",
+        "--source-language",
+        help="Language of the texts, such as en; auto detects it for each text, and leaves one that is in --target as "
+        "it is.",
+        show_default="the model's",
+    ),
+]
 TargetOption = Annotated[
     str | None,
     typer.Option(

@@ -17,7 +17,7 @@ from lingon.client.calls.blocking import Languages, Texts
 from lingon.client.calls.parts import IN_FLIGHT, Part, check_iterable, longest_part
 from lingon.client.protocol.exchanges import ClientProtocol
 from lingon.client.protocol.steps import Exchange, Send, Sleep, drive_async
-from lingon.client.protocol.streams import StreamReader
+from lingon.client.protocol.streams import StreamPart, StreamReader
 from lingon.client.values.options import ScoreOptions, TranslateOptions
 from lingon.client.values.results import ModelInfo, ScoreResult, StreamEvent, TextResult
 from lingon.errors import ServerError
@@ -96,6 +96,9 @@ class AsyncCalls(ABC):
     async def _events(self, texts: Texts, options: TranslateOptions) -> AsyncGenerator[StreamEvent, None]:
         reader = StreamReader()
         for part in await self._drive(self._protocol.streams(texts, options)):
+            if not isinstance(part, StreamPart):
+                yield part
+                continue
             first, rest = await self._drive(self._protocol.begin(part, options))
             try:
                 for event in reader.read(part, first):

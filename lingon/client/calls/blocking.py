@@ -14,7 +14,7 @@ from lingon.client.calls.iterables import CallGroup, Pending, Perform, in_order
 from lingon.client.calls.parts import IN_FLIGHT, Part, check_iterable, longest_part, parts_of
 from lingon.client.protocol.exchanges import ClientProtocol
 from lingon.client.protocol.steps import Exchange, Send, Sleep, drive
-from lingon.client.protocol.streams import StreamReader
+from lingon.client.protocol.streams import StreamPart, StreamReader
 from lingon.client.values.options import ScoreOptions, TranslateOptions
 from lingon.client.values.results import DetectedLanguage, ModelInfo, ScoreResult, StreamEvent, TextResult
 
@@ -121,6 +121,9 @@ class BlockingCalls(Blocking):
     def _events(self, texts: Texts, options: TranslateOptions) -> Generator[StreamEvent, None, None]:
         reader = StreamReader()
         for part in self._drive(self._protocol.streams(texts, options)):
+            if not isinstance(part, StreamPart):
+                yield part
+                continue
             first, rest = self._drive(self._protocol.begin(part, options))
             try:
                 for message in itertools.chain((first,), self._received(rest)):

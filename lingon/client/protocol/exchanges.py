@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -13,8 +14,8 @@ from google.protobuf import wrappers_pb2
 from google.protobuf.message import Message
 
 from lingon.client.protocol.halves import ask_in_halves, check_count
+from lingon.client.protocol.languages import DEFAULT_MAX_TEXTS, Way, detect, find_sources, ways_of
 from lingon.client.protocol.steps import (
-    DETECT_LANGUAGES,
     HEALTH,
     HEALTH_STATES,
     LIST_MODELS,
@@ -42,19 +43,20 @@ from lingon.client.values.messages import (
     translate_request,
     write_request,
 )
-from lingon.client.values.options import ScoreOptions, TranslateOptions
-from lingon.client.values.replies import detected_languages, model_infos, score_results, text_results
+from lingon.client.values.options import FORMATS, ScoreOptions, TranslateOptions
+from lingon.client.values.replies import model_infos, score_results, text_results
 from lingon.client.values.results import (
     DetectedLanguage,
     ModelInfo,
     ScoreResult,
+    StreamEvent,
     TextResult,
 )
-from lingon.errors import ServerError, SettingsError
+from lingon.errors import ServerError, SettingsError, UnknownModel
+from lingon.source_language import AUTO, NotTranslated, check_named
 from lingon.translation.v1 import translation_pb2 as pb
 
-DEFAULT_MAX_TEXTS = 256
-"""Texts in one request if the server does not report its limit."""
+MODELS_SECONDS = 2.0  # for which the list of models is kept that tells what a detected language is translated into
 
 
 @dataclass(kw_only=True)
@@ -73,6 +75,7 @@ class ClientProtocol:
     clock: Callable[[], float] = time.monotonic
     random: Callable[[], float] = random.random
     answered: bool = field(default=False, init=False)
+    _kept: tuple[float, pb.ListModelsResponse] | None = field(default=None, init=False)  # until when, and the models
 
     def __post_init__(self) -> None:
         _check_timeout(self.timeout)
@@ -110,6 +113,8 @@ class ClientProtocol:
         """
         check_options(options, TranslateOptions)
         keep_lists(options)
+        if options.get("source") == AUTO and not options.get("target"):
+            raise SettingsError('the source language "auto" needs a target language')
         several = texts_of(texts)
         self._deadline(options.get("timeout"))
         translate_request(pb.TranslateRequest, [], [], options)
@@ -132,23 +137,57 @@ class ClientProtocol:
         first: the index of the first text in the caller's list, if these are a part of it
         """
         several, prefixes = self.check(texts, options)
+        found: dict[int, TextResult] = {}
+        for way in (yield from self._ways(several, prefixes, options)):
+            results = way.unchanged() if way.stays else (yield from self._translated(way, options, first))
+            found.update(zip(way.places, results, strict=True))
+        if not isinstance(texts, str):
+            return [found[place] for place in range(len(several))]
+        if found[0].error is not None:
+            raise found[0].error
+        return found[0]
+
+    def _translated(self, way: Way, options: TranslateOptions, first: int) -> Exchange[list[TextResult]]:
+        """The results of texts of one language; first: added to the index of each in the seed of its random numbers."""
 
         def ask(begin: int, end: int, deadline: float) -> Exchange[list[TextResult]]:
-            batch = several[begin:end], prefixes[begin:end]
-            request = translate_request(pb.TranslateRequest, *batch, options, first + begin)
-            return check_count(text_results((yield from self.call_until(deadline, TRANSLATE, request))), end - begin)
+            request = way.request(pb.TranslateRequest, begin, end, options, first)
+            reply = yield from self.call_until(deadline, TRANSLATE, request)
+            return check_count(text_results(reply, way.source), end - begin)
 
-        timeout = options.get("timeout")
-        results = yield from self._collect(several, prefixes, timeout, ask, lambda error: TextResult(error=error))
-        if not isinstance(texts, str):
-            return results
-        if results[0].error is not None:
-            raise results[0].error
-        return results[0]
+        def refused(error: ServerError) -> TextResult:
+            return TextResult(error=error, source=way.source)
+
+        return (yield from self._collect(way.texts, way.prefixes, options.get("timeout"), ask, refused))
+
+    def _ways(self, texts: list[str], prefixes: list[str], options: TranslateOptions) -> Exchange[list[Way]]:
+        """The texts by their source language, which is detected if it is to be."""
+        source = options.get("source") or ""
+        if source != AUTO:
+            return [Way(source, range(len(texts)), texts, prefixes)]
+        ask = partial(self._ask, self._deadline(options.get("timeout")))
+        text_format = FORMATS[options.get("format") or "plain"]
+        found = find_sources(ask, texts, options.get("target") or "", text_format, options.get("model") or "")
+        try:
+            return ways_of((yield from found) if texts else [], texts, prefixes)
+        except NotTranslated as error:
+            violations = ((error.side, str(error)),)
+            raise ServerError(
+                str(error), UnknownModel.code, reason=UnknownModel.reason, violations=violations
+            ) from None
+
+    def _ask(self, deadline: float, method: Method[Any], request: Message) -> Exchange[Any]:
+        """As `call_until`; the list of models may be one of a moment ago, because every text needs it."""
+        if method is not LIST_MODELS:
+            return (yield from self.call_until(deadline, method, request))
+        if self._kept is None or self._kept[0] < self.clock():
+            self._kept = self.clock() + MODELS_SECONDS, (yield from self._models(deadline))
+        return self._kept[1]
 
     def score(self, pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> Exchange[list[ScoreResult]]:
         """A result for each (source, target) pair, errors included."""
         check_options(options, ScoreOptions)
+        check_named(options.get("source"), "score")
         several = pairs_of(pairs)
 
         def ask(begin: int, end: int, deadline: float) -> Exchange[list[ScoreResult]]:
@@ -158,15 +197,22 @@ class ClientProtocol:
         timeout = options.get("timeout")
         return (yield from self._collect(several, [], timeout, ask, lambda error: ScoreResult(error=error)))
 
-    def streams(self, texts: str | Sequence[str], options: TranslateOptions) -> Exchange[list[StreamPart]]:
-        """The streams that translate the texts, one after the other."""
+    def streams(
+        self, texts: str | Sequence[str], options: TranslateOptions
+    ) -> Exchange[list[StreamPart | StreamEvent]]:
+        """The streams that translate the texts, one after the other, and the events of those that stay as they are."""
         several, prefixes = self.check(texts, options)
-        parts = []
-        for begin, end, deadline in (yield from self._requests_of(several, prefixes, options.get("timeout"))):
-            batch = several[begin:end], prefixes[begin:end]
-            request = translate_request(pb.TranslateStreamRequest, *batch, options, begin)
-            parts.append(StreamPart(request, begin, end - begin, deadline))
-        return parts
+        found: list[StreamPart | StreamEvent] = []
+        for way in (yield from self._ways(several, prefixes, options)):
+            if way.stays:
+                found += way.events()
+                continue
+            timeout = options.get("timeout")
+            for begin, end, deadline in (yield from self._requests_of(way.texts, way.prefixes, timeout)):
+                request = way.request(pb.TranslateStreamRequest, begin, end, options)
+                # Streams of another language begin later, and have their time limit then.
+                found.append(StreamPart(request, way.places[begin:end], None if found else deadline))
+        return found
 
     def begin(self, part: StreamPart, options: TranslateOptions) -> Exchange[Any]:
         """Start a stream; returns its first message and the iterator of the others."""
@@ -205,12 +251,10 @@ class ClientProtocol:
 
     def detect_languages(self, texts: str | Sequence[str]) -> Exchange[Any]:
         """For one text its languages, the likeliest first; for several those of each."""
-        several, found, deadline = texts_of(texts), list[tuple[DetectedLanguage, ...]](), self._deadline(None)
+        several, deadline = texts_of(texts), self._deadline(None)
         most = yield from self._limit_of_texts(len(several), deadline)
-        for _, part in cut(several, most):
-            request = write_request(pb.DetectLanguagesRequest, texts=part)
-            reply = yield from self.call_until(deadline, DETECT_LANGUAGES, request)
-            found += check_count(detected_languages(reply), len(part))
+        detected = yield from detect(partial(self.call_until, deadline), several, most)
+        found = [tuple(DetectedLanguage(*each) for each in languages) for languages in detected]
         return found[0] if isinstance(texts, str) else found
 
     def health(self, service: str) -> Exchange[str]:

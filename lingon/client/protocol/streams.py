@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from google.rpc import code_pb2
@@ -17,13 +17,12 @@ from lingon.translation.v1 import translation_pb2 as pb
 class StreamPart:
     """One of the streams that translate a long list.
 
-    start, count: the index of its first text in the list, and its number of texts
+    places: the indices of its texts in the list
     deadline: on the clock of the protocol; None if the stream gets a deadline of its own when it begins
     """
 
     request: pb.TranslateStreamRequest
-    start: int
-    count: int
+    places: Sequence[int]
     deadline: float | None
 
 
@@ -32,21 +31,22 @@ class StreamReader:
 
     def __init__(self) -> None:
         self._start: StreamStart | None = None
-        self._done = 0
+        self._done = self._expected = 0
 
     def read(self, part: StreamPart, message: pb.TranslateStreamResponse | None) -> Iterator[StreamEvent]:
-        """The event of a message of this part's stream; the start of a later stream yields nothing."""
+        """The event of a message of this part's stream; the start of a later one only if it has another language."""
         if message is None:
             return
-        event = stream_event(message, self._start, part.start)
+        event = stream_event(message, self._start, part.places)
         if isinstance(event, StreamStart):
-            if self._start is not None:
+            begun, self._start = self._start, event
+            if begun is not None and begun.source_language == event.source_language:
                 return
-            self._start = event
         self._done += isinstance(event, TextDone)
         yield event
 
     def end(self, part: StreamPart) -> None:
         """Check at the end of a stream without error that each of its texts is done."""
-        if self._done != part.start + part.count:
+        self._expected += len(part.places)
+        if self._done != self._expected:
             raise ServerError(f"the stream ended with {self._done} texts done", code_pb2.INTERNAL)

@@ -47,7 +47,7 @@ class TranslateOptions(TypedDict, total=False):
     """
 
     model: str | None  # "name" or "name/version"; needed if the languages fit several models of the server
-    source: str | None  # language of the texts, a BCP-47 tag
+    source: str | None  # language of the texts, a BCP-47 tag; "auto" detects that of each text, and needs target
     target: str | None  # language of the translations, a BCP-47 tag
     beam_size: int | None  # 1 is greedy search
     num_hypotheses: int | None  # translations of each text, at most beam_size; sampled, the most beams of the model
@@ -81,7 +81,7 @@ class ScoreOptions(TypedDict, total=False):
     """How pairs are scored; see TranslateOptions."""
 
     model: str | None
-    source: str | None
+    source: str | None  # language of the sources, a BCP-47 tag
     target: str | None
     return_alignment: bool | None
     attention: AttentionSelection | None  # None: no attention matrices

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from google.rpc import code_pb2, status_pb2
 
 from lingon.client.values.attention import read_matrices, read_pieces
 from lingon.client.values.results import (
-    DetectedLanguage,
     Link,
     ModelInfo,
     ScoreResult,
@@ -28,9 +27,10 @@ from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
 
-def text_results(response: pb.TranslateResponse) -> list[TextResult]:
-    """The results of a reply, in order."""
-    return [_text_result(result, response.model, response.version) for result in response.results]
+def text_results(response: pb.TranslateResponse, source: str = "") -> list[TextResult]:
+    """The results of a reply, in order; source: the language of the texts, if the reply does not say it."""
+    known = response.model, response.version, response.source_language_code or source
+    return [_text_result(result, *known) for result in response.results]
 
 
 def score_results(response: pb.ScoreResponse) -> list[ScoreResult]:
@@ -38,23 +38,29 @@ def score_results(response: pb.ScoreResponse) -> list[ScoreResult]:
     return [_score_result(result, response.model, response.version) for result in response.results]
 
 
-def stream_event(message: pb.TranslateStreamResponse, start: StreamStart | None, place: int) -> StreamEvent:
+def stream_event(message: pb.TranslateStreamResponse, start: StreamStart | None, places: Sequence[int]) -> StreamEvent:
     """The event of a message.
 
     start: the first event of the stream; None if this message is the first
-    place: index of the stream's first text in the caller's list
+    places: indices of the stream's texts in the caller's list
     """
     match message.WhichOneof("event"):
         case "start":
             begun = message.start
             return StreamStart(begun.model, begun.version, begun.source_language_code, begun.target_language_code)
         case "delta":
-            return TextDelta(place + message.delta.text_index, message.delta.text)
+            return TextDelta(_place(places, message.delta.text_index), message.delta.text)
         case "done":
-            model, version = (start.model, start.version) if start else ("", "")
-            return TextDone(place + message.done.text_index, _text_result(message.done.result, model, version))
+            source = (start.model, start.version, start.source_language) if start else ("", "", "")
+            return TextDone(_place(places, message.done.text_index), _text_result(message.done.result, *source))
         case unknown:
             raise ServerError(f"the stream has an event that this client does not know: {unknown}", code_pb2.INTERNAL)
+
+
+def _place(places: Sequence[int], index: int) -> int:
+    if index >= len(places):
+        raise ServerError(f"the stream has an event of text {index}, and {len(places)} texts", code_pb2.INTERNAL)
+    return places[index]
 
 
 def model_infos(response: pb.ListModelsResponse) -> list[ModelInfo]:
@@ -84,15 +90,7 @@ def model_infos(response: pb.ListModelsResponse) -> list[ModelInfo]:
     ]
 
 
-def detected_languages(response: pb.DetectLanguagesResponse) -> list[tuple[DetectedLanguage, ...]]:
-    """The languages of each text of a reply, the likeliest first."""
-    return [
-        tuple(DetectedLanguage(each.language_code, each.confidence) for each in result.languages)
-        for result in response.results
-    ]
-
-
-def _text_result(message: pb.TextResult, model: str, version: str) -> TextResult:
+def _text_result(message: pb.TextResult, model: str, version: str, source: str) -> TextResult:
     return TextResult(
         translations=tuple(_translation(hypothesis) for hypothesis in message.hypotheses),
         error=_text_error(message.status),
@@ -117,6 +115,7 @@ def _text_result(message: pb.TextResult, model: str, version: str) -> TextResult
             for each in message.sentences
         ),
         confidence=message.confidence if message.HasField("confidence") else None,
+        source=source,
     )
 
 

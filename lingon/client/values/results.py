@@ -89,6 +89,8 @@ class TextResult:
     normalised_text: if return_alignment was set, the text to which the source spans of links refer
     sentences: if return_sentences was set, those of the text in their order
     confidence: the lowest one of its sentences; None if the model has no confidence
+    source: the language of the text, given, detected or that of the model; empty if the server does not say it. A text
+        that was detected to be in the target language is its own translation, with the score 0 and without a model
     """
 
     translations: tuple[Translation, ...] = ()
@@ -102,6 +104,7 @@ class TextResult:
     normalised_text: str = ""
     sentences: tuple[Sentence, ...] = ()
     confidence: float | None = None
+    source: str = ""
 
     @property
     def best(self) -> Translation:
@@ -173,7 +176,10 @@ class ScoreResult:
 
 @dataclass(frozen=True, slots=True)
 class StreamStart:
-    """The first event of a stream: the model that translates, or two, as in TextResult."""
+    """The first event of a stream: the model that translates, or two, as in TextResult.
+
+    With source="auto" there is one before the texts of each language that are translated.
+    """
 
     model: str
     version: str
@@ -183,7 +189,10 @@ class StreamStart:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """The next piece of the translation of text `index`; all pieces joined are its text. Greedy search only."""
+    """The next piece of the translation of text `index`; all pieces joined are its text. Greedy search only.
+
+    A text that stays as it is, because it is in the target language, has one piece.
+    """
 
     index: int
     text: str

@@ -173,6 +173,7 @@ def test_a_server_that_replaces_the_teacher_ends_the_run(tmp_path: Path, transla
         (["--choose", "all", "--num-hypotheses", "5"], 2, "--num-hypotheses 5 is more than --beam-size 4"),
         (["--choose", "closest"], 2, "--choose closest needs --target: it compares with human translations"),
         (["--target", "a.en", "--target", "a.en"], 2, "--target: 2 files for 1 of --source; give one for each"),
+        (["--source-language", "auto"], 2, "a distillation has one model for all texts; name their language, got the"),
         (["--source", "none.en"], 1, "none.en: No such file or directory"),
         (["--beam-size", "99"], 1, "error: --beam-size must be 1 to 8, got 99"),
         (["--beam-size", "99999999999"], 2, "'--beam-size': Input should be less than or equal to 128"),
