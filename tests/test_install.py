@@ -62,6 +62,24 @@ def test_the_base_install_holds_the_client_alone(base):
     assert base.imports("grpc", "google.rpc", *heavy) == {"grpc", "google.rpc"}
 
 
+def test_the_base_install_reads_the_language_of_markup(base):
+    html = "from lingon.source_language import readable; from lingon.client.values.options import FORMATS as formats; "
+    answer = base.run("python", "-W", "error", "-c", f"{html} print(readable('<p>Tom<br>lives</p>', formats['html']))")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout.split() == ["Tom", "lives"]
+
+
+def test_the_http_extra_alone_runs_a_gateway(make_environment):
+    environment = make_environment("http")
+    command = [environment.folder / "bin" / "lingon", "gateway", "--server", "127.0.0.1:1", "--port", "0"]
+    with subprocess.Popen(command, cwd=environment.folder, env=VARIABLES, stdout=subprocess.PIPE, text=True) as gateway:
+        try:
+            assert gateway.stdout.readline().startswith("ready: ")
+        finally:
+            gateway.send_signal(signal.SIGTERM)
+    assert gateway.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("command", "extra"),
     [

@@ -11,8 +11,6 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 
-from sentencex import get_sentence_boundaries
-
 from lingon.text import INVISIBLE
 
 Span = tuple[int, int]  # code points; the end is exclusive
@@ -130,6 +128,8 @@ def _ends(text: str, begin: int, last: int, language: str) -> Iterable[int]:
 
 def _ends_in_block(text: str, begin: int, stop: int, last: int, language: str) -> Iterator[int]:
     """Yield the ends of the sentences in a block, except the last one, which may go on after it."""
+    from sentencex import get_sentence_boundaries  # not at the top: clients read markup, and do not install it
+
     block = _LINE_BREAK.sub(" ", text[begin:stop])
     for each in get_sentence_boundaries(language, block)[:-1]:
         end = begin + each["end_index"]

@@ -12,6 +12,8 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TypedDict, TypeVar
 
+import sentencex  # noqa: F401 # or the first text would load it, on the event loop
+
 from lingon.bundle import Bundle, Manifest
 from lingon.errors import RequestError
 from lingon.serving.constraints.words import Vocabulary
