@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -27,13 +27,13 @@ from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.requests.body import BodyLimits
 from lingon.gateway.requests.body_budget import BodyBudget
 from lingon.gateway.requests.endpoint import Api, Endpoints
-from lingon.gateway.translations.documents import Documents
+from lingon.gateway.translations.kept_files import KeptFiles
 
-APIS: dict[str, Callable[[Documents | None], Api]] = {
-    "lingon": lambda documents: NativeApi(),
+APIS: dict[str, Callable[[KeptFiles | None], Api]] = {
+    "lingon": lambda files: NativeApi(),
     "deepl": DeepLApi,
     "libretranslate": LibreTranslateApi,
-    "google": lambda documents: GoogleApi(),
+    "google": lambda files: GoogleApi(),
 }
 """The APIs by name."""
 
@@ -104,11 +104,11 @@ class _Application(Starlette):
 
 
 def build(
-    backend: Backend, metrics: GatewayMetrics, options: GatewayOptions, documents: Documents | None = None
+    backend: Backend, metrics: GatewayMetrics, options: GatewayOptions, files: KeptFiles | None = None
 ) -> Starlette:
-    """Return the application; documents: where files are kept."""
+    """Return the application; files: where translated files are kept."""
     endpoints = Endpoints(backend, metrics, options.limits, BodyBudget(options.limits.together), options.cors)
-    routes = [route for name in options.apis for route in APIS[name](documents).routes(endpoints)]
+    routes = [route for name in options.apis for route in APIS[name](files).routes(endpoints)]
     if options.page and "lingon" in options.apis:
         routes += [_page_route(path, *each) for path, each in PAGE.items()]
     cors = [Middleware(CORSMiddleware, allow_origins=list(options.cors), allow_methods=["*"], allow_headers=["*"])]
@@ -118,7 +118,7 @@ def build(
 
 
 def _page_route(path: str, name: str, kind: str) -> Route:
-    content = (files(__package__) / "page" / name).read_bytes()
+    content = (resources.files(__package__) / "page" / name).read_bytes()
     headers = {
         "content-security-policy": POLICY,
         "x-content-type-options": "nosniff",
