@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -17,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from lingon.documents import SUFFIXES
 from lingon.errors import SettingsError
 from lingon.gateway.backend import Backend
 from lingon.gateway.dialects.deepl import DeepLApi
@@ -37,12 +37,13 @@ APIS: dict[str, Callable[[KeptFiles | None], Api]] = {
 }
 """The APIs by name."""
 
-SCRIPTS = ("api", "attention", "docs", "page", "pairs", "theme")
+FOLDER = Path(__file__).parent / "page"
+SCRIPTS = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.js"))
 PAGE = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/docs": ("docs.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
-    **{f"/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8") for name in SCRIPTS},
+    **{f"/{name}": (name, "text/javascript; charset=utf-8") for name in SCRIPTS},
     "/openapi.json": ("openapi.json", "application/json"),
 }
 """The files of the page by their paths."""
@@ -118,7 +119,7 @@ def build(
 
 
 def _page_route(path: str, name: str, kind: str) -> Route:
-    content = (resources.files(__package__) / "page" / name).read_bytes()
+    content = (FOLDER / name).read_bytes().replace(b"KINDS", ",".join(SUFFIXES).encode())
     headers = {
         "content-security-policy": POLICY,
         "x-content-type-options": "nosniff",
