@@ -65,7 +65,7 @@ class Authority:
         builder = _builder(_named(common_name), self._name, own.public_key(), lasts, since)
         alternatives = [*map(x509.DNSName, names), *(x509.IPAddress(ipaddress.ip_address(each)) for each in addresses)]
         if alternatives:
-            builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+            builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=not common_name)
         signed = builder.sign(self._key, hashes.SHA256())
         encryption = serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
         secret = own.private_bytes(PEM, serialization.PrivateFormat.PKCS8, encryption)
