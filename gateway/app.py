@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -17,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from lingon.documents import SUFFIXES
 from lingon.errors import SettingsError
 from lingon.gateway.backend import Backend
 from lingon.gateway.dialects.deepl import DeepLApi
@@ -27,22 +27,23 @@ from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.requests.body import BodyLimits
 from lingon.gateway.requests.body_budget import BodyBudget
 from lingon.gateway.requests.endpoint import Api, Endpoints
-from lingon.gateway.translations.documents import Documents
+from lingon.gateway.translations.kept_files import KeptFiles
 
-APIS: dict[str, Callable[[Documents | None], Api]] = {
-    "lingon": lambda documents: NativeApi(),
+APIS: dict[str, Callable[[KeptFiles | None], Api]] = {
+    "lingon": lambda files: NativeApi(),
     "deepl": DeepLApi,
     "libretranslate": LibreTranslateApi,
-    "google": lambda documents: GoogleApi(),
+    "google": lambda files: GoogleApi(),
 }
 """The APIs by name."""
 
-SCRIPTS = ("api", "attention", "docs", "page", "pairs", "theme")
+FOLDER = Path(__file__).parent / "page"
+SCRIPTS = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.js"))
 PAGE = {
     "/": ("index.html", "text/html; charset=utf-8"),
     "/docs": ("docs.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
-    **{f"/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8") for name in SCRIPTS},
+    **{f"/{name}": (name, "text/javascript; charset=utf-8") for name in SCRIPTS},
     "/openapi.json": ("openapi.json", "application/json"),
 }
 """The files of the page by their paths."""
@@ -104,11 +105,11 @@ class _Application(Starlette):
 
 
 def build(
-    backend: Backend, metrics: GatewayMetrics, options: GatewayOptions, documents: Documents | None = None
+    backend: Backend, metrics: GatewayMetrics, options: GatewayOptions, files: KeptFiles | None = None
 ) -> Starlette:
-    """Return the application; documents: where files are kept."""
+    """Return the application; files: where translated files are kept."""
     endpoints = Endpoints(backend, metrics, options.limits, BodyBudget(options.limits.together), options.cors)
-    routes = [route for name in options.apis for route in APIS[name](documents).routes(endpoints)]
+    routes = [route for name in options.apis for route in APIS[name](files).routes(endpoints)]
     if options.page and "lingon" in options.apis:
         routes += [_page_route(path, *each) for path, each in PAGE.items()]
     cors = [Middleware(CORSMiddleware, allow_origins=list(options.cors), allow_methods=["*"], allow_headers=["*"])]
@@ -118,7 +119,7 @@ def build(
 
 
 def _page_route(path: str, name: str, kind: str) -> Route:
-    content = (files(__package__) / "page" / name).read_bytes()
+    content = (FOLDER / name).read_bytes().replace(b"KINDS", ",".join(SUFFIXES).encode())
     headers = {
         "content-security-policy": POLICY,
         "x-content-type-options": "nosniff",

@@ -20,7 +20,7 @@ from lingon.gateway.backend import Backend
 from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.requests.body import BodyLimits
 from lingon.gateway.server import HttpOptions, Listening, listening
-from lingon.gateway.translations.documents import Documents
+from lingon.gateway.translations.kept_files import KeptFiles
 
 
 class ServerSettings(Protocol):
@@ -80,10 +80,10 @@ async def _open(
     metrics = GatewayMetrics(registry)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(backend.close)
-        documents = None if options.data_dir is None else Documents(options.data_dir / "documents")
-        if documents is not None:
-            stack.callback(asyncio.create_task(documents.remove_old_ones()).cancel)
-        app = build(backend, metrics, options, documents)
+        files = None if options.data_dir is None else KeptFiles(options.data_dir / "documents")
+        if files is not None:
+            stack.callback(asyncio.create_task(files.remove_old_ones()).cancel)
+        app = build(backend, metrics, options, files)
         yield await stack.enter_async_context(listening(app, metrics, http))
 
 

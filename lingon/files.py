@@ -213,3 +213,12 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def is_link_loop(path: Path) -> bool:
+    """Whether symbolic links on the way to a path form a loop, which `Path.resolve` tells before Python 3.13 only."""
+    try:
+        path.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False

@@ -40,6 +40,22 @@ TYPES: dict[int, dict[str, Any]] = {
     FieldDescriptorProto.TYPE_UINT64: {"type": "string", "format": "uint64", "pattern": "^[0-9]{1,20}$"},
     FieldDescriptorProto.TYPE_FLOAT: {"type": "number", "format": "float"},
 }
+DOCUMENT_ROUTE = "/v1/translate:document"
+DOCUMENT: dict[str, Any] = {
+    "type": "object",
+    "description": "A form with a file.",
+    "required": ["file", "targetLanguageCode"],
+    "properties": {
+        "file": {
+            "type": "string",
+            "contentMediaType": "application/octet-stream",
+            "description": "The file, with a name that ends as its kind does, such as letter.docx.",
+        },
+        "targetLanguageCode": {"type": "string", "description": "BCP-47, such as de."},
+        "sourceLanguageCode": {"type": "string", "description": "Detected if it is missing."},
+        "beamSize": {"type": "integer", "description": "As in DecodingOptions.", "minimum": 0, "maximum": 1000},
+    },
+}
 STATUS: dict[str, Any] = {
     "type": "object",
     "description": "An error: https://github.com/googleapis/googleapis/blob/master/google/rpc/status.proto",
@@ -80,6 +96,7 @@ EVENT: dict[str, Any] = {
         },
     },
 }
+OTHERS = {"DocumentForm": DOCUMENT, "Status": STATUS, "StreamEvent": EVENT}
 Comments = dict[tuple[int, ...], str]
 
 
@@ -112,7 +129,7 @@ def generate() -> str:
         },
         "paths": dict(_paths(file, comments)),
         "components": {
-            "schemas": dict(sorted({**schemas, **enums, "Status": STATUS, "StreamEvent": EVENT}.items())),
+            "schemas": dict(sorted({**schemas, **enums, **OTHERS}.items())),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"key": []}],
@@ -132,18 +149,34 @@ def _paths(file: FileDescriptorProto, comments: Comments) -> Iterator[tuple[str,
         operation: dict[str, Any] = {
             "operationId": method.name,
             "summary": comments.get((SERVICE, 0, METHOD, place), ""),
-            "responses": {
-                "200": {"description": "The reply.", "content": reply},
-                "default": {
-                    "description": "An error.",
-                    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Status"}}},
-                },
-            },
+            "responses": _responses(reply),
         }
         if verb == "post":
             schema = {"schema": _reference(method.input_type)}
             operation["requestBody"] = {"required": True, "content": {"application/json": schema}}
         yield path, {verb: operation}
+    yield DOCUMENT_ROUTE, {"post": _document_operation()}
+
+
+def _document_operation() -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/DocumentForm"}
+    file = {"type": "string", "contentMediaType": "application/octet-stream"}
+    return {
+        "operationId": "TranslateDocument",
+        "summary": "Translates a file into a file of the same kind. The reply names it, and the header "
+        "`X-Lingon-Detected-Language` the source language if that was detected.",
+        "responses": _responses({"application/octet-stream": {"schema": file}}),
+        "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}},
+    }
+
+
+def _responses(reply: dict[str, Any]) -> dict[str, Any]:
+    """Return the responses of an operation; reply: schemas by media type."""
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Status"}}}
+    return {
+        "200": {"description": "The reply.", "content": reply},
+        "default": {"description": "An error.", "content": error},
+    }
 
 
 def _message(message: DescriptorProto, path: tuple[int, ...], comments: Comments) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def test_the_wheel_holds_one_package_with_every_module_of_the_linked_folders(whe
         for path in (ROOT / folder).rglob("*.py")
     }
     assert modules - set(names) == set()
-    page = {f"lingon/gateway/page/{path.name}" for path in (ROOT / "gateway" / "page").iterdir()}
+    page = {f"lingon/{path.relative_to(ROOT)}" for path in (ROOT / "gateway" / "page").rglob("*.*")}
     assert page - set(names) == set()
     others = set(names) - page
     assert [name for name in others if "results" in Path(name).parts or name.endswith((".json", ".svg"))] == []

@@ -17,7 +17,7 @@ from lingon.gateway.dialects.deepl_documents import DeepLDocuments
 from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
-from lingon.gateway.translations.documents import Documents
+from lingon.gateway.translations.kept_files import KeptFiles
 from lingon.gateway.translations.languages import name_of, without_variety
 from lingon.gateway.translations.translate import Wanted, translate
 from lingon.language_pairs import Pairs
@@ -74,9 +74,9 @@ class DeepLApi:
     name = "deepl"
     key_in_body = True
 
-    def __init__(self, documents: Documents | None = None) -> None:
+    def __init__(self, files: KeptFiles | None = None) -> None:
         self._used = UsedCharacters()
-        self._documents = DeepLDocuments(documents, self._wanted, self._used.add)
+        self._documents = DeepLDocuments(files, self._wanted, self._used.add)
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
         """Return the routes."""

@@ -13,12 +13,12 @@ from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from lingon.documents import suffix_of
 from lingon.errors import LingonError, ServerError
 from lingon.gateway.requests.endpoint import Call
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem, problem_of
-from lingon.gateway.translations.documents import Documents, translated_file
+from lingon.gateway.translations.documents import name_with_suffix, translate_file
+from lingon.gateway.translations.kept_files import KeptFiles
 from lingon.gateway.translations.translate import Wanted
 
 SECONDS_LEFT = 5  # that a document takes, as a client is told
@@ -30,31 +30,29 @@ class DeepLDocuments:
 
     def __init__(
         self,
-        documents: Documents | None,
+        files: KeptFiles | None,
         wanted: Callable[[Fields], Wanted],
         count: Callable[[str | None, int], None],
     ) -> None:
-        """documents: None if there is no place for them; wanted: reads fields; count: adds characters of a key."""
-        self._documents, self._wanted, self._count = documents, wanted, count
+        """files: None if there is no place for them; wanted: reads fields; count: adds characters of a key."""
+        self._files, self._wanted, self._count = files, wanted, count
         self._running: dict[str, asyncio.Task[None]] = {}
 
     async def upload(self, call: Call) -> Response:
         """Take a document and begin to translate it."""
-        documents, fields = self.place(), call.fields
+        files, fields = self.place(), call.fields
         if fields.file is None:
             raise Problem(400, "Parameter 'file' not specified.")
         given, content = fields.file
-        name = fields.text("filename") or given
-        if not Path(name).suffix:  # one client sends every file as `file`
-            name = f"document{suffix_of(content)}"
+        name = name_with_suffix(fields.text("filename") or given, content)
         wanted = self._wanted(fields)
         await call.backend.models(call.caller)  # checks the key before anything is kept
-        documents.check_room(call.caller.address, len(content))
+        files.check_room(call.caller.address, len(content))
         number, key = secrets.token_hex(16), secrets.token_hex(32)
         suffix = Path(name).suffix.lower()
-        documents.write_state(number, {"status": "translating", "key": _digest(key), "suffix": suffix})
+        files.write_state(number, {"status": "translating", "key": _digest(key), "suffix": suffix})
         call.held.keep()
-        task = asyncio.create_task(self._translate(call, documents, number, name, content, wanted))
+        task = asyncio.create_task(self._translate(call, files, number, name, content, wanted))
         self._running[number] = task
         task.add_done_callback(lambda _: self._end(number, call))
         return JSONResponse({"document_id": number, "document_key": key})
@@ -83,14 +81,14 @@ class DeepLDocuments:
         return Response(content, media_type="application/octet-stream")
 
     async def _translate(
-        self, call: Call, documents: Documents, number: str, name: str, content: bytes, wanted: Wanted
+        self, call: Call, files: KeptFiles, number: str, name: str, content: bytes, wanted: Wanted
     ) -> None:
-        state = documents.read_state(number)
+        state = files.read_state(number)
         try:
-            translation, characters = await translated_file(call, documents, name, content, wanted)
-            documents.write_result(call.caller.address, number, state["suffix"], translation)
-            state |= {"status": "done", "characters": characters}
-            self._count(call.caller.key, characters)
+            found = await translate_file(call, name, content, wanted)
+            files.write_result(call.caller.address, number, state["suffix"], found.content)
+            state |= {"status": "done", "characters": found.characters}
+            self._count(call.caller.key, found.characters)
         except Problem as problem:
             state |= {"status": "error", "message": str(problem)}
         except ServerError as error:
@@ -98,7 +96,7 @@ class DeepLDocuments:
         except (LingonError, OSError) as error:
             logger.error("a document was not translated: %s", error)
             state |= {"status": "error", "message": "the gateway failed; its log says why"}
-        documents.write_state(number, state)
+        files.write_state(number, state)
 
     def _end(self, number: str, call: Call) -> None:
         del self._running[number]
@@ -112,11 +110,11 @@ class DeepLDocuments:
             raise Problem(404, "no such document")
         return number, state
 
-    def place(self) -> Documents:
+    def place(self) -> KeptFiles:
         """Return where documents are kept; raises Problem without a folder for them."""
-        if self._documents is None:
+        if self._files is None:
             raise Problem(400, "documents are not supported: the server has no folder for them")
-        return self._documents
+        return self._files
 
 
 def _digest(key: str) -> str:

@@ -19,7 +19,8 @@ from lingon.gateway.dialects.libretranslate_spec import spec
 from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
-from lingon.gateway.translations.documents import Documents, translated_file
+from lingon.gateway.translations.documents import translate_file
+from lingon.gateway.translations.kept_files import KeptFiles
 from lingon.gateway.translations.languages import name_of, stays_unchanged
 from lingon.gateway.translations.translate import Wanted, likeliest, translate
 from lingon.language_pairs import Pairs, is_one_language
@@ -34,14 +35,14 @@ READ = "GET", "POST"
 class LibreTranslateApi:
     """The routes of LibreTranslate, but for suggestions.
 
-    documents: where files are kept; None if there is no place for them
+    files: where translated files are kept; None if there is no place for them
     """
 
     name = "libretranslate"
     key_in_body = True
 
-    def __init__(self, documents: Documents | None = None) -> None:
-        self._documents = documents
+    def __init__(self, files: KeptFiles | None = None) -> None:
+        self._files = files
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
         """Return the routes."""
@@ -111,14 +112,14 @@ class LibreTranslateApi:
 
     async def translate_file(self, call: Call) -> Response:
         """Translate a file, and say where its translation is."""
-        documents = self._place()
+        files = self._place()
         if call.fields.file is None:
             raise Problem(400, "Invalid request: missing file parameter")
         name, content = call.fields.file
         wanted = await _wanted(call)
-        documents.check_room(call.caller.address, len(content))
-        translation, _ = await translated_file(call, documents, name, content, wanted)
-        kept = documents.keep_result(call.caller.address, name, translation)
+        files.check_room(call.caller.address, len(content))
+        found = await translate_file(call, name, content, wanted)
+        kept = files.keep_result(call.caller.address, name, found.content)
         return JSONResponse({"translatedFileUrl": str(call.request.url_for("download_file", name=quote(kept)))})
 
     async def download_file(self, call: Call) -> Response:
@@ -128,7 +129,7 @@ class LibreTranslateApi:
 
     async def settings(self, call: Call) -> Response:
         """Return what the server offers, also to a page that has no key."""
-        formats, needs_key, pairs = sorted(SUFFIXES) if self._documents else [], False, Pairs(())
+        formats, needs_key, pairs = sorted(SUFFIXES) if self._files else [], False, Pairs(())
         try:
             pairs = Pairs.of(await call.backend.models(call.caller))
         except ServerError as error:
@@ -165,10 +166,10 @@ class LibreTranslateApi:
         """Refuse suggestions of better translations: nothing here learns from them."""
         raise Problem(501, "suggestions are not supported")
 
-    def _place(self) -> Documents:
-        if self._documents is None:
+    def _place(self) -> KeptFiles:
+        if self._files is None:
             raise Problem(400, "files are not supported: the server has no folder for them")
-        return self._documents
+        return self._files
 
 
 async def _wanted(call: Call) -> Wanted:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
+from pathlib import Path
 from typing import TypeVar
+from urllib.parse import quote
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
@@ -18,8 +20,12 @@ from lingon.gateway.requests.endpoint import Call, Endpoints, Streamed, bearer, 
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.json_messages import from_json, to_json
 from lingon.gateway.requests.problem import Problem, problem_of
+from lingon.gateway.translations.documents import name_with_suffix, translate_file
+from lingon.gateway.translations.translate import Wanted
 from lingon.translation.v1 import translation_pb2 as pb
 
+DETECTED = "x-lingon-detected-language"
+MOST_BEAMS = 1000  # that a number may say; the model bounds it further
 EVENT_STREAM, LINES = "text/event-stream", "application/x-ndjson"
 MessageT = TypeVar("MessageT", bound=Message)
 
@@ -34,6 +40,7 @@ class NativeApi:
         """Return the routes."""
         yield endpoints.route(self, "/v1/translate", self.translate, message=True)
         yield endpoints.route(self, "/v1/translate:stream", self.stream, message=True)
+        yield endpoints.route(self, "/v1/translate:document", self.document, place=_any_place)
         yield endpoints.route(self, "/v1/score", self.score, message=True)
         yield endpoints.route(self, "/v1/detect", self.detect, message=True)
         yield endpoints.route(self, "/v1/models", self.models, ("GET",))
@@ -66,6 +73,27 @@ class NativeApi:
         """List the served models."""
         return _json(await call.backend.models(call.caller))
 
+    async def document(self, call: Call) -> Response:
+        """Translate a file, and send its translation as a file. The language is detected if it is not given."""
+        fields = call.fields
+        if fields.file is None:
+            raise Problem(400, "the form must have a file in the field 'file'", field="file")
+        given, content = fields.file
+        target, source = (_either(fields, name) for name in ("target_language_code", "source_language_code"))
+        if not target:
+            raise Problem(400, "the form must have the field 'targetLanguageCode'", field="target_language_code")
+        options = pb.DecodingOptions()
+        if beams := fields.number("beamSize", 0, 0, MOST_BEAMS):
+            options.beam_size = beams
+        name = name_with_suffix(given, content)
+        found = await translate_file(call, name, content, Wanted(target, source, options=options))
+        headers = {
+            "content-disposition": f"attachment; filename*=UTF-8''{quote(_named(name, target))}",
+            "x-content-type-options": "nosniff",
+            **({DETECTED: found.detected} if found.detected else {}),
+        }
+        return Response(found.content, headers=headers, media_type="application/octet-stream")
+
     async def stream(self, call: Call) -> Response:
         """Translate texts and send each event as it arises, as server-sent events or as lines of JSON.
 
@@ -79,6 +107,22 @@ class NativeApi:
         kind = EVENT_STREAM if as_events else LINES
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}  # nginx would collect the events
         return Streamed(_events(first, messages, as_events=as_events), headers=headers, media_type=kind)
+
+
+def _any_place() -> None:
+    """Let a body with a file be read: its translation is kept nowhere."""
+
+
+def _either(fields: Fields, name: str) -> str:
+    """Return a field, in the spelling of JSON or of the protos."""
+    first, *rest = name.split("_")
+    return fields.text(first + "".join(map(str.capitalize, rest))) or fields.text(name)
+
+
+def _named(name: str, target: str) -> str:
+    """Return the name of a translation, such as letter.de.docx of letter.docx."""
+    path = Path(name)
+    return f"{path.stem}.{target}{path.suffix}"
 
 
 def status_of(problem: Problem) -> status_pb2.Status:

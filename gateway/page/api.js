@@ -17,12 +17,12 @@ const unanswered = (error) => {
   throw error.name === "AbortError" ? error : new ApiError(NO_ANSWER, 0, PAUSE);
 };
 
-// A request without a body is a GET.
+// A request without a body is a GET. body: a form, or what is sent as JSON
 export async function send(path, body, signal) {
-  const headers = { "content-type": "application/json" };
+  const form = body instanceof FormData, headers = form ? {} : { "content-type": "application/json" };
   if (/[^\x20-\x7e]/.test(key.value)) throw new ApiError("the API key has characters that no key has");
   if (key.value) headers.authorization = `Bearer ${key.value.trim()}`;
-  const request = body ? { method: "POST", headers, body: JSON.stringify(body), signal } : { headers, signal };
+  const request = body ? { method: "POST", headers, body: form ? body : JSON.stringify(body), signal } : { headers, signal };
   const reply = await fetch(path, request).catch(unanswered);
   if (reply.ok) return reply;
   const { message } = await reply.json().catch(() => ({}));
@@ -32,7 +32,7 @@ export async function send(path, body, signal) {
   throw new ApiError(missing ? "this server needs an API key" : message || `the server answered ${reply.status}`, reply.status, wait);
 }
 
-export const call = async (path, body) => (await send(path, body)).json();
+export const call = async (path, body, signal) => (await send(path, body, signal)).json();
 
 // The messages of a stream, until the one that says that the result is complete.
 export async function* events(reply) {

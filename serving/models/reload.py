@@ -21,6 +21,7 @@ from lingon.errors import (
     RequestError,
     UnknownModel,
 )
+from lingon.files import is_link_loop
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.languages import canonical
 from lingon.serving.models.registry import ModelRegistry, ServedModel
@@ -229,10 +230,9 @@ def check_fits(manifest: Manifest, catalog: Catalog[Any], *, swaps: bool) -> Non
 
 def _resolve_below(path: Path, roots: Sequence[Path]) -> Path:
     """The path with symbolic links and .. resolved; raises InvalidRequest if it is outside the roots."""
-    try:
-        found = path.resolve()
-    except RuntimeError:
-        raise InvalidRequest("path", "path goes through a loop of symbolic links") from None
+    if is_link_loop(path):
+        raise InvalidRequest("path", "path goes through a loop of symbolic links")
+    found = path.resolve()
     if not any(found.is_relative_to(root.resolve()) for root in roots):
         allowed = ", ".join(map(str, roots))
         raise InvalidRequest(

@@ -13,12 +13,13 @@ import pytest
 
 from lingon.documents.texts import BLOCK_LINES
 from lingon.gateway.requests.problem import Problem
-from lingon.gateway.translations import documents as documents_module
-from lingon.gateway.translations.documents import KEEP_SECONDS, LEAST_BYTES, Documents
+from lingon.gateway.translations import kept_files
+from lingon.gateway.translations.kept_files import KEEP_SECONDS, LEAST_BYTES, KeptFiles
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, Reply, gateway
 from tests.support.office_files import docx, files_of, odt, paragraph, pptx, run
 
+DOCUMENT, DETECTED = "/v1/translate:document", "x-lingon-detected-language"
 TEXT = "It is raining.\r\n\r\n  Tom lives in Boston.\n"
 HTML = "<!doctype html><p>It is <b>raining</b>.</p><script>let a = 1;</script>"
 
@@ -100,6 +101,53 @@ async def test_an_office_document_comes_back_with_its_formats(tmp_path: Path, na
         assert state["billed_characters"] == len("It is raining.Tom & I")
 
 
+@pytest.mark.parametrize(("name", "content"), OTHERS)
+async def test_our_own_api_answers_a_file_with_a_file_and_keeps_none(name: str, content: bytes):
+    async with gateway() as http:
+        reply = await http.upload(
+            DOCUMENT, name, content, targetLanguageCode="de", sourceLanguageCode="en", beamSize="4"
+        )
+    assert reply.status == 200, reply.body
+    assert (reply.body == content) if name == "a.srt" else files_of(reply.body) == files_of(content)
+    shown = "document.de.docx" if name == "file" else f"a.de{Path(name).suffix}"
+    assert reply.headers["content-disposition"] == f"attachment; filename*=UTF-8''{shown}"
+    assert DETECTED not in reply.headers
+
+
+async def test_the_name_of_a_translation_has_the_characters_of_that_of_the_file():
+    async with gateway() as http:
+        reply = await http.upload(DOCUMENT, "Grüße 1.txt", TEXT.encode(), target_language_code="de")
+    assert reply.headers["content-disposition"] == "attachment; filename*=UTF-8''Gr%C3%BC%C3%9Fe%201.de.txt"
+    assert reply.headers[DETECTED] == "en"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fields", "message"),
+    [
+        ("a.txt", b"Tom", {}, "the form must have the field 'targetLanguageCode'"),
+        ("a.txt", b"Tom", {"targetLanguageCode": "de", "beamSize": "x"}, "beamSize must be 0 to 1000, got 'x'"),
+        ("a.txt", b"Tom", {"targetLanguageCode": "de", "beamSize": "99"}, "beam_size"),
+        (
+            "a.txt",
+            b"Tom",
+            {"targetLanguageCode": "sv", "sourceLanguageCode": "en"},
+            "no model translates from en to sv",
+        ),
+        ("a.doc", b"Tom", {"targetLanguageCode": "de"}, "a file must end in .txt, .html, .htm, "),
+        ("a.docx", b"Tom", {"targetLanguageCode": "de"}, "the file is no archive of its kind"),
+    ],
+)
+async def test_a_file_that_is_not_translated_is_an_error(
+    name: str, content: bytes, fields: dict[str, str], message: str
+):
+    async with gateway() as http:
+        reply = await http.upload(DOCUMENT, name, content, **fields)
+        without = await http.form(DOCUMENT, {"targetLanguageCode": "de"})
+    assert reply.status in (400, 404)
+    assert message in reply.json["message"]
+    assert without.json["message"] == "the form must have a file in the field 'file'"
+
+
 async def test_what_a_document_takes_in_memory_counts_as_the_body_of_its_request(tmp_path: Path):
     content = docx(paragraph(run("Tom")), header1="<!--" + "x" * (20 << 20) + "-->")
     async with gateway(http_data_dir=tmp_path) as http:
@@ -113,7 +161,7 @@ async def test_what_a_document_takes_in_memory_counts_as_the_body_of_its_request
 async def test_a_document_that_a_restart_cut_short_is_an_error(tmp_path: Path):
     number = "0" * 32
     state = {"status": "translating", "key": _digest("k"), "suffix": ".txt"}
-    Documents(tmp_path / "documents").write_state(number, state)
+    KeptFiles(tmp_path / "documents").write_state(number, state)
     async with gateway(http_data_dir=tmp_path) as http:
         state = (await http.form(f"/v2/document/{number}", {"document_key": "k"})).json
     assert state["status"] == "error"
@@ -139,24 +187,24 @@ async def test_without_a_folder_files_are_not_supported():
 def test_files_beyond_the_room_are_refused_and_those_of_one_caller_leave_room_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(documents_module, "MOST_BYTES", 8 * LEAST_BYTES)
-    documents = Documents(tmp_path / "d")
-    first = [documents.keep_result("a", "a.txt", b"text") for _ in range(2)]
+    monkeypatch.setattr(kept_files, "MOST_BYTES", 8 * LEAST_BYTES)
+    files = KeptFiles(tmp_path / "d")
+    first = [files.keep_result("a", "a.txt", b"text") for _ in range(2)]
     with pytest.raises(Problem, match="there is no room for more files") as refused:
-        documents.keep_result("a", "a.txt", b"text")
+        files.keep_result("a", "a.txt", b"text")
     assert (refused.value.http_status, refused.value.retry_after) == (503, 60)
-    documents.remove(first[0].partition(".")[0])
-    documents.keep_result("a", "a.txt", b"text")
+    files.remove(first[0].partition(".")[0])
+    files.keep_result("a", "a.txt", b"text")
     for caller in "bcd":
         for _ in range(2):
-            documents.keep_result(caller, "a.txt", b"text")
+            files.keep_result(caller, "a.txt", b"text")
     with pytest.raises(Problem, match="no room"):
-        documents.keep_result("e", "a.txt", b"text")
-    assert documents.result(first[1]) == b"text"
+        files.keep_result("e", "a.txt", b"text")
+    assert files.result(first[1]) == b"text"
 
 
 async def test_old_files_are_removed_without_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(documents_module, "REMOVE_SECONDS", 0.01)
+    monkeypatch.setattr(kept_files, "REMOVE_SECONDS", 0.01)
     async with gateway(http_data_dir=tmp_path):
         old = tmp_path / "documents" / "old.txt"
         old.write_bytes(b"text")
@@ -174,12 +222,12 @@ async def test_the_language_of_a_file_is_detected_once(tmp_path: Path):
 
 def test_a_file_that_nobody_fetches_is_removed_after_an_hour(tmp_path: Path):
     now = [time.time()]
-    documents = Documents(tmp_path / "d", clock=lambda: now[0])
-    name = documents.keep_result("a", "a.txt", b"text")
-    assert documents.result(name) == b"text"
+    files = KeptFiles(tmp_path / "d", clock=lambda: now[0])
+    name = files.keep_result("a", "a.txt", b"text")
+    assert files.result(name) == b"text"
     now[0] += KEEP_SECONDS + 1
     with pytest.raises(Problem, match="no such file"):
-        documents.result(name)
+        files.result(name)
     assert list((tmp_path / "d").iterdir()) == []
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lingon.client.client import Client
+from lingon.documents import SUFFIXES
 from lingon.gateway.app import PAGE
 from tests.support.foreign_clients import NODE_CLIENT
 from tests.support.gateway import gateway
@@ -35,8 +36,14 @@ async def test_the_files_of_the_page_allow_nothing_from_elsewhere():
     assert "/v1/translate" in description.json["paths"]
 
 
+async def test_the_kinds_of_files_that_can_be_chosen_are_those_that_are_read():
+    async with gateway() as http:
+        reply = await http.get("/")
+    assert f'accept="{",".join(SUFFIXES)}"' in reply.body.decode()
+
+
 def test_the_page_is_small():
-    packed = {path.name: len(gzip.compress(path.read_bytes())) for path in FOLDER.iterdir()}
+    packed = {path.name: len(gzip.compress(path.read_bytes())) for path in FOLDER.rglob("*.*")}
     assert sum(packed.values()) < MOST_BYTES, packed
 
 
@@ -126,18 +133,23 @@ class TestBrowser:
 
     @pytest.mark.foreign("node")
     @pytest.mark.parametrize("scheme", ["light", "dark"])
-    @pytest.mark.parametrize("path", ["/", "/docs"])
-    def test_axe_finds_nothing_serious(self, browser: Any, served: tuple[str, str], path: str, scheme: str):
+    @pytest.mark.parametrize(("path", "view"), [("/", "text"), ("/", "files"), ("/docs", "")])
+    def test_axe_finds_nothing_serious(self, browser: Any, served: tuple[str, str], path: str, view: str, scheme: str):
         context = browser.new_context(bypass_csp=True, color_scheme=scheme)
         page = context.new_page()
         page.goto(served[0] + path)
         if path == "/":
+            page.check("[name=view][value=files]")
+            page.set_input_files("#file", {"name": "a.txt", "mimeType": "text/plain", "buffer": b"It is raining."})
+            page.wait_for_selector("#file-list a")
+            page.check(f"[name=view][value={view}]")
+        if view == "text":
             page.fill("#source", TEXT)
             page.wait_for_selector("#sentences .sentence >> nth=1")
             for summary in page.locator("summary").all():
                 summary.click()
             page.wait_for_selector("#matrix td[data-weight]")
-        else:
+        elif path == "/docs":
             page.wait_for_selector("#schemas .operation")
         page.add_script_tag(path=NODE_CLIENT / "node_modules" / "axe-core" / "axe.min.js")
         found = page.evaluate("axe.run().then((result) => result.violations)")
@@ -156,6 +168,7 @@ class TestBrowser:
             "POST /v1/score",
             "GET /v1/models",
             "POST /v1/detect",
+            "POST /v1/translate:document",
         ]
         page.close()
 

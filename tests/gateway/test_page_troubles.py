@@ -10,7 +10,6 @@ import pytest
 pytestmark = pytest.mark.foreign("chromium", "playwright")
 
 TEXT = "I would like a cup of tea."
-MODEL = {"name": "en-de", "version": "1", "precision": "int8"}
 
 
 @pytest.fixture
@@ -139,35 +138,6 @@ class TestTexts:
         assert page.evaluate("getComputedStyle(document.getElementById('source')).direction") == "rtl"
 
 
-class TestLanguages:
-    def test_only_pairs_that_a_model_translates_can_be_chosen(self, blank: Any):
-        pairs = [("en", "de"), ("fr", "en")]
-        models = [{**MODEL, "sourceLanguageCode": source, "targetLanguageCode": target} for source, target in pairs]
-        blank.route("**/v1/models", lambda route: route.fulfill(json={"models": models, "maxTexts": 8}))
-        blank.reload()
-        blank.wait_for_selector("#target-language option", state="attached")
-        offered = {}
-        for source in ("en", "fr"):
-            blank.select_option("#source-language", source)
-            offered[source] = blank.locator("#target-language option").all_inner_texts()
-        assert offered == {"en": ["German"], "fr": ["English"]}
-
-    def test_pairs_that_two_models_translate_can_be_chosen_and_name_both(self, blank: Any):
-        pairs = [("en", "de"), ("fr", "en")]
-        models = [
-            {**MODEL, "name": f"{source}-{target}", "sourceLanguageCode": source, "targetLanguageCode": target}
-            for source, target in pairs
-        ]
-        reply = {"models": models, "maxTexts": 8, "pivotLanguageCode": "en"}
-        blank.route("**/v1/models", lambda route: route.fulfill(json=reply))
-        blank.reload()
-        blank.wait_for_selector("#target-language option", state="attached")
-        blank.select_option("#source-language", "fr")
-        assert blank.locator("#target-language option").all_inner_texts() == ["English", "German"]
-        blank.select_option("#target-language", "de")
-        blank.wait_for_selector("#model:has-text('fr-en'):has-text('en-de')")
-
-
 class TestBrowsers:
     def test_copy_works_over_plain_http(self, page: Any):
         page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
@@ -222,7 +192,7 @@ class TestReference:
     def test_a_link_leads_to_its_message(self, blank: Any):
         blank.goto("/docs#GuardPolicy")
         blank.wait_for_selector("#schemas .operation")
-        assert 0 <= blank.evaluate("document.getElementById('GuardPolicy').getBoundingClientRect().top") < 780
+        assert -1 < blank.evaluate("document.getElementById('GuardPolicy').getBoundingClientRect().top") < 780
 
     def test_the_values_of_an_enumeration_are_listed_with_their_meaning(self, blank: Any):
         blank.goto("/docs")

@@ -179,13 +179,16 @@ def needed(name: str, extras: frozenset[str], seen: set[tuple[str, str]]) -> Ite
                     yield from needed(requirement.name, frozenset(requirement.extras), seen)
 
 
+OF_CUDA = ("cuda-", "nvidia-", "triton")  # which a build of torch for CUDA requires, most in one version
+
+
 @pytest.mark.parametrize("extra", ["serve", "export", "dev"])
 def test_every_package_that_an_extra_requires_is_pinned(extra: str):
     text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
     pins = {name.lower().replace("_", "-") for name in re.findall(r"^([\w.-]+)==[\w.]+$", text, re.MULTILINE)}
     brought = set(needed("lingon", frozenset({extra}), set())) - {"lingon"}
     assert len(brought) > 5
-    assert brought - pins == set()
+    assert {name for name in brought if not name.startswith(OF_CUDA)} - pins == set()
 
 
 def test_the_build_requirements_are_pinned():

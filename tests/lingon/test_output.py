@@ -54,6 +54,13 @@ def test_output_may_be_a_link_or_a_device(lingon: Command, tmp_path: Path) -> No
     assert ((tmp_path / "link").is_symlink(), (tmp_path / "real").read_text()) == (True, "ONE\n")
 
 
+def test_an_output_in_a_loop_of_links_is_an_error(lingon: Command, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    for name in (tmp_path / "loop", tmp_path / "loop" / "out"):
+        code, _, errors = lingon("translate", "--output", name, text="one\n")
+        assert (code, errors) == (2, [f"lingon: error: --output {name}: Too many levels of symbolic links"])
+
+
 def test_an_unrelated_error_does_not_name_the_output_device(lingon: Command) -> None:
     code, _, errors = lingon("translate", "--model", "x", "--output", "/dev/null", "the disk fails")
     assert (code, errors[-1]) == (1, "lingon: error: model.bin: Input/output error")

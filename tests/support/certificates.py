@@ -17,6 +17,17 @@ from cryptography.x509.oid import NameOID
 
 NOW = datetime.now(UTC)
 PEM = serialization.Encoding.PEM
+MAY_SIGN = x509.KeyUsage(
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True)
@@ -43,6 +54,8 @@ class Authority:
         self._name = _named(name)
         builder = _builder(self._name, self._name, self._key.public_key(), timedelta(days=1))
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        builder = builder.add_extension(MAY_SIGN, critical=True)
+        builder = self._with_identifiers(builder, self._key.public_key())
         self.pem = builder.sign(self._key, hashes.SHA256()).public_bytes(PEM)
 
     def sign(
@@ -65,11 +78,18 @@ class Authority:
         builder = _builder(_named(common_name), self._name, own.public_key(), lasts, since)
         alternatives = [*map(x509.DNSName, names), *(x509.IPAddress(ipaddress.ip_address(each)) for each in addresses)]
         if alternatives:
-            builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+            builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=not common_name)
+        builder = self._with_identifiers(builder, own.public_key())
         signed = builder.sign(self._key, hashes.SHA256())
         encryption = serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
         secret = own.private_bytes(PEM, serialization.PrivateFormat.PKCS8, encryption)
         return Pair(signed.public_bytes(PEM), secret, signed.serial_number)
+
+    def _with_identifiers(self, builder: x509.CertificateBuilder, key: Any) -> x509.CertificateBuilder:
+        """Name the key of a certificate and that of its authority, as clients of Python 3.13 require."""
+        found = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        return found.add_extension(authority, critical=False)
 
     def revoke(self, *pairs: Pair, due: timedelta = timedelta(days=1)) -> bytes:
         """Return a list of revoked certificates in PEM; due: when it is to be replaced, from now."""

@@ -181,16 +181,18 @@ async def connection_flood(context: CaseContext, checks: Checks) -> None:
 
 
 async def _beyond_limit(context: CaseContext, checks: Checks) -> None:
-    """A server that may open 256 files, and 400 connections."""
+    """A server that may open 256 files, of which it keeps half for all but connections, and 400 connections."""
     async with context.server(prefix=["prlimit", "--nofile=256:256"]) as server:
         client = context.client(server, "established")
         before = await _traffic(context, client)
         async with idle_connections(server, 400):
-            await context.wait_until("no more may be opened", lambda: server.fds() >= 250)
+            await context.wait_until("no more are taken", lambda: server.fds() >= 128)
             beside = await _traffic(context, client)
+            health, _ = await server.get("/healthz", 5.0)
         await context.wait_until("they are gone", lambda: server.fds() < 100, seconds=30.0)
         after = await context.client(server, "late").translate(context.texts[0])
         checks.equal("established traffic that failed", sum(not outcome.good for outcome in [*before, *beside]), 0)
+        checks.equal("status of /healthz beside them", health, 200)
         checks.equal("a new client afterwards", after.code, "OK")
         checks.equal("exit code", server.exit_code, None)
         checks.clean("no unhandled error at the limit", server.tracebacks())

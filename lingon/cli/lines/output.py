@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from lingon.errors import LingonError, SettingsError
+from lingon.files import is_link_loop
 
 
 class Lines(Protocol):
@@ -107,6 +108,8 @@ def part_of(path: Path) -> Path:
 
 def check_output(path: Path, *inputs: Path | None) -> None:
     """Raise SettingsError if a file cannot be written or is one of the inputs."""
+    if is_link_loop(path):
+        raise SettingsError(f"--output {path}: {os.strerror(errno.ELOOP)}")
     for each in inputs:
         if each is not None and any(_same(each, mine) for mine in (path, part_of(path))):
             raise SettingsError(f"--output {path}: is the input; choose another file")

@@ -1,0 +1,67 @@
+// The page: its options, the text and its code, and files.
+
+import { fail, get, points } from "./dom.js";
+import { chosen, choosePair, loadLanguages, showPair } from "./languages.js";
+import { showCode } from "./code.js";
+import { decoding, translate } from "./text.js";
+import "./files.js";
+
+const PAUSE = 250; // milliseconds without a key press after which a text is translated
+
+let ready = false; // the languages are known
+let languages = {}; // of the text, which was translated
+let timer;
+
+async function start() {
+  try {
+    await loadLanguages();
+    ready = true;
+    changed();
+  } catch (error) {
+    fail(error, start);
+  }
+}
+
+function changed() {
+  const { value, maxLength } = get("source"), length = points(value).length;
+  get("count").textContent = length === 1 ? "1 character" : `${length.toLocaleString("en")} characters`;
+  get("full").textContent = value.length < maxLength ? "" : "The page takes no longer text: what is beyond is left out.";
+  learned(chosen());
+  clearTimeout(timer);
+  if (ready) timer = setTimeout(translate, PAUSE, learned); // else start says why not
+}
+
+function learned(found) {
+  languages = found;
+  const named = Object.fromEntries(Object.entries(found).filter(([, tag]) => tag));
+  showCode({ texts: [get("source").value || "Hello."], ...named, options: decoding() });
+}
+
+// Translate back: the languages change places, and the translation becomes the text.
+function swap() {
+  choosePair({ sourceLanguageCode: languages.targetLanguageCode, targetLanguageCode: languages.sourceLanguageCode });
+  get("source").value = get("live").textContent;
+  changed();
+}
+
+function showView() {
+  const { value } = document.querySelector("[name=view]:checked");
+  get("text-view").hidden = value !== "text";
+  get("files-view").hidden = value !== "files";
+}
+
+// The fragment is never sent to a server, so that a link can hold a text.
+function readFragment() {
+  const text = new URLSearchParams(location.hash.slice(1)).get("text");
+  if (text) get("source").value = text;
+}
+
+get("source").addEventListener("input", changed);
+for (const id of ["source-language", "target-language"]) get(id).addEventListener("change", showPair);
+get("options").addEventListener("change", () => (showView(), changed()));
+get("options").addEventListener("submit", (event) => event.preventDefault());
+get("swap").addEventListener("click", swap);
+get("key").addEventListener("change", start);
+readFragment();
+showView(); // which browsers keep when a page is loaded again
+start();

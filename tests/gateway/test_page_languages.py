@@ -1,0 +1,118 @@
+"""The languages of the page: those that can be chosen, detected, and swapped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.foreign("chromium", "playwright")
+
+GERMAN = "Das ist ein Satz, der gewiss auf Deutsch geschrieben ist."
+
+
+def model(source: str, target: str) -> dict[str, str]:
+    names = {"sourceLanguageCode": source, "targetLanguageCode": target}
+    return {"name": f"{source}-{target}", "version": "1", "precision": "int8", **names}
+
+
+@pytest.fixture
+def page(browser: Any, served: tuple[str, str]) -> Iterator[Any]:
+    page, problems = browser.new_page(base_url=served[0]), list[str]()
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    yield page
+    assert problems == []
+    page.close()
+
+
+def serve(page: Any, pairs: Sequence[tuple[str, str]], pivot: str = "") -> None:
+    """Open the page of a server with such models, of which en-de translates."""
+    reply = {"models": [model(*pair) for pair in pairs], "maxTexts": 8, "pivotLanguageCode": pivot}
+    page.route("**/v1/models", lambda route: route.fulfill(json=reply))
+    page.goto("/")
+    page.wait_for_selector("#target-language option", state="attached")
+
+
+def detects(page: Any, *found: tuple[str, float]) -> None:
+    languages = [{"languageCode": tag, "confidence": probability} for tag, probability in found]
+    reply = {"results": [{"languages": languages}]}
+    page.route("**/v1/detect", lambda route: route.fulfill(json=reply))
+
+
+def offered(page: Any, side: str) -> list[str]:
+    found: list[str] = page.locator(f"#{side}-language option").all_inner_texts()
+    return found
+
+
+def test_only_pairs_that_a_model_translates_can_be_chosen(page: Any):
+    serve(page, [("en", "de"), ("fr", "en")])
+    found = {}
+    for source in ("", "en", "fr"):
+        page.select_option("#source-language", source)
+        found[source] = offered(page, "target")
+    assert found == {"": ["German", "English"], "en": ["German"], "fr": ["English"]}
+
+
+def test_pairs_that_two_models_translate_can_be_chosen_and_name_both(page: Any):
+    serve(page, [("en", "de"), ("fr", "en")], pivot="en")
+    page.select_option("#source-language", "fr")
+    assert offered(page, "target") == ["English", "German"]
+    page.select_option("#target-language", "de")
+    page.wait_for_selector("#model:has-text('fr-en'):has-text('en-de')")
+
+
+def test_a_single_source_language_is_not_detected(page: Any):
+    serve(page, [("en", "de"), ("en", "fr")])
+    assert offered(page, "source") == ["English"]
+
+
+def test_the_language_of_a_text_is_detected_and_its_model_is_named(page: Any):
+    serve(page, [("fr", "de"), ("en", "de")])
+    detects(page, ("sv", 0.5), ("en", 0.4), ("fr", 0.1))  # the likeliest of those that are served
+    page.fill("#source", "It is raining.")
+    page.wait_for_selector('#live:text-is("Es regnet.")')
+    assert page.inner_text("#detected") == "English detected"
+    assert page.inner_text("#model") == "en-de 1 (int8)"
+    assert '"sourceLanguageCode":"en"' in page.locator("#code-curl").text_content()
+
+
+@pytest.mark.parametrize(
+    ("tag", "text", "message"),
+    [
+        ("de", "Das ist gut.", "The text is in German already."),
+        ("de-AT", "Das ist gut.", "The text is in German already."),
+        ("sv", GERMAN, "No model translates from Swedish to German."),
+    ],
+)
+def test_a_text_that_needs_no_translation_or_has_no_model_says_so(page: Any, tag: str, text: str, message: str):
+    serve(page, [("fr", "de"), ("en", "de")])
+    detects(page, (tag, 0.9995))
+    page.fill("#source", text)
+    page.wait_for_selector(f"#state:text-is('{message}')")
+    assert page.inner_text("#live") == ""
+
+
+def test_a_short_text_is_translated_whatever_is_detected(page: Any):
+    serve(page, [("en", "de"), ("fr", "de")])
+    detects(page, ("sv", 0.9995))
+    page.fill("#source", "It is raining.")
+    page.wait_for_selector('#live:text-is("Es regnet.")')
+
+
+def test_languages_change_places_and_the_translation_becomes_the_text(page: Any):
+    serve(page, [("en", "de"), ("de", "en")])
+    detects(page, ("en", 0.9))
+    assert page.locator("#swap").is_disabled()
+    page.select_option("#target-language", "de")
+    page.fill("#source", "It is raining.")
+    page.wait_for_selector('#live:text-is("Es regnet.")')
+    page.click("#swap")
+    assert page.input_value("#source") == "Es regnet."
+    chosen = [page.input_value(f"#{side}-language") for side in ("source", "target")]
+    assert chosen == ["de", "en"]
+
+
+def test_without_a_model_for_the_way_back_languages_cannot_change_places(page: Any):
+    serve(page, [("en", "de"), ("en", "fr")])
+    assert page.locator("#swap").is_disabled()
