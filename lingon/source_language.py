@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Literal, NamedTuple
 
 from lingon.errors import LingonError, SettingsError, first_of
@@ -15,7 +16,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 AUTO = "auto"  # in place of a language: detect it
 SURE = 0.5  # share of the probability of the source languages from which on the likeliest of them is taken
 CERTAIN = 0.999  # probability from which on a text is not translated: it is in the target language, or no model fits
-FEWEST_LETTERS = 40  # of all texts of a request that is refused for their language
+FEWEST_LETTERS = 40  # of what is refused for its language: a text, or all texts of a request
 MOST_SHOWN = 20  # languages in a message
 LEAST = 1e-6  # the probability that a language has at least in one of several texts
 
@@ -24,24 +25,6 @@ SHORT_CHARACTERS = 16_384  # of texts with markup, which take 5 ms to read
 READ_CHARACTERS = 65_536, 1_048_576  # of a text with markup that are read for its language: if the first have no text
 Probabilities = Sequence[tuple[str, float]]
 """The languages of a text with their probabilities, the likeliest first."""
-
-
-class Source(NamedTuple):
-    """The language that a text is translated from.
-
-    confidence: its probability; 0 if nothing was detected
-    stays: whether the text is in the target language already, and stays as it is
-    """
-
-    language: str
-    confidence: float
-    stays: bool = False
-
-
-def check_named(language: str | None, work: str) -> None:
-    """Raise SettingsError for AUTO; work: what translates all texts with one model."""
-    if language == AUTO:
-        raise SettingsError(f'{work} has one model for all texts; name their language, got the source "{AUTO}"')
 
 
 class NotTranslated(LingonError):
@@ -53,6 +36,26 @@ class NotTranslated(LingonError):
     def __init__(self, message: str, side: Literal["source", "target"] = "source") -> None:
         super().__init__(message)
         self.side = side
+
+
+class Source(NamedTuple):
+    """The language that a text is translated from.
+
+    confidence: its probability; 0 if nothing was detected
+    stays: whether the text is in the target language already, and stays as it is
+    refusal: why the text is not translated; None if it is
+    """
+
+    language: str
+    confidence: float
+    stays: bool = False
+    refusal: NotTranslated | None = None
+
+
+def check_named(language: str | None, work: str) -> None:
+    """Raise SettingsError for AUTO; work: what translates all texts with one model."""
+    if language == AUTO:
+        raise SettingsError(f'{work} has one model for all texts; name their language, got the source "{AUTO}"')
 
 
 def starts_of(texts: Sequence[str], text_format: pb.TextFormat.ValueType) -> list[str]:
@@ -84,32 +87,44 @@ def sources_of(
     served: Sequence[str],
     target: str,
     is_target: Callable[[str], bool],
+    *,
+    may_refuse_each: bool = False,
 ) -> list[Source]:
     """Return the source language of each text of a request; raises NotTranslated.
 
     texts: what was looked at, see `readable`
     served: the languages that are translated into the target
     is_target: whether a language is the target or a variety of it
+    may_refuse_each: whether each text in a language that is not translated is refused; else all are, if they together
+        are in such a language
     """
     detected = [list(languages) for languages in detected]
     if not served:
         return [_untranslated(languages, target, is_target) for languages in detected]
     # A variety of the target is a source only if there is no other one.
     possible = list(dict.fromkeys(tag for tag in served if not is_target(tag))) or list(served)
-    letters = sum(character.isalpha() for text in texts for character in text)
-    if letters and len(possible) > 1 and not any(detected):
+    letters = [sum(map(str.isalpha, text)) for text in texts]
+    if any(letters) and len(possible) > 1 and not any(detected):
         tags = first_of(possible, MOST_SHOWN)
         raise NotTranslated(f"the source language must be named: no served model tells {tags} apart")
-    if letters >= FEWEST_LETTERS:
-        _check(detected, served, target, is_target)
-    return [_source_of(languages, possible, is_target) for languages in detected]
+    refuse = partial(_refusal, served=served, target=target, is_target=is_target)
+    found = [_source_of(languages, possible, is_target) for languages in detected]
+    if may_refuse_each:
+        refusals = [
+            refuse([each]) if count >= FEWEST_LETTERS else None for each, count in zip(detected, letters, strict=True)
+        ]
+        return [source._replace(refusal=each) for source, each in zip(found, refusals, strict=True)]
+    if sum(letters) >= FEWEST_LETTERS and (together := refuse(detected)) is not None:
+        raise together
+    return found
 
 
 def by_way(sources: Sequence[Source]) -> dict[tuple[str, bool], list[int]]:
     """Return the places of the texts that are translated from each language, and of those in it that stay."""
     places: dict[tuple[str, bool], list[int]] = {}
     for place, source in enumerate(sources):
-        places.setdefault((source.language, source.stays), []).append(place)
+        if source.refusal is None:
+            places.setdefault((source.language, source.stays), []).append(place)
     return places
 
 
@@ -129,24 +144,20 @@ def _untranslated(languages: Probabilities, target: str, is_target: Callable[[st
     return Source(*languages[0], stays=True)
 
 
-def _check(
-    detected: Sequence[Probabilities],
-    served: Sequence[str],
-    target: str,
-    is_target: Callable[[str], bool],
-) -> None:
-    """Raise NotTranslated if the texts together are certainly in a language that is not translated into the target."""
+def _refusal(
+    detected: Sequence[Probabilities], served: Sequence[str], target: str, is_target: Callable[[str], bool]
+) -> NotTranslated | None:
+    """Return why texts are not translated, if together they are certainly in a language without a model."""
     fits: dict[str, float] = {}  # by how much more likely a language makes the texts than one that is in no list
     for languages in detected:
         for tag, probability in languages:
             fits[tag] = fits.get(tag, 0.0) + math.log(max(probability, LEAST) / LEAST)
     if not fits:
-        return
+        return None
     best = max(fits.values())
     weights = {tag: math.exp(fit - best) for tag, fit in fits.items()}
     foreign = {tag: weight for tag, weight in weights.items() if tag not in served and not is_target(tag)}
-    if sum(foreign.values()) >= CERTAIN * sum(weights.values()):
-        tag = max(foreign, key=foreign.__getitem__)
-        raise NotTranslated(
-            f"the language was detected to be {tag!r}, and no model translates from it to {target[:40]!r}"
-        )
+    if sum(foreign.values()) < CERTAIN * sum(weights.values()):
+        return None
+    tag = max(foreign, key=foreign.__getitem__)
+    return NotTranslated(f"the language was detected to be {tag!r}, and no model translates from it to {target[:40]!r}")

@@ -109,10 +109,32 @@ async def test_what_no_model_translates_is_the_error_of_the_http_apis(ask: Ask, 
     async with running(**TWO) as server:
         with pytest.raises(ServerError, match=r"^no model translates into 'fi'$") as caught:
             await ask(server, call, [GERMAN, GERMAN], target="fi")
-        with pytest.raises(ServerError, match="detected to be 'cs', and no model translates from it to 'fr'"):
-            await ask(server, call, [CZECH, CZECH], target="fr")
     assert (caught.value.status, caught.value.reason) == ("NOT_FOUND", "UNKNOWN_MODEL")
     assert caught.value.violations[0][0] == "target"
+
+
+@pytest.mark.parametrize("call", ["translate", "translate_stream", "translate_iterable"])
+@pytest.mark.parametrize("texts", [[CZECH, ENGLISH], [CZECH, CZECH]])
+async def test_a_text_in_a_language_without_a_model_has_the_error_of_the_http_apis(
+    ask: Ask, call: str, texts: list[str]
+) -> None:
+    async with running(**TWO) as server:
+        found = await ask(server, call, texts, target="fr")
+    results = [each for each in found if isinstance(each, TextResult)]
+    done = {each.index: each.result for each in found if isinstance(each, TextDone)}
+    results += [done[place] for place in sorted(done)]
+    translated = [each.text for each in results if each.error is None]
+    assert (len(results), translated) == (len(texts), ["La mer."] * texts.count(ENGLISH))
+    for each in results:
+        if each.error is not None:
+            assert "detected to be 'cs', and no model translates from it to 'fr'" in str(each.error)
+            assert each.error.reason == "UNKNOWN_MODEL"
+
+
+async def test_the_error_of_one_text_is_raised(ask: Ask) -> None:
+    async with running(**TWO) as server:
+        with pytest.raises(ServerError, match="detected to be 'cs'"):
+            await ask(server, "translate", CZECH, target="fr")
 
 
 @pytest.mark.parametrize("call", ["translate", "translate_stream", "translate_iterable"])

@@ -14,7 +14,7 @@ from google.protobuf import wrappers_pb2
 from google.protobuf.message import Message
 
 from lingon.client.protocol.halves import ask_in_halves, check_count
-from lingon.client.protocol.languages import DEFAULT_MAX_TEXTS, Way, detect, find_sources, ways_of
+from lingon.client.protocol.languages import DEFAULT_MAX_TEXTS, Way, detect, find_sources, refusal_error, ways_of
 from lingon.client.protocol.steps import (
     HEALTH,
     HEALTH_STATES,
@@ -52,7 +52,7 @@ from lingon.client.values.results import (
     StreamEvent,
     TextResult,
 )
-from lingon.errors import ServerError, SettingsError, UnknownModel
+from lingon.errors import ServerError, SettingsError
 from lingon.source_language import AUTO, NotTranslated, check_named
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -139,7 +139,7 @@ class ClientProtocol:
         several, prefixes = self.check(texts, options)
         found: dict[int, TextResult] = {}
         for way in (yield from self._ways(several, prefixes, options)):
-            results = way.unchanged() if way.stays else (yield from self._translated(way, options, first))
+            results = (yield from self._translated(way, options, first)) if way.answers is None else way.answers
             found.update(zip(way.places, results, strict=True))
         if not isinstance(texts, str):
             return [found[place] for place in range(len(several))]
@@ -165,16 +165,19 @@ class ClientProtocol:
         source = options.get("source") or ""
         if source != AUTO:
             return [Way(source, range(len(texts)), texts, prefixes)]
+        if not texts:
+            return []
         ask = partial(self._ask, self._deadline(options.get("timeout")))
-        text_format = FORMATS[options.get("format") or "plain"]
-        found = find_sources(ask, texts, options.get("target") or "", text_format, options.get("model") or "")
+        text_format, target, model = (
+            FORMATS[options.get("format") or "plain"],
+            options.get("target"),
+            options.get("model"),
+        )
         try:
-            return ways_of((yield from found) if texts else [], texts, prefixes)
+            sources = yield from find_sources(ask, texts, target or "", text_format, model or "", may_refuse_each=True)
         except NotTranslated as error:
-            violations = ((error.side, str(error)),)
-            raise ServerError(
-                str(error), UnknownModel.code, reason=UnknownModel.reason, violations=violations
-            ) from None
+            raise refusal_error(error) from None
+        return ways_of(sources, texts, prefixes)
 
     def _ask(self, deadline: float, method: Method[Any], request: Message) -> Exchange[Any]:
         """As `call_until`; the list of models may be one of a moment ago, because every text needs it."""
@@ -204,7 +207,7 @@ class ClientProtocol:
         several, prefixes = self.check(texts, options)
         found: list[StreamPart | StreamEvent] = []
         for way in (yield from self._ways(several, prefixes, options)):
-            if way.stays:
+            if way.answers is not None:
                 found += way.events()
                 continue
             timeout = options.get("timeout")

@@ -14,8 +14,9 @@ from lingon.client.protocol.steps import DETECT_LANGUAGES, LIST_MODELS, Compute,
 from lingon.client.values.messages import Request, cut, translate_request, write_request
 from lingon.client.values.options import TranslateOptions
 from lingon.client.values.results import StreamEvent, TextDelta, TextDone, TextResult, Translation
+from lingon.errors import ServerError, UnknownModel
 from lingon.language_pairs import Pairs, is_one_language
-from lingon.source_language import Probabilities, Source, by_way, sources_of, starts_of, takes_long
+from lingon.source_language import NotTranslated, Probabilities, Source, by_way, sources_of, starts_of, takes_long
 from lingon.translation.v1 import translation_pb2 as pb
 
 DEFAULT_MAX_TEXTS = 256
@@ -38,18 +39,26 @@ def detect(ask: Ask, texts: Sequence[str], most: int) -> Exchange[list[Probabili
 
 
 def find_sources(
-    ask: Ask, texts: Sequence[str], target: str, text_format: pb.TextFormat.ValueType, model: str = ""
+    ask: Ask,
+    texts: Sequence[str],
+    target: str,
+    text_format: pb.TextFormat.ValueType,
+    model: str = "",
+    *,
+    may_refuse_each: bool = False,
 ) -> Exchange[list[Source]]:
     """The language that each text is translated from; raises NotTranslated.
 
     model: "name" or "name/version" of the model that translates; empty for any
+    may_refuse_each: see `sources_of`
     """
     read = partial(starts_of, texts, text_format)
     starts: list[str] = (yield Compute(read)) if takes_long(texts, text_format) else read()
     models: pb.ListModelsResponse = yield from ask(LIST_MODELS, pb.ListModelsRequest())
     detected = yield from detect(ask, starts, models.max_texts or DEFAULT_MAX_TEXTS)
     served = Pairs.of(_named(models, model) if model else models).sources_of(target)
-    return sources_of(starts, detected, served, target, partial(is_one_language, target))
+    is_target = partial(is_one_language, target)
+    return sources_of(starts, detected, served, target, is_target, may_refuse_each=may_refuse_each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,44 +68,53 @@ class Way:
     source: the language; empty for that of the model
     places: the indices of the texts in the list
     prefixes: the prefix of each translation, or an empty list
-    stays: whether they are in the target language, and stay as they are
+    answers: their results if they are not sent to a server
     """
 
     source: str
     places: Sequence[int]
     texts: list[str]
     prefixes: list[str]
-    stays: bool = False
+    answers: Sequence[TextResult] | None = None
 
     def request(self, kind: type[Request], begin: int, end: int, options: TranslateOptions, first: int = 0) -> Request:
         """The request for the texts `begin` to `end` of these; first: see `translate_request`, of the first text."""
         options = {**options, "source": self.source}
         return translate_request(kind, self.texts[begin:end], self.prefixes[begin:end], options, first + begin)
 
-    def unchanged(self) -> list[TextResult]:
-        """The results of texts that stay: each with itself as its translation, which is certain."""
-        return [TextResult((Translation(text, 0.0, "end"),), source=self.source) for text in self.texts]
-
     def events(self) -> list[StreamEvent]:
-        """The events of texts that stay."""
+        """The events of texts that are not sent to a server."""
         found: list[StreamEvent] = []
-        for place, result in zip(self.places, self.unchanged(), strict=True):
-            found += [TextDelta(place, result.text), TextDone(place, result)]
+        for place, result in zip(self.places, self.answers or (), strict=True):
+            if result.error is None:
+                found.append(TextDelta(place, result.text))
+            found.append(TextDone(place, result))
         return found
 
 
 def ways_of(sources: Sequence[Source], texts: Sequence[str], prefixes: Sequence[str]) -> list[Way]:
-    """The texts of a list by their languages."""
-    return [
-        Way(
-            language,
-            places,
-            [texts[place] for place in places],
-            [prefixes[place] for place in places] if prefixes else [],
-            stays,
-        )
-        for (language, stays), places in by_way(sources).items()
-    ]
+    """The texts of a list by their languages; those that are refused, and those that stay, have their results."""
+    found = []
+    for (language, stays), places in by_way(sources).items():
+        some = [texts[place] for place in places]
+        answers = [_unchanged(text, language) for text in some] if stays else None
+        found.append(Way(language, places, some, [prefixes[place] for place in places] if prefixes else [], answers))
+    for place, source in enumerate(sources):
+        if source.refusal is not None:
+            refused = TextResult(error=refusal_error(source.refusal), source=source.language)
+            found.append(Way(source.language, [place], [texts[place]], [], [refused]))
+    return found
+
+
+def _unchanged(text: str, language: str) -> TextResult:
+    """The result of a text in the target language: itself, which is certain."""
+    return TextResult((Translation(text, 0.0, "end"),), source=language)
+
+
+def refusal_error(refusal: NotTranslated) -> ServerError:
+    """The error of a request or a text that no model translates."""
+    violations = ((refusal.side, str(refusal)),)
+    return ServerError(str(refusal), UnknownModel.code, reason=UnknownModel.reason, violations=violations)
 
 
 def _named(models: pb.ListModelsResponse, model: str) -> pb.ListModelsResponse:
