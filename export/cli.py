@@ -85,22 +85,27 @@ def _shortlist(checkpoint: Checkpoint, wanted: bool | None, *, by_default: bool)
 
 
 def held_out_pairs(checkpoint: Checkpoint, files: Files = None) -> Sequence[Pair]:
-    """Return the pairs for the gates, without those whose source is longer than the training text had."""
+    """Return the pairs for the gates, without those whose source is longer than the training text had.
+
+    Those of the checkpoint are its validation text in the pair of languages of the block data.
+    """
     from lingon.errors import SettingsError
-    from lingon.training.config import Corpus
+    from lingon.training.config import Corpus, pair_name
     from lingon.training.data.corpus import read_pairs
 
     data, longest = checkpoint.config.data, checkpoint.config.max_source_tokens
-    corpus = Corpus(source=files[0], target=files[1]) if files else data.valid
-    if corpus is None:
+    own = [corpus for corpus in data.valid if data.languages_of(corpus) == data.languages]
+    corpora = [Corpus(source=files[0], target=files[1])] if files else own
+    if not corpora:
         raise SettingsError(
-            f"{checkpoint.folder}: an imported model has no validation text: name some with --gate-data"
+            f"{checkpoint.folder}: its settings have no validation text of {pair_name(data.languages)}; name some with "
+            "--gate-data"
         )
-    pairs = [pair for pair in read_pairs(corpus) if pair.source and pair.target]
+    pairs = [pair for corpus in corpora for pair in read_pairs(corpus) if pair.source and pair.target]
     readable = [pair for pair in pairs if len(checkpoint.tokenizer.encode_source(pair.source)) <= longest]
     if not readable:
         raise SettingsError(
-            f"{corpus.files()[0]}: no sentence for the gates: of {len(pairs):,} pairs none has at most "
+            f"{corpora[0].files()[0]}: no sentence for the gates: of {len(pairs):,} pairs none has at most "
             f"data.max_tokens = {longest} source tokens"
         )
     return readable
@@ -115,7 +120,8 @@ def _training_pairs(checkpoint: Checkpoint, files: Files) -> Sequence[Pair]:
     data = checkpoint.config.data
     corpora = (Corpus(source=files[0], target=files[1]),) if files else data.train
     text = read_training_text(data.model_copy(update={"train": corpora}))
-    return drop_long(text, checkpoint.tokenizer, data.max_tokens).epoch()
+    others = checkpoint.config.tokenizers_of_others(checkpoint.tokenizer)
+    return drop_long(text, checkpoint.tokenizer, data.max_tokens, others).epoch()
 
 
 def _text(path: Path) -> str:
