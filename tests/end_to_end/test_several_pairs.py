@@ -29,6 +29,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_a_validation_translates_each_text_into_its_own_language(folder: Path) -> None:
+    log = [json.loads(line) for line in (folder / "run" / "log.jsonl").read_text().splitlines()]
+    last = [line for line in log if line["kind"] == "valid"][-1]
+    assert min(last["bleu_en-de"], last["bleu_en-fr"]) > 90
+
+
 @pytest.mark.parametrize("language", SUFFIXES)
 def test_checkpoint_and_bundle_have_the_same_bleu_in_each_pair(folder: Path, language: str) -> None:
     test = ("--source", folder / "test.source", "--target", folder / f"test.{SUFFIXES[language]}", "--json")
