@@ -15,6 +15,7 @@ from lingon.export.options import Files
 if TYPE_CHECKING:
     from lingon.export.shortlist.build import ShortlistSettings
     from lingon.training.checkpoint import Checkpoint
+    from lingon.training.config import LanguagePair
     from lingon.training.data.corpus import Pair
 
 
@@ -66,7 +67,8 @@ def export(
     check_precisions(loaded.model, settings)
     held_out = held_out_pairs(loaded, gates.gate_data)
     training = _training_pairs(loaded, train_data) if settings.reads_training_text else ()
-    texts = Texts(held_out[: max(gates.gate_sentences, gates.parity_sentences)], training)
+    others = {} if gates.gate_data else other_sources(loaded)
+    texts = Texts(held_out[: max(gates.gate_sentences, gates.parity_sentences)], training, others)
     print_report(export_checkpoint(loaded, folder, texts, settings, log=lambda line: typer.echo(line, err=True)))
 
 
@@ -109,6 +111,24 @@ def held_out_pairs(checkpoint: Checkpoint, files: Files = None) -> Sequence[Pair
             f"data.max_tokens = {longest} source tokens"
         )
     return readable
+
+
+def other_sources(checkpoint: Checkpoint) -> dict[LanguagePair, Sequence[str]]:
+    """Return the validation sources in other languages than the source language of the block data, by pair.
+
+    As for the gates, those that are longer than the training text had are left out.
+    """
+    from lingon.training.data.corpus import by_languages, read_validation_text
+
+    config = checkpoint.config
+    found: dict[LanguagePair, Sequence[str]] = {}
+    others = config.tokenizers_of_others(checkpoint.tokenizer)
+    for languages, pairs in by_languages(read_validation_text(config.data), config.data.languages).items():
+        if languages[0] != config.data.source_language:
+            encode = others[languages].encode_source
+            texts = [each.source for each in pairs if each.source]
+            found[languages] = [text for text in texts if len(encode(text)) <= config.max_source_tokens]
+    return {languages: texts for languages, texts in found.items() if texts}
 
 
 def _training_pairs(checkpoint: Checkpoint, files: Files) -> Sequence[Pair]:

@@ -11,7 +11,7 @@ from lingon.bundle import open_bundle
 from lingon.cli.main import main
 from lingon.errors import SettingsError
 from lingon.export.calibration import calibration_sentences
-from lingon.export.cli import held_out_pairs
+from lingon.export.cli import held_out_pairs, other_sources
 from lingon.export.model_card import model_card
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Texts
@@ -23,6 +23,7 @@ from tests.support.bundles import MANIFEST
 from tests.support.checkpoints import accept_any_quality
 
 REFUSED = "--shortlist: text of one pair of languages would leave out the pieces of the others; "
+VALID = ("valid.source", "valid.target")
 SMALL = ("--gate-sentences", "2", "--parity-sentences", "3", "--beam-size", "2")
 
 
@@ -149,3 +150,26 @@ def test_the_card_says_which_pairs_the_training_text_has(checkpoint: Checkpoint)
     assert "\n- pairs of languages in the training text: en:de, en:fr, of 3\n" in card
     assert "validation text: valid.source, valid.target\n" in card
     assert "pairs of languages" not in model_card(checkpoint, MANIFEST)
+
+
+def test_int8_is_compared_with_fp32_on_the_validation_text_of_other_source_languages(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept_any_quality(monkeypatch)
+    several = of_several_texts(of_languages(checkpoint, "en fr", "de it"), source_language="fr", target_language="it")
+    given = saved(several, tmp_path / "saved")
+    for name, more, compared in (("own", [], {"it", "fr:it"}), ("given", ["--gate-data", *VALID], {"it"})):
+        files = [str(tmp_path / "text" / each) if each in VALID else each for each in more]
+        assert main(["export", given, str(tmp_path / name), "--precision", "int8", *SMALL, *files]) == 0
+        quality = open_bundle(tmp_path / name).manifest.precisions["int8"].report["quality"]
+        assert {label: each["sentences"] for label, each in quality["languages"].items()} == dict.fromkeys(compared, 2)
+
+
+def test_sources_of_other_languages_that_are_too_long_are_left_out(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    several = of_several_texts(of_languages(checkpoint, "en fr", "de it"), source_language="fr", target_language="it")
+    known = other_sources(several)
+    assert list(known) == [("fr", "it")]
+    assert len(known["fr", "it"]) == 50
+    (tmp_path / "text" / "valid.source").write_text("1 2\n\n" + "3 " * 60 + "\n" * 48)
+    assert other_sources(several) == {("fr", "it"): ["1 2"]}
+    assert other_sources(checkpoint) == {}
