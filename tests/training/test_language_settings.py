@@ -74,6 +74,10 @@ def test_without_a_block_of_languages_a_piece_before_the_source_names_the_target
         ),
         (["data.temperature=0.5"], "data.temperature must be greater than or equal to 1, got 0.5"),
         (["data.train.1.target_language=French!"], "data.train.1.target_language must be a BCP-47 language tag"),
+        (
+            ['languages.sources=[{language="en", before=[""]}]', 'languages.targets=[{language="de"}]'],
+            "languages.sources.0.before.0 must have at least 1 character, got ''",
+        ),
         (["tokenizer.sampling_alpha=0.1"], "tokenizer.sampling_alpha must be 0 for a model of several languages"),
     ],
 )

@@ -13,7 +13,7 @@ from lingon.text import UNK, Tokenizer
 from lingon.training.config.blocks import LanguagePair, Settings, bundle_rule
 
 Tag = Annotated[str, bundle_rule(Language)]
-Pieces = Annotated[tuple[str, ...], Field(max_length=16)]
+Pieces = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=16)]
 
 
 class SourceSettings(Settings):

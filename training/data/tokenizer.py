@@ -32,7 +32,8 @@ def train_tokenizer(
     languages: of a model of several; their pieces are control symbols, which no text is encoded to
 
     The unigram language model is that of Kudo (2018), the byte-pair encoding that of Sennrich et al. (2016).
-    Raises SettingsError if vocab_size does not fit the text, CorpusError if the text has no usable line.
+    Raises SettingsError if vocab_size does not fit the text, or a piece of languages is one of bytes, such as <0x41>,
+    and CorpusError if the text has no usable line.
     """
     sources, targets = sides(pairs)
     read, written = (languages.source_pieces, languages.target_pieces) if languages else ((), ())
@@ -71,6 +72,8 @@ def _train(lines: Sequence[str], settings: TokenizerSettings, pieces: Sequence[s
                     "tokenizer.character_coverage"
                 )
             raise SettingsError(f"{bad} does not fit this text: {reason}") from None
+        if taken := re.search(r"(\S+) is already defined", reason):
+            raise SettingsError(f"languages: every tokenizer has a piece {taken[1]!r}; choose another") from None
         if "sentences_.empty()" in reason:
             reason = "no line has from 1 to 4,192 bytes"  # sentencepiece skips longer lines
         raise CorpusError(f"no tokenizer can be trained on this text: {reason}") from None

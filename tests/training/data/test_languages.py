@@ -108,6 +108,12 @@ def test_the_pieces_of_languages_are_there_and_no_text_is_encoded_to_them(pairs:
     assert (trained.target.piece_to_id(">>de<<") > 3) == joint
 
 
+def test_a_piece_that_every_tokenizer_has_is_refused(pairs: list[Pair]) -> None:
+    sides = {"sources": [{"language": "en", "before": ["<0x41>"]}], "targets": [{"language": "de"}]}
+    with pytest.raises(SettingsError, match=r"^languages: every tokenizer has a piece '<0x41>'; choose another$"):
+        train_tokenizer(pairs, TokenizerSettings(vocab_size=290), LanguageSettings.model_validate(sides))
+
+
 def test_a_piece_that_a_tokenizer_lacks_is_named(tokenizer: Tokenizer) -> None:
     with pytest.raises(SettingsError, match=r"^languages: '>>de<<' is no piece of the source vocabulary$"):
         LANGUAGES.resolve(tokenizer)
