@@ -213,6 +213,9 @@ def _several_pairs(config: Config, text: TrainingText) -> Iterator[str]:
     shown = epoch_sizes(sizes, config.data.temperature).tolist()
     for languages, size in zip(trained, shown, strict=True):
         yield f"{pair_name(languages)}: {size:,} pairs in an epoch, {size / sum(shown):.1%} of all"
+    validated = {*map(config.data.languages_of, config.data.valid)}
+    if unseen := [pair_name(pair) for pair in trained if pair not in validated]:
+        yield f"trained without validation text: {first_of(unseen, MOST_SHOWN)}"
     assert config.languages is not None, "with_languages makes them"
     if untrained := [pair_name(pair) for pair in config.languages.pairs if pair not in trained]:
         yield f"served without training text: {first_of(untrained, MOST_SHOWN)}"

@@ -22,7 +22,7 @@ from lingon.training.evaluation import translate_lines
 from lingon.training.run.trainer import outcome
 from tests.support import training_runs
 from tests.support.repository import ROOT
-from tests.support.several_pairs import write_config, write_corpora
+from tests.support.several_pairs import config_text, corpus_block, write_config, write_corpora
 from tests.support.tiny_training import one_thread, train_command
 from tests.support.training_runs import counted, log_of, same, train, weights_of
 
@@ -191,6 +191,18 @@ def test_a_pair_of_languages_without_usable_text_is_named(corpora: Path, file: s
     (corpora / file).write_text("\n\n")
     with pytest.raises(CorpusError, match=re.escape(message)):
         train(config, corpora / "run")
+
+
+def test_a_run_names_the_pairs_that_lack_training_text_or_validation_text(
+    corpora: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = {**FEW["training"], "max_steps": 1, "cooldown_steps": 0}
+    turned = corpus_block("data.train", "train.target", "train.source", source_language="de", target_language="en")
+    (corpora / "config.toml").write_text(config_text(training=few) + turned)
+    train(load_config(corpora / "config.toml"), corpora / "run")
+    said = capsys.readouterr().err.splitlines()
+    assert "trained without validation text: de:en" in said
+    assert "served without training text: de:fr" in said
 
 
 def test_a_change_of_the_languages_of_validation_text_is_one_of_what_validations_measure(
