@@ -15,7 +15,7 @@ from torch import nn
 from lingon.errors import CheckpointError, CorpusError, SettingsError, first_of
 from lingon.files import lock_path, make_folders, write_bytes, write_text
 from lingon.machine import free_bytes
-from lingon.text import Tokenizer
+from lingon.text import UNK, Tokenizer
 from lingon.training import checkpoint as checkpoints
 from lingon.training.config import (
     Config,
@@ -108,17 +108,16 @@ def build_trainer(
         init_from and checkpoints.resolve_checkpoint(init_from)
     )  # before reading text, which takes minutes
     config = _with_fast_precision(_with_facts(config, start).with_languages(), processes.device, report)
-    guided = bool(config.training.guided_alignment)
     assert config.data.valid, "only an imported model has no validation text"
-    text, valid = read_training_text(config.data, linked=guided), read_validation_text(config.data)
+    text = read_training_text(config.data, linked=bool(config.training.guided_alignment))
+    valid = read_validation_text(config.data)
     tokenizer = _tokenizer(config, text, start, folder, processes)
+    if start is None:
+        config = _with_silent_pieces(config, tokenizer)
     others = config.tokenizers_of_others(tokenizer)
     text = drop_long(text, tokenizer, config.data.max_tokens, others)
-    report.message(f"training text: {text.counts}")
-    for line in _several_pairs(config, text):
+    for line in _described(config, text):
         report.message(line)
-    if guided:
-        report.message(_guidance(config, text))
     valid = _scorable(valid, config, tokenizer, others, report)
     vocabs = tokenizer.source_vocab, tokenizer.target_vocab
     weights = _check_model(config.model, vocabs, processes.device)
@@ -185,6 +184,27 @@ def _with_facts(config: Config, start: Path | None) -> Config:
     if "never_generated" not in config.model.model_fields_set:
         values["model"]["never_generated"] = known["model"]["never_generated"]
     return parse_config(values, str(start))
+
+
+def _with_silent_pieces(config: Config, tokenizer: Tokenizer) -> Config:
+    """Return the settings of a new model, by which it generates no piece of languages, unless they set never_generated.
+
+    The pieces of both sides are in a joint vocabulary. Those that a text may have stay possible.
+    """
+    languages, model = config.languages, config.model
+    if languages is None or "never_generated" in model.model_fields_set:
+        return config
+    ids = map(tokenizer.target.piece_to_id, (*languages.source_pieces, *languages.target_pieces))
+    never = tuple(sorted({each for each in ids if each > UNK and tokenizer.target.is_control(each)}))
+    return config.model_copy(update={"model": model.model_copy(update={"never_generated": never})})
+
+
+def _described(config: Config, text: TrainingText) -> Iterator[str]:
+    """Yield lines about the training text."""
+    yield f"training text: {text.counts}"
+    yield from _several_pairs(config, text)
+    if config.training.guided_alignment:
+        yield _guidance(config, text)
 
 
 def _guidance(config: Config, text: TrainingText) -> str:

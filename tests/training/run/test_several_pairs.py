@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pytest
+import torch
 from torch.testing import assert_close
 
 from lingon.errors import CorpusError, SettingsError
@@ -40,6 +42,8 @@ FEW: dict[str, Any] = {
         "valid_sentences": 10,
     },
 }
+
+SHORT = {**FEW["training"], "max_steps": 2, "cooldown_steps": 0}
 
 
 @pytest.fixture
@@ -157,8 +161,7 @@ def test_fine_tuning_keeps_the_languages_of_the_checkpoint(run: Path) -> None:
     trained = load_checkpoint(run)
     known = trained.config.model_copy(update={"languages": turned.languages})
     files.save_checkpoint(folder / "known", known, trained.tokenizer, trained.model, trained.progress)
-    few = {**FEW["training"], "max_steps": 2, "cooldown_steps": 0}
-    tuned = train(write_config(folder, training=few), folder / "tuned", start=folder / "known")
+    tuned = train(write_config(folder, training=SHORT), folder / "tuned", start=folder / "known")
     assert tuned.config.languages == turned.languages
     assert tuned.tokenizer.files() == trained.tokenizer.files()
 
@@ -166,12 +169,24 @@ def test_fine_tuning_keeps_the_languages_of_the_checkpoint(run: Path) -> None:
 @pytest.mark.parametrize("start", [True, False])
 def test_a_tokenizer_without_the_pieces_of_the_languages_is_refused(corpora: Path, start: bool) -> None:
     """That of a run of one pair, which the new run takes with its weights or by tokenizer.path."""
-    few = {**FEW["training"], "max_steps": 2, "cooldown_steps": 0}
-    one = train(training_runs.write_config(corpora, "one.toml", training=few), corpora / "one")
-    config = write_config(corpora, training=few, tokenizer={} if start else {"path": str(corpora / "one")})
+    one = train(training_runs.write_config(corpora, "one.toml", training=SHORT), corpora / "one")
+    config = write_config(corpora, training=SHORT, tokenizer={} if start else {"path": str(corpora / "one")})
     with pytest.raises(SettingsError, match=r"^languages: '>>de<<' is no piece of the source vocabulary$"):
         train(config, corpora / "run", start=corpora / "one" if start else None)
     assert one.config.languages is None
+
+
+def test_no_translation_has_a_piece_of_a_language(run: Path) -> None:
+    trained = load_checkpoint(run)
+    codes = tuple(trained.tokenizer.target.piece_to_id(code) for code in (">>de<<", ">>fr<<"))
+    assert trained.model.settings.never_generated == codes
+    assert trained.model.log_probs(torch.zeros(1, trained.tokenizer.target_vocab))[0, list(codes)].max() < -1e4
+    given = write_config(run.parent, **{**FEW, "model": {"never_generated": [9]}, "training": SHORT})
+    assert train(given, run.parent / "given").model.settings.never_generated == (9,)
+    # A run that goes on has those of its checkpoint.
+    more = write_config(run.parent, **{**FEW, "training": {**FEW["training"], "max_steps": 25}})
+    resumed = train(more, Path(shutil.copytree(run, run.parent / "more")))
+    assert (resumed.progress.step, resumed.model.settings.never_generated) == (25, codes)
 
 
 def test_the_verb_tokenizer_makes_the_tokenizer_that_the_run_makes(run: Path, tmp_path: Path) -> None:
@@ -196,9 +211,8 @@ def test_a_pair_of_languages_without_usable_text_is_named(corpora: Path, file: s
 def test_a_run_names_the_pairs_that_lack_training_text_or_validation_text(
     corpora: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few = {**FEW["training"], "max_steps": 1, "cooldown_steps": 0}
     turned = corpus_block("data.train", "train.target", "train.source", source_language="de", target_language="en")
-    (corpora / "config.toml").write_text(config_text(training=few) + turned)
+    (corpora / "config.toml").write_text(config_text(training=SHORT) + turned)
     train(load_config(corpora / "config.toml"), corpora / "run")
     said = capsys.readouterr().err.splitlines()
     assert "trained without validation text: de:en" in said
@@ -208,9 +222,8 @@ def test_a_run_names_the_pairs_that_lack_training_text_or_validation_text(
 def test_a_change_of_the_languages_of_validation_text_is_one_of_what_validations_measure(
     corpora: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few = {**FEW["training"], "max_steps": 2, "cooldown_steps": 0}
-    train(write_config(corpora, training=few), corpora / "run")
-    more = {**few, "max_steps": 3}
+    train(write_config(corpora, training=SHORT), corpora / "run")
+    more = {**SHORT, "max_steps": 3}
     write_config(corpora, training=more)
     train(load_config(corpora / "config.toml", ["data.valid.1.target_language=de"]), corpora / "run")
     assert "what validations measure: the next one is the best so far" in capsys.readouterr().err
