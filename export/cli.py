@@ -15,6 +15,7 @@ from lingon.export.options import Files
 if TYPE_CHECKING:
     from lingon.export.shortlist.build import ShortlistSettings
     from lingon.training.checkpoint import Checkpoint
+    from lingon.training.config import LanguagePair
     from lingon.training.data.corpus import Pair
 
 
@@ -66,7 +67,8 @@ def export(
     check_precisions(loaded.model, settings)
     held_out = held_out_pairs(loaded, gates.gate_data)
     training = _training_pairs(loaded, train_data) if settings.reads_training_text else ()
-    texts = Texts(held_out[: max(gates.gate_sentences, gates.parity_sentences)], training)
+    others = {} if gates.gate_data else other_sources(loaded)
+    texts = Texts(held_out[: max(gates.gate_sentences, gates.parity_sentences)], training, others)
     print_report(export_checkpoint(loaded, folder, texts, settings, log=lambda line: typer.echo(line, err=True)))
 
 
@@ -85,25 +87,48 @@ def _shortlist(checkpoint: Checkpoint, wanted: bool | None, *, by_default: bool)
 
 
 def held_out_pairs(checkpoint: Checkpoint, files: Files = None) -> Sequence[Pair]:
-    """Return the pairs for the gates, without those whose source is longer than the training text had."""
+    """Return the pairs for the gates, without those whose source is longer than the training text had.
+
+    Those of the checkpoint are its validation text in the pair of languages of the block data.
+    """
     from lingon.errors import SettingsError
-    from lingon.training.config import Corpus
+    from lingon.training.config import Corpus, pair_name
     from lingon.training.data.corpus import read_pairs
 
     data, longest = checkpoint.config.data, checkpoint.config.max_source_tokens
-    corpus = Corpus(source=files[0], target=files[1]) if files else data.valid
-    if corpus is None:
+    own = [corpus for corpus in data.valid if data.languages_of(corpus) == data.languages]
+    corpora = [Corpus(source=files[0], target=files[1])] if files else own
+    if not corpora:
         raise SettingsError(
-            f"{checkpoint.folder}: an imported model has no validation text: name some with --gate-data"
+            f"{checkpoint.folder}: its settings have no validation text of {pair_name(data.languages)}; name some with "
+            "--gate-data"
         )
-    pairs = [pair for pair in read_pairs(corpus) if pair.source and pair.target]
+    pairs = [pair for corpus in corpora for pair in read_pairs(corpus) if pair.source and pair.target]
     readable = [pair for pair in pairs if len(checkpoint.tokenizer.encode_source(pair.source)) <= longest]
     if not readable:
         raise SettingsError(
-            f"{corpus.files()[0]}: no sentence for the gates: of {len(pairs):,} pairs none has at most "
+            f"{corpora[0].files()[0]}: no sentence for the gates: of {len(pairs):,} pairs none has at most "
             f"data.max_tokens = {longest} source tokens"
         )
     return readable
+
+
+def other_sources(checkpoint: Checkpoint) -> dict[LanguagePair, Sequence[str]]:
+    """Return the validation sources in other languages than the source language of the block data, by pair.
+
+    As for the gates, those that are longer than the training text had are left out.
+    """
+    from lingon.training.data.corpus import by_languages, read_validation_text
+
+    config = checkpoint.config
+    found: dict[LanguagePair, Sequence[str]] = {}
+    others = config.tokenizers_of_others(checkpoint.tokenizer)
+    for languages, pairs in by_languages(read_validation_text(config.data), config.data.languages).items():
+        if languages[0] != config.data.source_language:
+            encode = others[languages].encode_source
+            texts = [each.source for each in pairs if each.source]
+            found[languages] = [text for text in texts if len(encode(text)) <= config.max_source_tokens]
+    return {languages: texts for languages, texts in found.items() if texts}
 
 
 def _training_pairs(checkpoint: Checkpoint, files: Files) -> Sequence[Pair]:
@@ -115,7 +140,8 @@ def _training_pairs(checkpoint: Checkpoint, files: Files) -> Sequence[Pair]:
     data = checkpoint.config.data
     corpora = (Corpus(source=files[0], target=files[1]),) if files else data.train
     text = read_training_text(data.model_copy(update={"train": corpora}))
-    return drop_long(text, checkpoint.tokenizer, data.max_tokens).epoch()
+    others = checkpoint.config.tokenizers_of_others(checkpoint.tokenizer)
+    return drop_long(text, checkpoint.tokenizer, data.max_tokens, others).epoch()
 
 
 def _text(path: Path) -> str:

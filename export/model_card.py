@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lingon.bundle import Manifest
+from lingon.errors import first_of
 from lingon.export.text_data.card import card_section
 from lingon.training.checkpoint import Checkpoint, Progress
 from lingon.training.config import (
@@ -14,7 +15,10 @@ from lingon.training.config import (
     RnnencSettings,
     RnnsearchSettings,
     TransformerSettings,
+    pair_name,
 )
+
+MOST_SHOWN = 20  # pairs of languages in a line
 
 
 def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> str:
@@ -23,11 +27,11 @@ def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> st
     system, sizes = _described(model)
     weights = sum(parameter.numel() for parameter in checkpoint.model.parameters())
     kind = f"{config.tokenizer.kind} pieces, {'joint' if config.tokenizer.joint else 'separate'}"
-    limits = manifest.limits
+    limits, pair = manifest.limits, f"{manifest.source_language} to {manifest.target_language}"
     lines = [
         f"# {manifest.name}, version {manifest.version}",
         "",
-        f"{system} that translates {manifest.source_language} to {manifest.target_language}.",
+        f"{system} that translates {manifest.languages or pair}.",
         "",
         text.strip(),
         "",
@@ -69,11 +73,14 @@ def _origin(origin: OriginSettings) -> list[str]:
 def _training(config: Config, progress: Progress) -> list[str]:
     training = config.training
     corpora = sorted({path.name for corpus in config.data.train for path in corpus.files()})
-    valid = ", ".join(path.name for path in config.data.corpora[-1].files())
+    valid = ", ".join(dict.fromkeys(path.name for corpus in config.data.valid for path in corpus.files()))
+    trained, languages = first_of([*map(pair_name, config.data.trained)], MOST_SHOWN), config.languages
+    pairs = [f"- pairs of languages in the training text: {trained}, of {len(languages.pairs):,}"] if languages else []
     return [
         "## Training",
         "",
         f"- training text: {', '.join(corpora)}; validation text: {valid}",
+        *pairs,
         f"- {progress.step:,} updates of {training.accumulate} x {training.batch_tokens:,} tokens, "
         f"{progress.target_tokens:,} target tokens in {progress.seconds / 3600:.2f} hours",
         f"- peak learning rate {training.learning_rate}, {training.warmup_steps} warm-up and {training.cooldown_steps} "

@@ -74,7 +74,7 @@ def export_checkpoint(
     with publish_bundle(target) as part:
         write_files(part, files, target)
         trial = Bundle(part, with_checksums(part, _unverified_manifest(manifest, reads, settings, log), files))
-        verifier = _verifier(checkpoint, trial, built, texts.held_out, settings, log)
+        verifier = _verifier(checkpoint, trial, built, texts, settings, log)
         manifest = replace(manifest, precisions=verifier.verify_precisions())
         _leave_out(_unread_files(paths, manifest.precisions), files, part)
         if manifest.shortlist is not None:
@@ -129,16 +129,15 @@ def _verifier(
     checkpoint: Checkpoint,
     trial: Bundle,
     built: dict[str, BuiltGraphs],
-    held_out: Sequence[Pair],
+    texts: Texts,
     settings: ExportSettings,
     log: Callable[[str], None],
 ) -> BundleVerifier:
     """Return the gates of a bundle; `built` is emptied, so that its models are dropped after their use."""
     emulated = {name: each.emulated for name, each in built.items() if each.emulated is not None}
     built.clear()
-    return BundleVerifier(
-        checkpoint, trial, Runners(trial, [*trial.manifest.precisions]), held_out, settings, log, emulated
-    )
+    runners = Runners(trial, [*trial.manifest.precisions])
+    return BundleVerifier(checkpoint, trial, runners, texts.held_out, settings, log, emulated, texts.others)
 
 
 def _paths(built: BuiltGraphs) -> set[str]:

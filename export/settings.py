@@ -17,6 +17,7 @@ from lingon.export.shortlist.build import ShortlistSettings
 from lingon.serving.runtime.device import CUDA, NATIVES
 from lingon.serving.runtime.kernels import kernels_missing
 from lingon.serving.runtime.shortlist import Shortlist
+from lingon.training.config import LanguagePair
 from lingon.training.data.corpus import Pair
 from lingon.training.search import LENGTH_EXTRA, LENGTH_FACTOR
 
@@ -86,10 +87,12 @@ class Texts:
 
     held_out: text for the gates; every source has at most as many tokens as the model reads
     training: text that the model was trained on, for int8 ranges and the shortlist
+    others: sources of other pairs of languages than that of held_out, on which lossy precisions are compared with fp32
     """
 
     held_out: Sequence[Pair]
     training: Sequence[Pair] = ()
+    others: Mapping[LanguagePair, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ def test_the_example_config_explains_every_setting():
         block: set() for block in wanted
     }
     blocks = {block for block in BLOCKS if "." not in block}
-    assert set(Config.model_fields) == blocks | {"origin", "languages"}  # which only imported models have
+    assert set(Config.model_fields) == blocks | {"origin", "languages"}  # of imported models, and of several languages
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)

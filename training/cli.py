@@ -78,16 +78,16 @@ def tokenizer(
     from lingon.files import publish_folder
     from lingon.training.config import load_config
 
-    settings = load_config(config, overrides or ())
+    settings = load_config(config, overrides or ()).with_languages()
     if output.exists():
         raise SettingsError(f"--output {output} exists already; choose a new folder")
     _check_corpora(settings)
     from lingon.training.data.corpus import read_training_text
-    from lingon.training.data.tokenizer import train_tokenizer
+    from lingon.training.data.tokenizer import tokenizer_of_run
 
     text = read_training_text(settings.data)
     print(f"training text: {text.counts}")
-    trained = train_tokenizer(text.epoch(), settings.tokenizer)
+    trained = tokenizer_of_run(text, settings)
     with publish_folder(output) as part:
         for name, content in trained.files().items():
             (part / name).write_bytes(content)

@@ -33,7 +33,7 @@ def settings(path: Path, tokenizer: Path, data: Path | None) -> Config:
             for name in (f"tatoeba.{source}-{target}.{part}" for part in ("train", "valid"))
         )
     folder = open_bundle(tokenizer).folder if is_bundle(tokenizer) else tokenizer
-    text = config.data.model_copy(update={"train": (train,), "valid": valid})
+    text = config.data.model_copy(update={"train": (train,), "valid": (valid,)})
     words = config.tokenizer.model_copy(update={"path": folder.resolve()})
     return config.model_copy(update={"data": text, "tokenizer": words})
 

@@ -6,7 +6,7 @@ search, exact precisions for other providers those of fp32, and lossy parts must
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,9 @@ from lingon.export.gates.translations.tokens import check_tokens
 from lingon.export.graphs.precisions import PRECISION_KINDS
 from lingon.export.settings import ExportSettings
 from lingon.serving.runtime.device import CPU
+from lingon.text import Tokenizer
 from lingon.training.checkpoint import Checkpoint
+from lingon.training.config import LanguagePair, pair_name
 from lingon.training.data.corpus import Pair
 from lingon.training.models.interface import AnyModel
 
@@ -42,6 +44,7 @@ class BundleVerifier:
     pairs: held-out text; where a target is empty, lossy parts are compared with fp32 and not with references
     settings: the number of sentences for each gate, and the default search
     emulated: by precision, models that compute what 8-bit graphs compute; each is dropped when it was compared
+    others: see `Texts`
     """
 
     checkpoint: Checkpoint
@@ -51,8 +54,9 @@ class BundleVerifier:
     settings: ExportSettings
     log: Callable[[str], None]
     emulated: dict[str, AnyModel] = field(default_factory=dict)
+    others: Mapping[LanguagePair, Sequence[str]] = field(default_factory=dict)
     _found: dict[tuple[str, bool], Searches] = field(default_factory=dict)
-    _others: dict[tuple[str, str], Searches] = field(default_factory=dict)
+    _others: dict[tuple[str, LanguagePair], Searches] = field(default_factory=dict)
     _grid: list[Reference] = field(default_factory=list)
 
     def verify_precisions(self) -> dict[str, Precision]:
@@ -186,29 +190,40 @@ class BundleVerifier:
         return report
 
     def _quality_of_others(self, name: str) -> dict[str, Any]:
-        """Compare translations into the other languages of a model of several with those of fp32."""
+        """Compare translations in the other pairs of a model of several languages with those of fp32."""
         found, exact = (self._in_other_languages(each) for each in (name, "fp32"))
-        report = {}
-        for language, texts in found.items():
-            report[language] = likeness = check_likeness(f"{name} into {language}", texts, exact[language], language)
-            self.log(f"{name} into {language}: BLEU {likeness['bleu_against_fp32']:.2f} against fp32")
+        report, own = {}, self.checkpoint.config.data.source_language
+        for pair, texts in found.items():
+            label, into = (pair[1], "into ") if pair[0] == own else (pair_name(pair), "")
+            what = f"{name} {into}{label}"
+            report[label] = likeness = check_likeness(what, texts, exact[pair], pair[1])
+            self.log(f"{what}: BLEU {likeness['bleu_against_fp32']:.2f} against fp32")
         return {"languages": report} if report else {}
 
-    def _in_other_languages(self, name: str) -> dict[str, list[str]]:
-        """Return translations of the first sources into each other language; none if all precisions are exact."""
+    def _in_other_languages(self, name: str) -> dict[LanguagePair, list[str]]:
+        """Return translations of the first sources in each other pair; none if all precisions are exact."""
         if set(self.trial.manifest.precisions) <= set(EXACT):
             return {}
         search, longest = (self.settings.beam_size, self.settings.length_penalty), self.trial.manifest.limits
         found = {}
-        for language, tokenizer in gate_languages(self.checkpoint).items():
-            texts = [pair.source for pair in self.pairs[: min(SENTENCES, self.settings.gate_sentences)]]
+        for pair, tokenizer, texts in self._other_pairs():
             sources = [tuple(tokenizer.encode_source(text)) for text in texts]
             sources = [source for source in sources if len(source) <= longest.max_source_tokens]
-            key = name, language
+            key = name, pair
             if key not in self._others:
                 self._others[key] = Searches(self.runners, name, sources, tokenizer.languages.forced)
-            found[language] = [tokenizer.decode(each.tokens) for each in self._others[key].best(search, len(sources))]
+            found[pair] = [tokenizer.decode(each.tokens) for each in self._others[key].best(search, len(sources))]
         return found
+
+    def _other_pairs(self) -> Iterator[tuple[LanguagePair, Tokenizer, Sequence[str]]]:
+        """Yield the other pairs of languages with their first sources: those of held-out text, then `others`."""
+        config, tokenizer = self.checkpoint.config, self.checkpoint.tokenizer
+        count = min(SENTENCES, self.settings.gate_sentences)
+        sources = [pair.source for pair in self.pairs[:count]]
+        for language, into in gate_languages(self.checkpoint).items():
+            yield (config.data.source_language, language), into, sources
+        for pair, texts in self.others.items():
+            yield pair, config.tokenizer_of_pair(tokenizer, pair), texts[:count]
 
     def _translated(self, name: str, *, shortlist: bool) -> list[str]:
         """Return translations of the held-out sources, by the default search of the bundle."""

@@ -161,7 +161,7 @@ def test_only_text_and_tokenizer_of_the_configuration_are_replaced(config: Confi
     assert found.training.precision == "bf16"
     assert [corpus.source and corpus.source.name for corpus in found.data.train] == ["tatoeba.en"]
     elsewhere = settings(ROOT / "configs" / "en-de.toml", config.tokenizer.path, Path("data"))
-    assert elsewhere.data.valid.target == Path("data/tatoeba.en-de.valid.de.gz")
+    assert elsewhere.data.valid[0].target == Path("data/tatoeba.en-de.valid.de.gz")
 
 
 @pytest.fixture

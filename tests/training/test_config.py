@@ -144,7 +144,7 @@ def test_relative_paths_are_relative_to_the_folder_of_the_config(tmp_path: Path)
     text = tiny_config_text(tokenizer={"path": "words"})
     config = load(tmp_path, text, overrides=["data.valid.source=/elsewhere/v"])
     assert config.data.train[0].files() == [tmp_path / "train.source", tmp_path / "train.target"]
-    assert (config.tokenizer.path, config.data.valid.source) == (tmp_path / "words", Path("/elsewhere/v"))
+    assert (config.tokenizer.path, config.data.valid[0].source) == (tmp_path / "words", Path("/elsewhere/v"))
 
 
 def test_paths_of_overrides_are_relative_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_paths_of_overrides_are_relative_to_the_current_folder(tmp_path: Path, m
     config = load(tmp_path, overrides=overrides)
     assert config.tokenizer.path == here / "words"
     assert config.data.train[0].files() == [here / "t", tmp_path / "train.target"]
-    assert config.data.valid.files() == [here / "v", Path("/elsewhere/v")]
+    assert config.data.valid[0].files() == [here / "v", Path("/elsewhere/v")]
     text = tiny_config_text(model={"kind": "luong", "max_positions": 32})
     config = load(tmp_path, text, ['data.train=[{tsv = "pairs"}]', "model.alignment=local-monotonic"])
     assert (config.data.train[0].tsv, config.model.alignment) == (here / "pairs", "local-monotonic")

@@ -56,7 +56,7 @@ def guided_config(folder: Path, weight: float, kind: str = "transformer", **trai
 
 def agreement_of(trainer: Trainer, folder: Path) -> Agreement:
     """Compare the links of the guided heads on the validation text with the right ones."""
-    corpus = trainer.config.data.valid.model_copy(update={"alignment": folder / "valid.align"})
+    corpus = trainer.config.data.valid[0].model_copy(update={"alignment": folder / "valid.align"})
     model, tokenizer, total = trainer.model.eval(), trainer.tokenizer, Agreement()
     assert isinstance(model, AttentionModel)
     layer, heads = trainer.config.guided
@@ -152,7 +152,7 @@ def test_guidance_without_an_alignment_file_is_refused(corpus: Path) -> None:
 
 def test_an_alignment_of_the_validation_text_is_refused(corpus: Path) -> None:
     values = guided_config(corpus, 0.5).model_dump()
-    values["data"]["valid"]["alignment"] = "valid.align"
+    values["data"]["valid"][0]["alignment"] = "valid.align"
     with pytest.raises(SettingsError, match=r"valid.alignment must be left out: only training is guided"):
         parse_config(values, "config")
 

@@ -3,10 +3,12 @@
 from lingon.training.config.blocks import (
     Corpus,
     DataSettings,
+    LanguagePair,
     OriginSettings,
     Settings,
     TokenizerSettings,
     TrainingSettings,
+    pair_name,
 )
 from lingon.training.config.differences import model_differences, setting_differences
 from lingon.training.config.kinds import MODEL_KINDS
@@ -24,6 +26,7 @@ __all__ = [
     "Config",
     "Corpus",
     "DataSettings",
+    "LanguagePair",
     "LanguageSettings",
     "LuongSettings",
     "ModelSettings",
@@ -38,6 +41,7 @@ __all__ = [
     "default_layer",
     "load_config",
     "model_differences",
+    "pair_name",
     "paper_learning_rate",
     "parse_config",
     "setting_differences",

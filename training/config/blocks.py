@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from lingon.bundle import BeamSize, Language, Size
@@ -29,6 +29,15 @@ def bundle_rule(kind: Any) -> AfterValidator:
     return AfterValidator(check)
 
 
+LanguagePair = tuple[str, str]
+"""A source and a target language, as the settings write them."""
+
+
+def pair_name(pair: LanguagePair) -> str:
+    """Return a pair of languages for a line of text, such as en:de."""
+    return ":".join(pair)
+
+
 class Corpus(Settings):
     """Line-parallel text: two files, plain or .gz, or one TSV with the source in column 1, the target in 2."""
 
@@ -37,6 +46,8 @@ class Corpus(Settings):
     tsv: Path | None = None
     alignment: Path | None = None  # word alignments of the pairs, line by line, in Pharaoh form
     repeat: Annotated[int, Field(ge=1)] = 1  # how often an epoch has each pair that passes the filters
+    source_language: Annotated[str, bundle_rule(Language)] | None = None  # by default that of the block data
+    target_language: Annotated[str, bundle_rule(Language)] | None = None  # likewise
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -49,13 +60,21 @@ class Corpus(Settings):
         return [path for path in (self.source, self.target, self.tsv) if path is not None]
 
 
-class DataSettings(Settings):
-    """The corpora, and the filters of their pairs."""
+def _corpora(given: Any) -> Any:
+    """Return a list of corpora as it is, and one block as a list of it; its errors are those of the block."""
+    if isinstance(given, list | tuple):
+        return given
+    return () if given is None else (Corpus.model_validate(given),)
 
-    source_language: Annotated[str, bundle_rule(Language)]
-    target_language: Annotated[str, bundle_rule(Language)]
+
+class DataSettings(Settings):
+    """The corpora with their languages, and the filters of their pairs."""
+
+    source_language: Annotated[str, bundle_rule(Language)]  # of each corpus that names no other
+    target_language: Annotated[str, bundle_rule(Language)]  # likewise
     train: tuple[Corpus, ...] = ()  # only an imported model may have none
-    valid: Corpus | None = None  # only an imported model may have none
+    valid: Annotated[tuple[Corpus, ...], BeforeValidator(_corpora)] = ()  # one block, or a list; likewise
+    temperature: Annotated[float, Field(ge=1)] = 1.0  # of the shares of several pairs of languages in an epoch
     max_tokens: Annotated[int, Field(ge=2)] = 128  # on each side, with the end token; a longer pair is dropped
     max_ratio: Annotated[float, Field(ge=1)] = 3.0  # characters of the longer side to the shorter; 25 more are allowed
     drop_duplicates: bool = True
@@ -63,16 +82,29 @@ class DataSettings(Settings):
     @property
     def corpora(self) -> tuple[Corpus, ...]:
         """All corpora: those of the training text, then that of the validation text."""
-        return (*self.train, *([self.valid] if self.valid else ()))
+        return (*self.train, *self.valid)
+
+    @property
+    def languages(self) -> LanguagePair:
+        """The pair of each corpus that names no other."""
+        return self.source_language, self.target_language
+
+    @property
+    def trained(self) -> tuple[LanguagePair, ...]:
+        """The pairs of languages of the training text, each once, in the order of the corpora."""
+        return tuple(dict.fromkeys(map(self.languages_of, self.train)))
+
+    def languages_of(self, corpus: Corpus) -> LanguagePair:
+        """Return the pair of languages of a corpus."""
+        return corpus.source_language or self.source_language, corpus.target_language or self.target_language
 
     @model_validator(mode="after")
     def _valid_once(self) -> Self:
-        if self.valid is None:
-            return self
-        if self.valid.repeat != 1:
-            raise ValueError(f"valid.repeat must be 1, because validation scores a pair once, got {self.valid.repeat}")
-        if self.valid.alignment is not None:
-            raise ValueError(f"valid.alignment must be left out: only training is guided, got '{self.valid.alignment}'")
+        for corpus in self.valid:
+            if corpus.repeat != 1:
+                raise ValueError(f"valid.repeat must be 1, because validation scores a pair once, got {corpus.repeat}")
+            if corpus.alignment is not None:
+                raise ValueError(f"valid.alignment must be left out: only training is guided, got '{corpus.alignment}'")
         return self
 
 
@@ -125,7 +157,7 @@ class TrainingSettings(Settings):
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 1
     log_every: Annotated[int, Field(ge=1)] = 50  # updates between two log lines
     valid_every: Annotated[int, Field(ge=1)] = 1000  # updates between two checkpoints with validation
-    valid_sentences: Annotated[int, Field(ge=1)] = 500  # sentences to translate for BLEU and chrF
+    valid_sentences: Annotated[int, Field(ge=1)] = 500  # to translate for BLEU and chrF, of each pair of languages
     valid_beam_size: Annotated[int, bundle_rule(BeamSize)] = 1
     patience: Annotated[int, Field(ge=0)] = 0  # validations without a better one before the run stops; 0 never stops
     keep_checkpoints: Annotated[int, Field(ge=1)] = 5  # the last validated ones; the best one is always kept

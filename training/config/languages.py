@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field
 
 from lingon.bundle import Language, Languages, SourceLanguage, TargetLanguage
 from lingon.errors import SettingsError
 from lingon.text import UNK, Tokenizer
-from lingon.training.config.blocks import Settings, bundle_rule
+from lingon.training.config.blocks import LanguagePair, Settings, bundle_rule
 
 Tag = Annotated[str, bundle_rule(Language)]
-Pieces = Annotated[tuple[str, ...], Field(max_length=16)]
+Pieces = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=16)]
 
 
 class SourceSettings(Settings):
@@ -35,11 +35,41 @@ class TargetSettings(Settings):
 class LanguageSettings(Settings):
     """Every source language is translated into every other target language.
 
-    A run trains one pair of them: data.source_language and data.target_language.
+    A run trains the pairs of its corpora. The other pairs are served too, without any text that taught them.
     """
 
     sources: Annotated[tuple[SourceSettings, ...], Field(min_length=1)]
     targets: Annotated[tuple[TargetSettings, ...], Field(min_length=1)]
+
+    @classmethod
+    def of(cls, pairs: Sequence[LanguagePair]) -> Self:
+        """Return the languages of these pairs, with a piece of the target language before the source.
+
+        Johnson et al. (2017), section 3, tell a model the target language in this way. The pieces have the form that
+        the models of OPUS-MT have.
+        """
+        sources, targets = (dict.fromkeys(side) for side in zip(*pairs, strict=True))
+        return cls(
+            sources=tuple(SourceSettings(language=tag) for tag in sources),
+            targets=tuple(TargetSettings(language=tag, source=(f">>{tag}<<",)) for tag in targets),
+        )
+
+    @property
+    def pairs(self) -> tuple[LanguagePair, ...]:
+        """The pairs that a model serves."""
+        every = ((source.language, target.language) for source in self.sources for target in self.targets)
+        return tuple(pair for pair in every if pair[0] != pair[1])
+
+    @property
+    def source_pieces(self) -> tuple[str, ...]:
+        """The pieces of the source vocabulary, each once."""
+        read = [piece for each in self.sources for piece in (*each.before, *each.after)]
+        return tuple(dict.fromkeys([*read, *(piece for each in self.targets for piece in each.source)]))
+
+    @property
+    def target_pieces(self) -> tuple[str, ...]:
+        """The pieces of the target vocabulary, each once."""
+        return tuple(dict.fromkeys(piece for each in self.targets for piece in each.forced))
 
     def resolve(self, tokenizer: Tokenizer) -> Languages:
         """Return the languages with the ids of their pieces.

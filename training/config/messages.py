@@ -33,6 +33,7 @@ def explain(error: ErrorDetails) -> str:
     path, kind = _split_kind(error["loc"])
     key = ".".join(map(str, path))
     message = error["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    message = message.replace("String should have", "must have")
     match error["type"]:
         case "extra_forbidden":
             return f"unknown key {key}{_suggestion(path, kind)}"

@@ -15,10 +15,12 @@ from lingon.text import Tokenizer
 from lingon.training.config.blocks import (
     Corpus,
     DataSettings,
+    LanguagePair,
     OriginSettings,
     Settings,
     TokenizerSettings,
     TrainingSettings,
+    pair_name,
 )
 from lingon.training.config.kinds import AnyModelSettings
 from lingon.training.config.languages import LanguageSettings
@@ -100,11 +102,35 @@ class Config(Settings):
                 f"training.guided_alignment = {weight} needs data.train.0.alignment, a file of word alignments"
             )
 
+    def _check_own_pair(self) -> None:
+        """Raise ValueError if there is training text, but none of the pair of data."""
+        data = self.data
+        if data.trained and data.languages not in data.trained:
+            pairs = ", ".join(map(pair_name, data.trained[:20]))
+            raise ValueError(
+                "data.source_language and data.target_language must be the pair of a corpus of data.train: "
+                f"{pairs}; got {pair_name(data.languages)}"
+            )
+        if data.temperature != 1 and len(data.trained) == 1:
+            raise ValueError(f"data.temperature must be 1 for text of one pair of languages, got {data.temperature}")
+
+    def _check_corpora(self) -> None:
+        """Raise ValueError if a corpus is of a pair that the model does not have."""
+        data, languages = self.data, self.with_languages().languages
+        served = (data.languages,) if languages is None else languages.pairs
+        pairs = ", ".join(map(pair_name, served[:20]))
+        for name, corpora in (("train", data.train), ("valid", data.valid)):
+            for place, pair in enumerate(map(data.languages_of, corpora)):
+                if pair not in served:
+                    found = pair_name(pair)
+                    raise ValueError(f"data.{name}.{place} must be of a pair of the model: {pairs}; got {found}")
+
     def _check_languages(self) -> None:
-        """Raise ValueError if the pair of the run is not one of the languages, or a setting needs one pair."""
-        if self.languages is None:
+        """Raise ValueError if the pair of data is not one of the languages, or a setting needs one pair."""
+        languages = self.with_languages().languages
+        if languages is None:
             return
-        for name, side in (("source_language", self.languages.sources), ("target_language", self.languages.targets)):
+        for name, side in (("source_language", languages.sources), ("target_language", languages.targets)):
             tag, tags = getattr(self.data, name), [each.language for each in side]
             if tag not in tags:
                 raise ValueError(f"data.{name} must be one of {', '.join(tags[:20])}, as languages says, got {tag!r}")
@@ -117,12 +143,25 @@ class Config(Settings):
             name = "training.guided_alignment" if self.training.guided_alignment else "tokenizer.sampling_alpha"
             raise ValueError(f"{name} must be 0 for a model of several languages")
 
-    def tokenizer_of_pair(self, tokenizer: Tokenizer) -> Tokenizer:
-        """Return a tokenizer that writes the tokens of the run's languages. Raises SettingsError for unknown pieces."""
+    def with_languages(self) -> Config:
+        """Return the settings with the languages of the training text, if it has several pairs and none are set."""
+        if self.languages is not None or len(self.data.trained) < 2:
+            return self
+        return self.model_copy(update={"languages": LanguageSettings.of(self.data.trained)})
+
+    def tokenizer_of_pair(self, tokenizer: Tokenizer, pair: LanguagePair | None = None) -> Tokenizer:
+        """Return a tokenizer that writes the tokens of a pair, by default that of data.
+
+        Raises SettingsError for unknown pieces.
+        """
         if self.languages is None:
             return tokenizer
-        tokens = self.languages.resolve(tokenizer).tokens(self.data.source_language, self.data.target_language)
-        return tokenizer.for_languages(tokens)
+        return tokenizer.for_languages(self.languages.resolve(tokenizer).tokens(*(pair or self.data.languages)))
+
+    def tokenizers_of_others(self, tokenizer: Tokenizer) -> dict[LanguagePair, Tokenizer]:
+        """Return a tokenizer for each pair of the corpora that is not that of data."""
+        pairs = dict.fromkeys(map(self.data.languages_of, self.data.corpora))
+        return {pair: self.tokenizer_of_pair(tokenizer, pair) for pair in pairs if pair != self.data.languages}
 
     @model_validator(mode="after")
     def _has_text(self) -> Self:
@@ -140,7 +179,9 @@ class Config(Settings):
                 "model.tie = 'all' needs tokenizer.joint = true, because two vocabularies cannot share one matrix"
             )
         self._check_attention()
+        self._check_own_pair()
         self._check_languages()
+        self._check_corpora()
         if self.data.max_tokens >= self.model.max_positions:
             raise ValueError(
                 f"data.max_tokens must be below model.max_positions ({self.model.max_positions}), "
@@ -220,7 +261,7 @@ def _with_absolute_paths(config: Config, folder: Path) -> Config:
         return corpus.model_copy(update=paths)
 
     train, valid = config.data.train, config.data.valid
-    corpora = {"train": tuple(map(moved, train)), "valid": valid and moved(valid)}
+    corpora = {"train": tuple(map(moved, train)), "valid": tuple(map(moved, valid))}
     tokenizer = config.tokenizer
     if tokenizer.path is not None:
         tokenizer = tokenizer.model_copy(update={"path": folder / tokenizer.path})

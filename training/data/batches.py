@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -15,9 +16,12 @@ from torch import Tensor
 
 from lingon.errors import CorpusError
 from lingon.text import BOS, EOS, PAD, LanguageTokens, Tokenizer
+from lingon.training.config import LanguagePair
 from lingon.training.data.corpus import FilterCounts, Pair, TrainingText, sides
 from lingon.training.data.piece_alignments import PieceAlignments
 from lingon.training.data.segmentation_sampling import SegmentationSampler
+
+NO_OTHERS: Mapping[LanguagePair, Tokenizer] = MappingProxyType({})
 
 
 class Batch(NamedTuple):
@@ -57,23 +61,26 @@ class Batch(NamedTuple):
 class EncodedPairs:
     """Token ids of parallel sentences, without special tokens, and their alignments if training is guided.
 
-    after: source tokens after the end token, as a model of several languages may have them
+    after: source tokens after the end token of each pair, as a model of several languages may have them; empty if
+        none has any
     """
 
     sources: list[list[int]]
     targets: list[list[int]]
     alignments: PieceAlignments | None = None
-    after: tuple[int, ...] = ()
+    after: Sequence[tuple[int, ...]] = ()
 
     def lengths(self) -> NDArray[np.int64]:
         """Return source and target lengths (pairs, 2), the end token counted."""
         pairs = zip(self.sources, self.targets, strict=True)
-        end = 1 + len(self.after)
-        return np.array([(len(source) + end, len(target) + 1) for source, target in pairs], np.int64).reshape(-1, 2)
+        found = np.array([(len(source) + 1, len(target) + 1) for source, target in pairs], np.int64).reshape(-1, 2)
+        if self.after:
+            found[:, 0] += [len(tokens) for tokens in self.after]
+        return found
 
     def batch(self, rows: Sequence[int]) -> Batch:
         """Return the pairs at these indices, padded."""
-        sources = [[*self.sources[row], EOS, *self.after] for row in rows]
+        sources = [[*self.sources[row], EOS, *(self.after[row] if self.after else ())] for row in rows]
         targets = [self.targets[row] for row in rows]
         return Batch(
             pad(sources),
@@ -104,17 +111,19 @@ class EpochEncoder:
         max_tokens: int = sys.maxsize,
         *,
         linked: bool = False,
+        others: Mapping[LanguagePair, Tokenizer] = NO_OTHERS,
     ) -> None:
         """Prepare the pairs.
 
         pairs: pairs of at most max_tokens tokens on each side, the end token counted; no epoch exceeds this limit
         alpha: the exponent of the sampling distribution (see SegmentationSampler); 0 samples nothing
         linked: make batches with the alignments of the pairs
+        others: see `encode_pairs`
         """
         self._encoded: EncodedPairs | None = None
         self._alignments = PieceAlignments(pairs, tokenizer) if linked else None
         if alpha == 0:
-            self._encoded = replace(encode_pairs(pairs, tokenizer), alignments=self._alignments)
+            self._encoded = replace(encode_pairs(pairs, tokenizer, others), alignments=self._alignments)
             return
         sources, targets = sides(pairs)
         source, target = tokenizer.sentencepieces("tokenizer.sampling_alpha")
@@ -128,17 +137,23 @@ class EpochEncoder:
         return EncodedPairs(self._sources.sample((*seed, 1)), self._targets.sample((*seed, 2)), self._alignments)
 
 
-def encode_pairs(pairs: Sequence[Pair], tokenizer: Tokenizer) -> EncodedPairs:
-    """Return the token ids of pairs, with the best segmentation and the tokens of the tokenizer's languages."""
+def encode_pairs(
+    pairs: Sequence[Pair], tokenizer: Tokenizer, others: Mapping[LanguagePair, Tokenizer] = NO_OTHERS
+) -> EncodedPairs:
+    """Return the token ids of pairs, with the best segmentation and the tokens of their languages.
+
+    tokenizer: of the pairs without languages
+    others: those of the other pairs of languages; all have the same pieces
+    """
     sources, targets = sides(pairs)
     encoded = EncodedPairs(tokenizer.source.encode(sources), tokenizer.target.encode(targets))
-    tokens = tokenizer.languages
-    if tokens == LanguageTokens():
+    if tokenizer.languages == LanguageTokens() and not others:
         return encoded
+    tokens = [(others[pair.languages] if pair.languages else tokenizer).languages for pair in pairs]
     return EncodedPairs(
-        [[*tokens.before, *source] for source in encoded.sources],
-        [[*tokens.forced, *target] for target in encoded.targets],
-        after=tokens.after,
+        [[*each.before, *source] for each, source in zip(tokens, encoded.sources, strict=True)],
+        [[*each.forced, *target] for each, target in zip(tokens, encoded.targets, strict=True)],
+        after=[each.after for each in tokens],
     )
 
 
@@ -147,15 +162,22 @@ def derive_seed(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
-def filter_by_length(pairs: Sequence[Pair], tokenizer: Tokenizer, max_tokens: int) -> list[Pair]:
-    """Return the pairs of at most max_tokens tokens on each side, the end token counted."""
-    longest = encode_pairs(pairs, tokenizer).lengths().max(axis=1)
+def filter_by_length(
+    pairs: Sequence[Pair], tokenizer: Tokenizer, max_tokens: int, others: Mapping[LanguagePair, Tokenizer] = NO_OTHERS
+) -> list[Pair]:
+    """Return the pairs of at most max_tokens tokens on each side, the end token counted; others: see `encode_pairs`."""
+    longest = encode_pairs(pairs, tokenizer, others).lengths().max(axis=1, initial=0)
     return [pair for pair, length in zip(pairs, longest, strict=True) if length <= max_tokens]
 
 
-def drop_long(text: TrainingText, tokenizer: Tokenizer, max_tokens: int) -> TrainingText:
-    """Drop the pairs of more than max_tokens tokens on a side, and count them as dropped by length."""
-    corpora = [filter_by_length(pairs, tokenizer, max_tokens) for pairs in text.corpora]
+def drop_long(
+    text: TrainingText, tokenizer: Tokenizer, max_tokens: int, others: Mapping[LanguagePair, Tokenizer] = NO_OTHERS
+) -> TrainingText:
+    """Drop the pairs of more than max_tokens tokens on a side, and count them as dropped by length.
+
+    others: see `encode_pairs`
+    """
+    corpora = [filter_by_length(pairs, tokenizer, max_tokens, others) for pairs in text.corpora]
     if not any(corpora):
         raise CorpusError(f"no pair has at most data.max_tokens = {max_tokens} tokens on each side; raise it")
     dropped = sum(map(len, text.corpora)) - sum(map(len, corpora))

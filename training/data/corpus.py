@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -12,15 +12,20 @@ from lingon.alignment import WordLink, caller_words, check_range, format_links, 
 from lingon.errors import CorpusError
 from lingon.lines import read_lines, read_parallel
 from lingon.text import normalise
-from lingon.training.config import Corpus, DataSettings
+from lingon.training.config import Corpus, DataSettings, LanguagePair, pair_name
 
 
 class Pair(NamedTuple):
-    """A source sentence and its translation, both normalised; links: between their words, if training reads them."""
+    """A source sentence and its translation, both normalised.
+
+    links: between their words, if training reads them
+    languages: of the two, if they are others than those of the block data
+    """
 
     source: str
     target: str
     links: tuple[WordLink, ...] = ()
+    languages: LanguagePair | None = None
 
 
 @dataclass(slots=True)
@@ -58,15 +63,18 @@ class TrainingText:
         digest = hashlib.sha256()
         for pair in self.epoch():
             digest.update(f"{pair.source}\n{pair.target}\n".encode())
-            if pair.links:  # so that the digest of a text without links is that of older versions
+            # Only what a pair has, so that the digest of a text of one pair of languages is that of older versions.
+            if pair.links:
                 digest.update(f"{format_links(pair.links)}\n".encode())
+            if pair.languages:
+                digest.update(f"{pair_name(pair.languages)}\n".encode())
         return digest.hexdigest()
 
 
-def read_pairs(corpus: Corpus) -> Iterator[Pair]:
-    """Yield the pairs of a corpus in the order of its files, normalised and without links."""
+def read_pairs(corpus: Corpus, languages: LanguagePair | None = None) -> Iterator[Pair]:
+    """Yield the pairs of a corpus in the order of its files, normalised and without links; languages: see `Pair`."""
     for source, target in _lines(corpus):
-        yield Pair(normalise(source), normalise(target))
+        yield Pair(normalise(source), normalise(target), languages=languages)
 
 
 def read_linked_pairs(corpus: Corpus) -> Iterator[Pair]:
@@ -91,13 +99,13 @@ def read_training_text(settings: DataSettings, *, linked: bool = False) -> Train
     A pair that two corpora have belongs to the first of them, so name a corpus with repeat > 1 first.
     Raises CorpusError if no pair passes.
 
-    linked: read the alignment files too
+    linked: read the alignment files too; they are of text of one pair of languages
     """
-    counts, seen = FilterCounts(), set[tuple[str, str]]()
+    counts, seen = FilterCounts(), set[tuple[object, ...]]()
     corpora: list[list[Pair]] = []
     for corpus in settings.train:
         corpora.append([])
-        for pair in read_linked_pairs(corpus) if linked else read_pairs(corpus):
+        for pair in read_linked_pairs(corpus) if linked else read_pairs(corpus, _other_languages(corpus, settings)):
             counts.read += 1
             reason = _drop_reason(pair, settings, seen)
             if reason:
@@ -109,10 +117,32 @@ def read_training_text(settings: DataSettings, *, linked: bool = False) -> Train
     return TrainingText(corpora, [corpus.repeat for corpus in settings.train], counts)
 
 
+def read_validation_text(settings: DataSettings) -> list[Pair]:
+    """Return the pairs of all validation corpora, unfiltered."""
+    return [pair for corpus in settings.valid for pair in read_pairs(corpus, _other_languages(corpus, settings))]
+
+
+def by_languages(pairs: Sequence[Pair], own: LanguagePair) -> dict[LanguagePair, list[Pair]]:
+    """Return the pairs of each pair of languages, in the order in which these occur.
+
+    own: the pair of languages of the block data
+    """
+    found: dict[LanguagePair, list[Pair]] = {}
+    for pair in pairs:
+        found.setdefault(pair.languages or own, []).append(pair)
+    return found
+
+
 def sides(pairs: Iterable[Pair]) -> tuple[list[str], list[str]]:
     """Return all sources and all targets."""
     pairs = list(pairs)
     return [pair.source for pair in pairs], [pair.target for pair in pairs]
+
+
+def _other_languages(corpus: Corpus, settings: DataSettings) -> LanguagePair | None:
+    """Return the pair of languages of a corpus; None if it is that of the settings."""
+    found = settings.languages_of(corpus)
+    return None if found == settings.languages else found
 
 
 def _lines(corpus: Corpus) -> Iterator[tuple[str, str]]:
@@ -144,7 +174,7 @@ def _read_tsv(path: Path) -> Iterator[tuple[str, str]]:
         yield columns[0], columns[1]
 
 
-def _drop_reason(pair: Pair, settings: DataSettings, seen: set[tuple[str, str]]) -> str | None:
+def _drop_reason(pair: Pair, settings: DataSettings, seen: set[tuple[object, ...]]) -> str | None:
     """Return the filter that drops a pair, or None; add its texts to seen."""
     shorter, longer = sorted((len(pair.source), len(pair.target)))
     if not shorter:
@@ -152,7 +182,7 @@ def _drop_reason(pair: Pair, settings: DataSettings, seen: set[tuple[str, str]])
     if longer > settings.max_ratio * shorter + 25:  # the ratio of short sentences varies much
         return "ratio"
     if settings.drop_duplicates:
-        texts = pair.source, pair.target
+        texts = pair.source, pair.target, pair.languages
         if texts in seen:
             return "duplicate"
         seen.add(texts)

@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from torch.utils.tensorboard.writer import SummaryWriter
 
-from lingon.scoring import Scores
+from lingon.training.config import pair_name
+from lingon.training.run.validation import Validation
 
 LOG = "log.jsonl"
 
@@ -37,7 +38,7 @@ class Report:
         )
         self._task = self._bar.add_task("train", total=max_steps, status="")
         self._pace = Pace(max_steps)
-        self._named_signatures: tuple[str, ...] = ()
+        self._named_signatures = ""
         self._log: IO[str] | None = None
         self._board: SummaryWriter | None = None
 
@@ -69,15 +70,16 @@ class Report:
                 f"step {step}  epoch {figures['epoch']:.2f}  loss {loss:.4f}  {rate:,.0f} target tokens/s  {elapsed}"
             )
 
-    def log_validation(self, step: int, figures: Mapping[str, float], scores: Scores) -> None:
-        """Log the figures of a validation: loss, perplexity, bleu, chrf; the scores with their signatures."""
-        signatures = {"bleu_signature": scores.bleu_signature, "chrf_signature": scores.chrf_signature}
-        self._record("valid", step, {**figures, **signatures})
-        shown = "  ".join(f"{name} {value:.2f}" for name, value in figures.items())
+    def log_validation(self, step: int, found: Validation) -> None:
+        """Log a validation; of several pairs of languages the means, and a line for each pair."""
+        self._record("valid", step, found.record)
+        shown = "  ".join(f"{name} {value:.2f}" for name, value in found.figures.items())
         self.message(f"step {step}  valid  {shown}")
-        if self._named_signatures != tuple(signatures.values()):  # they hardly ever change: the log has them each time
-            self._named_signatures = tuple(signatures.values())
-            self.message(f"BLEU is {scores.bleu_signature}, chrF {scores.chrf_signature}")
+        for languages, scores in found.scores.items() if len(found.scores) > 1 else ():
+            self.message(f"step {step}  valid  {pair_name(languages)}  bleu {scores.bleu:.2f}  chrf {scores.chrf:.2f}")
+        if self._named_signatures != found.signatures:  # they hardly ever change: the log has them each time
+            self._named_signatures = found.signatures
+            self.message(found.signatures)
 
     def _record(self, kind: str, step: int, figures: Mapping[str, float | str]) -> None:
         """Write one line of JSON and one point of every curve; the first call creates the files."""

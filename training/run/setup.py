@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
-from lingon.errors import CheckpointError, CorpusError, SettingsError
+from lingon.errors import CheckpointError, CorpusError, SettingsError, first_of
 from lingon.files import lock_path, make_folders, write_bytes, write_text
 from lingon.machine import free_bytes
-from lingon.text import Tokenizer
+from lingon.text import UNK, Tokenizer
 from lingon.training import checkpoint as checkpoints
 from lingon.training.config import (
     Config,
+    LanguagePair,
     ModelSettings,
     TrainingSettings,
     model_differences,
+    pair_name,
     parse_config,
     setting_differences,
 )
 from lingon.training.data.batches import drop_long, filter_by_length
-from lingon.training.data.corpus import Pair, TrainingText, read_pairs, read_training_text
-from lingon.training.data.tokenizer import train_tokenizer
+from lingon.training.data.corpus import Pair, TrainingText, by_languages, read_training_text, read_validation_text
+from lingon.training.data.temperature import epoch_sizes
+from lingon.training.data.tokenizer import tokenizer_of_run
 from lingon.training.device import slow_precision
 from lingon.training.models.build import build_model, count_weights
 from lingon.training.run.distributed import Processes, join_processes
@@ -36,6 +40,7 @@ from lingon.training.run.report import Report
 from lingon.training.run.trainer import Trainer
 
 BYTES_OF_WEIGHT = 16  # in training: the weight, its gradient and the two moments of Adam, in fp32
+MOST_SHOWN = 20  # pairs of languages in a message
 LEARNT = ("kind", "vocab_size", "joint", "byte_fallback", "character_coverage")
 """The settings of a tokenizer by which its pieces are learnt; a run learns them once."""
 
@@ -102,23 +107,27 @@ def build_trainer(
     start = last or (
         init_from and checkpoints.resolve_checkpoint(init_from)
     )  # before reading text, which takes minutes
-    config = _with_fast_precision(_with_facts(config, start), processes.device, report)
-    guided = bool(config.training.guided_alignment)
-    assert config.data.valid is not None, "only an imported model has no validation text"
-    text, valid = read_training_text(config.data, linked=guided), list(read_pairs(config.data.valid))
+    config = _with_fast_precision(_with_facts(config, start).with_languages(), processes.device, report)
+    assert config.data.valid, "only an imported model has no validation text"
+    text = read_training_text(config.data, linked=bool(config.training.guided_alignment))
+    valid = read_validation_text(config.data)
     tokenizer = _tokenizer(config, text, start, folder, processes)
-    text = drop_long(text, tokenizer, config.data.max_tokens)
-    report.message(f"training text: {text.counts}")
-    if guided:
-        report.message(_guidance(config, text))
-    valid = _scorable(valid, config, tokenizer, report)
+    if start is None:
+        config = _with_silent_pieces(config, tokenizer)
+    others = config.tokenizers_of_others(tokenizer)
+    text = drop_long(text, tokenizer, config.data.max_tokens, others)
+    for line in _described(config, text):
+        report.message(line)
+    valid = _scorable(valid, config, tokenizer, others, report)
     vocabs = tokenizer.source_vocab, tokenizer.target_vocab
     weights = _check_model(config.model, vocabs, processes.device)
     torch.manual_seed(config.training.seed)
     model = build_model(config.model, *vocabs).to(processes.device)
     report.message(f"model: {weights:,} weights on {processes.device}, {processes.world_size} process(es)")
     optimizer = _optimizer(model, config.training)
-    trainer = Trainer(config, folder, processes, report, tokenizer, text.epoch(), valid, model, optimizer, interrupt)
+    trainer = Trainer(
+        config, folder, processes, report, tokenizer, others, text.epoch(), valid, model, optimizer, interrupt
+    )
     digest, measured = text.digest(), _validation_digest(valid, config.training)
     if last is not None:
         _resume(trainer, last, digest, measured)
@@ -177,6 +186,27 @@ def _with_facts(config: Config, start: Path | None) -> Config:
     return parse_config(values, str(start))
 
 
+def _with_silent_pieces(config: Config, tokenizer: Tokenizer) -> Config:
+    """Return the settings of a new model, by which it generates no piece of languages, unless they set never_generated.
+
+    The pieces of both sides are in a joint vocabulary. Those that a text may have stay possible.
+    """
+    languages, model = config.languages, config.model
+    if languages is None or "never_generated" in model.model_fields_set:
+        return config
+    ids = map(tokenizer.target.piece_to_id, (*languages.source_pieces, *languages.target_pieces))
+    never = tuple(sorted({each for each in ids if each > UNK and tokenizer.target.is_control(each)}))
+    return config.model_copy(update={"model": model.model_copy(update={"never_generated": never})})
+
+
+def _described(config: Config, text: TrainingText) -> Iterator[str]:
+    """Yield lines about the training text."""
+    yield f"training text: {text.counts}"
+    yield from _several_pairs(config, text)
+    if config.training.guided_alignment:
+        yield _guidance(config, text)
+
+
 def _guidance(config: Config, text: TrainingText) -> str:
     """Return a message that says what is guided; raise CorpusError if no pair has a link."""
     linked = sum(bool(pair.links) for pairs in text.corpora for pair in pairs)
@@ -187,13 +217,37 @@ def _guidance(config: Config, text: TrainingText) -> str:
     return f"guided alignment: {linked:,} pairs with links; decoder layer {layer}, heads {', '.join(map(str, heads))}"
 
 
+def _several_pairs(config: Config, text: TrainingText) -> Iterator[str]:
+    """Yield lines that say what a run trains of each pair of languages, if it trains several.
+
+    Raises CorpusError if there is no text of one of them.
+    """
+    trained = config.data.trained
+    if len(trained) < 2:
+        return
+    found = by_languages(text.epoch(), config.data.languages)
+    for languages in trained:
+        if languages not in found:
+            raise CorpusError(f"no pair of {pair_name(languages)} passes the filters of the training text")
+    sizes = np.array([len(found[languages]) for languages in trained])
+    shown = epoch_sizes(sizes, config.data.temperature).tolist()
+    for languages, size in zip(trained, shown, strict=True):
+        yield f"{pair_name(languages)}: {size:,} pairs in an epoch, {size / sum(shown):.1%} of all"
+    validated = {*map(config.data.languages_of, config.data.valid)}
+    if unseen := [pair_name(pair) for pair in trained if pair not in validated]:
+        yield f"trained without validation text: {first_of(unseen, MOST_SHOWN)}"
+    assert config.languages is not None, "with_languages makes them"
+    if untrained := [pair_name(pair) for pair in config.languages.pairs if pair not in trained]:
+        yield f"served without training text: {first_of(untrained, MOST_SHOWN)}"
+
+
 def _tokenizer(config: Config, text: TrainingText, start: Path | None, run: Path, processes: Processes) -> Tokenizer:
     """Return the tokenizer of a checkpoint, of tokenizer.path, or a new one that is saved in the folder of the run."""
     folder = start or config.tokenizer.path
     if folder is None:
         folder = run
         if processes.is_leader:
-            _write_tokenizer(train_tokenizer(text.epoch(), config.tokenizer), run)
+            _write_tokenizer(tokenizer_of_run(text, config), run)
         processes.barrier()
     tokenizer = config.tokenizer_of_pair(Tokenizer.read(folder))
     # two models that were learnt of like texts may number their pieces alike; they are still one for each language
@@ -230,12 +284,21 @@ def _write_tokenizer(tokenizer: Tokenizer, run: Path) -> None:
         write_bytes(run / name, content)
 
 
-def _scorable(pairs: list[Pair], config: Config, tokenizer: Tokenizer, report: Report) -> list[Pair]:
+def _scorable(
+    pairs: list[Pair],
+    config: Config,
+    tokenizer: Tokenizer,
+    others: Mapping[LanguagePair, Tokenizer],
+    report: Report,
+) -> list[Pair]:
     """Return the validation pairs that have both sides and are not longer than the bundle of the model reads."""
     usable = [pair for pair in pairs if pair.source and pair.target]
-    usable = filter_by_length(usable, tokenizer, config.max_source_tokens) if usable else []
-    if not usable:
-        raise CorpusError(f"{config.data.corpora[-1].files()[0]}: none of {len(pairs)} validation pairs can be scored")
+    usable = filter_by_length(usable, tokenizer, config.max_source_tokens, others)
+    read, kept = (by_languages(each, config.data.languages) for each in (pairs, usable))
+    for corpus in config.data.valid:
+        if (languages := config.data.languages_of(corpus)) not in kept:
+            count = len(read.get(languages, ()))
+            raise CorpusError(f"{corpus.files()[0]}: none of {count} validation pairs can be scored")
     if dropped := len(pairs) - len(usable):
         limit = f"data.max_tokens = {config.max_source_tokens}"
         report.message(f"validation text: {len(usable):,} pairs; dropped {dropped:,} empty or longer than {limit}")
@@ -244,7 +307,8 @@ def _scorable(pairs: list[Pair], config: Config, tokenizer: Tokenizer, report: R
 
 def _validation_digest(pairs: Sequence[Pair], settings: TrainingSettings) -> str:
     """Return a digest of what decides the scores of a validation, beside the weights."""
-    facts = [settings.valid_sentences, settings.valid_beam_size, [[pair.source, pair.target] for pair in pairs]]
+    texts = [[pair.source, pair.target, *(pair.languages or ())] for pair in pairs]
+    facts = [settings.valid_sentences, settings.valid_beam_size, texts]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -19,21 +19,20 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lingon.errors import Interrupted, LingonError, SettingsError
-from lingon.scoring import score
 from lingon.text import Tokenizer
 from lingon.training import checkpoint as checkpoints
 from lingon.training.checkpoint import Progress
-from lingon.training.config import Config, TrainingSettings
-from lingon.training.data.batches import Batch, EncodedPairs, EpochEncoder, derive_seed, encode_pairs, plan_batches
-from lingon.training.data.corpus import Pair, sides
-from lingon.training.evaluation import held_out_loss, translate_texts
+from lingon.training.config import Config, LanguagePair, TrainingSettings
+from lingon.training.data.batches import Batch, EncodedPairs, EpochEncoder, derive_seed, plan_batches
+from lingon.training.data.corpus import Pair
+from lingon.training.data.temperature import epoch_rows, language_numbers
 from lingon.training.models.interface import AnyModel, AttentionModel, WithAttention
 from lingon.training.models.loss import AttentionLoss, smoothed_loss
 from lingon.training.run.distributed import Processes
 from lingon.training.run.interrupt import Interrupt
 from lingon.training.run.meter import Meter
 from lingon.training.run.report import Report
-from lingon.training.search import SearchSettings
+from lingon.training.run.validation import validate
 
 
 def learning_rate(step: int, settings: TrainingSettings) -> float:
@@ -56,6 +55,7 @@ class Trainer:
     processes: Processes
     report: Report
     tokenizer: Tokenizer
+    others: Mapping[LanguagePair, Tokenizer]  # of other pairs of languages, see `encode_pairs`
     pairs: list[Pair]
     valid: list[Pair]
     model: AnyModel
@@ -106,11 +106,13 @@ class Trainer:
         settings, progress = self.config.training, self.progress
         alpha, max_tokens = self.config.tokenizer.sampling_alpha, self.config.data.max_tokens
         linked = bool(settings.guided_alignment)
-        encoder = EpochEncoder(self.pairs, self.tokenizer, alpha, max_tokens, linked=linked)
+        encoder = EpochEncoder(self.pairs, self.tokenizer, alpha, max_tokens, linked=linked, others=self.others)
+        languages = language_numbers(self.pairs)
         while True:
             seed = (settings.seed, progress.epoch)
             encoded = encoder.encode(seed)
-            plan = plan_batches(encoded.lengths(), settings.batch_tokens, seed)
+            shown = epoch_rows(languages, self.config.data.temperature, seed)
+            plan = plan_batches(encoded.lengths()[shown], settings.batch_tokens, seed)
             if len(plan) < settings.accumulate:
                 raise SettingsError(
                     f"training.accumulate must be at most {len(plan)}, the batches of an epoch, "
@@ -120,7 +122,8 @@ class Trainer:
                 rows = plan[progress.batch : progress.batch + settings.accumulate]  # fewer at the end of an epoch
                 progress.batch += len(rows)
                 progress.step += 1
-                yield UpdateGroup(encoded, [row.tolist() for row in rows], progress.epoch + progress.batch / len(plan))
+                groups = [shown[batch].tolist() for batch in rows]
+                yield UpdateGroup(encoded, groups, progress.epoch + progress.batch / len(plan))
             progress.epoch, progress.batch = progress.epoch + 1, 0
 
     def _update(self, forward: nn.Module, scaler: torch.amp.GradScaler, group: UpdateGroup) -> tuple[Tensor, Tensor]:
@@ -220,9 +223,12 @@ class Trainer:
 
         A checkpoint whose loss is NaN or infinite is removed, and the run ends.
         """
-        progress, figures = self.progress, {"bleu": 0.0, "chrf": 0.0, "loss": 0.0}
+        progress, found = self.progress, None
+        figures = {"bleu": 0.0, "chrf": 0.0, "loss": 0.0}
         if self.processes.is_leader:
-            figures = self._score_validation_set()
+            found = validate(self.model, self.tokenizer, self.others, self.valid, self.config)
+            figures = found.figures
+            self.report.log_validation(progress.step, found)
         bleu, chrf, loss = (self.processes.broadcast(figures[name]) for name in ("bleu", "chrf", "loss"))
         if not math.isfinite(loss):
             if self.processes.is_leader:
@@ -233,26 +239,11 @@ class Trainer:
         if progress.is_better(bleu, chrf, loss):
             progress.best_bleu, progress.best_chrf, progress.best_loss = bleu, chrf, loss
             progress.best_step, progress.stale = progress.step, 0
-        if self.processes.is_leader:
+        if found is not None:
             folder = checkpoints.step_folder(self.folder, progress.step)
             if progress.stale == 0:
-                checkpoints.mark_best(self.folder, folder, figures)
+                checkpoints.mark_best(self.folder, folder, found.numbers)
             checkpoints.save_progress(folder, progress)
-
-    def _score_validation_set(self) -> dict[str, float]:
-        """Return and log loss, perplexity, BLEU and chrF on the validation set."""
-        settings = self.config.training
-        self.model.eval()
-        sources, references = sides(self.valid[: settings.valid_sentences])
-        search = SearchSettings(beam_size=settings.valid_beam_size)
-        translations = translate_texts(self.model, self.tokenizer, sources, search)
-        scores = score(translations, references, self.config.data.target_language)
-        loss = held_out_loss(self.model, encode_pairs(self.valid, self.tokenizer), settings.batch_tokens)
-        self.model.train()
-        perplexity = math.exp(min(loss, 700.0))  # exp of more overflows a float
-        figures = {"loss": loss, "perplexity": perplexity, "bleu": scores.bleu, "chrf": scores.chrf}
-        self.report.log_validation(self.progress.step, figures, scores)
-        return figures
 
 
 def outcome(trainer: Trainer) -> str:
@@ -264,7 +255,8 @@ def outcome(trainer: Trainer) -> str:
     if trainer.interrupted:
         message = f"stopped by a signal after step {progress.step}; run the same command again to resume"
         raise Interrupted(message, trainer.interrupt.signal_number)
-    return f"ended after step {progress.step}; best BLEU {progress.best_bleu:.2f} at {progress.best_step}"
+    score = "mean BLEU" if trainer.others else "BLEU"  # over the pairs of languages
+    return f"ended after step {progress.step}; best {score} {progress.best_bleu:.2f} at {progress.best_step}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pytest
 
 from lingon.scoring import Scores
 from lingon.training.run.report import Pace, Report
+from lingon.training.run.validation import Validation
 
 FIGURES = {"loss": 2.5, "tokens_per_second": 1234.0, "epoch": 0.25, "gradient_norm": 1.0, "learning_rate": 0.1}
 SCORES = Scores(7.0, 20.0, "nrefs:1|case:mixed", "nrefs:1|nc:6")
@@ -49,11 +50,11 @@ def test_lines_without_a_terminal_have_the_time_that_is_left(
 def test_signatures_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Report(tmp_path, 30, enabled=True) as report:
         for step in (10, 20):
-            report.log_validation(step, {"loss": 2.0, "bleu": 7.0}, SCORES)
+            report.log_validation(step, Validation(2.0, {("en", "de"): SCORES}))
     assert capsys.readouterr().err.splitlines() == [
-        "step 10  valid  loss 2.00  bleu 7.00",
+        "step 10  valid  loss 2.00  perplexity 7.39  bleu 7.00  chrf 20.00",
         "BLEU is nrefs:1|case:mixed, chrF nrefs:1|nc:6",
-        "step 20  valid  loss 2.00  bleu 7.00",
+        "step 20  valid  loss 2.00  perplexity 7.39  bleu 7.00  chrf 20.00",
     ]
     assert (tmp_path / "log.jsonl").read_text().count("nrefs:1|case:mixed") == 2
 
