@@ -8,10 +8,9 @@ from pathlib import Path
 
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
-from lingon.documents.packages import SUFFIXES as ARCHIVES
-from lingon.documents.packages import memory_of_archive, read_archive, suffix_of_archive
-from lingon.documents.subtitles import read_subtitles
-from lingon.documents.texts import read_page, read_text
+from lingon.documents.office import SUFFIXES as ARCHIVES
+from lingon.documents.office import memory_of_archive, read_archive, suffix_of_archive
+from lingon.documents.text_files import read_page, read_subtitles, read_text
 
 __all__ = ["SUFFIXES", "Document", "UnreadableDocument", "memory_of", "read_document", "suffix_of"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lingon.documents.texts import BLOCK_LINES
+from lingon.documents.text_files.plain import BLOCK_LINES
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations import kept_files
 from lingon.gateway.translations.kept_files import KEEP_SECONDS, LEAST_BYTES, KeptFiles

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from lingon.documents.inline import Around, Inline, Node, Piece, Point, has_words, write
-from lingon.documents.vocabularies import PREFIXES, Vocabulary
+from lingon.documents.office.vocabularies import PREFIXES, Vocabulary
 from lingon.documents.xml_tree import Element, Text, read_tree
 
 ATTRIBUTES = ("w:fldCharType", "text:c")
