@@ -17,7 +17,7 @@ from lingon.gateway.translations import kept_files
 from lingon.gateway.translations.kept_files import KEEP_SECONDS, LEAST_BYTES, KeptFiles
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, Reply, gateway
-from tests.support.office_files import docx, files_of, odt, paragraph, pptx, run
+from tests.support.office_files import docx, files_of, odt, paragraph, pptx, run, xlsx
 
 DOCUMENT, DETECTED = "/v1/translate:document", "x-lingon-detected-language"
 TEXT = "It is raining.\r\n\r\n  Tom lives in Boston.\n"
@@ -78,6 +78,7 @@ OTHERS = [
     ("a.docx", OFFICE),
     ("file", OFFICE),
     ("a.pptx", pptx("<a:r><a:t>It is raining.</a:t></a:r>")),
+    ("a.xlsx", xlsx('<si><t xml:space="preserve">It is raining.</t></si>')),
     ("a.odt", odt("<text:p>It is raining.</text:p>")),
     ("a.srt", CUES),
 ]

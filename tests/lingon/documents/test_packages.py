@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lingon.documents import SUFFIXES, UnreadableDocument, bounds, read_document, suffix_of
 from lingon.documents.office import archives
-from tests.support.office_files import archive, docx, field, files_of, odt, paragraph, pptx, run, word
+from tests.support.office_files import archive, docx, field, files_of, ods, odt, paragraph, pptx, run, word, xlsx
 
 PAGE = (
     '<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><head><title/><script src="x.js"/></head>'
@@ -142,7 +142,9 @@ def test_what_is_around_text_may_be_as_deep_as_elements_are():
     [
         (docx(""), ".docx"),
         (pptx(), ".pptx"),
+        (xlsx(""), ".xlsx"),
         (odt(""), ".odt"),
+        (ods(""), ".ods"),
         (BOOK, ".epub"),
         (archive({"a": "b"}), ".txt"),
         (b"PK", ".txt"),
