@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+from lingon.documents.bounds import memory_of_markup
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.office import SUFFIXES as ARCHIVES
 from lingon.documents.office import memory_of_archive, read_archive, suffix_of_archive
-from lingon.documents.text_files import read_page, read_subtitles, read_text
+from lingon.documents.text_files import read_page, read_subtitles, read_text, read_xliff
 
 __all__ = ["SUFFIXES", "Document", "UnreadableDocument", "memory_of", "read_document", "suffix_of"]
 
+XLIFF = (".xliff", ".xlf")
 READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".txt": read_text,
     ".html": read_page,
@@ -21,6 +23,7 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
     **{suffix: partial(read_archive, suffix) for suffix in ARCHIVES},
     ".srt": read_subtitles,
     ".vtt": read_subtitles,
+    **dict.fromkeys(XLIFF, read_xliff),
 }
 SUFFIXES = tuple(READERS)
 """The kinds of files, by the ends of their names."""
@@ -29,7 +32,9 @@ SUFFIXES = tuple(READERS)
 def memory_of(name: str, content: bytes) -> int:
     """Return the bytes that a document takes in memory while it is translated, beside the file itself, at most."""
     suffix = Path(name).suffix.lower()
-    return memory_of_archive(suffix, content) if suffix in ARCHIVES else 0
+    if suffix in ARCHIVES:
+        return memory_of_archive(suffix, content)
+    return memory_of_markup([(len(content), content.count(b"<"))]) if suffix in XLIFF else 0
 
 
 def suffix_of(content: bytes) -> str:
@@ -39,12 +44,20 @@ def suffix_of(content: bytes) -> str:
         return ".html"
     if start.startswith(b"webvtt"):
         return ".vtt"
+    if b"<xliff" in start:
+        return ".xlf"
     return suffix_of_archive(content) if start.startswith(b"pk") else ".txt"
 
 
-def read_document(name: str, content: bytes) -> Document:
-    """Return the document of a file; raises UnreadableDocument for a kind that is not known and for a broken file."""
-    read = READERS.get(Path(name).suffix.lower())
+def read_document(name: str, content: bytes, target: str = "") -> Document:
+    """Return the document of a file; raises UnreadableDocument for a kind that is not known and for a broken file.
+
+    target: the language to translate to, for files that say it; empty if it is not known
+    """
+    suffix = Path(name).suffix.lower()
+    if suffix in XLIFF:
+        return read_xliff(content, target)
+    read = READERS.get(suffix)
     if read is None:
         shown = Path(name).suffix[:20] or "no suffix"
         raise UnreadableDocument(f"a file must end in {', '.join(SUFFIXES)}, got {shown}")

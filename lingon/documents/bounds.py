@@ -11,16 +11,16 @@ MOST_TAGS = 250_000  # of the files that are translated
 TAG_BYTES = 110  # that a tag takes in memory, measured with paragraphs of two runs
 
 
-def check_size(size: int) -> None:
+def check_size(size: int, subject: str = "the text files in it have") -> None:
     """Raise UnreadableDocument if files with text have too many bytes."""
     if size > MOST_TEXT_BYTES:
-        raise UnreadableDocument(f"the text files in it have {size:,} bytes; at most {MOST_TEXT_BYTES:,}")
+        raise UnreadableDocument(f"{subject} {size:,} bytes; at most {MOST_TEXT_BYTES:,}")
 
 
-def check_tags(tags: int) -> None:
+def check_tags(tags: int, subject: str = "the text files in it have") -> None:
     """Raise UnreadableDocument if files with text have too many tags."""
     if tags > MOST_TAGS:
-        raise UnreadableDocument(f"the text files in it have {tags:,} tags; at most {MOST_TAGS:,}")
+        raise UnreadableDocument(f"{subject} {tags:,} tags; at most {MOST_TAGS:,}")
 
 
 def memory_of_markup(sizes: Iterable[tuple[int, int]]) -> int:

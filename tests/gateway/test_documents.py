@@ -82,6 +82,8 @@ OTHERS = [
     ("a.odt", odt("<text:p>It is raining.</text:p>")),
     ("a.srt", CUES),
 ]
+UNITS = b"<trans-unit><source>It is raining.</source></trans-unit>"
+XLIFF = b'<xliff version="1.2"><file original="a">%s</file></xliff>' % UNITS
 
 
 @pytest.mark.parametrize(("name", "content"), OTHERS)
@@ -147,6 +149,15 @@ async def test_a_file_that_is_not_translated_is_an_error(
     assert reply.status in (400, 404)
     assert message in reply.json["message"]
     assert without.json["message"] == "the form must have a file in the field 'file'"
+
+
+async def test_the_target_language_of_a_request_is_that_of_its_file(tmp_path: Path):
+    async with gateway(http_data_dir=tmp_path) as http:
+        made = (await http.upload("/v2/document", "a.xlf", XLIFF, target_lang="DE", source_lang="EN")).json
+        await done(http, made)
+        key = {"document_key": made["document_key"]}
+        fetched = await http.form(f"/v2/document/{made['document_id']}/result", key)
+    assert '<file target-language="de" original="a">' in fetched.body.decode()
 
 
 async def test_what_a_document_takes_in_memory_counts_as_the_body_of_its_request(tmp_path: Path):
