@@ -11,7 +11,7 @@ from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.office import SUFFIXES as ARCHIVES
 from lingon.documents.office import memory_of_archive, read_archive, suffix_of_archive
-from lingon.documents.text_files import read_page, read_subtitles, read_text, read_xliff
+from lingon.documents.text_files import read_gettext, read_page, read_subtitles, read_text, read_xliff
 
 __all__ = ["SUFFIXES", "Document", "UnreadableDocument", "memory_of", "read_document", "suffix_of"]
 
@@ -24,6 +24,7 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".srt": read_subtitles,
     ".vtt": read_subtitles,
     **dict.fromkeys(XLIFF, read_xliff),
+    ".po": read_gettext,
 }
 SUFFIXES = tuple(READERS)
 """The kinds of files, by the ends of their names."""

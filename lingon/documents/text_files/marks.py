@@ -11,25 +11,32 @@ from lingon.documents.inline import Around, Content, Node, Piece, Point
 Key = TypeVar("Key")
 TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 MOST_DEPTH = 16  # of marks inside each other
-_BREAK = re.compile(r"\r?\n")
+_BREAK = re.compile(r"(?<![ \t])[ \t]*(?:\r?\n|\r)[ \t\r\n]*|\t+")
+_WRAP = re.compile("(?<! ) *\0([^\0]*)\0 *")
 _ENDS = re.compile(r"[.!?:;\u2026\u3002\uff01\uff1f]\W*\Z")
-_GOES_ON = re.compile(r"[ \t]*\w")
 
 
 def with_breaks(text: str, point: Callable[[str], Content]) -> Iterator[Node[Content]]:
-    """Yield a text whose line breaks are points; one between two words of a sentence does not end it.
+    """Yield a text whose line breaks and tabs are points; see `without_marks` for those inside a sentence.
 
     A sentence goes on if its line has no end mark, and the next line begins with a small letter.
     """
     at = 0
     for found in _BREAK.finditer(text):
-        before, after = text[at : found.start()], text[found.end() :]
+        before, after = text[at : found.start()], text[found.end() : found.end() + 1]
         yield Piece(before)
-        first = _GOES_ON.match(after)
-        wrapped = bool(before.strip()) and not _ENDS.search(before) and first is not None and first[0][-1].islower()
-        yield Point(point(found[0]), splits=not wrapped)
+        if "\t" not in found[0][:1] and before.strip() and not _ENDS.search(before) and after.islower():
+            yield Piece(" ")
+            yield Point(point(f"\0{found[0]}\0"))
+        else:
+            yield Point(point(found[0]), splits=True)
         at = found.end()
     yield Piece(text[at:])
+
+
+def without_marks(text: str) -> str:
+    """Return a written text in which a line break inside a sentence has no blanks around it but its own."""
+    return _WRAP.sub(r"\1", text)
 
 
 def paired(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
 from lingon.documents.inline import Around, Node, Point, write
-from lingon.documents.text_files.marks import paired, with_breaks
+from lingon.documents.text_files.marks import paired, with_breaks, without_marks
 from lingon.documents.xml_tree import Element, Text
 
 ATTRIBUTES = ("id", "rid", "startRef", "ctype", "subType", "mtype", "translate")
@@ -33,7 +33,7 @@ def nodes_of(element: Element, content: bytes) -> list[Node[bytes]]:
 
 def text_of(nodes: list[Node[bytes]]) -> bytes:
     """Return the content of an element with this text."""
-    return write(nodes, lambda piece: escape(piece.text).encode(), bytes)
+    return without_marks(write(nodes, lambda piece: escape(piece.text).encode(), bytes).decode()).encode()
 
 
 def _nodes(element: Element, content: bytes, marks: dict[bytes, tuple[str, bool]]) -> Iterator[Node[bytes]]:

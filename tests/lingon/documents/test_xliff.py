@@ -134,7 +134,7 @@ def test_the_target_language_is_set_where_it_is_missing_and_known():
 
 def test_a_line_break_between_two_words_of_a_sentence_does_not_end_it():
     text = one("<trans-unit><source>\n  The old\n  man.\n  The sea.\n</source></trans-unit>")
-    assert texts_of(text) == ['  The old<v i="0"/>  man.<b i="1"/>  The sea.']
+    assert texts_of(text) == ['The old <v i="0"/>man.<b i="1"/>The sea.']
     assert ">\n  The old\n  man.\n  The sea.\n</target>" in translated(text, str)
 
 
