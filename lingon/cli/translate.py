@@ -54,8 +54,8 @@ def translate(
 ) -> None:
     """Translate texts, standard input line by line, or a document; a blank line gives a blank line.
 
-    An --input that ends in .docx, .pptx, .xlsx, .odt, .odp, .ods, .epub, .srt, .vtt, .xliff, .xlf or .po is a
-    document; --output is one of its kind.
+    An --input that ends in .docx, .pptx, .xlsx, .odt, .odp, .ods, .epub, .srt, .vtt, .xliff, .xlf, .po or .md is
+    a document; --output is one of its kind.
     A progress bar with lines done, rate and time left is shown on standard error if that is a terminal, the results go
     to a file (--output FILE or > FILE) and the lines are not typed.
     """

@@ -1,4 +1,4 @@
-"""Documents as texts to translate, and back: office documents, books, subtitles; imports `errors`, `html_names`."""
+"""Documents as texts to translate, and back; imports `errors`, `html_names` and a parser of Markdown."""
 
 from __future__ import annotations
 
@@ -6,12 +6,20 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from lingon.documents.bounds import memory_of_markup
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
+from lingon.documents.markdown import memory_of_markdown, read_markdown
 from lingon.documents.office import SUFFIXES as ARCHIVES
 from lingon.documents.office import memory_of_archive, read_archive, suffix_of_archive
-from lingon.documents.text_files import read_gettext, read_page, read_subtitles, read_text, read_xliff
+from lingon.documents.text_files import (
+    memory_of_gettext,
+    memory_of_xliff,
+    read_gettext,
+    read_page,
+    read_subtitles,
+    read_text,
+    read_xliff,
+)
 
 __all__ = ["SUFFIXES", "Document", "UnreadableDocument", "memory_of", "read_document", "suffix_of"]
 
@@ -25,17 +33,23 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".vtt": read_subtitles,
     **dict.fromkeys(XLIFF, read_xliff),
     ".po": read_gettext,
+    ".md": read_markdown,
 }
+MEMORY: Mapping[str, Callable[[bytes], int]] = {
+    **{suffix: partial(memory_of_archive, suffix) for suffix in ARCHIVES},
+    **dict.fromkeys(XLIFF, memory_of_xliff),
+    ".po": memory_of_gettext,
+    ".md": memory_of_markdown,
+}
+"""What the kinds take in memory that take more than the file itself."""
 SUFFIXES = tuple(READERS)
 """The kinds of files, by the ends of their names."""
 
 
 def memory_of(name: str, content: bytes) -> int:
     """Return the bytes that a document takes in memory while it is translated, beside the file itself, at most."""
-    suffix = Path(name).suffix.lower()
-    if suffix in ARCHIVES:
-        return memory_of_archive(suffix, content)
-    return memory_of_markup([(len(content), content.count(b"<"))]) if suffix in XLIFF else 0
+    memory = MEMORY.get(Path(name).suffix.lower())
+    return memory(content) if memory is not None else 0
 
 
 def suffix_of(content: bytes) -> str:

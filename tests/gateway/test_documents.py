@@ -81,6 +81,7 @@ OTHERS = [
     ("a.xlsx", xlsx('<si><t xml:space="preserve">It is raining.</t></si>')),
     ("a.odt", odt("<text:p>It is raining.</text:p>")),
     ("a.srt", CUES),
+    ("a.md", b"# It is *raining*.\n"),
 ]
 UNITS = b"<trans-unit><source>It is raining.</source></trans-unit>"
 XLIFF = b'<xliff version="1.2"><file original="a">%s</file></xliff>' % UNITS
@@ -95,7 +96,7 @@ async def test_an_office_document_comes_back_with_its_formats(tmp_path: Path, na
         key = {"document_key": made["document_key"]}
         fetched = await http.form(f"/v2/document/{made['document_id']}/result", key)
         reply = await http.upload("/translate_file", name, content, source="en", target="de")
-    assert (fetched.body == content) if name == "a.srt" else files_of(fetched.body) == files_of(content)
+    assert (fetched.body == content) if name in ("a.srt", "a.md") else files_of(fetched.body) == files_of(content)
     if name == "file":
         assert "a file must end in .txt, .html" in reply.body.decode()
     else:
@@ -111,7 +112,7 @@ async def test_our_own_api_answers_a_file_with_a_file_and_keeps_none(name: str, 
             DOCUMENT, name, content, targetLanguageCode="de", sourceLanguageCode="en", beamSize="4"
         )
     assert reply.status == 200, reply.body
-    assert (reply.body == content) if name == "a.srt" else files_of(reply.body) == files_of(content)
+    assert (reply.body == content) if name in ("a.srt", "a.md") else files_of(reply.body) == files_of(content)
     shown = "document.de.docx" if name == "file" else f"a.de{Path(name).suffix}"
     assert reply.headers["content-disposition"] == f"attachment; filename*=UTF-8''{shown}"
     assert DETECTED not in reply.headers

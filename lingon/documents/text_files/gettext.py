@@ -13,7 +13,7 @@ from lingon.documents.bounds import check_size
 from lingon.documents.document import Document, decoded
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Inline, Node, Point, text_options, write
-from lingon.documents.text_files.marks import TAG, named_tag, paired, with_breaks, without_marks
+from lingon.documents.marks import TAG, named_tag, paired, with_breaks, without_marks
 
 _KEYWORD = re.compile(r"(?P<name>msgctxt|msgid_plural|msgid|msgstr(?:\[(?P<number>\d{1,2})\])?)[ \t]*(?=\")")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"\s*\Z')
@@ -24,6 +24,8 @@ _FORMS = re.compile(r"^Plural-Forms:.*\bnplurals\s*=\s*(\d{1,2})\s*;", re.MULTIL
 _ENCODING = re.compile(r"^Content-Type:.*\bcharset=([^\s;]+)", re.MULTILINE)
 FORMS = 2  # of a plural, if the header does not say it
 MOST_FORMS = 10
+MOST_ENTRIES = 50_000
+ENTRY_BYTES = 3300  # in memory, measured with messages of two tags
 LINE_CHARACTERS = 76  # of the text in a line, as gettext writes it
 
 
@@ -69,9 +71,16 @@ class _Text:
         return without_marks(write(nodes, lambda piece: piece.text.encode(), bytes).decode())
 
 
+def memory_of_gettext(content: bytes) -> int:
+    """Return the bytes that a file takes in memory while it is translated, at most."""
+    return len(content) + ENTRY_BYTES * content.count(b"msgid")
+
+
 def read_gettext(content: bytes) -> Document:
     """Return a file of gettext; raises UnreadableDocument."""
     check_size(len(content), "the file has")
+    if (count := content.count(b"msgid")) > MOST_ENTRIES:
+        raise UnreadableDocument(f"the file has {count:,} messages; at most {MOST_ENTRIES:,}")
     lines = re.findall(r"[^\n]*\n|[^\n]+\Z", decoded(content))
     entries = _entries(lines)
     header = next((entry for entry in entries if entry.strings.get("msgid") == ""), _Entry(0))

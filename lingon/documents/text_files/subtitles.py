@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lingon.documents.document import Document, decoded
 from lingon.documents.inline import Inline, Node, Piece, Point, text_options, write
-from lingon.documents.text_files.marks import named_tag, paired
+from lingon.documents.marks import named_tag, paired
 
 _CUE = re.compile(
     r"(?P<head>(?:\d{1,4}:)?\d\d:\d\d[,.]\d{1,3}[ \t]*-->[ \t]*(?:\d{1,4}:)?\d\d:\d\d[,.]\d{1,3}[^\r\n]*(?:\r\n|\r|\n))"

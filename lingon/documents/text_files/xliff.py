@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import quoteattr
 
-from lingon.documents.bounds import check_size, check_tags
+from lingon.documents.bounds import check_size, check_tags, memory_of_markup
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Inline, text_options
@@ -47,6 +47,11 @@ class _Edit:
     begin: int
     end: int
     content: bytes
+
+
+def memory_of_xliff(content: bytes) -> int:
+    """Return the bytes that a file takes in memory while it is translated, at most."""
+    return memory_of_markup([(len(content), content.count(b"<"))])
 
 
 def read_xliff(content: bytes, target: str = "") -> Document:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
 from lingon.documents.inline import Around, Node, Point, write
-from lingon.documents.text_files.marks import paired, with_breaks, without_marks
+from lingon.documents.marks import paired, with_breaks, without_marks
 from lingon.documents.xml_tree import Element, Text
 
 ATTRIBUTES = ("id", "rid", "startRef", "ctype", "subType", "mtype", "translate")

@@ -33,7 +33,7 @@ _NAME = re.compile(r"""(?<=\s)(name|totalsRowLabel)=("[^"]*"|'[^']*')""")
 _CALCULATION = re.compile(rb"<(?:\w+:)?calcPr\b[^<>]*?(?=/?>)")
 _FULL = re.compile(rb"""\sfullCalcOnLoad=(?:"[^"]*"|'[^']*')""")
 _RESULT = re.compile(
-    rb"""(<(?:\w+:)?c\s[^<>]*\bt=["']str["'][^<>]*>\s*"""
+    rb"""(<(?:\w+:)?c\s[^<>]{0,200}\bt=["']str["'][^<>]{0,200}>\s*"""
     rb"<(?:\w+:)?f\b[^<>]*(?:(?<=/)>|>[^<]*</(?:\w+:)?f>)\s*<(?:\w+:)?v>)([^<]*)"
 )
 TAGS_OF_STRING = 4  # for each of the two tags around a string in a cell

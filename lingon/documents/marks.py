@@ -11,6 +11,7 @@ from lingon.documents.inline import Around, Content, Node, Piece, Point
 Key = TypeVar("Key")
 TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 MOST_DEPTH = 16  # of marks inside each other
+END_CHARACTERS = 8  # in which the end mark of a sentence is looked for
 _BREAK = re.compile(r"(?<![ \t])[ \t]*(?:\r?\n|\r)[ \t\r\n]*|\t+")
 _WRAP = re.compile("(?<! ) *\0([^\0]*)\0 *")
 _ENDS = re.compile(r"[.!?:;\u2026\u3002\uff01\uff1f]\W*\Z")
@@ -25,7 +26,12 @@ def with_breaks(text: str, point: Callable[[str], Content]) -> Iterator[Node[Con
     for found in _BREAK.finditer(text):
         before, after = text[at : found.start()], text[found.end() : found.end() + 1]
         yield Piece(before)
-        if "\t" not in found[0][:1] and before.strip() and not _ENDS.search(before) and after.islower():
+        if (
+            "\t" not in found[0][:1]
+            and before.strip()
+            and not _ENDS.search(before[-END_CHARACTERS:])
+            and after.islower()
+        ):
             yield Piece(" ")
             yield Point(point(f"\0{found[0]}\0"))
         else:
