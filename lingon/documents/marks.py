@@ -12,13 +12,13 @@ Key = TypeVar("Key")
 TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 MOST_DEPTH = 16  # of marks inside each other
 END_CHARACTERS = 8  # in which the end mark of a sentence is looked for
-_BREAK = re.compile(r"(?<![ \t])[ \t]*(?:\r?\n|\r)[ \t\r\n]*|\t+")
+_BREAK = re.compile(r"(?P<line>(?<![ \t])[ \t]*(?:\r?\n|\r)[ \t\r\n]*)|[\x01-\x09\x0b\x0c\x0e-\x1f]+")
 _WRAP = re.compile("(?<! ) *\0([^\0]*)\0 *")
 _ENDS = re.compile(r"[.!?:;\u2026\u3002\uff01\uff1f]\W*\Z")
 
 
 def with_breaks(text: str, point: Callable[[str], Content]) -> Iterator[Node[Content]]:
-    """Yield a text whose line breaks and tabs are points; see `without_marks` for those inside a sentence.
+    """Yield a text whose line breaks and control characters are points; see `without_marks` for those in a sentence.
 
     A sentence goes on if its line has no end mark, and the next line begins with a small letter.
     """
@@ -26,12 +26,8 @@ def with_breaks(text: str, point: Callable[[str], Content]) -> Iterator[Node[Con
     for found in _BREAK.finditer(text):
         before, after = text[at : found.start()], text[found.end() : found.end() + 1]
         yield Piece(before)
-        if (
-            "\t" not in found[0][:1]
-            and before.strip()
-            and not _ENDS.search(before[-END_CHARACTERS:])
-            and after.islower()
-        ):
+        ended = not before.strip() or _ENDS.search(before[-END_CHARACTERS:])
+        if found["line"] and not ended and after.islower():
             yield Piece(" ")
             yield Point(point(f"\0{found[0]}\0"))
         else:

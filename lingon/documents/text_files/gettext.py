@@ -19,7 +19,8 @@ _KEYWORD = re.compile(r"(?P<name>msgctxt|msgid_plural|msgid|msgstr(?:\[(?P<numbe
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"\s*\Z')
 _ESCAPE = re.compile(r"\\(?:([abfnrtv\\\"'?])|([0-7]{1,3})|x([0-9A-Fa-f]{1,2}))")
 _CHARACTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_ESCAPES = {character: f"\\{letter}" for letter, character in _CHARACTERS.items()} | {'"': '\\"', "\\": "\\\\"}
+_ESCAPES = {chr(code): f"\\{code:03o}" for code in range(32)}
+_ESCAPES |= {character: f"\\{letter}" for letter, character in _CHARACTERS.items()} | {'"': '\\"', "\\": "\\\\"}
 _FORMS = re.compile(r"^Plural-Forms:.*\bnplurals\s*=\s*(\d{1,2})\s*;", re.MULTILINE)
 _ENCODING = re.compile(r"^Content-Type:.*\bcharset=([^\s;]+)", re.MULTILINE)
 FORMS = 2  # of a plural, if the header does not say it

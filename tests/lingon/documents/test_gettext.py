@@ -81,6 +81,12 @@ def test_a_line_that_goes_on_is_one_sentence_with_the_next():
     assert translated(text, lambda _: 'der <v i="0"/>alte Mann').endswith('msgstr ""\n"der\\n"\n"alte Mann\\n"\n')
 
 
+def test_control_characters_stay():
+    text = TWO + 'msgid "One\\vtwo\\001three\\x1f"\nmsgstr ""\n'
+    assert texts_of(text) == ['One<b i="0"/>two<b i="1"/>three']
+    assert translated(text, lambda _: 'ONE<b i="0"/>TWO<b i="1"/>THREE').endswith('msgstr "ONE\\vTWO\\001THREE\\037"\n')
+
+
 def test_a_long_translation_is_written_in_several_lines():
     text = translated(TWO + 'msgid "Tom"\nmsgstr ""\n', lambda _: "word " * 30 + "x" * 100)
     lines = text.partition('msgstr ""\n"word')[2].splitlines()
