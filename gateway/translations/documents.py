@@ -39,7 +39,7 @@ async def translate_file(call: Call, name: str, content: bytes, wanted: Wanted) 
     call.held.add(await asyncio.to_thread(memory_of, name, content))
     try:
         async with call.held.reading:
-            document = await asyncio.to_thread(read_document, name, content)
+            document = await asyncio.to_thread(read_document, name, content, wanted.target)
     except UnreadableDocument as error:
         raise Problem(400, str(error), field="file") from None
     options = pb.TextOptions()

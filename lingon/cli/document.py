@@ -52,7 +52,7 @@ def translate_document(
     check_output(output, path)
     content = read_setting_file(path)
     try:
-        document = read_document(path.name, content)
+        document = read_document(path.name, content, request.get("target") or "")
     except UnreadableDocument as error:
         raise LingonError(f"{path}: {error}") from None
     options: TranslateOptions = {

@@ -54,9 +54,9 @@ def translate(
 ) -> None:
     """Translate texts, standard input line by line, or a document; a blank line gives a blank line.
 
-    An --input that ends in .docx, .pptx, .odt, .odp, .epub, .srt or .vtt is a document; --output is one of its kind.
-    A progress bar with lines done, rate and time left is shown on standard error if that is a terminal, the results go
-    to a file (--output FILE or > FILE) and the lines are not typed.
+    An --input that ends in .docx, .pptx, .xlsx, .odt, .odp, .ods, .epub, .srt, .vtt, .xliff, .xlf, .po or .md is a
+    document; --output is one of its kind. A progress bar with lines done, rate and time left is shown if standard error
+    is a terminal, the results go to a file (--output FILE or > FILE) and the lines are not typed.
     """
     from lingon.cli.document import check_options, is_document, translate_document
     from lingon.cli.lines.loop import TranslateWork

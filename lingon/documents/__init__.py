@@ -1,4 +1,4 @@
-"""Documents as texts to translate, and back: office documents, books, subtitles; imports `errors`, `html_names`."""
+"""Documents as texts to translate, and back; imports `errors`, `html_names` and a parser of Markdown."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from pathlib import Path
 
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
-from lingon.documents.packages import SUFFIXES as ARCHIVES
-from lingon.documents.packages import memory_of_archive, read_archive, suffix_of_archive
-from lingon.documents.subtitles import read_subtitles
-from lingon.documents.texts import read_page, read_text
+from lingon.documents.markdown import memory_of_markdown, read_markdown
+from lingon.documents.office import SUFFIXES as ARCHIVES
+from lingon.documents.office import memory_of_archive, read_archive, suffix_of_archive
+from lingon.documents.text_files import (
+    memory_of_gettext,
+    memory_of_xliff,
+    read_gettext,
+    read_page,
+    read_subtitles,
+    read_text,
+    read_xliff,
+)
 
 __all__ = ["SUFFIXES", "Document", "UnreadableDocument", "memory_of", "read_document", "suffix_of"]
 
+XLIFF = (".xliff", ".xlf")
 READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".txt": read_text,
     ".html": read_page,
@@ -22,15 +31,25 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
     **{suffix: partial(read_archive, suffix) for suffix in ARCHIVES},
     ".srt": read_subtitles,
     ".vtt": read_subtitles,
+    **dict.fromkeys(XLIFF, read_xliff),
+    ".po": read_gettext,
+    ".md": read_markdown,
 }
+MEMORY: Mapping[str, Callable[[bytes], int]] = {
+    **{suffix: partial(memory_of_archive, suffix) for suffix in ARCHIVES},
+    **dict.fromkeys(XLIFF, memory_of_xliff),
+    ".po": memory_of_gettext,
+    ".md": memory_of_markdown,
+}
+"""What the kinds take in memory that take more than the file itself."""
 SUFFIXES = tuple(READERS)
 """The kinds of files, by the ends of their names."""
 
 
 def memory_of(name: str, content: bytes) -> int:
     """Return the bytes that a document takes in memory while it is translated, beside the file itself, at most."""
-    suffix = Path(name).suffix.lower()
-    return memory_of_archive(suffix, content) if suffix in ARCHIVES else 0
+    memory = MEMORY.get(Path(name).suffix.lower())
+    return memory(content) if memory is not None else 0
 
 
 def suffix_of(content: bytes) -> str:
@@ -40,12 +59,20 @@ def suffix_of(content: bytes) -> str:
         return ".html"
     if start.startswith(b"webvtt"):
         return ".vtt"
+    if b"<xliff" in start:
+        return ".xlf"
     return suffix_of_archive(content) if start.startswith(b"pk") else ".txt"
 
 
-def read_document(name: str, content: bytes) -> Document:
-    """Return the document of a file; raises UnreadableDocument for a kind that is not known and for a broken file."""
-    read = READERS.get(Path(name).suffix.lower())
+def read_document(name: str, content: bytes, target: str = "") -> Document:
+    """Return the document of a file; raises UnreadableDocument for a kind that is not known and for a broken file.
+
+    target: the language to translate to, for files that say it; empty if it is not known
+    """
+    suffix = Path(name).suffix.lower()
+    if suffix in XLIFF:
+        return read_xliff(content, target)
+    read = READERS.get(suffix)
     if read is None:
         shown = Path(name).suffix[:20] or "no suffix"
         raise UnreadableDocument(f"a file must end in {', '.join(SUFFIXES)}, got {shown}")

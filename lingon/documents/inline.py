@@ -21,7 +21,7 @@ Content = TypeVar("Content")
 """What a document has in a place that is not translated: bytes, or what still has to be written."""
 
 MOST_DEPTH = 1000  # of elements in a translation: those of a file inside each other, each with fields inside
-_BETWEEN_BLANKS = re.compile(r'(?<=\s)<v i="\d+"/>(?=\s)')
+_APART = re.compile(r'(?<![\w>])<v i="\d+"/>(?![\w<])')
 _POINT = re.compile(r'<v i="\d+"/>')
 _NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # XML 1.0 has no way to write them
 
@@ -119,15 +119,15 @@ class Inline(Generic[Content]):
 
 
 def _with_blanks(source: str, translation: str) -> str:
-    """Return a translation in which a point that is between two blanks in the source is so between words too."""
-    between = set(_BETWEEN_BLANKS.findall(source))
+    """Return a translation in which a point that is beside no word in the source has blanks beside words."""
+    apart = set(_APART.findall(source))
 
     def written(point: re.Match[str]) -> str:
         before, after = translation[point.start() - 1 : point.start()], translation[point.end() : point.end() + 1]
-        blanks = [" " if beside.isalnum() and point[0] in between else "" for beside in (before, after)]
+        blanks = [" " if beside.isalnum() and point[0] in apart else "" for beside in (before, after)]
         return f"{blanks[0]}{point[0]}{blanks[1]}"
 
-    return _POINT.sub(written, translation) if between else translation
+    return _POINT.sub(written, translation) if apart else translation
 
 
 def has_words(nodes: Sequence[Node[Content]]) -> bool:

@@ -51,6 +51,11 @@ class Element:
         """The text of its children that are text."""
         return "".join(each.text for each in self.children if isinstance(each, Text))
 
+    @property
+    def whole_text(self) -> str:
+        """The text in it and in the elements inside of it."""
+        return "".join(each.text if isinstance(each, Text) else each.whole_text for each in self.children)
+
     def child(self, name: str) -> Element | None:
         """Its first child of this name."""
         return next((each for each in self.elements if each.name == name), None)
@@ -65,38 +70,56 @@ def read_tree(
     attributes: the names of those to keep
     most_depth: of elements inside each other
     """
+    return _read(content, _Reader(content, prefixes, attributes, most_depth))[0]
+
+
+def read_elements(
+    content: bytes, prefixes: Mapping[str, str], attributes: Container[str], wanted: Container[str]
+) -> list[Element]:
+    """Return the elements of these names that are in no other such one, as `read_tree` does; others take no memory."""
+    return _read(content, _Reader(content, prefixes, attributes, MOST_DEPTH, wanted))
+
+
+def _read(content: bytes, reader: _Reader) -> list[Element]:
     if b"\x00" in content[:4]:
         raise UnreadableDocument("the XML in the file is not UTF-8")
-    reader = _Reader(content, prefixes, attributes, most_depth)
     try:
         reader.parser.Parse(content, True)
     except expat.ExpatError as error:
         raise UnreadableDocument(f"the XML in the file is not well-formed at line {error.lineno}") from None
     finally:
         del reader.parser  # its handlers refer to the reader, and the elements would stay until the next collection
-    return reader.root
+    return reader.found
 
 
 class _Reader:
     """Makes elements of the events of a parser."""
 
     def __init__(
-        self, content: bytes, prefixes: Mapping[str, str], attributes: Container[str], most_depth: int
+        self,
+        content: bytes,
+        prefixes: Mapping[str, str],
+        attributes: Container[str],
+        most_depth: int,
+        wanted: Container[str] | None = None,
     ) -> None:
+        """wanted: names of the elements to keep with what is in them; None for the root."""
         self.parser = expat.ParserCreate("utf-8", namespace_separator=" ")
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._text
         self.parser.StartDoctypeDeclHandler = _refuse_doctype
-        self.root: Element
+        self.found: list[Element] = []
         self._content, self._prefixes, self._attributes = content, prefixes, attributes
-        self._most_depth = most_depth
+        self._most_depth, self._wanted = most_depth, wanted
         self._names: dict[str, str] = {}  # canonical ones, each kept once
         self._written: dict[bytes, bytes] = {}
         self._open: list[Element] = []
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if not self._open and self._wanted is not None and self._named(name) not in self._wanted:
+            return
         begin = self.parser.CurrentByteIndex
         tag = _TAG.match(self._content, begin)
         if tag is None:
@@ -112,10 +135,12 @@ class _Reader:
         if self._open:
             self._open[-1].children.append(element)
         else:
-            self.root = element
+            self.found.append(element)
         self._open.append(element)
 
     def _end(self, _: str) -> None:
+        if not self._open:
+            return
         element = self._open.pop()
         if not element.end:
             element.content_end = self.parser.CurrentByteIndex

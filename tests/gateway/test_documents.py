@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from lingon.documents.texts import BLOCK_LINES
+from lingon.documents.text_files.plain import BLOCK_LINES
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations import kept_files
 from lingon.gateway.translations.kept_files import KEEP_SECONDS, LEAST_BYTES, KeptFiles
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, Reply, gateway
-from tests.support.office_files import docx, files_of, odt, paragraph, pptx, run
+from tests.support.office_files import docx, files_of, odt, paragraph, pptx, run, xlsx
 
 DOCUMENT, DETECTED = "/v1/translate:document", "x-lingon-detected-language"
 TEXT = "It is raining.\r\n\r\n  Tom lives in Boston.\n"
@@ -78,9 +78,13 @@ OTHERS = [
     ("a.docx", OFFICE),
     ("file", OFFICE),
     ("a.pptx", pptx("<a:r><a:t>It is raining.</a:t></a:r>")),
+    ("a.xlsx", xlsx('<si><t xml:space="preserve">It is raining.</t></si>')),
     ("a.odt", odt("<text:p>It is raining.</text:p>")),
     ("a.srt", CUES),
+    ("a.md", b"# It is *raining*.\n"),
 ]
+UNITS = b"<trans-unit><source>It is raining.</source></trans-unit>"
+XLIFF = b'<xliff version="1.2"><file original="a">%s</file></xliff>' % UNITS
 
 
 @pytest.mark.parametrize(("name", "content"), OTHERS)
@@ -92,7 +96,7 @@ async def test_an_office_document_comes_back_with_its_formats(tmp_path: Path, na
         key = {"document_key": made["document_key"]}
         fetched = await http.form(f"/v2/document/{made['document_id']}/result", key)
         reply = await http.upload("/translate_file", name, content, source="en", target="de")
-    assert (fetched.body == content) if name == "a.srt" else files_of(fetched.body) == files_of(content)
+    assert (fetched.body == content) if name in ("a.srt", "a.md") else files_of(fetched.body) == files_of(content)
     if name == "file":
         assert "a file must end in .txt, .html" in reply.body.decode()
     else:
@@ -108,7 +112,7 @@ async def test_our_own_api_answers_a_file_with_a_file_and_keeps_none(name: str, 
             DOCUMENT, name, content, targetLanguageCode="de", sourceLanguageCode="en", beamSize="4"
         )
     assert reply.status == 200, reply.body
-    assert (reply.body == content) if name == "a.srt" else files_of(reply.body) == files_of(content)
+    assert (reply.body == content) if name in ("a.srt", "a.md") else files_of(reply.body) == files_of(content)
     shown = "document.de.docx" if name == "file" else f"a.de{Path(name).suffix}"
     assert reply.headers["content-disposition"] == f"attachment; filename*=UTF-8''{shown}"
     assert DETECTED not in reply.headers
@@ -146,6 +150,15 @@ async def test_a_file_that_is_not_translated_is_an_error(
     assert reply.status in (400, 404)
     assert message in reply.json["message"]
     assert without.json["message"] == "the form must have a file in the field 'file'"
+
+
+async def test_the_target_language_of_a_request_is_that_of_its_file(tmp_path: Path):
+    async with gateway(http_data_dir=tmp_path) as http:
+        made = (await http.upload("/v2/document", "a.xlf", XLIFF, target_lang="DE", source_lang="EN")).json
+        await done(http, made)
+        key = {"document_key": made["document_key"]}
+        fetched = await http.form(f"/v2/document/{made['document_id']}/result", key)
+    assert '<file target-language="de" original="a">' in fetched.body.decode()
 
 
 async def test_what_a_document_takes_in_memory_counts_as_the_body_of_its_request(tmp_path: Path):

@@ -44,6 +44,17 @@ async def test_a_text_that_is_not_translated_stays_as_it_is_and_is_named(
     assert files_of((tmp_path / "b.docx").read_bytes()) == files_of(content)
 
 
+async def test_a_file_of_translators_gets_the_target_language(tmp_path: Path):
+    source, output = tmp_path / "a.xlf", tmp_path / "b.xlf"
+    source.write_text('<xliff version="1.2"><file><trans-unit><source>Tom</source></trans-unit></file></xliff>')
+    async with running(None) as server:
+        options = ["--server", f"127.0.0.1:{server.server.port}", "--target", "de"]
+        arguments = ["translate", *options, "--input", str(source), "--output", str(output)]
+        assert await asyncio.to_thread(main, arguments) == 0
+    assert '<file target-language="de">' in output.read_text()
+    assert ">Tom</target>" in output.read_text()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

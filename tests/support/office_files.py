@@ -10,6 +10,7 @@ from xml.sax.saxutils import escape
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 DRAWING = "http://schemas.openxmlformats.org/drawingml/2006/main"
+SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 OASIS = "urn:oasis:names:tc:opendocument:xmlns"
 
 
@@ -67,3 +68,24 @@ def odt(body: str) -> bytes:
 def text_of(xml: str) -> str:
     """The text of a file, without its tags."""
     return re.sub("<[^>]*>", "", xml)
+
+
+def xlsx(strings: str, sheet: str = "", **more: str) -> bytes:
+    """A workbook; strings: the elements si, sheet: what is in the worksheet, more: other files in xl, "_" for "/"."""
+    files = {"sharedStrings": f"<sst>{strings}</sst>", "worksheets_sheet1": f"<worksheet>{sheet}</worksheet>", **more}
+    files = {"workbook": '<workbook><sheets/><calcPr calcId="1"/></workbook>', **files}
+    return archive({f"xl/{name.replace('_', '/')}.xml": main(content) for name, content in files.items()})
+
+
+def main(root: str) -> str:
+    """The element of a workbook, in its namespace."""
+    name, mark, rest = root.partition(">")
+    return f'{name} xmlns="{SHEET}" xmlns:a="{DRAWING}"{mark}{rest}'
+
+
+def ods(cells: str, before: str = "") -> bytes:
+    """A spreadsheet of OpenDocument with one row; before: elements before the table."""
+    spaces = "".join(f' xmlns:{each}="{OASIS}:{each}:1.0"' for each in ("office", "text", "table"))
+    body = f"{before}<table:table><table:table-row>{cells}</table:table-row></table:table>"
+    root = f"<office:x{spaces}>{body}</office:x>"
+    return archive({"mimetype": "application/vnd.oasis.opendocument.spreadsheet", "content.xml": root})

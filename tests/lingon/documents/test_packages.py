@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.documents import SUFFIXES, UnreadableDocument, packages, read_document, suffix_of
-from tests.support.office_files import archive, docx, field, files_of, odt, paragraph, pptx, run, word
+from lingon.documents import SUFFIXES, UnreadableDocument, bounds, read_document, suffix_of
+from lingon.documents.office import archives
+from tests.support.office_files import archive, docx, field, files_of, ods, odt, paragraph, pptx, run, word, xlsx
 
 PAGE = (
     '<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><head><title/><script src="x.js"/></head>'
@@ -92,10 +93,10 @@ def test_a_broken_or_hostile_document_is_refused_with_one_line(content: bytes, m
 def test_what_would_take_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch):
     content = docx(paragraph(run("Tom")), header1=" " * 10_000)
     for module, name, most, message in (
-        (packages, "MOST_BYTES", 10_000, "unpacked the file has 5 files of 10,"),
-        (packages, "MOST_FILES", 4, "unpacked the file has 5 files of"),
-        (packages, "MOST_TEXT_BYTES", 10_000, "the text files in it have 10,"),
-        (packages, "MOST_TAGS", 4, "the text files in it have 15 tags; at most 4"),
+        (archives, "MOST_BYTES", 10_000, "unpacked the file has 5 files of 10,"),
+        (archives, "MOST_FILES", 4, "unpacked the file has 5 files of"),
+        (bounds, "MOST_TEXT_BYTES", 10_000, "the text files in it have 10,"),
+        (bounds, "MOST_TAGS", 4, "the text files in it have 15 tags; at most 4"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, most)
@@ -141,7 +142,9 @@ def test_what_is_around_text_may_be_as_deep_as_elements_are():
     [
         (docx(""), ".docx"),
         (pptx(), ".pptx"),
+        (xlsx(""), ".xlsx"),
         (odt(""), ".odt"),
+        (ods(""), ".ods"),
         (BOOK, ".epub"),
         (archive({"a": "b"}), ".txt"),
         (b"PK", ".txt"),

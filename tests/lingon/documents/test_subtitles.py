@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.documents import UnreadableDocument, read_document
-from lingon.documents.subtitles import LINE_CHARACTERS
+from lingon.documents.text_files.subtitles import LINE_CHARACTERS
 
 
 def srt(*texts: str, gap: float = 0.1) -> str:

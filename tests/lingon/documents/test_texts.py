@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lingon.documents import read_document
-from lingon.documents.texts import BLOCK_LINES, MOST_LINES
+from lingon.documents.text_files.plain import BLOCK_LINES, MOST_LINES
 
 
 def blocks(text: str) -> list[str]:

@@ -7,7 +7,7 @@ Office Open XML: ISO/IEC 29500-1, chapters 17 (documents) and 21 (drawings, and 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 OPEN_XML = "http://schemas.openxmlformats.org"
 STRICT = "http://purl.oclc.org/ooxml"
@@ -18,8 +18,12 @@ PREFIXES = {
     f"{STRICT}/wordprocessingml/main": "w",
     f"{OPEN_XML}/drawingml/2006/main": "a",
     f"{STRICT}/drawingml/main": "a",
+    f"{OPEN_XML}/spreadsheetml/2006/main": "x",
+    f"{STRICT}/spreadsheetml/main": "x",
+    "http://schemas.microsoft.com/office/spreadsheetml/2018/threadedcomments": "tc",
     f"{OASIS}:text:1.0": "text",
     f"{OASIS}:office:1.0": "office",
+    f"{OASIS}:table:1.0": "table",
 }
 """Canonical prefixes by the addresses of namespaces."""
 
@@ -36,6 +40,8 @@ class Vocabulary:
     breaks: those at which a sentence ends
     left_out: those that are not written again: they say something about the text that was
     untouched: those whose paragraphs are not translated
+    cells: those whose own paragraphs are translated only if they are what the cell holds: no number, no result
+    named: texts of cells that stay, in lower case
     """
 
     paragraphs: frozenset[str]
@@ -48,6 +54,8 @@ class Vocabulary:
     breaks: frozenset[str]
     left_out: frozenset[str]
     untouched: frozenset[str]
+    cells: frozenset[str] = frozenset()
+    named: frozenset[str] = frozenset()
 
 
 WORD = Vocabulary(
@@ -79,3 +87,10 @@ OPEN_DOCUMENT = Vocabulary(
     left_out=frozenset(["text:soft-page-break"]),
     untouched=frozenset(["text:tracked-changes"]),
 )
+OPEN_SPREADSHEET = replace(
+    OPEN_DOCUMENT,
+    untouched=OPEN_DOCUMENT.untouched | {"table:tracked-changes"},
+    cells=frozenset(["table:table-cell", "table:covered-table-cell"]),
+)
+OPEN_OBJECT = replace(OPEN_DOCUMENT, untouched=OPEN_DOCUMENT.untouched | {"table:table"})
+"""A chart inside of a document, without the copies of its data."""

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from lingon.documents.inline import Around, Inline, Node, Piece, Point, has_words, write
-from lingon.documents.vocabularies import PREFIXES, Vocabulary
+from lingon.documents.office.vocabularies import PREFIXES, Vocabulary
 from lingon.documents.xml_tree import Element, Text, read_tree
 
-ATTRIBUTES = ("w:fldCharType", "text:c")
+ATTRIBUTES = ("w:fldCharType", "text:c", "office:value-type", "office:string-value", "table:formula")
 MOST_FIELDS = 3  # inside each other
 _SPACES = re.compile(" {2,}")
 _OF_SPELLING = re.compile(rb'<\w+:(?:lang|noProof)\b[^>]*/>|\s(?:lang|altLang|dirty|err|noProof|smtClean)="[^"]*"')
@@ -196,8 +196,19 @@ def _outermost(elements: Iterable[Element], vocabulary: Vocabulary) -> Iterator[
         each = waiting.pop()
         if each.name in vocabulary.paragraphs:
             yield each
+        elif each.name in vocabulary.cells and not _holds_text(each, vocabulary):
+            waiting += [child for child in each.elements if child.name not in vocabulary.paragraphs][::-1]
         elif each.name not in vocabulary.untouched:
             waiting += list(each.elements)[::-1]
+
+
+def _holds_text(cell: Element, vocabulary: Vocabulary) -> bool:
+    """Whether the paragraphs of a cell of OpenDocument are what it holds, and no formula names this text."""
+    kind = cell.attributes.get("office:value-type", "string")
+    if kind != "string" or "office:string-value" in cell.attributes or "table:formula" in cell.attributes:
+        return False
+    paragraphs = (child.whole_text for child in cell.elements if child.name in vocabulary.paragraphs)
+    return not vocabulary.named or "\n".join(paragraphs).lower() not in vocabulary.named
 
 
 def _translated(fragment: Fragment) -> Iterator[Paragraph]:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lingon.documents.document import Document, decoded
-from lingon.documents.inline import Around, Inline, Node, Piece, Point, text_options, write
+from lingon.documents.inline import Inline, Node, Piece, Point, text_options, write
+from lingon.documents.marks import named_tag, paired
 
 _CUE = re.compile(
     r"(?P<head>(?:\d{1,4}:)?\d\d:\d\d[,.]\d{1,3}[ \t]*-->[ \t]*(?:\d{1,4}:)?\d\d:\d\d[,.]\d{1,3}[^\r\n]*(?:\r\n|\r|\n))"
@@ -23,7 +24,6 @@ _ENDS = re.compile(r"""[.!?:\u2026\u3002\uff01\uff1f\u266a][)\]"'\u201d\u2019\u0
 _SPEAKER = re.compile(r"\s*[-\u2010-\u2015]\s*")  # begins what another one says
 BORDER = b"\x00"
 LINE = b"\x01"
-MOST_TAGS = 16  # inside each other
 MOST_CUES = 8  # of one text: subtitles without punctuation have no other end
 LONGEST_PAUSE = 2.0  # seconds between two cues of a sentence
 LINE_CHARACTERS = 42  # of a line, as is usual for subtitles
@@ -110,7 +110,7 @@ class _Group:
         for place, cue in enumerate(cues):
             nodes += [Piece(" "), Point(BORDER)] if place else []
             nodes += _nodes(cue)
-        self.inline = Inline(_paired(nodes))
+        self.inline = Inline(paired(nodes, lambda point: named_tag(point.content.decode())))
 
     def translated(self, translation: str) -> list[str]:
         """Return the text of each cue."""
@@ -138,29 +138,6 @@ def _nodes(cue: Cue) -> list[Node[bytes]]:
             at = mark.end()
         found.append(Piece(line[at:]))
     return found
-
-
-def _paired(nodes: Sequence[Node[bytes]]) -> list[Node[bytes]]:
-    """Return nodes in which what is between a start tag and its end tag is one node."""
-    levels: list[list[Node[bytes]]] = [[]]
-    for node in nodes:
-        name = _tag_name(node)
-        if name and not name.startswith("/") and len(levels) <= MOST_TAGS:
-            levels.append([node])
-        elif name and len(levels) > 1 and _tag_name(levels[-1][0]) == name[1:]:
-            start, *inside = levels.pop()
-            assert isinstance(start, Point)
-            assert isinstance(node, Point)
-            levels[-1].append(Around(start.content, inside, node.content))
-        else:
-            levels[-1].append(node)
-    return [node for level in levels for node in level]
-
-
-def _tag_name(node: Node[bytes]) -> str:
-    """Return the name of a tag, with a slash before that of an end tag; empty for another node."""
-    found = re.match(rb"<(/?[A-Za-z]+)", node.content) if isinstance(node, Point) else None
-    return found[1].decode().lower() if found else ""
 
 
 def _words(text: str) -> bool:

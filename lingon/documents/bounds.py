@@ -1,0 +1,28 @@
+"""How much text and markup a document may have, and what that takes in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lingon.documents.errors import UnreadableDocument
+
+MOST_TEXT_BYTES = 32 << 20  # of the files that are translated
+MOST_TAGS = 250_000  # of the files that are translated
+TAG_BYTES = 110  # that a tag takes in memory, measured with paragraphs of two runs
+
+
+def check_size(size: int, subject: str = "the text files in it have") -> None:
+    """Raise UnreadableDocument if files with text have too many bytes."""
+    if size > MOST_TEXT_BYTES:
+        raise UnreadableDocument(f"{subject} {size:,} bytes; at most {MOST_TEXT_BYTES:,}")
+
+
+def check_tags(tags: int, subject: str = "the text files in it have") -> None:
+    """Raise UnreadableDocument if files with text have too many tags."""
+    if tags > MOST_TAGS:
+        raise UnreadableDocument(f"{subject} {tags:,} tags; at most {MOST_TAGS:,}")
+
+
+def memory_of_markup(sizes: Iterable[tuple[int, int]]) -> int:
+    """Return the bytes that files take in memory at most; sizes: bytes and tags of each."""
+    return sum(size + TAG_BYTES * tags for size, tags in sizes)

@@ -1,0 +1,186 @@
+"""The blocks of a Markdown file that have text, and the file with their translations.
+
+The parser says which lines a block has and what its text is. The text is looked for in these lines, and only it is
+replaced: the marks of lists and quotes, blank lines and all other blocks are copied byte for byte.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+from markdown_it.token import Token
+
+from lingon.documents.document import Document, decoded
+from lingon.documents.inline import Around, Inline, Node, Piece, Point, text_options
+from lingon.documents.markdown.bounds import check_markdown
+from lingon.documents.markdown.reading import BLOCKS, Aside, Mark, Reader, UnknownSource
+from lingon.documents.markdown.writing import Block
+
+LINE_CHARACTERS = 72  # of a line, at least, of a paragraph that has several
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*(?:\r\n|\r|\n)")
+_BEFORE = re.compile(r"\[\^[^\]\s]+\]:[ \t]+|\[[ xX]\][ \t]+|\[![A-Za-z]+\][ \t]*(?:\n|\Z)|:{3,}[^\n]*(?:\n|\Z)")
+_AFTER = re.compile(r"\n:{3,}[ \t]*\Z")
+_CELLS = frozenset(["th_open", "td_open"])
+_HEADING = re.compile(r"#{1,6}[ \t]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the text of a block is: begin and end in the file, and what its lines but the first begin with."""
+
+    begin: int
+    end: int
+    prefix: str
+
+
+class _Text:
+    """The text of a block."""
+
+    def __init__(self, nodes: list[Node[Mark]], place: _Place, block: Block) -> None:
+        self.place, self._block = place, block
+        self.inline = Inline(nodes)
+        self.asides = [(aside, Inline[Mark]([Piece(aside.text)])) for aside in _asides(nodes)]
+
+    @property
+    def texts(self) -> list[str]:
+        """To translate: the text, and the titles and alternative texts in it."""
+        return [text for text in (self.inline.text, *(inline.text for _, inline in self.asides)) if text]
+
+    def written(self, translations: Sequence[str]) -> str | None:
+        """Return the block of translations of its texts; None if it stays as it is."""
+        each = iter(translations)
+        nodes = self.inline.translated(next(each)) if self.inline.text else self.inline.nodes
+        asides = {aside: _plain(inline.translated(next(each))) for aside, inline in self.asides}
+        return self._block.written(nodes, asides.__getitem__)
+
+
+def read_blocks(content: bytes) -> Document:
+    """Return a Markdown file (CommonMark with tables); raises UnreadableDocument."""
+    text = decoded(content)
+    check_markdown(content)
+    lines = _LINE.findall(text)
+    texts = [each for each in _Reader(lines).texts() if each.texts]
+    end = next((line[len(line.rstrip("\r\n")) :] for line in lines), "\n") or "\n"
+
+    def write(translations: Sequence[str]) -> bytes:
+        found, at, first = list[str](), 0, 0
+        for each in texts:
+            last = first + len(each.texts)
+            written = each.written(translations[first:last])
+            if written is not None:
+                found += [text[at : each.place.begin], written.replace("\n", end + each.place.prefix)]
+                at = each.place.end
+            first = last
+        byte_order_mark = content[:3] if content.startswith(b"\xef\xbb\xbf") else b""
+        return byte_order_mark + "".join([*found, text[at:]]).encode()
+
+    return Document([text for each in texts for text in each.texts], text_options(), write)
+
+
+class _Reader:
+    """Finds the texts of blocks in the lines of a file."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+        self._starts = list(accumulate(map(len, lines), initial=0))
+        self._references: MutableMapping[str, Any] = {}
+        self._column = 0  # after the last cell that was found in a row
+
+    def texts(self) -> Iterator[_Text]:
+        """Yield the texts of the blocks."""
+        front = _front_matter(self._lines)
+        environment: dict[str, Any] = {}
+        tokens = BLOCKS.parse("\n" * front + "".join(self._lines[front:]), environment)
+        self._references = environment.get("references", {})
+        for before, token in pairwise(tokens):
+            if token.type == "tr_open":
+                self._column = 0
+            if token.type == "inline" and token.map and token.content:
+                with suppress(UnknownSource):
+                    yield self._text(before, token, token.map[0])
+
+    def _text(self, before: Token, token: Token, line: int) -> _Text:
+        """Return the text of a block; before: its start, line: its first one. Raises UnknownSource."""
+        if before.type in _CELLS:
+            return self._cell(token.content, line)
+        if before.markup.startswith("#"):
+            return self._heading(token.content, line)
+        return self._paragraph(token.content, line, before.markup)
+
+    def _cell(self, content: str, line: int) -> _Text:
+        source = content.replace("|", r"\|")
+        column = self._lines[line].find(source, self._column)
+        if column < 0:
+            raise UnknownSource
+        self._column = column + len(source)
+        begin = self._starts[line] + column
+        block = Block(self._references, in_cell=True)
+        return self._made(content, _Place(begin, begin + len(source), ""), block)
+
+    def _heading(self, content: str, line: int) -> _Text:
+        marks = _HEADING.search(self._lines[line])
+        column = self._lines[line].find(content, marks.end()) if marks else -1
+        if column < 0:
+            raise UnknownSource
+        begin = self._starts[line] + column
+        block = Block(self._references, before="# ")
+        return self._made(content, _Place(begin, begin + len(content), ""), block)
+
+    def _paragraph(self, content: str, line: int, mark: str) -> _Text:
+        """Return the text of a paragraph, or of a heading with a line of marks below it."""
+        before, after = _BEFORE.match(content), _AFTER.search(content)
+        skipped, last = before.end() if before else 0, after.start() if after else len(content)
+        found = content.split("\n")
+        first, end = content.count("\n", 0, skipped), content.count("\n", 0, max(last, skipped))
+        columns = [self._column_of(text, line + number) for number, text in enumerate(found)]
+        begin = skipped - (content.rfind("\n", 0, skipped) + 1) - (len(found[first]) - len(found[first].lstrip()))
+        place = _Place(
+            self._starts[line + first] + columns[first] + max(begin, 0),
+            self._starts[line + end] + columns[end] + len(found[end].strip()),
+            self._lines[line + first + 1][: columns[first + 1]] if end > first else "",
+        )
+        width = max(LINE_CHARACTERS, *(len(text.strip()) for text in found[first : end + 1])) if end > first else 0
+        return self._made(
+            content[skipped:last], place, Block(self._references, after=f"\n{mark * 3}" if mark else "", width=width)
+        )
+
+    def _column_of(self, text: str, line: int) -> int:
+        """Return where the text of a line begins; raises UnknownSource."""
+        text, whole = text.strip(), self._lines[line].rstrip()
+        if not whole.endswith(text):
+            raise UnknownSource
+        return len(whole) - len(text)
+
+    def _made(self, source: str, place: _Place, block: Block) -> _Text:
+        return _Text(Reader(source, self._references).nodes(), place, block)
+
+
+def _front_matter(lines: Sequence[str]) -> int:
+    """Return how many lines the data before the text has."""
+    mark = _FRONT_MATTER.fullmatch(lines[0]) if lines else None
+    if mark is None:
+        return 0
+    ends = (mark[1], "...") if mark[1] == "---" else (mark[1],)
+    return next((number for number, line in enumerate(lines[1:], start=2) if line.rstrip() in ends), 0)
+
+
+def _asides(nodes: Sequence[Node[Mark]]) -> Iterator[Aside]:
+    """Yield the titles and the alternative texts in nodes."""
+    for node in nodes:
+        marks: list[Mark] = []
+        if isinstance(node, Point):
+            marks = [node.content]
+        elif isinstance(node, Around):
+            yield from _asides(node.nodes)
+            marks = [node.before, node.after]
+        yield from (part for mark in marks for part in mark.parts if isinstance(part, Aside))
+
+
+def _plain(nodes: Sequence[Node[Mark]]) -> str:
+    return "".join(node.text for node in nodes if isinstance(node, Piece))

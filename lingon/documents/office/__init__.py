@@ -1,0 +1,7 @@
+"""Documents that are ZIP archives, of office programs and books; imports what is in `documents` beside packages."""
+
+from __future__ import annotations
+
+from lingon.documents.office.packages import SUFFIXES, memory_of_archive, read_archive, suffix_of_archive
+
+__all__ = ["SUFFIXES", "memory_of_archive", "read_archive", "suffix_of_archive"]

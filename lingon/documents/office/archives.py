@@ -1,0 +1,54 @@
+"""ZIP archives: opened within bounds, and packed again with some files replaced."""
+
+from __future__ import annotations
+
+import copy
+import io
+import shutil
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from lingon.documents.errors import UnreadableDocument
+
+MOST_BYTES = 256 << 20  # of all files of an archive together, unpacked
+MOST_FILES = 10_000
+_COMPOUND = b"\xd0\xcf\x11\xe0"  # the first bytes of older formats, and of encrypted documents
+
+
+@contextmanager
+def opened(content: bytes) -> Iterator[zipfile.ZipFile]:
+    """Open an archive; raises UnreadableDocument, also for what is wrong with a file in it."""
+    if content.startswith(_COMPOUND):
+        raise UnreadableDocument("the file is encrypted, or of an older format")
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            _check(archive.infolist())
+            yield archive
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise UnreadableDocument(f"the file is no archive of its kind: {error}") from None
+
+
+def packed(content: bytes, written: Mapping[str, bytes]) -> bytes:
+    """Return an archive with some files replaced; all have the order, the names and the times that they had."""
+    result = io.BytesIO()
+    with opened(content) as source, zipfile.ZipFile(result, "w") as archive:
+        for info in source.infolist():
+            if info.filename in written:
+                archive.writestr(info, written[info.filename])
+            else:
+                with source.open(info) as unchanged, archive.open(copy.copy(info), "w") as copied:
+                    shutil.copyfileobj(unchanged, copied)
+    return result.getvalue()
+
+
+def _check(infos: Sequence[zipfile.ZipInfo]) -> None:
+    size = sum(info.file_size for info in infos)
+    if len(infos) > MOST_FILES or size > MOST_BYTES:
+        message = (
+            f"unpacked the file has {len(infos):,} files of {size:,} bytes; at most {MOST_FILES:,} of {MOST_BYTES:,}"
+        )
+        raise UnreadableDocument(message)
+    if any(info.flag_bits & 1 for info in infos):
+        raise UnreadableDocument("the file is encrypted")

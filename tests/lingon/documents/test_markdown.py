@@ -1,0 +1,202 @@
+"""Markdown: which texts are translated, and that marks, code, addresses and the structure stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from lingon.documents import UnreadableDocument, memory_of, read_document
+from lingon.documents.markdown import bounds
+from lingon.documents.markdown.blocks import LINE_CHARACTERS
+from tests.support.repository import ROOT
+
+PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+def texts_of(text: str) -> list[str]:
+    return list(read_document("a.md", text.encode()).texts)
+
+
+def translated(text: str, answers: dict[str, str] | Callable[[str], str] = str) -> str:
+    document = read_document("a.md", text.encode())
+    answer = answers if callable(answers) else lambda text: answers.get(text, text)
+    return document.write(list(map(answer, document.texts))).decode()
+
+
+def shown(text: str) -> str:
+    """What a program shows; line ends inside of a paragraph are blanks."""
+    return " ".join(PARSER.render(text).split())
+
+
+STAYING = [
+    "---\ntitle: My page\n---\n",
+    "+++\ntitle = 'My page'\n+++\n",
+    "```python\nprint('Tom')\n```\n",
+    "~~~\nTom\n",
+    "    indented code\n",
+    "- 1:\n\n  ```\n  in a list\n  ```\n",
+    "<div>\nTom\n</div>\n",
+    "<!-- A comment -->\n",
+    "[page]: http://a.b 'A title'\n",
+    "***\n",
+    "| 1 | 2 |\n|---|---|\n| 3 | 4 |\n",
+    "`code`\n",
+    "<https://example.com/page>\n",
+]
+
+
+@pytest.mark.parametrize("text", STAYING)
+def test_what_has_no_text_of_its_own_stays_byte_for_byte(text: str):
+    assert (texts_of(text), translated(text)) == ([], text)
+
+
+BLOCKS = [
+    ("# Tom\n", ["Tom"]),
+    ("## Tom ##\n", ["Tom"]),
+    ("Tom\n===\n", ["Tom"]),
+    ("- Tom\n  1) Ann\n     - [ ] Eve\n", ["Tom", "Ann", "Eve"]),
+    ("> > Tom\n>\n> - Ann\n", ["Tom", "Ann"]),
+    ("| Tom | Ann\\|e |\r\n|:--|--:|\r\n| Tom | `a` |\r\n| x\n", ["Tom", "Ann|e", "Tom", "x"]),
+    ("> | Tom |\n> |---|\n> | a |\n", ["Tom", "a"]),
+    ("[^1]: Tom said so.\n\n[^n]: Ann too.\n", ["Tom said so.", "Ann too."]),
+    (":::note\nTom\n:::\n\n:::tip\n\nAnn\n\n:::\n", ["Tom", "Ann"]),
+    ("> [!NOTE]\n> Tom\n", ["Tom"]),
+    ("---\na: b\n---\nTom\n", ["Tom"]),
+    ("\ufeff\tcode\n\nTom", ["Tom"]),
+    ("*\tTom\n\n\tAnn\n", ["Tom", "Ann"]),
+]
+
+
+@pytest.mark.parametrize(("text", "found"), BLOCKS)
+def test_the_texts_of_blocks_are_translated_where_they_are(text: str, found: list[str]):
+    assert texts_of(text) == found
+    assert translated(text) == text
+    expected = text
+    for each in dict.fromkeys(found):
+        written = each.replace("|", "\\|")
+        expected = expected.replace(written, written.swapcase())
+    assert translated(text, str.swapcase) == expected
+
+
+def test_a_paragraph_of_several_lines_is_one_text_and_its_lines_keep_what_is_before_them():
+    text = "> The old man\n> and the sea\nare here.  \n> Tom\\\n> Ann\n"
+    assert texts_of(text) == ['The old man and the sea are here.<b i="0"/>Tom<b i="1"/>Ann']
+    long = "Der " + "alte " * 20 + 'Mann.<b i="0"/>Tom<b i="1"/>Ann'
+    lines = translated(text, lambda _: long).splitlines()
+    assert [line[:6] for line in lines] == ["> Der ", "> alte", "> Tom\\", "> Ann"]
+    assert lines[1].endswith("Mann.  ")
+    assert max(map(len, lines)) <= LINE_CHARACTERS + len("> ")
+
+
+def test_marks_inside_a_text_become_tags_and_are_written_as_they_were():
+    text = "A __red__ *car* in [Boston](<a b> 'The town') and `code`, ~~no~~ <http://a.b> <b>bold</b> or[^1] me.\n"
+    found, title = texts_of(text)
+    assert title == "The town"
+    assert found == (
+        'A <s i="0">red</s> <s i="1">car</s> in <s i="2">Boston</s> and <v i="0"/>, <s i="3">no</s> <v i="1"/> '
+        '<s i="4">bold</s> or<v i="2"/> me.'
+    )
+    moved = (
+        '<s i="4">fett</s> <v i="1"/> <s i="2">B</s> <s i="1">Auto</s> <s i="0">rotes</s> <v i="0"/> <s i="3">x</s>.'
+    )
+    expected = "<b>fett</b> <http://a.b> [B](<a b> 'Die \"Stadt\"') *Auto* __rotes__ `code` ~~x~~[^1].\n"
+    expected = expected.replace('"', '\\"')
+    assert translated(text, {found: moved.replace("</s>.", '</s><v i="2"/>.'), title: 'Die "Stadt"'}) == expected
+
+
+def test_pictures_have_an_alternative_text_and_keep_their_lines():
+    text = '![A cat](cat.png)\n[![The build](b.svg "State")](x)\n'
+    assert texts_of(text) == ["A cat", "The build", "State"]
+    expected = '![Eine \\[Katze\\]](cat.png)\n[![The build](b.svg "Stand")](x)\n'
+    assert translated(text, {"A cat": "Eine [Katze]", "State": "Stand"}) == expected
+
+
+def test_a_link_that_is_the_name_of_a_reference_gets_the_name_beside_its_new_text():
+    text = "See [the page], [the page][], [a page][The Page], ![the page].\n\n[the page]: x\n"
+    assert translated(text) == text
+    new = translated(text, lambda text: text.replace("the page", "die Seite").replace("a page", "eine"))
+    assert new.startswith("See [die Seite][the page], [die Seite][the page], [eine][The Page], ![die Seite][the page].")
+
+
+@pytest.mark.parametrize(
+    ("text", "translation", "written"),
+    [
+        ("Five", "5. ist", "5\\. ist"),
+        ("Five", "- ist", "\\- ist"),
+        ("Five", "# ist", "\\# ist"),
+        ("Five", "a *b* c", "a \\*b\\* c"),
+        ("Five", "[the page]", "\\[the page\\]"),
+        ("Five", "5 &lt; 6 &amp; 7_8", "5 < 6 & 7_8"),
+        ("Five", "&lt;b>", "\\<b\\>"),
+        ("Five", "&amp;lt;", "\\&lt;"),
+        ("\\*Five\\* &amp;lt;", "*5* &amp;lt;", "\\*5\\* \\&lt;"),
+        ("# Five", "5 #", "# 5 \\#"),
+        ("a | b\nc\n-", "a | b", "a | b\n-"),
+        ("a | b\n--|--\nc | 1", "1. c", "1\\. c | 1\\. c\n--|--\n1\\. c | 1"),
+        ("a `b\n  c` d", 'A<v i="0"/>d', "A `b   c` d"),
+        ("- a  \nb", 'a<b i="0"/>- b', "- a  \n\\- b"),
+        ("a *b* c", 'a<s i="0">b </s>c', "a*b* c"),
+        ("a _b_ c", 'a<s i="0">b</s>c', "a*b*c"),
+        ("a **b** c", 'a<s i="0">.b</s>c', "a.bc"),
+        ("a **b** c", 'a <s i="0"></s>c', "a c"),
+    ],
+)
+def test_a_translation_means_what_it_says(text: str, translation: str, written: str):
+    reference = "\n\n[the page]: x\n"
+    assert translated(text + reference, lambda _: translation) == written + reference
+
+
+def test_code_that_stands_alone_in_the_source_has_blanks_beside_words():
+    text = "If `a` and `b`, (`c`), x`d` or.\n"
+    answer = 'Wenn<v i="0"/>und (<v i="2"/>)<v i="1"/>x<v i="3"/>oder.'
+    assert translated(text, lambda _: answer) == "Wenn `a` und (`c`)`b` x`d`oder.\n"
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/how-to/documents.md", "docs/how-to/http.md", "docs/how-to/texts.md"]
+)
+def test_real_pages_show_the_same_if_their_translations_are_their_texts(page: str):
+    text = Path(ROOT / page).read_text(encoding="utf-8")
+    assert shown(translated(text)) == shown(text)
+    assert texts_of(translated(text)) == texts_of(text)
+
+
+MARKS = ["*", "_", "**", "`", "``", "[", "](u)", '](u "Ann")', "][a]", "![", "<b>", "</b>", "<u:v>", "\\", "~~", "[^1]"]
+STARTS = ["> ", "- ", "1. ", "# ", "```\n", "\n[a]: x\n", "---\n", "\n", "    "]
+OTHERS = ["Tom ", "&amp;", "&nbsp;", "\n", "  \n", "\r\n", "  ", "\t", "\u00e9", "$"]
+PIECES = st.sampled_from([*MARKS, *OTHERS, *(f"\n{start}" for start in STARTS)])
+
+
+@given(st.lists(PIECES, max_size=24).map("".join))
+def test_a_file_whose_translations_are_its_texts_shows_the_same(text: str):
+    assert shown(translated(text)) == shown(text)
+
+
+@given(st.lists(PIECES, max_size=24).map("".join), st.sampled_from(["- ", "1. ", "*", "](", "`", "&lt;b>", "# "]))
+def test_translations_with_marks_change_no_block(text: str, marks: str):
+    def kinds(text: str) -> list[str]:
+        return [token.type for token in PARSER.parse(text)]
+
+    found = translated(text, lambda text: text.replace("Tom", f"{marks}Tim {marks}"))
+    assert kinds(found) == kinds(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("MOST_BYTES", "the file has 12 bytes; at most 3"),
+        ("MOST_LINES", "the file has 4 lines; at most 3"),
+        ("MOST_MARKS", "the file has 8 characters that may be marks; at most 3"),
+    ],
+)
+def test_what_would_take_too_much_memory_is_refused(name: str, message: str, monkeypatch: pytest.MonkeyPatch):
+    text = "*a*".replace("a", "") * 4 + "\n" * 4
+    monkeypatch.setattr(bounds, name, 3)
+    with pytest.raises(UnreadableDocument, match=message):
+        texts_of(text)
+    assert memory_of("a.md", text.encode()) > len(text)
