@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.documents import UnreadableDocument, bounds, read_document
+from lingon.documents import UnreadableDocument, bounds, memory_of, read_document
+from lingon.documents.text_files import gettext
 
 HEADER = (
     'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n'
@@ -101,15 +102,21 @@ def test_a_long_translation_is_written_in_several_lines():
         ("Hello\n", "line 1 of the file is no line of a message of gettext"),
         ('msgid "a"\nmsgstr ""\nmsgstr ""\n', "line 3 of the file is no line of a message of gettext"),
         (TWO.replace("UTF-8", "CHARSET"), "the header of the file must say charset=UTF-8, got charset=CHARSET"),
+        ('msgid "a"\nmsgstr ""\n' * 3, "the file has 3 messages; at most 2"),
         (TWO + "#" * 2000, "bytes; at most 1,000"),
     ],
 )
 def test_a_broken_file_is_refused_in_one_line(text: str, message: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bounds, "MOST_TEXT_BYTES", 1000)
+    monkeypatch.setattr(gettext, "MOST_ENTRIES", 2)
     with pytest.raises(UnreadableDocument) as error:
         read_document("a.po", text.encode())
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_messages_count_as_memory():
+    assert memory_of("a.po", b'msgid "a"\n' * 10) > memory_of("a.po", b'msgid "a"\n') * 9
 
 
 def quoted(text: str) -> str:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.documents import UnreadableDocument, bounds, memory_of, read_document
-from tests.support.office_files import files_of, main, ods, text_of, xlsx
+from tests.support.office_files import archive, files_of, main, ods, text_of, xlsx
 
 SHEET, STRINGS, TABLE = "xl/worksheets/sheet1.xml", "xl/sharedStrings.xml", "xl/tables/table1.xml"
 BOLD = "<rPr><b/></rPr>"
@@ -75,6 +75,19 @@ def test_strings_in_cells_comments_and_drawings_are_translated_and_numbers_are_n
     assert "a NOTE" in files["xl/comments1.xml"]
     assert "<a:t>a BOX</a:t>" in files["xl/drawings/drawing1.xml"]
     assert "<v>Data</v>" in files["xl/charts/chart1.xml"]
+
+
+def test_threaded_comments_are_translated_unless_they_count_the_characters_before_a_name():
+    address = "http://schemas.microsoft.com/office/spreadsheetml/2018/threadedcomments"
+    comment = "<threadedComment><text>{}</text>{}</threadedComment>"
+    mention = "<mentions><mention startIndex='1'/></mentions>"
+    root = f"<root>{comment.format('Salt &amp; more', '')}{comment.format('@Tom yes', mention)}</root>"
+    name = "xl/threadedComments/threadedComment1.xml"
+    content = xlsx("", threadedComments_threadedComment1=root)
+    content = archive({**files_of(content), name: f'<x xmlns="{address}">{root}</x>'})
+    assert texts_of(content) == ["Salt &amp; more"]
+    files = translated(content, lambda _: "Salz &amp; mehr")
+    assert files[name] == f'<x xmlns="{address}">{root.replace("Salt &amp; more", "Salz &amp; mehr")}</x>'
 
 
 def test_headers_keep_their_codes():
