@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from lingon.documents.bounds import check_size, check_tags, memory_of_markup
+from lingon.documents.bounds import TAG_BYTES, TAG_BYTES_OF_TEXTS, check_size, check_tags, memory_of_markup
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import text_options
@@ -48,11 +48,13 @@ class _Kind:
     files: matches the names of the files to read
     read: reads them, by their names
     tags: returns how many tags of one are kept in memory, by its name and its content
+    tag_bytes: that each of them takes
     """
 
     files: re.Pattern[str]
     read: Callable[[Mapping[str, bytes]], _Texts]
     tags: Callable[[str, bytes], int] = lambda _, content: content.count(b"<")
+    tag_bytes: int = TAG_BYTES
 
 
 def _apart(read: Callable[[bytes], Part], contents: Mapping[str, bytes]) -> Parts:
@@ -73,7 +75,7 @@ _WORD, _DRAWING = (partial(_apart, partial(OfficePart, vocabulary=each)) for eac
 _KINDS = {
     ".docx": _Kind(re.compile(r"word/(document|header|footer|footnotes|endnotes|comments)\d*\.xml"), _WORD),
     ".pptx": _Kind(re.compile(r"ppt/(slides|notesSlides|diagrams|charts)/[^/]+\.xml"), _DRAWING),
-    ".xlsx": _Kind(FILES, Workbook, tags_of_workbook),
+    ".xlsx": _Kind(FILES, Workbook, tags_of_workbook, TAG_BYTES_OF_TEXTS),
     ".odt": _Kind(re.compile(r"(content|styles|Object \d+/content)\.xml"), _open_document),
     ".odp": _Kind(re.compile(r"(content|Object \d+/content)\.xml"), _open_document),
     ".ods": _Kind(re.compile(r"(content|styles|Object \d+/content)\.xml"), open_workbook),
@@ -101,7 +103,7 @@ def memory_of_archive(suffix: str, content: bytes) -> int:
     try:
         with opened(content) as archive:
             contents = ((name, archive.read(name)) for name in _names(kind, archive))
-            return memory_of_markup((len(each), kind.tags(name, each)) for name, each in contents)
+            return memory_of_markup(((len(each), kind.tags(name, each)) for name, each in contents), kind.tag_bytes)
     except UnreadableDocument:
         return 0  # it will not be read
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import quoteattr
 
-from lingon.documents.bounds import check_size, check_tags, memory_of_markup
+from lingon.documents.bounds import TAG_BYTES_OF_TEXTS, check_size, check_tags, memory_of_markup
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Inline, text_options
@@ -51,7 +51,7 @@ class _Edit:
 
 def memory_of_xliff(content: bytes) -> int:
     """Return the bytes that a file takes in memory while it is translated, at most."""
-    return memory_of_markup([(len(content), content.count(b"<"))])
+    return memory_of_markup([(len(content), content.count(b"<"))], TAG_BYTES_OF_TEXTS)
 
 
 def read_xliff(content: bytes, target: str = "") -> Document:
