@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -53,6 +54,11 @@ def test_tags_come_with_the_translations_of_their_words(translator: LocalTransla
     assert translate(translator, [source], format="html") == [target]
 
 
+def words(text: str) -> list[str]:
+    """The words of a text, with the marks at them: an element without text may have spaces on both sides."""
+    return re.sub(r"\s*([^\w\s])\s*", r"\1", text).split()
+
+
 def test_any_nesting_comes_exactly_once_and_does_not_change_the_translation(translator: LocalTranslator):
     rng = random.Random(7)
     pages = [tagged(sentence, rng) for sentence in SENTENCES * scaled(1, 3)]
@@ -61,7 +67,7 @@ def test_any_nesting_comes_exactly_once_and_does_not_change_the_translation(tran
     for page, result, text in zip(pages, results, plain, strict=True):
         assert Counter(tags_of(result)) == Counter(tags_of(page)), result
         ElementTree.fromstring(f"<all>{result}</all>")
-        assert without_tags(result).split() == text.replace("&", "&amp;").split()
+        assert words(without_tags(result)) == words(text.replace("&", "&amp;"))
 
 
 def test_a_page_is_translated_the_same_alone_and_among_others(translator: LocalTranslator):

@@ -21,6 +21,9 @@ _SPACES = re.compile(r"(\s+)")
 _SPECIAL = re.compile(r"[&<>\xa0]")
 _WORD = re.compile(r"\S+")
 _UNFINISHED = re.compile(r"(?:&[#A-Za-z0-9]*+|<)\Z")  # what the next character could make a reference or a tag
+_WITHOUT_SPACES = re.compile(
+    r"[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff9f]"
+)
 _LONGEST = 40  # characters of the longest reference
 
 
@@ -71,12 +74,14 @@ class _Writer:
             insertions = place(self._block.text, translated.text, translated.segments, self._inlines, translated.kept)
         parts: list[str] = []
         pieces: list[Piece] = []
+        before = " "  # the last character of the text so far, to which tags do not belong
         for item in _merged(self._stretches(), insertions):
             if isinstance(item, Insertion):
-                opening, opened, closing, closed = self._tags[item.inline]
-                parts.append(self._raw[closing:closed] if item.closing else self._raw[opening:opened])
+                parts.append(self._tag(item, before))
+                before = parts[-1][-1:] if parts[-1].endswith(" ") else before
                 at += len(parts[-1])
                 continue
+            before = translated.text[item.end - 1]
             for begin, end, written in self._written(item):
                 if pieces and parts[-1] and (found := _UNFINISHED.search(parts[-1], max(len(parts[-1]) - _LONGEST, 0))):
                     end_of_part = finished(found[0], in_html=self._in_html)
@@ -87,6 +92,24 @@ class _Writer:
                 parts.append(written)
                 at += len(written)
         return "".join(parts), pieces
+
+    def _tag(self, item: Insertion, before: str) -> str:
+        """Return a tag; that of a point has a space on each side on which it has one in the block.
+
+        before: the character before it. A translation has one space where the block has one on either side of a point.
+        """
+        opening, opened, closing, closed = self._tags[item.inline]
+        tag = self._raw[closing:closed] if item.closing else self._raw[opening:opened]
+        begin, end, _ = self._inlines[item.inline]
+        if begin < end:
+            return tag
+        text, translation = self._block.text, self._translated.text
+        if not item.closing:
+            apart = text[:begin][-1:].isspace()
+            return f" {tag}" if apart and _needs_space(before) else tag
+        after = begin + (item.inline >= len(self._block.inlines))  # what is kept has a character of its own
+        apart = text[after : after + 1].isspace()
+        return f"{tag} " if apart and _needs_space(translation[item.place : item.place + 1] or " ") else tag
 
     def _stretches(self) -> Iterator[_Stretch]:
         """Yield the segments and what is between them, in the order of the translation."""
@@ -136,6 +159,11 @@ class _Writer:
             if STAND_IN not in word[0] and written != encode(word[0], in_html=self._in_html):
                 found[word[0]] = written
         return found
+
+
+def _needs_space(neighbour: str) -> bool:
+    """Whether a word is set apart from this character by a space: not in the scripts that write none."""
+    return not (neighbour.isspace() or _WITHOUT_SPACES.match(neighbour))
 
 
 def _merged(stretches: Iterator[_Stretch], insertions: Sequence[Insertion]) -> Iterator[_Stretch | Insertion]:

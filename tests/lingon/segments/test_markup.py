@@ -204,7 +204,23 @@ def test_the_caller_says_which_elements_split_and_which_are_ignored():
 def test_what_is_kept_comes_where_the_translation_has_its_stand_in_or_else_where_it_is_aligned():
     markup = read_html("<p>Use <code>ls -l</code> <i>now</i></p>")
     assert translated(markup, lambda _: f"Nun {STAND_IN} nutzen") == "<p>Nun <code>ls -l</code> <i>nutzen</i></p>"
-    assert translated(markup, lambda _: "Nutze nun") == "<p><code>ls -l</code>Nutze <i>nun</i></p>"
+    assert translated(markup, lambda _: "Nutze nun") == "<p><code>ls -l</code> Nutze <i>nun</i></p>"
+
+
+@pytest.mark.parametrize(
+    ("text", "translation", "expected"),
+    [
+        ("one <x/> two", "eins zwei", "eins <x/> zwei"),
+        ("one <s></s> two", "eins zwei", "eins <s></s> zwei"),
+        ("one <x/> <y/> two", "eins zwei", "eins <x/> <y/> zwei"),
+        ("one two <x/>.", "eins zwei.", "eins zwei <x/>."),
+        ("one<x/> two", "eins zwei", "eins<x/> zwei"),
+        ("one <x/>two", "eins zwei", "eins <x/>zwei"),
+        ("one <x/> two", "\u4e00\u3001\u4e8c", "<x/>\u4e00\u3001\u4e8c"),  # a script without spaces
+    ],
+)
+def test_an_element_without_text_has_a_space_where_it_had_one(text: str, translation: str, expected: str):
+    assert translated(read_xml(f"<p>{text}</p>"), lambda _: translation) == f"<p>{expected}</p>"
 
 
 def test_spans_of_blocks_and_translations_are_found_in_the_texts_with_markup():
