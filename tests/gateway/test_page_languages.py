@@ -113,6 +113,21 @@ def test_languages_change_places_and_the_translation_becomes_the_text(page: Any)
     assert chosen == ["de", "en"]
 
 
+def test_languages_can_change_places_while_the_language_of_a_text_is_not_detected_yet(page: Any):
+    serve(page, [("en", "de"), ("de", "en")])
+    detects(page, ("en", 0.9))
+    page.select_option("#target-language", "de")
+    page.fill("#source", "It is raining.")
+    page.wait_for_selector('#live:text-is("Es regnet.")')
+    page.evaluate(
+        """() => {
+          document.getElementById("source").dispatchEvent(new Event("input"));
+          document.getElementById("swap").click();
+        }"""
+    )
+    assert [page.input_value(f"#{side}-language") for side in ("source", "target")] == ["de", "en"]
+
+
 def test_without_a_model_for_the_way_back_languages_cannot_change_places(page: Any):
     serve(page, [("en", "de"), ("en", "fr")])
     assert page.locator("#swap").is_disabled()

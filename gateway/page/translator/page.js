@@ -9,7 +9,6 @@ import "./files.js";
 const PAUSE = 250; // milliseconds without a key press after which a text is translated
 
 let ready = false; // the languages are known
-let languages = {}; // of the text, which was translated
 let timer;
 
 async function start() {
@@ -26,20 +25,19 @@ function changed() {
   const { value, maxLength } = get("source"), length = points(value).length;
   get("count").textContent = length === 1 ? "1 character" : `${length.toLocaleString("en")} characters`;
   get("full").textContent = value.length < maxLength ? "" : "The page takes no longer text: what is beyond is left out.";
-  learned(chosen());
+  showRequest(chosen());
   clearTimeout(timer);
-  if (ready) timer = setTimeout(translate, PAUSE, learned); // else start says why not
+  if (ready) timer = setTimeout(translate, PAUSE, showRequest); // else start says why not
 }
 
-function learned(found) {
-  languages = found;
-  const named = Object.fromEntries(Object.entries(found).filter(([, tag]) => tag));
+function showRequest(languages) {
+  const named = Object.fromEntries(Object.entries(languages).filter(([, tag]) => tag));
   showCode({ texts: [get("source").value || "Hello."], ...named, options: decoding() });
 }
 
 // Translate back: the languages change places, and the translation becomes the text.
 function swap() {
-  choosePair({ sourceLanguageCode: languages.targetLanguageCode, targetLanguageCode: languages.sourceLanguageCode });
+  choosePair({ sourceLanguageCode: chosen().targetLanguageCode, targetLanguageCode: get("source").lang });
   get("source").value = get("live").textContent;
   changed();
 }
