@@ -114,9 +114,8 @@ def _any_place() -> None:
 
 
 def _either(fields: Fields, name: str) -> str:
-    """Return a field, in the spelling of JSON or of the protos."""
-    first, *rest = name.split("_")
-    return fields.text(first + "".join(map(str.capitalize, rest))) or fields.text(name)
+    """Return a field that TranslateRequest has too, in the spelling of JSON or of the protos."""
+    return fields.text(pb.TranslateRequest.DESCRIPTOR.fields_by_name[name].json_name) or fields.text(name)
 
 
 def _named(name: str, target: str) -> str:

@@ -43,6 +43,7 @@ class _ModelBase:
         threads: int | None = None,
         timeout: float | None = None,
     ) -> None:
+        """Store the settings, which are those of `Model`."""
         for name, value in (("engines", engines), ("threads", threads)):
             if value is not None and value < 1:
                 raise SettingsError(f"{name} must be at least 1, got {value}")
@@ -155,22 +156,10 @@ class AsyncModel(_ModelBase, AsyncCalls):
             print((await model.translate("Tom lives in Boston.")).text)
 
     Nothing of it blocks the event loop. Cancelling a task ends its work in the engine. Several event loops may share
-    one.
+    one. `async with` loads the model, or `load`.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        device: str = "auto",
-        precision: str | None = None,
-        engines: int | None = None,
-        threads: int | None = None,
-        timeout: float | None = None,
-    ) -> None:
-        """Store the settings, which are those of `Model`; `async with` loads the model, or `load`."""
-        super().__init__(path, device=device, precision=precision, engines=engines, threads=threads, timeout=timeout)
-        self._loading: Future[Any] | None = None
+    _loading: Future[Any] | None = None
 
     async def load(self) -> None:
         """Load the model and warm it up, in a thread; nothing if it is loaded. Raises what `Model` raises."""

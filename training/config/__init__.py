@@ -9,6 +9,7 @@ from lingon.training.config.blocks import (
     TokenizerSettings,
     TrainingSettings,
     pair_name,
+    pair_names,
 )
 from lingon.training.config.differences import model_differences, setting_differences
 from lingon.training.config.kinds import MODEL_KINDS
@@ -42,6 +43,7 @@ __all__ = [
     "load_config",
     "model_differences",
     "pair_name",
+    "pair_names",
     "paper_learning_rate",
     "parse_config",
     "setting_differences",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -10,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from lingon.bundle import BeamSize, Language, Size
 from lingon.bundle.schema import unmet_rule
+from lingon.errors import first_of
 
 
 class Settings(BaseModel):
@@ -29,6 +31,7 @@ def bundle_rule(kind: Any) -> AfterValidator:
     return AfterValidator(check)
 
 
+MOST_SHOWN = 20  # pairs of languages in a message
 LanguagePair = tuple[str, str]
 """A source and a target language, as the settings write them."""
 
@@ -36,6 +39,11 @@ LanguagePair = tuple[str, str]
 def pair_name(pair: LanguagePair) -> str:
     """Return a pair of languages for a line of text, such as en:de."""
     return ":".join(pair)
+
+
+def pair_names(pairs: Iterable[LanguagePair]) -> str:
+    """Return pairs of languages for a message of one line, the first MOST_SHOWN of them."""
+    return first_of([pair_name(pair) for pair in pairs], MOST_SHOWN)
 
 
 class Corpus(Settings):

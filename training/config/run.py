@@ -21,6 +21,7 @@ from lingon.training.config.blocks import (
     TokenizerSettings,
     TrainingSettings,
     pair_name,
+    pair_names,
 )
 from lingon.training.config.kinds import AnyModelSettings
 from lingon.training.config.languages import LanguageSettings
@@ -106,7 +107,7 @@ class Config(Settings):
         """Raise ValueError if there is training text, but none of the pair of data."""
         data = self.data
         if data.trained and data.languages not in data.trained:
-            pairs = ", ".join(map(pair_name, data.trained[:20]))
+            pairs = pair_names(data.trained)
             raise ValueError(
                 "data.source_language and data.target_language must be the pair of a corpus of data.train: "
                 f"{pairs}; got {pair_name(data.languages)}"
@@ -118,7 +119,7 @@ class Config(Settings):
         """Raise ValueError if a corpus is of a pair that the model does not have."""
         data, languages = self.data, self.with_languages().languages
         served = (data.languages,) if languages is None else languages.pairs
-        pairs = ", ".join(map(pair_name, served[:20]))
+        pairs = pair_names(served)
         for name, corpora in (("train", data.train), ("valid", data.valid)):
             for place, pair in enumerate(map(data.languages_of, corpora)):
                 if pair not in served:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lingon.errors import CheckpointError, CorpusError, SettingsError, first_of
+from lingon.errors import CheckpointError, CorpusError, SettingsError
 from lingon.files import lock_path, make_folders, write_bytes, write_text
 from lingon.machine import free_bytes
 from lingon.text import UNK, Tokenizer
@@ -24,6 +24,7 @@ from lingon.training.config import (
     TrainingSettings,
     model_differences,
     pair_name,
+    pair_names,
     parse_config,
     setting_differences,
 )
@@ -40,7 +41,6 @@ from lingon.training.run.report import Report
 from lingon.training.run.trainer import Trainer
 
 BYTES_OF_WEIGHT = 16  # in training: the weight, its gradient and the two moments of Adam, in fp32
-MOST_SHOWN = 20  # pairs of languages in a message
 LEARNT = ("kind", "vocab_size", "joint", "byte_fallback", "character_coverage")
 """The settings of a tokenizer by which its pieces are learnt; a run learns them once."""
 
@@ -234,11 +234,11 @@ def _several_pairs(config: Config, text: TrainingText) -> Iterator[str]:
     for languages, size in zip(trained, shown, strict=True):
         yield f"{pair_name(languages)}: {size:,} pairs in an epoch, {size / sum(shown):.1%} of all"
     validated = {*map(config.data.languages_of, config.data.valid)}
-    if unseen := [pair_name(pair) for pair in trained if pair not in validated]:
-        yield f"trained without validation text: {first_of(unseen, MOST_SHOWN)}"
+    if unseen := [pair for pair in trained if pair not in validated]:
+        yield f"trained without validation text: {pair_names(unseen)}"
     assert config.languages is not None, "with_languages makes them"
-    if untrained := [pair_name(pair) for pair in config.languages.pairs if pair not in trained]:
-        yield f"served without training text: {first_of(untrained, MOST_SHOWN)}"
+    if untrained := [pair for pair in config.languages.pairs if pair not in trained]:
+        yield f"served without training text: {pair_names(untrained)}"
 
 
 def _tokenizer(config: Config, text: TrainingText, start: Path | None, run: Path, processes: Processes) -> Tokenizer:
