@@ -8,7 +8,7 @@
 namespace lingon {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // multiplications that make a part of the work worth a thread
+constexpr int64_t kGrain = 1 << 12;  // multiplications that make a part of the work worth a helper
 constexpr int64_t kMostLength = 1 << 16;
 
 int64_t grain_for(int64_t length, int64_t size) { return kGrain / (2 * std::max<int64_t>(length * size, 1)) + 1; }

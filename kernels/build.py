@@ -32,7 +32,7 @@ FLAGS = ("-std=c++17", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", "-Wa
 OPTIMISED = ("-O3",)
 SANITIZED = ("-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
 LINK = (
-    *("-shared", "-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,--gc-sections"),
+    *("-shared", "-pthread", "-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,--gc-sections"),
     f"-Wl,--version-script={FOLDER / 'exports.map'}",
 )
 

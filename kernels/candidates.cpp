@@ -30,7 +30,7 @@ class Candidates : public Operator {
     int64_t* ids = context.output(0, {rows, count}).as<int64_t>();
     float* log_probs = context.output(1, {rows, count}).as<float>();
     const float* values = logits.as<float>();
-    context.parallel(rows, (1 << 12) / columns + 1, [&](int64_t first, int64_t last) {
+    context.parallel(rows, (1 << 10) / columns + 1, [&](int64_t first, int64_t last) {
       if (first == last) return;  // without rows there may be any number of columns
       float *read = scratch<float>(columns + columns / 64 + 1), *tops = read + columns;
       for (int64_t row = first; row < last; ++row) {

@@ -8,8 +8,8 @@
 namespace lingon {
 namespace {
 
-constexpr int64_t kGrain = 1 << 17;       // products of 8-bit integers that make a part of the work worth a thread
-constexpr int64_t kFloatGrain = 1 << 15;  // products of floats that do
+constexpr int64_t kGrain = 1 << 15;       // products of 8-bit integers that make a part of the work worth a helper
+constexpr int64_t kFloatGrain = 1 << 13;  // products of floats that do
 
 struct LinearRun {
   const RunContext& context;

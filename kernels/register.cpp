@@ -138,6 +138,7 @@ Tensor RunContext::output(size_t index, const Dims& dims) const {
 }
 
 void RunContext::run_parts(void (*body)(void*, size_t), size_t parts, void* data) const {
+  if (helpers_in_use() && run_with_helpers(body, parts, data)) return;
   check(api_, api_.run_parts(context_, body, parts, 0, data));
 }
 
@@ -191,4 +192,7 @@ __attribute__((visibility("default"))) const char* lingon_kernels_name() {
   const lingon::Kernels* found = lingon::chosen_kernels();
   return found ? found->name : "";
 }
+
+// See use_helpers.
+__attribute__((visibility("default"))) void lingon_kernels_use_helpers(int count) { lingon::use_helpers(count); }
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "helpers.h"
 #include "kernels.h"
 #include "ort_abi.h"
 
@@ -115,10 +116,14 @@ class RunContext {
   Tensor input(size_t index) const;
   Tensor output(size_t index, const Dims& dims) const;
 
-  // Call body(first, last) for parts of 0..count-1, each at least `grain` long, on the threads of the session.
+  // Call body(first, last) for parts of 0..count-1, each at least `grain` long, on the helpers of this thread, or on
+  // the threads of the session, which take longer to begin: each of their parts is kPoolGrains times as long at least.
   template <typename Body>
   void parallel(int64_t count, int64_t grain, const Body& body) const {
-    const int64_t parts = std::min<int64_t>(count / std::max<int64_t>(grain, 1), kMostParts);
+    const int helpers = helpers_in_use();
+    if (!helpers) grain *= kPoolGrains;
+    const int64_t most = helpers ? helpers + 1 : kMostParts;
+    const int64_t parts = std::min<int64_t>(count / std::max<int64_t>(grain, 1), most);
     if (parts <= 1) {
       body((int64_t)0, count);
       return;
@@ -145,7 +150,7 @@ class RunContext {
   }
 
  private:
-  static constexpr int64_t kMostParts = 16;
+  static constexpr int64_t kMostParts = 16, kPoolGrains = 4;
   void run_parts(void (*body)(void*, size_t), size_t parts, void* data) const;
 
   const Api& api_;

@@ -1,11 +1,12 @@
 // Runs every operator on random nodes, sound and spoilt, without ONNX Runtime: driver SEED CASES [SECONDS].
 //
-// It fails if a result depends on the number of threads, or on other nodes that run at the same time, if a refusal is
+// It fails if a result depends on the number of threads or helpers, or on other nodes that run at the same time, if a refusal is
 // not one line that names the operator, and if an allocation that fails ends the process. Sanitizers see the rest. It
 // prints a digest of all results, which is the same for every instruction set: `kernels/tests/run.py` compares them.
 #include <chrono>
 #include <cmath>
 
+#include "../helpers.h"
 #include "../kernels.h"
 #include "cases.h"
 
@@ -132,24 +133,31 @@ uint64_t check(uint64_t seed, uint64_t number) {
   const Case drawn = draw(seed, number, spoilt);
   const Result alone = run(drawn, 1), together = run(drawn, 4);
   if (alone.refusal != together.refusal || alone.digest != together.digest) fail(drawn, "threads change the result");
+  use_helpers(1 + (int)(number % 3));
+  const Result helped = run(drawn, 1);
+  use_helpers(0);
+  if (alone.refusal != helped.refusal || alone.digest != helped.digest) fail(drawn, "helpers change the result");
   if (!alone.refusal.empty() && !spoilt) fail(drawn, "refuses a sound node: " + alone.refusal);
   if (!alone.refusal.empty()) check_refusal(drawn, alone);
   if (number % 7 == 0 && alone.refusal.empty())
     for (int failing = 0; failing < 3; ++failing) {
+      use_helpers(failing);
       const Result found = run(drawn, 3, failing);
+      use_helpers(0);
       if (!found.refusal.empty()) check_refusal(drawn, found);
       if (found.refusal.empty() && found.digest != alone.digest) fail(drawn, "a failed allocation changes the result");
     }
   return alone.digest;
 }
 
-// Nodes that run at the same time share packed weights, and nothing else.
+// Nodes that run at the same time share packed weights and helpers, and nothing else.
 void check_sessions(uint64_t seed, uint64_t cases) {
   std::vector<uint64_t> expected;
   for (uint64_t number = 0; number < cases; ++number) expected.push_back(run(draw(seed, number, false), 1).digest);
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 3; ++thread)
     threads.emplace_back([&, seed] {
+      use_helpers(2);
       for (uint64_t number = 0; number < cases; ++number) {
         const Case drawn = draw(seed, number, false);
         if (run(drawn, 2).digest != expected[number]) fail(drawn, "other nodes change the result");

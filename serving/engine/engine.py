@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -35,6 +36,7 @@ class Engine:
     def __init__(
         self, runner: Runner, limits: EngineLimits, observer: Observer | None = None, *, workers: int = 1
     ) -> None:
+        limits = replace(limits, spread=min(limits.spread, runner.spread))
         self._limits, self._observer = limits, observer or NullObserver()
         self._runner = runner
         self.scheduler = Scheduler(limits, workers, self._observer)

@@ -16,7 +16,7 @@ class EngineLimits:
     max_queue_texts: int = 1024  # sentences
     max_queue_tokens: int = 65_536  # of sources, and of targets to score
     max_rows: int = 64  # sentences times beam size, over all workers
-    spread: int = 16  # sentences; from this number on, every worker gets a share, see `lanes.fair_share`
+    spread: int = 16  # sentences; from this number on, or that of the runner, every worker gets a share, see `Runner`
     max_attention_weights: int = 2**19  # of all matrices that a request returns: 2 MiB, see the proto file
     max_batch_tokens: int = 1024  # tokens of one encoder run, padding included; larger runs leave the CPU's caches
 

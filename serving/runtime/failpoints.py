@@ -150,6 +150,11 @@ class FaultyRunner:
         return self._runner.shortlist
 
     @property
+    def spread(self) -> int:
+        """The number of sentences from which on several batches are done sooner."""
+        return self._runner.spread
+
+    @property
     def any_width(self) -> bool:
         """Whether results do not depend on the width of a batch."""
         return self._runner.any_width

@@ -11,19 +11,37 @@ LIBRARY = Path(__file__).with_name("lingon_kernels.so")
 
 
 @functools.cache
+def library() -> ctypes.PyDLL | None:
+    """Return the library; None if this machine cannot load it. Its calls are too short to release the GIL for them."""
+    try:
+        loaded = ctypes.PyDLL(str(LIBRARY))
+        loaded.lingon_kernels_name.restype = ctypes.c_char_p
+        loaded.lingon_kernels_use_helpers.argtypes = [ctypes.c_int]
+        loaded.lingon_kernels_use_helpers.restype = None
+    except (OSError, AttributeError):  # the latter if it was built from older sources
+        return None
+    return loaded
+
+
 def instruction_set() -> str:
     """Return the name of the instruction set that the operators use; empty if there is no library for this machine.
 
     The variable LINGON_KERNELS chooses another one that the processor has: amx, avx512_vnni, avx_vnni, avx2, neon,
     portable.
     """
-    try:
-        library = ctypes.CDLL(str(LIBRARY))
-    except OSError:
+    if (loaded := library()) is None:
         return ""
-    library.lingon_kernels_name.restype = ctypes.c_char_p
-    name: bytes = library.lingon_kernels_name()
+    name: bytes = loaded.lingon_kernels_name()
     return name.decode()
+
+
+def use_helpers(count: int) -> None:
+    """Have the operators that this thread runs from now on use so many threads beside it; 0: none.
+
+    The threads serve one thread of the process at a time, and compute nothing for the others meanwhile.
+    """
+    if (loaded := library()) is not None:
+        loaded.lingon_kernels_use_helpers(count)
 
 
 def kernels_missing() -> str | None:

@@ -22,6 +22,7 @@ import onnxruntime as ort
 from lingon import bundle as names
 from lingon.attention_kinds import AttentionKind
 from lingon.bundle import Bundle, Limits, Manifest
+from lingon.machine import usable_cores
 from lingon.serving.runtime.attention import ATTENTION, attention_sizes, choose_matrices
 from lingon.serving.runtime.device import CPU, CUDA, NATIVE, NATIVES
 from lingon.serving.runtime.on_device.arrays import Device
@@ -42,7 +43,7 @@ from lingon.serving.runtime.runner import (
 )
 from lingon.serving.runtime.sessions.create import create_session
 from lingon.serving.runtime.sessions.errors import raises_memory_error
-from lingon.serving.runtime.sessions.pair import ActiveThreads, SessionPair
+from lingon.serving.runtime.sessions.pair import ActiveThreads, HelpedSession, SessionPair
 from lingon.serving.runtime.sessions.weights import SharedWeights
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.system.threads import run_at_low_priority
@@ -55,6 +56,12 @@ RECORDED_GRAPHS = names.DECODER, names.GREEDY, names.COPY_ROWS
 
 MAX_LOGITS = 32 << 20  # bytes; of one run of the scorer, with the attention that it returns, unless one pair has more
 KEPT_LOGITS = 4 << 20  # bytes; the memory of a run of the scorer with more is freed when no run follows
+COMPUTING = ActiveThreads()
+"""The threads that run graphs of any model of this process."""
+
+SMALL = 16 << 20  # bytes; weights of this size stay in the cache that cores share, so that each core reads all of them
+SPREAD_OF_SMALL, SPREAD = 5, 16  # sentences, see Runner.spread
+
 RUN_LOGITS = 3  # times the bytes of its logits, which a run of the scorer takes; no other graph takes more
 
 
@@ -87,6 +94,7 @@ def load_runner(
         shared_threads,
         low_priority,
         cuda_graphs,
+        native=precision in NATIVES,
     )
     encoder, decoder = loader.pair(names.ENCODER), loader.pair(names.DECODER)
     shortlist_graphs = loader.shortlist_graphs(bundle, packed=precision == NATIVE)
@@ -121,7 +129,7 @@ class _Loader:
     shared_threads: int
     low_priority: bool
     cuda_graphs: bool
-    active_threads: ActiveThreads = field(default_factory=ActiveThreads)
+    native: bool  # whether the graphs have native operators
 
     def session(self, name: str, count: int) -> ort.InferenceSession:
         """Return a session of a graph whose runs use `count` cores."""
@@ -140,10 +148,14 @@ class _Loader:
 
     def pair(self, name: str) -> SessionPair[ort.InferenceSession]:
         """Return the sessions of a graph that several threads run."""
+        if self.native:
+            alone = self.shared_threads == self.threads  # helpers then do what threads of the session would
+            session = self.session(name, 1 if alone else self.shared_threads)
+            return HelpedSession(session, COMPUTING, min(self.threads, usable_cores()) - 1)
         all_cores = self.session(name, self.threads)
         shared = self.shared_threads == self.threads
         shared_cores = all_cores if shared else self.session(name, self.shared_threads)
-        return SessionPair(all_cores, shared_cores, self.active_threads)
+        return SessionPair(all_cores, shared_cores, COMPUTING)
 
     def shortlist_graphs(self, bundle: Bundle, *, packed: bool) -> ShortlistGraphs | None:
         """Return the additional graphs of a bundle with a shortlist, else None; packed: see ShortlistGraphs."""
@@ -198,6 +210,11 @@ class OnnxRunner:
     def shortlist(self) -> Shortlist | None:
         """The vocabulary shortlist; None if the bundle has none."""
         return self.shortlist_graphs.shortlist if self.shortlist_graphs else None
+
+    @property
+    def spread(self) -> int:
+        """See Runner. Measured on two cores with greedy search; with a beam of 4 it is about 4 for a small model."""
+        return SPREAD_OF_SMALL if self.graph_bytes < SMALL else SPREAD
 
     @property
     def run_bytes(self) -> int:

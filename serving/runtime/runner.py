@@ -184,6 +184,13 @@ class Runner(Protocol):
         """Whether results do not depend on the width of a batch, so that a sentence may join a wider one."""
 
     @property
+    def spread(self) -> int:
+        """The number of sentences from which on several batches, each with a share of the cores, are done sooner.
+
+        Fewer sentences are done sooner in one batch with all cores.
+        """
+
+    @property
     def run_bytes(self) -> int:
         """About the most memory that one run takes beyond weights and states, in bytes."""
 

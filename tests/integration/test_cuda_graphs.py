@@ -20,7 +20,6 @@ from lingon.serving.runtime.on_device import cuda_graphs
 from lingon.serving.runtime.on_device.cuda_graphs import EAGER, GRAPH_ID, NO_WAIT, RECORDING_RUNS, GraphRecorder
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import BatchShape
-from lingon.serving.runtime.sessions.pair import ActiveThreads, SessionPair
 from lingon.text import BOS
 from tests.support.engine_harness import options_for, running_engine
 from tests.support.fixed_tokens import encode
@@ -70,7 +69,7 @@ def recording() -> OnnxRunner:
         greedy=RecordingSession(plain.state_graphs.greedy),
         copy_rows_session=RecordingSession(plain.state_graphs.copy_rows_session),
     )
-    pair: Any = SessionPair(decoder, decoder, ActiveThreads())
+    pair: Any = plain.decoder.around(decoder)
     return replace(plain, decoder=pair, state_graphs=graphs, recorder=GraphRecorder(enabled=True), unused=[])
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from kernels.build import LIBRARY, build
-from lingon.serving.runtime.kernels import instruction_set
+from lingon.serving.runtime.kernels import library
 
 
 @pytest.fixture(scope="session")
 def native_library() -> Path:
     """The library as a server of this repository loads it."""
     build()
-    instruction_set.cache_clear()  # it may have been asked for before the library was there
+    library.cache_clear()  # it may have been asked for before the library was there
     return LIBRARY

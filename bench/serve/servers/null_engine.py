@@ -73,6 +73,7 @@ class NullRunner:
 
     shortlist: Shortlist | None = None
     any_width = False
+    spread = 16
     run_bytes = 0
 
     def __init__(self, limits: Limits) -> None:

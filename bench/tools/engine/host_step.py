@@ -30,7 +30,6 @@ from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import BatchShape, width_for
-from lingon.serving.runtime.sessions.pair import ActiveThreads, SessionPair
 
 SHAPE = Shape(layers=1, dim=64, heads=1, ffn=64, vocab=400)  # the host's part hardly depends on the size of a model
 SENTENCES, BEAM_SIZES = (1, 8, 64, 256), (1, 4)
@@ -59,7 +58,7 @@ def without_decoder(runner: OnnxRunner) -> OnnxRunner:
     decoder: Any = NullSession(runner.decoder.all_cores)
     greedy, copies = NullSession(runner.state_graphs.greedy), NullSession(runner.state_graphs.copy_rows_session)
     graphs = replace(runner.state_graphs, greedy=greedy, copy_rows_session=copies)
-    return replace(runner, decoder=SessionPair(decoder, decoder, ActiveThreads()), state_graphs=graphs)
+    return replace(runner, decoder=runner.decoder.around(decoder), state_graphs=graphs)
 
 
 def measure(runner: OnnxRunner, sentences: int, beam_size: int) -> list[float]:

@@ -36,7 +36,6 @@ from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime.device import choose_device
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import BatchShape
-from lingon.serving.runtime.sessions.pair import ActiveThreads, SessionPair
 from lingon.text import Tokenizer, normalise
 
 PARTS = ("scheduler", "onnxruntime", "buffers", "copies", "metrics", "search")
@@ -89,7 +88,7 @@ class TimedRunner:
 
     def __init__(self, runner: OnnxRunner, clock: Clock) -> None:
         timed: Any = TimedProxy(runner.decoder.all_cores, clock, run_with_iobinding="onnxruntime")
-        decoder = SessionPair(timed, timed, ActiveThreads())
+        decoder = runner.decoder.around(timed)
         self._runner = replace(runner, decoder=decoder)
         self._clock = clock
 

@@ -1,4 +1,4 @@
-"""The choice between a session that uses all cores and one that uses a share of them."""
+"""The choice between all cores for a run of a graph and a share of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from lingon.serving.runtime.kernels import use_helpers
+
 PROBES = 8  # steps of each number of rows that shared cores compute to tell whether such a step is short
 SHORT_STEP = 150e-6  # seconds
 STEP_GAP = 0.02  # seconds that a thread stays active after it computed: it is probably between two steps
 
 SessionT = TypeVar("SessionT")
+
+
+MOST_KNOWN = 64  # threads; beyond them those are forgotten that are not active any more
 
 
 class ActiveThreads:
@@ -26,7 +31,12 @@ class ActiveThreads:
         """Mark this thread as active until `end`; returns whether it is the only active thread."""
         own, recent = threading.get_ident(), self._clock() - STEP_GAP
         self._last_active[own] = math.inf
-        return all(active < recent for thread, active in self._last_active.copy().items() if thread != own)
+        known = self._last_active.copy()
+        if len(known) > MOST_KNOWN:
+            for thread, active in known.items():
+                if active < recent:
+                    self._last_active.pop(thread, None)
+        return all(active < recent for thread, active in known.items() if thread != own)
 
     def end(self) -> None:
         """Mark this thread as one that computed until now."""
@@ -54,6 +64,10 @@ class SessionPair(Generic[SessionT]):
     def __exit__(self, *_: object) -> None:
         self._active_threads.end()
 
+    def around(self, session: SessionT) -> SessionPair[SessionT]:
+        """Return a pair like this one whose sessions are both this session."""
+        return SessionPair(session, session, self._active_threads)
+
     def for_step(self, session: SessionT, rows: int) -> SessionT:
         """Return the session for a step of the decoder, where `session` is that of the context.
 
@@ -69,3 +83,37 @@ class SessionPair(Generic[SessionT]):
         if session is self.shared_cores:
             self._steps[rows] = self._steps.get(rows, 0) + 1
             self._shortest[rows] = min(self._shortest.get(rows, math.inf), seconds)
+
+
+class HelpedSession(SessionPair[SessionT]):
+    """A session of native operators, whose parts are computed by helpers too while no other thread computes.
+
+    Helpers begin at once, so that a short step uses them as well. Results are the same with and without them, to the
+    last bit.
+
+    helpers: the threads beside the one that runs the graph
+    """
+
+    def __init__(self, session: SessionT, active_threads: ActiveThreads, helpers: int) -> None:
+        super().__init__(session, session, active_threads)
+        self._helpers = helpers
+
+    def __enter__(self) -> SessionT:
+        if self._active_threads.begin():
+            use_helpers(self._helpers)
+        return self.all_cores
+
+    def __exit__(self, *_: object) -> None:
+        use_helpers(0)
+        self._active_threads.end()
+
+    def around(self, session: SessionT) -> HelpedSession[SessionT]:
+        """Return another session with the same helpers."""
+        return HelpedSession(session, self._active_threads, self._helpers)
+
+    def for_step(self, session: SessionT, rows: int) -> SessionT:
+        """Return the session."""
+        return session
+
+    def measure_step(self, session: SessionT, rows: int, seconds: float) -> None:
+        """Do nothing: there is no choice."""

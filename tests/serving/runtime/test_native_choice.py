@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import _ctypes
 import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,9 +56,9 @@ def there(monkeypatch: pytest.MonkeyPatch) -> None:
 def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The path of the library in this test, where there is no file yet."""
     monkeypatch.setattr(kernels, "LIBRARY", tmp_path / "library.so")
-    instruction_set.cache_clear()
+    kernels.library.cache_clear()
     yield tmp_path / "library.so"
-    instruction_set.cache_clear()
+    kernels.library.cache_clear()
 
 
 @pytest.mark.usefixtures("there")
@@ -111,6 +113,11 @@ def test_a_library_that_is_not_built_is_said_with_the_command_that_builds_it(sea
 
 def test_a_library_for_another_machine_is_said(searched: Path):
     searched.write_bytes(b"\x7fELF for another machine")
+    assert kernels_missing() == "library.so cannot be loaded on this machine: `make kernels` builds one for it"
+
+
+def test_a_library_of_older_operators_is_said(searched: Path):
+    shutil.copy(_ctypes.__file__, searched)  # a library without the entries
     assert kernels_missing() == "library.so cannot be loaded on this machine: `make kernels` builds one for it"
 
 

@@ -6,7 +6,18 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from lingon.serving.runtime.sessions.pair import PROBES, SHORT_STEP, STEP_GAP, ActiveThreads, SessionPair
+import pytest
+
+from lingon.serving.runtime.sessions import pair
+from lingon.serving.runtime.sessions.pair import (
+    MOST_KNOWN,
+    PROBES,
+    SHORT_STEP,
+    STEP_GAP,
+    ActiveThreads,
+    HelpedSession,
+    SessionPair,
+)
 
 
 class Clock:
@@ -66,10 +77,10 @@ def test_a_thread_stays_active_for_a_short_time_after_a_step() -> None:
 
 def test_with_another_active_thread_the_session_of_shared_cores_is_used() -> None:
     clock = Clock()
-    pair = SessionPair("all cores", "shared cores", ActiveThreads(clock))
+    sessions = SessionPair("all cores", "shared cores", ActiveThreads(clock))
 
     def used() -> str:
-        with pair as session:
+        with sessions as session:
             return session
 
     assert used() == "all cores"
@@ -79,25 +90,73 @@ def test_with_another_active_thread_the_session_of_shared_cores_is_used() -> Non
 
 
 def test_a_short_step_of_a_single_thread_uses_shared_cores() -> None:
-    pair = SessionPair("all cores", "shared cores", ActiveThreads(Clock()))
+    sessions = SessionPair("all cores", "shared cores", ActiveThreads(Clock()))
 
     def chosen_for(rows: int) -> str:
-        with pair as session:
-            return pair.for_step(session, rows)
+        with sessions as session:
+            return sessions.for_step(session, rows)
 
     seconds = {1: SHORT_STEP / 2, 16: 2 * SHORT_STEP}
     for rows, each in seconds.items():
         for _ in range(PROBES):
             assert chosen_for(rows) == "shared cores"
-            pair.measure_step("shared cores", rows, each)
+            sessions.measure_step("shared cores", rows, each)
     assert chosen_for(1) == "shared cores"
     assert chosen_for(16) == "all cores"
 
 
 def test_a_slow_step_among_the_first_ones_decides_nothing() -> None:
-    pair = SessionPair("all cores", "shared cores", ActiveThreads(Clock()))
+    sessions = SessionPair("all cores", "shared cores", ActiveThreads(Clock()))
     for number in range(2 * PROBES):
-        pair.measure_step("shared cores", 1, (SHORT_STEP / 2) if number % PROBES == 1 else 1.0)
-        pair.measure_step("all cores", 2, SHORT_STEP / 2)
-    assert pair.for_step("all cores", 1) == "shared cores"
-    assert pair.for_step("all cores", 2) == "shared cores"  # still to be measured there
+        sessions.measure_step("shared cores", 1, (SHORT_STEP / 2) if number % PROBES == 1 else 1.0)
+        sessions.measure_step("all cores", 2, SHORT_STEP / 2)
+    assert sessions.for_step("all cores", 1) == "shared cores"
+    assert sessions.for_step("all cores", 2) == "shared cores"  # still to be measured there
+
+
+def test_helpers_serve_a_thread_that_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(pair, "use_helpers", asked.append)
+    clock = Clock()
+    session = HelpedSession("the session", ActiveThreads(clock), helpers=3)
+
+    def use() -> str:
+        with session as used:
+            asked.append(-1)  # the run
+        return used
+
+    assert use() == "the session"
+    assert asked == [3, -1, 0]
+    asked.clear()
+    assert on_another_thread(use) == "the session"
+    assert asked == [-1, 0]  # both threads have been active a moment ago
+    clock.now += 2 * STEP_GAP
+    asked.clear()
+    use()
+    assert asked == [3, -1, 0]
+
+
+def test_steps_of_a_helped_session_are_never_without_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair, "use_helpers", lambda _: None)
+    session = HelpedSession("the session", ActiveThreads(Clock()), helpers=1)
+    for _ in range(2 * PROBES):
+        session.measure_step("the session", 1, SHORT_STEP / 2)
+    assert session.for_step("the session", 1) == "the session"
+    with session.around("another one") as used:
+        assert used == "another one"
+
+
+def test_threads_that_ended_long_ago_are_forgotten() -> None:
+    clock = Clock()
+    threads = ActiveThreads(clock)
+    barrier = threading.Barrier(2 * MOST_KNOWN)  # so that all live at once, and have numbers of their own
+
+    def work() -> None:
+        is_alone(threads)
+        barrier.wait(10)
+
+    with ThreadPoolExecutor(2 * MOST_KNOWN) as pool:
+        list(pool.map(lambda _: work(), range(2 * MOST_KNOWN)))
+    clock.now += 2 * STEP_GAP
+    assert is_alone(threads)
+    assert len(threads._last_active) == 1
