@@ -14,7 +14,6 @@ import onnxruntime as ort
 import pytest
 
 from lingon.serving.runtime.kernels import use_helpers
-from tests.kernels.test_products import rows_of, weights_of
 from tests.support.native_operators import same_bits, session_of
 
 pytestmark = pytest.mark.usefixtures("native_library")
@@ -30,7 +29,9 @@ def no_helpers_afterwards() -> Iterator[None]:
 def product(rows: int) -> tuple[ort.InferenceSession, dict[str, np.ndarray]]:
     """A product of some rows with so many weights that it has parts for helpers."""
     draw = np.random.default_rng(rows)
-    given = [rows_of(draw, rows, WIDTH), *weights_of(draw, WIDTH, WIDTH)]
+    columns = draw.integers(-63, 64, (WIDTH, WIDTH)).astype(np.int8)
+    given = [draw.normal(size=size).astype(np.float32) for size in ((rows, WIDTH), WIDTH, WIDTH)]
+    given.insert(1, columns)
     return session_of("Linear", given, norm=0, epsilon=1e-5, relu=0), {"0": given[0]}
 
 
