@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lingon.client.values.results import (
         AttentionMatrix,
         DetectedLanguage,
+        DocumentResult,
         Link,
         ModelInfo,
         Piece,
@@ -52,6 +53,7 @@ __all__ = [
     "AttentionSelection",
     "Client",
     "DetectedLanguage",
+    "DocumentResult",
     "LingonError",
     "Link",
     "Model",

@@ -25,6 +25,9 @@ class Translator(Protocol):
     def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]:
         """See Client."""
 
+    def find_source(self, texts: Texts, **options: Unpack[TranslateOptions]) -> str:
+        """See Client."""
+
     def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
         """See Client."""
 

@@ -6,20 +6,22 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from lingon.cli.backend import open_translator
+from lingon.cli.backend import Translator, open_translator
 from lingon.cli.lines.batching import in_order
 from lingon.cli.lines.format import Columns
 from lingon.cli.lines.loop import IN_FLIGHT, LineReport
-from lingon.cli.lines.output import check_output
+from lingon.cli.lines.output import check_output, print_message
 from lingon.cli.lines.progress import progress_bar, wants_progress
 from lingon.cli.options.backend import BackendOptions
+from lingon.client.protocol.documents import options_of
 from lingon.client.values.messages import cut
 from lingon.client.values.options import TranslateOptions
 from lingon.client.values.results import TextResult
 from lingon.documents import SUFFIXES, UnreadableDocument, read_document
 from lingon.errors import LingonError, SettingsError
 from lingon.files import read_setting_file, write_bytes
-from lingon.translation.v1 import translation_pb2 as pb
+from lingon.language_pairs import is_one_language
+from lingon.source_language import AUTO
 
 LINE_SUFFIXES = (".txt", ".html", ".htm")  # files that are translated line by line, or as --format says
 
@@ -55,14 +57,16 @@ def translate_document(
         document = read_document(path.name, content, request.get("target") or "")
     except UnreadableDocument as error:
         raise LingonError(f"{path}: {error}") from None
-    options: TranslateOptions = {
-        **request,
-        "format": "html" if document.options.format == pb.TEXT_FORMAT_HTML else "xml",
-        "splitting_tags": list(document.options.splitting_tags),
-        "non_splitting_tags": list(document.options.non_splitting_tags),
-    }
-    report = LineReport("text")
-    results = _results(backend, document.texts, options, batch_size, shown=wants_progress(typed=False, output=output))
+    options, report = options_of(document, request), LineReport("text")
+    with open_translator(backend) as translator:
+        if options.get("source") == AUTO and document.texts:  # one language, as a short text fits several
+            options["source"] = source = translator.find_source(list(document.texts), **options)
+            if is_one_language(options.get("target") or "", source):
+                print_message(f"{path} is in {source} already, and is written as it is")
+                write_bytes(output, content)
+                return True
+        shown = wants_progress(typed=False, output=output)
+        results = _results(translator, document.texts, options, batch_size, shown=shown)
     for number, (text, result) in enumerate(zip(document.texts, results, strict=True), start=1):
         report.add(number, text, result)
     report.print_summary()
@@ -74,12 +78,12 @@ def translate_document(
 
 
 def _results(
-    backend: BackendOptions, texts: Sequence[str], options: TranslateOptions, batch_size: int, *, shown: bool
+    translator: Translator, texts: Sequence[str], options: TranslateOptions, batch_size: int, *, shown: bool
 ) -> list[TextResult]:
     """Return the results of all texts."""
     parts = [part for _, part in cut(texts, batch_size)]
     found: list[TextResult] = []
-    with open_translator(backend) as translator, progress_bar(sum(map(len, texts)), shown, "texts") as advance:
+    with progress_bar(sum(map(len, texts)), shown, "texts") as advance:
 
         def answer(part: Sequence[str]) -> list[TextResult]:
             return translator.translate(list(part), **options)

@@ -19,7 +19,7 @@ from lingon.client.protocol.exchanges import ClientProtocol
 from lingon.client.protocol.steps import Exchange, Send, Sleep, drive_async
 from lingon.client.protocol.streams import StreamPart, StreamReader
 from lingon.client.values.options import ScoreOptions, TranslateOptions
-from lingon.client.values.results import ModelInfo, ScoreResult, StreamEvent, TextResult
+from lingon.client.values.results import DocumentResult, ModelInfo, ScoreResult, StreamEvent, TextResult
 from lingon.errors import ServerError
 
 Result = TypeVar("Result")
@@ -125,6 +125,16 @@ class AsyncCalls(ABC):
         """As `Client.detect_languages`."""
         found: Languages | list[Languages] = await self._drive(self._protocol.detect_languages(texts))
         return found
+
+    async def find_source(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> str:
+        """As `Client.find_source`."""
+        return await self._drive(self._protocol.find_source(texts, options))
+
+    async def translate_document(
+        self, name: str, content: bytes, **options: Unpack[TranslateOptions]
+    ) -> DocumentResult:
+        """As `Client.translate_document`."""
+        return await self._drive(self._protocol.translate_document(name, content, options))
 
     async def list_models(self) -> list[ModelInfo]:
         """As `Client.list_models`."""

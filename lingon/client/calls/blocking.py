@@ -16,7 +16,14 @@ from lingon.client.protocol.exchanges import ClientProtocol
 from lingon.client.protocol.steps import Exchange, Send, Sleep, drive
 from lingon.client.protocol.streams import StreamPart, StreamReader
 from lingon.client.values.options import ScoreOptions, TranslateOptions
-from lingon.client.values.results import DetectedLanguage, ModelInfo, ScoreResult, StreamEvent, TextResult
+from lingon.client.values.results import (
+    DetectedLanguage,
+    DocumentResult,
+    ModelInfo,
+    ScoreResult,
+    StreamEvent,
+    TextResult,
+)
 
 Texts = list[str] | tuple[str, ...]
 Languages = tuple[DetectedLanguage, ...]
@@ -146,6 +153,26 @@ class BlockingCalls(Blocking):
         """The languages that a text may be in, or each of several, the likeliest first, among those of the models."""
         found: Languages | list[Languages] = self._drive(self._protocol.detect_languages(texts))
         return found
+
+    def find_source(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> str:
+        """The language that texts are translated from, all of them together; the target if they are in it already.
+
+        Raises ServerError if no model translates from it into the target.
+
+        options: target, and those that say how the texts are read; source is not among them
+        """
+        return self._drive(self._protocol.find_source(texts, options))
+
+    def translate_document(self, name: str, content: bytes, **options: Unpack[TranslateOptions]) -> DocumentResult:
+        """Translate a file into a file of the same kind, such as .docx, .xlsx, .pptx, .odt, .epub, .html or .md.
+
+        A text that cannot be translated stays as it is, and is in the failures of the result. With the source "auto"
+        the language of the whole document is detected. Raises UnreadableDocument, a LingonError.
+
+        name: of the file, which says of what kind it is; nothing is read or written there
+        options: as those of `translate`, but for format, splitting_tags and non_splitting_tags
+        """
+        return self._drive(self._protocol.translate_document(name, content, options))
 
     def list_models(self) -> list[ModelInfo]:
         """The models that translate."""

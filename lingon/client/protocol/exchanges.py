@@ -13,6 +13,7 @@ from typing import Any
 from google.protobuf import wrappers_pb2
 from google.protobuf.message import Message
 
+from lingon.client.protocol.documents import translate_document
 from lingon.client.protocol.halves import ask_in_halves, check_count
 from lingon.client.protocol.languages import DEFAULT_MAX_TEXTS, Way, detect, find_sources, refusal_error, ways_of
 from lingon.client.protocol.steps import (
@@ -47,13 +48,14 @@ from lingon.client.values.options import FORMATS, ScoreOptions, TranslateOptions
 from lingon.client.values.replies import model_infos, score_results, text_results
 from lingon.client.values.results import (
     DetectedLanguage,
+    DocumentResult,
     ModelInfo,
     ScoreResult,
     StreamEvent,
     TextResult,
 )
 from lingon.errors import ServerError, SettingsError
-from lingon.source_language import AUTO, NotTranslated, check_named
+from lingon.source_language import AUTO, NotTranslated, Source, check_named
 from lingon.translation.v1 import translation_pb2 as pb
 
 MODELS_SECONDS = 2.0  # for which the list of models is kept that tells what a detected language is translated into
@@ -167,17 +169,30 @@ class ClientProtocol:
             return [Way(source, range(len(texts)), texts, prefixes)]
         if not texts:
             return []
+        return ways_of((yield from self._sources(texts, options, may_refuse_each=True)), texts, prefixes)
+
+    def _sources(
+        self, texts: Sequence[str], options: TranslateOptions, *, may_refuse_each: bool
+    ) -> Exchange[list[Source]]:
+        """The source language of each text; may_refuse_each: see `sources_of`."""
         ask = partial(self._ask, self._deadline(options.get("timeout")))
-        text_format, target, model = (
-            FORMATS[options.get("format") or "plain"],
-            options.get("target"),
-            options.get("model"),
-        )
+        text_format = FORMATS[options.get("format") or "plain"]
+        target, model = options.get("target") or "", options.get("model") or ""
         try:
-            sources = yield from find_sources(ask, texts, target or "", text_format, model or "", may_refuse_each=True)
+            return (yield from find_sources(ask, texts, target, text_format, model, may_refuse_each=may_refuse_each))
         except NotTranslated as error:
             raise refusal_error(error) from None
-        return ways_of(sources, texts, prefixes)
+
+    def find_source(self, texts: str | Sequence[str], options: TranslateOptions) -> Exchange[str]:
+        """The language that texts are translated from, all of them together; the target if they are in it already."""
+        several, _ = self.check(texts, {**options, "source": AUTO})
+        (source,) = yield from self._sources(["\n".join(several)], options, may_refuse_each=False)
+        return source.language
+
+    def translate_document(self, name: str, content: bytes, options: TranslateOptions) -> Exchange[DocumentResult]:
+        """The translation of a file."""
+        self.check((), options)
+        return (yield from translate_document(name, content, options, self.find_source, self.translate))
 
     def _ask(self, deadline: float, method: Method[Any], request: Message) -> Exchange[Any]:
         """As `call_until`; the list of models may be one of a moment ago, because every text needs it."""

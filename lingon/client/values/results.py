@@ -52,6 +52,22 @@ class Translation:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentResult:
+    """A document that was translated.
+
+    content: of the file, of the same kind
+    source: its language, as it was given or detected; empty if neither
+    characters: of its texts
+    failures: the texts that were not translated, which stay as they are, and why
+    """
+
+    content: bytes
+    source: str
+    characters: int
+    failures: tuple[tuple[str, ServerError], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TextWarning:
     """A warning about a result.
 

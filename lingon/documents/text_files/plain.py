@@ -14,12 +14,21 @@ MOST_LINES = 256  # of a block that would else end within braces
 def read_text(content: bytes) -> Document:
     """Return a text file, in blocks of lines whose line breaks stay; raises UnreadableDocument."""
     blocks = list(_blocks(decoded(content).splitlines(keepends=True)))
-    return Document(blocks, pb.TextOptions(), _joined)
+
+    def write(translations: Sequence[str]) -> bytes:
+        left = iter(translations)
+        return _joined([next(left) if _has_text(block) else block for block in blocks])
+
+    return Document(list(filter(_has_text, blocks)), pb.TextOptions(), write)
 
 
 def read_page(content: bytes) -> Document:
     """Return an HTML file, as a whole; raises UnreadableDocument."""
     return Document([decoded(content)], pb.TextOptions(format=pb.TEXT_FORMAT_HTML), _joined)
+
+
+def _has_text(block: str) -> bool:
+    return bool(block.strip())
 
 
 def _joined(translations: Sequence[str]) -> bytes:

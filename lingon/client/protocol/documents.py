@@ -1,0 +1,64 @@
+"""The exchange that translates a document: its texts, which are in one language, and what is written of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lingon.client.protocol.steps import Compute, Exchange
+from lingon.client.values.options import FORMATS, TranslateOptions
+from lingon.client.values.results import DocumentResult, TextResult
+from lingon.errors import SettingsError
+from lingon.language_pairs import is_one_language
+from lingon.source_language import AUTO
+
+if TYPE_CHECKING:
+    from lingon.documents import Document
+
+READING = ("format", "splitting_tags", "non_splitting_tags")
+"""Options that say how a text is read, which a document says itself."""
+
+
+def options_of(document: Document, options: TranslateOptions) -> TranslateOptions:
+    """Return the options with those by which the texts of a document are read."""
+    formats = {number: name for name, number in FORMATS.items()}
+    return {
+        **options,
+        "format": formats.get(document.options.format, "plain"),  # type: ignore[typeddict-item]
+        "splitting_tags": list(document.options.splitting_tags),
+        "non_splitting_tags": list(document.options.non_splitting_tags),
+    }
+
+
+def translate_document(
+    name: str,
+    content: bytes,
+    options: TranslateOptions,
+    find_source: Callable[[Sequence[str], TranslateOptions], Exchange[str]],
+    translate: Callable[[Sequence[str], TranslateOptions], Exchange[list[TextResult]]],
+) -> Exchange[DocumentResult]:
+    """Translate the file of this name; raises UnreadableDocument.
+
+    find_source, translate: exchanges of the texts
+    """
+    if given := [each for each in READING if options.get(each) is not None]:
+        raise SettingsError(f"{given[0]} is for text; a document says itself how it is written")
+    from lingon.documents import read_document  # 40 ms, which most clients do not need
+
+    document: Document = yield Compute(partial(read_document, name, content, options.get("target") or ""))
+    options = options_of(document, options)
+    source, target = options.get("source") or "", options.get("target") or ""
+    if source == AUTO:
+        source = (yield from find_source(document.texts, options)) if document.texts else ""
+        if not source or is_one_language(target, source):
+            return DocumentResult(content, source, document.characters)
+    results: list[TextResult] = yield from translate(document.texts, {**options, "source": source})
+    texts = [
+        result.text if result.error is None else text for text, result in zip(document.texts, results, strict=True)
+    ]
+    failures = tuple(
+        (text, result.error) for text, result in zip(document.texts, results, strict=True) if result.error is not None
+    )
+    written: bytes = yield Compute(partial(document.write, texts))
+    return DocumentResult(written, source, document.characters, failures)

@@ -1,0 +1,147 @@
+"""Documents that clients translate: what is written, in which language, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lingon import AsyncClient, Client, DocumentResult, ServerError
+from lingon.cli.main import main
+from lingon.documents import UnreadableDocument
+from lingon.errors import SettingsError
+from tests.support.echo_engine import EchoRunner, RunningServer, running
+from tests.support.office_files import docx, files_of, paragraph, run
+from tests.support.two_models import BUNDLES, TwoModels
+
+TWO: dict[str, Any] = {"bundles": BUNDLES, "loader": TwoModels}
+Call = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture(params=["sync", "async"])
+def call(request: pytest.FixtureRequest) -> Call:
+    """await call(server, "translate_document", "a.txt", content, target="fr"), by a client of either kind."""
+
+    async def called(server: RunningServer, name: str, *arguments: Any, **options: Any) -> Any:
+        address = f"127.0.0.1:{server.server.port}"
+        if request.param == "sync":
+            return await asyncio.to_thread(_call, address, name, arguments, options)
+        async with AsyncClient(address) as client:
+            return await getattr(client, name)(*arguments, **options)
+
+    return called
+
+
+def _call(address: str, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    with Client(address) as client:
+        return getattr(client, name)(*arguments, **options)
+
+
+async def test_a_document_is_translated_into_one_of_its_kind(call: Call) -> None:
+    content = docx(
+        "".join(paragraph(run("It is "), run("raining", "<w:b/>"), run(f" in house {each}.")) for each in range(300))
+    )
+    async with running() as server:
+        found = await call(server, "translate_document", "a.docx", content)
+    assert files_of(found.content) == files_of(content)
+    assert found == DocumentResult(
+        found.content, "", sum(len(f"It is raining in house {each}.") for each in range(300))
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "written"),
+    [
+        ("a.txt", b"The sea.\n\nThe sea.\n", "La mer.\n\nLa mer.\n"),
+        ("a.html", b"<p>The sea.</p><p>&lt;</p>", "<p>La mer.</p><p>&lt;</p>"),
+        ("b.txt", b"The sea.\n" + b"\n" * 200 + b"The sea.\n", "La mer.\n" + "\n" * 200 + "La mer.\n"),
+        ("A.MD", b"# The sea.\n\n- The sea.\n", "# La mer.\n\n- La mer.\n"),
+    ],
+)
+async def test_a_document_says_how_its_texts_are_read(call: Call, name: str, content: bytes, written: str) -> None:
+    async with running(**TWO) as server:
+        found = await call(server, "translate_document", name, content, source="en", target="fr")
+    assert (found.content.decode(), found.source, found.failures) == (written, "en", ())
+
+
+async def test_a_text_that_is_not_translated_stays_and_is_in_the_failures(call: Call) -> None:
+    async with running(EchoRunner(faulty="Germany")) as server:
+        found = await call(server, "translate_document", "a.md", b"Tom\n\nHe has been to Germany\n")
+    assert found.content == b"Tom\n\nHe has been to Germany\n"
+    ((text, error),) = found.failures
+    assert text == "He has been to Germany"
+    assert isinstance(error, ServerError)
+
+
+async def test_the_language_of_a_document_is_that_of_all_its_texts(call: Call) -> None:
+    german = "Der alte Mann.\n\nDas Meer.\n\nThe sea.\n\n" + "Der alte Mann.\n\n" * 3
+    async with running(**TWO) as server:
+        found = await call(server, "translate_document", "a.txt", german.encode(), source="auto", target="fr")
+        assert found.source == "de"
+        assert found.content.decode().startswith("Le vieil homme.\n\nLa mer.\n\n")
+        assert await call(server, "find_source", german.split("\n\n"), target="fr") == "de"
+
+
+async def test_a_document_in_the_target_language_stays_as_it_is(
+    call: Call, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    french = "Je voudrais savoir quelle heure il est, et où.\n".encode()
+    (tmp_path / "a.srt").write_bytes(b"1\n00:00:01,000 --> 00:00:02,000\n" + french)
+    async with running(**TWO) as server:
+        found = await call(server, "translate_document", "a.txt", french, source="auto", target="fr")
+        files = ["--input", str(tmp_path / "a.srt"), "--output", str(tmp_path / "b.srt")]
+        languages = ["--source", "auto", "--target", "fr", "--server", f"127.0.0.1:{server.server.port}"]
+        assert await asyncio.to_thread(main, ["translate", *files, *languages]) == 0
+    assert found == DocumentResult(french, "fr", len(french.decode()))
+    assert (tmp_path / "b.srt").read_bytes() == (tmp_path / "a.srt").read_bytes()
+    assert f"lingon: {tmp_path}/a.srt is in fr already, and is written as it is\n" in capfd.readouterr().err
+
+
+async def test_the_command_finds_one_language_for_a_document(tmp_path: Path) -> None:
+    """A subtitle alone, such as "Tom", fits several languages."""
+    subtitles = ["Der alte Mann.", "The sea.", "Das Meer.", "Der alte Mann."]
+    text = "".join(f"{at + 1}\n00:00:0{at},000 --> 00:00:0{at},900\n{each}\n\n" for at, each in enumerate(subtitles))
+    (tmp_path / "a.srt").write_text(text)
+    async with running(**TWO) as server:
+        files = ["--input", str(tmp_path / "a.srt"), "--output", str(tmp_path / "b.srt")]
+        languages = ["--source", "auto", "--target", "fr", "--server", f"127.0.0.1:{server.server.port}"]
+        assert await asyncio.to_thread(main, ["translate", *files, *languages]) == 0
+    assert "Le vieil homme." in (tmp_path / "b.srt").read_text()
+
+
+async def test_a_document_without_text_has_no_language(call: Call) -> None:
+    async with running(**TWO) as server:
+        blank = b"\n" * 100
+        assert await call(server, "translate_document", "a.txt", blank, source="auto", target="fr") == DocumentResult(
+            blank, "", 0
+        )
+
+
+async def test_a_document_in_a_language_without_a_model_is_refused(call: Call) -> None:
+    czech = "Dnes je krásné počasí a všichni lidé jsou venku v parku na procházce.".encode()
+    async with running(**TWO) as server:
+        with pytest.raises(ServerError, match="no model translates from it"):
+            await call(server, "translate_document", "a.txt", czech, source="auto", target="fr")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "error", "message"),
+    [
+        ("a.pdf", b"", {}, UnreadableDocument, "a file must end in .txt, .* got .pdf"),
+        ("a.docx", b"no archive", {}, UnreadableDocument, "the file is no archive of its kind"),
+        ("a.txt", b"\xff", {}, UnreadableDocument, "the file is not UTF-8"),
+        ("a.txt", b"Tom", {"format": "html"}, SettingsError, "format is for text; a document says itself"),
+        ("a.txt", b"Tom", {"splitting_tags": ["b"]}, SettingsError, "splitting_tags is for text"),
+        ("a.txt", b"Tom", {"source": "auto"}, SettingsError, '"auto" needs a target language'),
+        ("a.txt", b"Tom", {"beam": 3}, TypeError, "beam"),
+    ],
+)
+async def test_what_cannot_be_translated_is_refused(
+    call: Call, name: str, content: bytes, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    async with running() as server:
+        with pytest.raises(error, match=message):
+            await call(server, "translate_document", name, content, **options)
