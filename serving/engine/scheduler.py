@@ -12,16 +12,7 @@ from typing import NamedTuple
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job
 from lingon.serving.engine.cost import ThroughputEstimator, TypicalCalls, cost_of, cost_of_steps, rows_of
-from lingon.serving.engine.lanes import (
-    LIGHT,
-    MAIN,
-    Lanes,
-    PresentWork,
-    Running,
-    admits,
-    fair_share,
-    party_of,
-)
+from lingon.serving.engine.lanes import LIGHT, MAIN, Lanes, PresentWork, Running, admits, fair_share, party_of
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import EngineLoad, Observer
 from lingon.serving.engine.queue import Queue
@@ -103,7 +94,8 @@ class Scheduler:
         self._estimator = ThroughputEstimator()
         self._typical = TypicalCalls()
         self._changed = changed or threading.Condition()
-        self._stopping = self._failed = False
+        # Whether a job has ended since rows were offered: to wake a worker for each takes a tenth of a short sentence.
+        self._freed_rows = self._stopping = self._failed = False
         self.all_taken = False  # `take_all` was called: another thread ends all jobs
         observer.watch(self.load)
 
@@ -223,6 +215,8 @@ class Scheduler:
         with self._changed:
             while True:
                 removed, admitted = self._removed(worker), self._admitted(worker)
+                if self._freed_rows:
+                    self._offer_freed_rows()
                 if last is not None:  # after the admission: a lane that has just got work goes before the one that ran
                     self._lanes.charge(*last)
                     last = None
@@ -250,8 +244,9 @@ class Scheduler:
                 unforeseen = cost_of_steps(job, steps) - cost
                 if unforeseen > 0:  # it became longer than its source
                     self._queue.charge(job, unforeseen)
-            if not self._tickets or (len(self._queue) and any(map(self._is_idle, range(self._workers)))):
-                self._changed.notify_all()  # a worker may sleep for lack of rows
+            self._freed_rows = True
+            if not self._tickets:
+                self._changed.notify_all()
 
     def stop(self, timeout: float) -> bool:
         """Take no more jobs, wait until the present ones end, then cancel the rest.
@@ -319,6 +314,12 @@ class Scheduler:
                 self._to_remove.setdefault(number, Expired("the deadline passed before the text was done"))
             else:
                 self._earliest = min(self._earliest, deadline)
+
+    def _offer_freed_rows(self) -> None:
+        """Wake workers that sleep for lack of rows, if the one whose jobs ended has left rows to them."""
+        self._freed_rows = False
+        if self._queue.rows and not self._is_full() and any(map(self._is_idle, range(self._workers))):
+            self._changed.notify_all()
 
     def _is_full(self) -> bool:
         """Whether all jobs share one lane and it has all its rows, as in most turns of a busy engine."""

@@ -17,7 +17,7 @@ from tests.support.scheduler_steps import Clock, calls, job, make_scheduler, nex
 
 
 def test_an_idle_worker_admits_nothing_while_others_use_all_rows() -> None:
-    scheduler, running, waiting = make_scheduler(4, max_rows=8), [job(4), job(4)], [job(4), job(4)]
+    scheduler, running, waiting = make_scheduler(4, max_rows=8), [job(4), job(4)], [job() for _ in range(4)]
     scheduler.submit(running)
     assert [next_step(scheduler, worker)[0] for worker in (0, 1)] == [running[:1], running[1:]]
     scheduler.submit(waiting)
@@ -26,8 +26,11 @@ def test_an_idle_worker_admits_nothing_while_others_use_all_rows() -> None:
         try:
             time.sleep(0.05)
             assert not admitted.done()
-            scheduler.close(running[0])  # this wakes the worker
-            assert admitted.result(timeout=5) == (waiting[:1], [])
+            scheduler.close(running[0])
+            time.sleep(0.05)
+            assert not admitted.done()  # the worker of the job that ended goes first
+            assert next_step(scheduler, 0) == (waiting[:2], [])  # and leaves what is the share of the others
+            assert admitted.result(timeout=5) == (waiting[2:], [])
         finally:
             scheduler.fail(2)
 
