@@ -42,16 +42,22 @@ def command(arguments: Sequence[str]) -> str:
     return shlex.join([*prefix, *arguments[1:]])
 
 
-def machine() -> str:
-    """The processor, its vector extensions for matrix products, and the number of cores, in one line."""
+def machine(described: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor, its vector extensions for matrix products, and the number of cores, in one line.
+
+    A provider may give all its processors one name, so that family and model alone tell Zen 5 (26) from Zen 4 (25).
+    """
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        lines = described.read_text(encoding="utf-8").splitlines()
     except OSError:
         return f"{platform.machine()}, {os.cpu_count()} cores"
     facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     flags = facts.get("flags", "").split()
     extensions = [flag for flag in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8") if flag in flags]
-    return f"{facts.get('model name', platform.machine())}, {os.cpu_count()} cores, {' '.join(extensions)}"
+    name = facts.get("model name", platform.machine())
+    if "cpu family" in facts:
+        name += f" (family {facts['cpu family']}, model {facts.get('model', '?')})"
+    return f"{name}, {os.cpu_count()} cores, {' '.join(extensions)}"
 
 
 def commit(tree: Path | None = None) -> str:
