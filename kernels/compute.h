@@ -103,18 +103,17 @@ void product(const Rows& rows, const Weights& weights, int64_t first, int64_t la
     return product_in_tiles(rows, weights, first, last, ending);
 #endif
   const int64_t stride = padded_inputs(weights.inputs), groups = stride / kGroup, bytes = stride * kPanel;
-  alignas(64) int32_t sums[kTileRows * kPanel];
+  alignas(64) int32_t sums[kTileRows * kTilePanels * kPanel];
   const int64_t tiles = (rows.count + kTileRows - 1) / kTileRows;
   if (tiles == 0) return;
   // Tiles are of nearly equal size: small ones take more time for a row.
   const int64_t tile_rows = rows.count / tiles, larger_tiles = rows.count % tiles;
   const int64_t lines = (kPanel * kGroup + tiles - 1) / tiles;
-  const int together = panels_at_once(tile_rows + (larger_tiles > 0));
-  for (int64_t panel = first; panel < last; panel += together) {
-    const int panels = last - panel < together ? 1 : together;
+  for (int64_t panel = first; panel < last; panel += kTilePanels) {
+    const int panels = last - panel < kTilePanels ? 1 : kTilePanels;
     const int8_t* columns = weights.panels + panel * bytes;
     const Order order = weights.order ? Order{weights.order + panel * groups / kGroups, weights.fours[panel]} : Order{};
-    const PanelEnds<panels_at_once(1)> ends(rows, weights, ending, panel, panels);
+    const PanelEnds<kTilePanels> ends(rows, weights, ending, panel, panels);
     // The next panel comes from memory during all tiles of this one: the first one alone would wait for it.
     Ahead ahead{columns + panels * bytes, lines};
     for (int64_t tile = 0, begin = 0; tile < tiles; ++tile) {

@@ -132,10 +132,9 @@ void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t gr
 
 #elif defined(LINGON_AVX512_VNNI)
 
-constexpr int kTileRows = 8;
-
-// A sum waits for four cycles before the next one can be added: few rows take two panels at a time.
-constexpr int panels_at_once(int64_t rows) { return rows < 5 ? 2 : 1; }
+// Two panels at a time: a value is read once for both, as no more than two vectors can be read in a cycle, and few rows
+// have enough sums that none waits for the one before.
+constexpr int kTileRows = 8, kTilePanels = 2;
 
 template <int R, int Panels>
 void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order&, Ahead ahead,
@@ -205,7 +204,7 @@ void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t gr
 #endif
 
 #ifndef LINGON_AVX512_VNNI
-constexpr int panels_at_once(int64_t) { return 1; }
+constexpr int kTilePanels = 1;
 #endif
 
 template <int R>
@@ -213,8 +212,8 @@ LINGON_INLINE void tile_of(int64_t rows, int panels, const uint8_t* values, int6
                            int64_t groups, const Order& order, Ahead ahead, int32_t* sums) {
   if constexpr (R > 1)
     if (rows < R) return tile_of<R - 1>(rows, panels, values, stride, panel, groups, order, ahead, sums);
-  if constexpr (panels_at_once(R) > 1)
-    if (panels > 1) return tile<R, panels_at_once(R)>(values, stride, panel, groups, order, ahead, sums);
+  if constexpr (kTilePanels > 1)
+    if (panels > 1) return tile<R, kTilePanels>(values, stride, panel, groups, order, ahead, sums);
   tile<R, 1>(values, stride, panel, groups, order, ahead, sums);
 }
 
