@@ -1,8 +1,9 @@
 // Runs every operator on random nodes, sound and spoilt, without ONNX Runtime: driver SEED CASES [SECONDS].
 //
-// It fails if a result depends on the number of threads or helpers, or on other nodes that run at the same time, if a refusal is
-// not one line that names the operator, and if an allocation that fails ends the process. Sanitizers see the rest. It
-// prints a digest of all results, which is the same for every instruction set: `kernels/tests/run.py` compares them.
+// It fails if a result depends on the number of threads or helpers, or on other nodes that run at the same time, if a
+// refusal is not one line that names the operator, and if an allocation that fails ends the process. Sanitizers see the
+// rest. It prints a digest of all results, which is the same for every instruction set: `kernels/tests/run.py` compares
+// them.
 #include <chrono>
 #include <cmath>
 

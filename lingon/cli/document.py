@@ -13,7 +13,7 @@ from lingon.cli.lines.loop import IN_FLIGHT, LineReport
 from lingon.cli.lines.output import check_output, print_message
 from lingon.cli.lines.progress import progress_bar, wants_progress
 from lingon.cli.options.backend import BackendOptions
-from lingon.client.protocol.documents import options_of
+from lingon.client.protocol.documents import options_of, write
 from lingon.client.values.messages import cut
 from lingon.client.values.options import TranslateOptions
 from lingon.client.values.results import TextResult
@@ -70,10 +70,7 @@ def translate_document(
     for number, (text, result) in enumerate(zip(document.texts, results, strict=True), start=1):
         report.add(number, text, result)
     report.print_summary()
-    translations = [
-        result.text if result.error is None else text for text, result in zip(document.texts, results, strict=True)
-    ]
-    write_bytes(output, document.write(translations))
+    write_bytes(output, write(document, results))
     return report.complete
 
 

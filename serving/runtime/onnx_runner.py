@@ -56,13 +56,11 @@ RECORDED_GRAPHS = names.DECODER, names.GREEDY, names.COPY_ROWS
 
 MAX_LOGITS = 32 << 20  # bytes; of one run of the scorer, with the attention that it returns, unless one pair has more
 KEPT_LOGITS = 4 << 20  # bytes; the memory of a run of the scorer with more is freed when no run follows
-COMPUTING = ActiveThreads()
-"""The threads that run graphs of any model of this process."""
-
+RUN_LOGITS = 3  # times the bytes of its logits, which a run of the scorer takes; no other graph takes more
 SMALL = 16 << 20  # bytes; weights of this size stay in the cache that cores share, so that each core reads all of them
 SPREAD_OF_SMALL, SPREAD = 5, 16  # sentences, see Runner.spread
-
-RUN_LOGITS = 3  # times the bytes of its logits, which a run of the scorer takes; no other graph takes more
+COMPUTING = ActiveThreads()
+"""The threads that run graphs of any model of this process."""
 
 
 def load_runner(

@@ -31,6 +31,12 @@ def options_of(document: Document, options: TranslateOptions) -> TranslateOption
     }
 
 
+def write(document: Document, results: Sequence[TextResult]) -> bytes:
+    """Return the document with its translations; a text that was not translated stays as it is."""
+    pairs = zip(document.texts, results, strict=True)
+    return document.write([result.text if result.error is None else text for text, result in pairs])
+
+
 def translate_document(
     name: str,
     content: bytes,
@@ -54,11 +60,8 @@ def translate_document(
         if not source or is_one_language(target, source):
             return DocumentResult(content, source, document.characters)
     results: list[TextResult] = yield from translate(document.texts, {**options, "source": source})
-    texts = [
-        result.text if result.error is None else text for text, result in zip(document.texts, results, strict=True)
-    ]
     failures = tuple(
         (text, result.error) for text, result in zip(document.texts, results, strict=True) if result.error is not None
     )
-    written: bytes = yield Compute(partial(document.write, texts))
+    written: bytes = yield Compute(partial(write, document, results))
     return DocumentResult(written, source, document.characters, failures)

@@ -13,11 +13,9 @@ from lingon.serving.runtime.kernels import use_helpers
 PROBES = 8  # steps of each number of rows that shared cores compute to tell whether such a step is short
 SHORT_STEP = 150e-6  # seconds
 STEP_GAP = 0.02  # seconds that a thread stays active after it computed: it is probably between two steps
+MOST_KNOWN = 64  # threads; beyond them those are forgotten that are not active any more
 
 SessionT = TypeVar("SessionT")
-
-
-MOST_KNOWN = 64  # threads; beyond them those are forgotten that are not active any more
 
 
 class ActiveThreads:
