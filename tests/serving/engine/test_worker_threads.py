@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+
+import pytest
 
 from lingon.serving.engine.engine import Engine, any_worker_alive
 from lingon.serving.engine.limits import EngineLimits
@@ -39,3 +42,14 @@ def test_workers_can_be_looked_for_while_another_thread_starts_engines():
         sys.setswitchinterval(interval)
         starting.join()
     assert not any(thread.is_alive() for engine in engines for thread in engine._threads)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="scheduling policies of Linux")
+def test_a_worker_does_not_take_the_core_from_the_thread_that_submits_jobs():
+    engine = Engine(EchoRunner(), EngineLimits(), workers=2)
+    engine.start()
+    try:
+        assert {os.sched_getscheduler(thread.native_id or 0) for thread in engine._threads} == {os.SCHED_BATCH}
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+    finally:
+        engine.stop(0)
