@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry
 
 from lingon.errors import LingonError
 from lingon.extras import find_entry_points, name_missing_extra
-from lingon.serving.engine.engine import Engine, any_worker_alive
+from lingon.serving.engine.engine import Engine, any_worker_alive, worker_threads
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.models.loading import LoadFunction, load_translator, model_folders, model_names
@@ -57,6 +57,7 @@ from lingon.serving.runtime.device import onnxruntime_version
 from lingon.serving.settings import HTTP_BYTES, Settings
 from lingon.serving.system.event_loop import LagMonitor
 from lingon.serving.system.memory import limit_malloc_caches
+from lingon.serving.system.preemption import spare_each_other
 from lingon.serving.system.threads import new_threads_never_preempt, run_in_thread
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
@@ -115,7 +116,11 @@ class Server:
         asyncio.get_running_loop().set_exception_handler(unexpected)
         address, registry = (settings.metrics_host, settings.metrics_port), self.metrics.registry
         async with AsyncExitStack() as opened:
-            for work in (self._lag.measure(self.metrics.loop_lag.observe), self._security.watch_files()):
+            for work in (
+                self._lag.measure(self.metrics.loop_lag.observe),
+                self._security.watch_files(),
+                spare_each_other(worker_threads),
+            ):
                 opened.callback(asyncio.create_task(work).cancel)
             endpoint = opened.enter_context(HttpEndpoint(*address, registry, self._is_serving, self._received.update))
             self.metrics_port = endpoint.port

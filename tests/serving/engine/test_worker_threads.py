@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 
-import pytest
-
-from lingon.serving.engine.engine import Engine, any_worker_alive
+from lingon.serving.engine.engine import Engine, any_worker_alive, worker_threads
 from lingon.serving.engine.limits import EngineLimits
 from tests.support.echo_engine import EchoRunner
 
@@ -44,12 +41,12 @@ def test_workers_can_be_looked_for_while_another_thread_starts_engines():
     assert not any(thread.is_alive() for engine in engines for thread in engine._threads)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="scheduling policies of Linux")
-def test_a_worker_does_not_take_the_core_from_the_thread_that_submits_jobs():
+def test_the_threads_of_workers_are_known_while_they_run():
     engine = Engine(EchoRunner(), EngineLimits(), workers=2)
+    before = set(worker_threads())
     engine.start()
-    try:
-        assert {os.sched_getscheduler(thread.native_id or 0) for thread in engine._threads} == {os.SCHED_BATCH}
-        assert os.sched_getscheduler(0) == os.SCHED_OTHER
-    finally:
-        engine.stop(0)
+    started = set(worker_threads()) - before
+    assert started == {thread.native_id for thread in engine._threads}
+    assert len(started) == 2
+    engine.stop(10)
+    assert not started & set(worker_threads())
