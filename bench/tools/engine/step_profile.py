@@ -1,10 +1,10 @@
-"""The time of a decoder step by part: medians over the steps in which no sentence is admitted or removed.
+"""The time of a decoder step by part: medians over the turns in which no sentence is admitted or removed.
 
     python -m lingon.bench.tools.engine.step_profile --bundle models/en-de
 
-It calls a worker step by step on the sentences of a file, batch after batch, each until its first sentence ends.
-The parts of a step are:
-    scheduler    planning the step
+It calls a worker turn by turn on the sentences of a file, batch after batch, each until its first sentence ends. A turn
+of a greedy search has several steps, which share what is done once in a turn. The parts of a step are:
+    scheduler    planning the turn
     onnxruntime  the graph of the step
     buffers      binding inputs and reading outputs
     copies       copying pasts between beams
@@ -39,15 +39,16 @@ from lingon.serving.runtime.runner import BatchShape
 from lingon.text import Tokenizer, normalise
 
 PARTS = ("scheduler", "onnxruntime", "buffers", "copies", "metrics", "search")
-WARM_UP = 2  # first steps of a batch, not counted: they bind buffers and touch memory for the first time
+WARM_UP = 2  # first turns of a batch, not counted: they bind buffers and touch memory for the first time
 CELLS = [(rows, beam_size) for beam_size in (1, 4) for rows in (1, 8, 32, 64, 128) if rows >= beam_size]
 
 
 class Clock:
-    """Seconds spent in each part since the last `read`, without the time of nested parts."""
+    """Seconds spent in each part since the last `read`, without the time of nested parts, and the calls of each."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = defaultdict(float)
+        self._calls: dict[str, int] = defaultdict(int)
         self._nested: list[float] = []
 
     def timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,15 +62,17 @@ class Clock:
             finally:
                 whole = time.perf_counter() - start
                 self._seconds[part] += whole - self._nested.pop()
+                self._calls[part] += 1
                 if self._nested:
                     self._nested[-1] += whole
 
         return run
 
-    def read(self) -> dict[str, float]:
-        """Return the seconds of each part and reset them."""
-        found, self._seconds = self._seconds, defaultdict(float)
-        return found
+    def read(self, unit: str) -> tuple[dict[str, float], int]:
+        """Return the seconds of each part for each call of one of them, and its calls; then forget both."""
+        seconds, calls = self._seconds, self._calls[unit]
+        self._seconds, self._calls = defaultdict(float), defaultdict(int)
+        return {part: spent / max(calls, 1) for part, spent in seconds.items()}, calls
 
 
 class TimedProxy:
@@ -131,20 +134,21 @@ def profile(runner: OnnxRunner, bundle: Bundle, lines: list[str], rows: int, bea
     worker = Worker(0, timed, scheduler, limits, metrics)
     next_step, turn = clock.timed("scheduler", scheduler.next), clock.timed("search", worker.step)
     jobs = jobs_of(bundle, lines, beam_size)
-    steps: list[dict[str, float]] = []
+    turns: list[tuple[dict[str, float], int]] = []
     for begin in range(0, len(jobs) - rows // beam_size, rows // beam_size):
         batch = jobs[begin : begin + rows // beam_size]
         scheduler.submit(batch)
-        spent: list[dict[str, float]] = []
+        spent: list[tuple[dict[str, float], int]] = []
         while scheduler.load().running in (0, len(batch)) and not (spent and scheduler.idle):
             turn(next_step(0))
-            spent.append(clock.read())
-        steps += spent[WARM_UP:-1]
+            spent.append(clock.read("onnxruntime"))
+        turns += spent[WARM_UP:-1]
         scheduler.cancel(batch)
         while not scheduler.idle:
             turn(next_step(0))
-        clock.read()
-    return summary(steps) | {"rows": rows, "beam_size": beam_size, "steps": len(steps)}
+        clock.read("onnxruntime")
+    steps = sum(count for _, count in turns)
+    return summary([spent for spent, _ in turns]) | {"rows": rows, "beam_size": beam_size, "steps": steps}
 
 
 def summary(steps: list[dict[str, float]]) -> dict[str, Any]:
