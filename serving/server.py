@@ -119,7 +119,7 @@ class Server:
             for work in (
                 self._lag.measure(self.metrics.loop_lag.observe),
                 self._security.watch_files(),
-                spare_each_other(worker_threads),
+                spare_each_other(worker_threads, lambda: any(each.contended for each in self._engines())),
             ):
                 opened.callback(asyncio.create_task(work).cancel)
             endpoint = opened.enter_context(HttpEndpoint(*address, registry, self._is_serving, self._received.update))

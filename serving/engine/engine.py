@@ -104,6 +104,11 @@ class Engine:
         return self.scheduler.idle
 
     @property
+    def contended(self) -> bool:
+        """Whether a heavy caller and another one have work, or had a moment ago."""
+        return self.scheduler.contended
+
+    @property
     def step_seconds(self) -> float:
         """Seconds since the start of the longest step that a worker is in."""
         now = time.monotonic()

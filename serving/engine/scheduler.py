@@ -129,6 +129,12 @@ class Scheduler:
         with self._changed:
             return not self._tickets
 
+    @property
+    def contended(self) -> bool:
+        """Whether a heavy caller and another one have work, or had a moment ago."""
+        with self._changed:
+            return self._is_contended()
+
     def submit(self, jobs: Sequence[Job]) -> None:
         """Enqueue all of these jobs of one call or none; see `lingon.serving.engine.engine.Engine.submit`."""
         now, cost = self._clock(), sum(map(cost_of, jobs))

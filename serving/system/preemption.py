@@ -8,6 +8,8 @@ wait, a server of the included model then answers 10 % more requests, and near s
 
 Such a thread also waits for other processes that compute on its core, at each wake-up up to 3 ms. Beside a process that
 keeps all cores busy, a single client would wait twice as long. So threads have the policy only while others use little.
+Nor have they while a heavy caller and another one share an engine: the short requests of the other one would wait for
+the long runs of the engine at each step.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-INTERVAL = 1.0  # seconds between two measurements
+INTERVAL = 1.0  # seconds between two measurements of other processes
+LOOKS = 20  # in an interval, at whether a heavy caller shares an engine
 MOST_OF_OTHERS = 0.25  # of the time of the cores, that other processes compute while threads have the policy
 CHOSEN_BY_OPERATORS = (os.SCHED_IDLE, os.SCHED_FIFO, os.SCHED_RR) if sys.platform == "linux" else ()
 _USER, _SYSTEM = slice(0, 3), slice(5, 7)  # the numbers of a line of /proc/stat that count: nor idle, nor stolen time
@@ -52,11 +55,15 @@ class OtherProcesses:
 
 
 async def spare_each_other(
-    threads: Callable[[], Iterable[int]], others: Callable[[], float] | None = None, interval: float = INTERVAL
+    threads: Callable[[], Iterable[int]],
+    contended: Callable[[], bool],
+    others: Callable[[], float] | None = None,
+    interval: float = INTERVAL,
 ) -> None:
     """Give the calling thread and others the policy while other processes use little of the cores, until cancelled.
 
-    threads: returns the ids of the other threads at each measurement
+    threads: returns the ids of the other threads
+    contended: returns whether a heavy caller and another one share an engine
     others: returns the share of the cores that others have used since the last call; default: OtherProcesses
     interval: seconds between two measurements
     """
@@ -65,10 +72,12 @@ async def spare_each_other(
     others = others or OtherProcesses().take
     try:
         while True:
-            await asyncio.sleep(interval)
-            policy = os.SCHED_BATCH if others() <= MOST_OF_OTHERS else os.SCHED_OTHER
-            for thread in (0, *threads()):
-                _set_policy(thread, policy)
+            alone = others() <= MOST_OF_OTHERS
+            for _ in range(LOOKS):
+                policy = os.SCHED_BATCH if alone and not contended() else os.SCHED_OTHER
+                for thread in (0, *threads()):
+                    _set_policy(thread, policy)
+                await asyncio.sleep(interval / LOOKS)
     finally:
         _set_policy(0, os.SCHED_OTHER)
 

@@ -191,11 +191,13 @@ def test_a_caller_beside_a_heavy_one_has_a_lane_of_its_own_and_rows_although_all
     assert {each.lane for each in first.admitted} == {MAIN}
     assert len(first.admitted) == 16
     light = of_caller("light")
+    assert not scheduler.contended
     scheduler.submit([light])
     plan = scheduler.next(0)
     assert plan is not None
     assert [(each.job, each.lane) for each in plan.admitted] == [(light, LIGHT)]
     assert plan.short
+    assert scheduler.contended
 
 
 def test_a_short_call_beside_long_ones_of_its_caller_is_admitted_although_all_rows_are_taken() -> None:

@@ -84,7 +84,7 @@ def waiting_thread() -> Iterator[threading.Thread]:
 
 
 async def test_threads_spare_each_other_while_other_processes_use_little():
-    share = 1.0
+    share, contended = 1.0, False
     with waiting_thread() as thread, waiting_thread() as chosen:
         os.sched_setscheduler(chosen.native_id or 0, os.SCHED_IDLE, os.sched_param(0))
         threads = [thread.native_id or 0, chosen.native_id or 0, 2**22 + 1]  # the last one has ended
@@ -93,7 +93,7 @@ async def test_threads_spare_each_other_while_other_processes_use_little():
             found = [os.sched_getscheduler(each) for each in (0, *threads[:2])]
             return found == [policy, policy, os.SCHED_IDLE]
 
-        sparing = asyncio.create_task(spare_each_other(lambda: threads, lambda: share, interval=0.001))
+        sparing = asyncio.create_task(spare_each_other(lambda: threads, lambda: contended, lambda: share, 0.001))
         await asyncio.sleep(0.05)
         assert has(os.SCHED_OTHER)
         share = 0.2
@@ -101,6 +101,10 @@ async def test_threads_spare_each_other_while_other_processes_use_little():
         share = 0.3
         await eventually(lambda: has(os.SCHED_OTHER))
         share = 0.2
+        await eventually(lambda: has(os.SCHED_BATCH))
+        contended = True
+        await eventually(lambda: has(os.SCHED_OTHER))
+        contended = False
         await eventually(lambda: has(os.SCHED_BATCH))
         sparing.cancel()
         await asyncio.wait([sparing])
