@@ -169,10 +169,9 @@ class Engine:
 def worker_threads() -> list[int]:
     """Return the system's ids of the threads of all workers of this process."""
     with _threads_lock:
-        return [thread.native_id for thread in _threads if thread.native_id is not None and thread.is_alive()]
+        return [thread.native_id for thread in _threads if thread.is_alive() and thread.native_id is not None]
 
 
 def any_worker_alive() -> bool:
     """Whether a worker of any engine of this process has not ended, because it still runs a graph."""
-    with _threads_lock:
-        return any(thread.is_alive() for thread in _threads)
+    return bool(worker_threads())

@@ -25,7 +25,6 @@ from pathlib import Path
 INTERVAL = 1.0  # seconds between two measurements of other processes
 LOOKS = 20  # in an interval, at whether a heavy caller shares an engine
 MOST_OF_OTHERS = 0.25  # of the time of the cores, that other processes compute while threads have the policy
-CHOSEN_BY_OPERATORS = (os.SCHED_IDLE, os.SCHED_FIFO, os.SCHED_RR) if sys.platform == "linux" else ()
 _USER, _SYSTEM = slice(0, 3), slice(5, 7)  # the numbers of a line of /proc/stat that count: nor idle, nor stolen time
 
 
@@ -71,6 +70,7 @@ async def spare_each_other(
         return
     others = others or OtherProcesses().take
     try:
+        await asyncio.sleep(interval)  # there is nothing to go by yet; the threads of gRPC start meanwhile
         while True:
             alone = others() <= MOST_OF_OTHERS
             for _ in range(LOOKS):
@@ -83,6 +83,7 @@ async def spare_each_other(
 
 
 def _set_policy(thread: int, policy: int) -> None:
+    """Change the policy of a thread, unless it is an idle or a real-time one, which an operator has chosen."""
     with suppress(OSError):  # it has ended, or the system forbids it
-        if os.sched_getscheduler(thread) not in (policy, *CHOSEN_BY_OPERATORS):
+        if {os.sched_getscheduler(thread), policy} == {os.SCHED_OTHER, os.SCHED_BATCH}:
             os.sched_setscheduler(thread, policy, os.sched_param(0))
