@@ -146,7 +146,7 @@ class Scheduler:
                 if self._present.is_short(cost) and self._lanes.short_time.is_left(now):
                     for job in jobs:
                         job.short = True
-            self._check_deadline(jobs, now)
+            self._check_deadline(jobs, cost, now)
             for job in dropped:
                 self._queue.remove(job.number)
                 message = "dropped from the full queue: this caller has the most work queued"
@@ -188,22 +188,20 @@ class Scheduler:
         if self._stopping:
             raise Draining("the model is being unloaded; try again")
 
-    def _check_deadline(self, jobs: Sequence[Job], now: float) -> None:
+    def _check_deadline(self, jobs: Sequence[Job], cost: int, now: float) -> None:
         """Refuse jobs that would miss their deadline, by the work queued before them; an empty queue takes all."""
-        if all(job.follow_up for job in jobs):
-            return  # most of the work is done, and what was done would be lost
-        deadline = min((job.deadline for job in jobs if job.deadline is not None), default=math.inf)
-        if deadline == math.inf:
-            return
+        deadlines = [job.deadline for job in jobs if job.deadline is not None]
+        if not deadlines or all(job.follow_up for job in jobs):
+            return  # most of the work of a follow-up is done, and what was done would be lost
+        deadline = min(deadlines)
         if deadline <= now:
             raise NotBegun("the deadline passed before the work was begun")
-        needed = 0.0
-        if len(self._queue):
-            longest = max((len(job.source_ids) for job in jobs if isinstance(job, DecodeJob)), default=0)
-            most = self._queue.most_cost_before(party_of(jobs[0]), sum(map(cost_of, jobs)))
-            needed = self._estimator.estimate(most, longest)
-            if now + needed > deadline:  # the exact cost takes a loop over all calls of the caller
-                needed = self._estimator.estimate(self._queue.cost_before(jobs), longest)
+        if not len(self._queue):
+            return
+        longest = max([len(job.source_ids) for job in jobs if isinstance(job, DecodeJob)], default=0)
+        needed = self._estimator.estimate(self._queue.most_cost_before(party_of(jobs[0]), cost), longest)
+        if now + needed > deadline:  # the exact cost takes a loop over all calls of the caller
+            needed = self._estimator.estimate(self._queue.cost_before(jobs), longest)
         if now + needed > deadline:
             raise WontFinish(f"the deadline is in {deadline - now:.2f} s, and the work would take about {needed:.2f} s")
 

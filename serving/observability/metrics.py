@@ -297,7 +297,11 @@ class ModelMetrics:
         self._load_phases = {phase: self._child(self.load_phase, phase) for phase in PHASES}
         self._load_phase_durations = {phase: self._child(self.load_phase_duration, phase) for phase in PHASES}
         self._restarts = {cause: self._child(self.restarts, cause) for cause in RESTART_CAUSES}
-        self._suspected = {code: self._child(self.degenerate, reason) for reason, code in GUARD_REASONS.items()}
+        self._by_warning: dict[int, Counter] = {
+            pb.WARNING_CODE_LENGTH: self.truncated,
+            pb.WARNING_CODE_SPLIT: self.split,
+            **{code: self._child(self.degenerate, reason) for reason, code in GUARD_REASONS.items()},
+        }
         self._outcomes = {outcome: self._child(self.sentences, outcome) for outcome in ("OK", *REASONS)}
 
     def _child(self, metric: AnyMetric, *more: str) -> AnyMetric:
@@ -333,13 +337,11 @@ class ModelMetrics:
 
     def answered(self, results: Iterable[pb.TextResult]) -> None:
         """Count the results of texts."""
-        results = [result for result in results if result.status.code == code_pb2.OK]
-        codes = [warning.code for result in results for warning in result.warnings]
-        self.translated.inc(len(results))
-        self.truncated.inc(codes.count(pb.WARNING_CODE_LENGTH))
-        self.split.inc(codes.count(pb.WARNING_CODE_SPLIT))
-        for code, suspected in self._suspected.items():
-            suspected.inc(codes.count(code))
+        translated = [result for result in results if result.status.code == code_pb2.OK]
+        self.translated.inc(len(translated))
+        for code in (warning.code for result in translated for warning in result.warnings):
+            if code in self._by_warning:
+                self._by_warning[code].inc()
 
     def watch(self, load: Callable[[], EngineLoad]) -> None:
         """Read the load at every scrape, which costs a request nothing."""

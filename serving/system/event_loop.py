@@ -53,7 +53,7 @@ class TimeSlice:
 
     def __init__(self, caller: str = "") -> None:
         """caller: the key of fair service between requests that have long work."""
-        self._caller = caller
+        self.caller = caller
         self._turns = _Turns.of(asyncio.get_running_loop())
         self._begin()
 
@@ -62,11 +62,19 @@ class TimeSlice:
 
         A slice begins with the first work of an iteration of the loop: what the request waited for was no work.
         """
-        if self._iteration != self._turns.iteration():
-            self._begin()
-        elif time.monotonic() - self._start > MAX_SLICE:
-            await self._turns.wait(self._caller)
-            self._begin()
+        if self._is_over():
+            await self._wait_for_turn()
+
+    def _is_over(self) -> bool:
+        """Whether the current slice is longer than MAX_SLICE; begins another one in another iteration."""
+        if self._iteration == self._turns.iteration():
+            return time.monotonic() - self._start > MAX_SLICE
+        self._begin()
+        return False
+
+    async def _wait_for_turn(self) -> None:
+        await self._turns.wait(self.caller)
+        self._begin()
 
     def _begin(self) -> None:
         self._iteration, self._start = self._turns.iteration(), time.monotonic()
@@ -74,7 +82,8 @@ class TimeSlice:
     async def run(self, steps: Generator[None, None, Result]) -> Result:
         """Run a generator to its end, in slices; returns what it returns."""
         while True:
-            await self.yield_if_due()
+            if self._is_over():
+                await self._wait_for_turn()
             try:
                 next(steps)
             except StopIteration as end:

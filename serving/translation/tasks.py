@@ -282,7 +282,8 @@ async def _ended(futures: Sequence[asyncio.Future[PartHypothesis]]) -> None:
     """Cancel what is not done, and read every outcome, even if this wait is cancelled."""
     for each in futures:
         each.cancel()
-    await asyncio.gather(*futures, return_exceptions=True)
+    if futures:
+        await asyncio.gather(*futures, return_exceptions=True)
 
 
 def _detokenizer(tokenizer: Tokenizer, plan: TextPlan) -> IncrementalDetokenizer:

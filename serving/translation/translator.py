@@ -139,8 +139,8 @@ class Translator:
         deadline: on the clock of `time.monotonic`; caller: the key of fair queuing
         """
         options = self.resolve(request.options, request.text)
-        client, plans = await self._planned(request, options, deadline, caller)
         time_slice = TimeSlice(caller)
+        client, plans = await self._planned(request, options, deadline, time_slice)
         tasks = await self._tasks(plans, client, options, time_slice)
         done = await self._run(client, tasks, at_once=any(task.submits_more for task in tasks))
         results = await _in_order(done, plans, text_error, time_slice)
@@ -170,9 +170,9 @@ class Translator:
 
         The jobs of the request are cancelled when this generator is closed: use it within `aclosing`.
         """
-        client, plans = await self._planned(request, options, deadline, caller)
-        events = TextEvents()
         time_slice = TimeSlice(caller)
+        client, plans = await self._planned(request, options, deadline, time_slice)
+        events = TextEvents()
         tasks = await self._tasks(plans, client, options, time_slice, events if options.streams else None)
         try:
             self._submit(client, tasks)
@@ -237,18 +237,21 @@ class Translator:
             target_language_codes=[each.language for each in languages.targets] if languages else (),
         )
 
-    async def plan(self, request: Request, options: ResolvedOptions, caller: str = "") -> list[TextPlan | RequestError]:
+    async def plan(
+        self, request: Request, options: ResolvedOptions, time_slice: TimeSlice
+    ) -> list[TextPlan | RequestError]:
         """Return what is to be decoded for each text, or why it cannot be; raises RequestTooLarge and QueueFull."""
         texts_read.set(True)
-        check_queue = partial(self.engine.check_texts, caller)
-        return await self._planner.plan_texts(request, options, TimeSlice(caller), check_queue)
+        check_queue = partial(self.engine.check_texts, time_slice.caller)
+        return await self._planner.plan_texts(request, options, time_slice, check_queue)
 
     async def _planned(
-        self, request: Request, options: ResolvedOptions, deadline: float | None, caller: str
+        self, request: Request, options: ResolvedOptions, deadline: float | None, time_slice: TimeSlice
     ) -> tuple[EngineClient, list[TextPlan | RequestError]]:
         """Plan the texts of a request that the engine has capacity for; raises QueueFull as soon as it is certain."""
+        caller = time_slice.caller
         self.engine.check_texts(caller, len(request.texts))
-        plans = await self.plan(request, options, caller)
+        plans = await self.plan(request, options, time_slice)
         return EngineClient(self.engine, deadline, caller, self._tokenizer.languages), plans
 
     async def _tasks(

@@ -17,6 +17,7 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 
 from lingon.errors import Draining, QueueFull, RequestError
+from lingon.serving.auth.callers import set_caller
 from lingon.serving.engine.fair_queue import FairQueue
 from lingon.serving.models.inflight import Arrived, arrived
 from lingon.serving.rpc.arrival.later import Arrival, LaterRefusals, Refusal, Start
@@ -77,6 +78,7 @@ class Arrivals:
         self._waiting: dict[str, deque[Arrival]] = {}  # by caller, the oldest first
         self._order: FairQueue[str] = FairQueue()
         self._reading: Counter[str] = Counter()  # calls that hold a place, by caller
+        self._places = PLACES  # that no call holds
         self.count = 0
         self._due = False  # `_admit` will run
         self._interval = self._latest = 0.0  # seconds from one call that leaves to the next; when the latest one left
@@ -149,12 +151,14 @@ class Arrivals:
     def _start(self, arrival: Arrival) -> None:
         self._observe_wait(time.monotonic() - arrival.at)
         self._reading[arrival.caller] += 1
+        self._places -= 1
         self._context.copy().run(self._start_with_place, arrival)
 
     def _start_with_place(self, arrival: Arrival) -> None:
         place = Place(partial(self._leave, arrival.caller))
         _place.set(place)
         arrived.set(arrival.unread)
+        set_caller(arrival.caller)
 
         def end(_: object) -> None:  # also if the handler never reads
             place.leave()
@@ -164,12 +168,13 @@ class Arrivals:
 
     def _leave(self, caller: str) -> None:
         self._reading[caller] -= 1
+        self._places += 1
         if not self._reading[caller]:
             del self._reading[caller]
         self._admit_soon()
 
     def _may_start(self, caller: str) -> bool:
-        return self._reading.total() < PLACES and self._reading[caller] < PLACES_OF_CALLER
+        return self._places > 0 and self._reading[caller] < PLACES_OF_CALLER
 
     def _admit_soon(self) -> None:
         if self.count and not self._due:
@@ -188,7 +193,7 @@ class Arrivals:
 
     def _next(self) -> str | None:
         """Return the caller whose call starts next; None if none may start."""
-        if not self.count or self._reading.total() >= PLACES:
+        if not self.count or not self._places:
             return None
         while not self._may_start(caller := self._order.next()):
             if len(self._order) == 1:

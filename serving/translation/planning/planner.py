@@ -125,7 +125,7 @@ class Planner:
                 own: Sequence[Part] = [await reader.in_steps(Steps(sentence, spans, self._lexicon), has)]
             else:
                 own = await reader.parts(sentence, has)
-            parts += [replace(part, begin=begin + part.begin, sentence=len(segments)) for part in own]
+            parts += [Part(part.text, begin + part.begin, part.source_ids, len(segments), part.steps) for part in own]
             begin = parts[-1].begin + len(parts[-1].text)
             segments.append(segment)
             await time_slice.yield_if_due()

@@ -15,6 +15,7 @@ from lingon.errors import EmptyText, InvalidRequest, QueueFull, TextTooLong
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import Scored
+from lingon.serving.system.event_loop import TimeSlice
 from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
@@ -26,7 +27,8 @@ async def test_the_event_loop_runs_other_tasks_while_long_texts_are_planned(tmp_
     translator = Translator(bundle(tmp_path), Engine(EchoRunner(), limits), limits)
     options = translator.resolve(pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT))
     marks = " ".join(["a" + "\u0301\u0323" * 350] * 60)  # the time of NFC is quadratic in the length of a run
-    plans = asyncio.create_task(translator.plan(pb.TranslateRequest(texts=[marks, "Tom lives. " * 3000]), options))
+    request = pb.TranslateRequest(texts=[marks, "Tom lives. " * 3000])
+    plans = asyncio.create_task(translator.plan(request, options, TimeSlice()))
     passes = 0
     while not plans.done():
         await asyncio.sleep(0)
@@ -62,7 +64,7 @@ async def test_planning_ends_at_the_first_sentence_that_the_queue_could_not_take
     translator = Translator(bundle(tmp_path), Engine(EchoRunner(), bounds), bounds)
     resolved = translator.resolve(pb.DecodingOptions(long_text=SPLIT, **options))
     with pytest.raises(InvalidRequest, match=found):
-        await translator.plan(pb.TranslateRequest(texts=texts), resolved)
+        await translator.plan(pb.TranslateRequest(texts=texts), resolved, TimeSlice())
 
 
 async def test_planning_ends_when_the_queue_has_no_place_for_what_is_planned(tmp_path: Path):
@@ -74,8 +76,9 @@ async def test_planning_ends_when_the_queue_has_no_place_for_what_is_planned(tmp
     await asyncio.sleep(0.1)
     too_many = pb.TranslateRequest(texts=["Tom. " * 30, "Tom. " * 30, "x" * 200_000], options={"long_text": SPLIT})
     with pytest.raises(QueueFull, match="60 texts are queued, 41 more would exceed the limit of 100"):
-        await translator.plan(too_many, options, "many")
-    assert len(await translator.plan(pb.TranslateRequest(texts=["Tom. " * 60]), options, "other")) == 1
+        await translator.plan(too_many, options, TimeSlice("many"))
+    fitting = pb.TranslateRequest(texts=["Tom. " * 60])
+    assert len(await translator.plan(fitting, options, TimeSlice("other"))) == 1
     first.cancel()
 
 
