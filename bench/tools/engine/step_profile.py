@@ -68,9 +68,9 @@ class Clock:
 
         return run
 
-    def read(self, unit: str) -> tuple[dict[str, float], int]:
-        """Return the seconds of each part for each call of one of them, and its calls; then forget both."""
-        seconds, calls = self._seconds, self._calls[unit]
+    def read_steps(self) -> tuple[dict[str, float], int]:
+        """Return the seconds of each part for each step of the decoder, and the steps; then forget both."""
+        seconds, calls = self._seconds, self._calls["onnxruntime"]
         self._seconds, self._calls = defaultdict(float), defaultdict(int)
         return {part: spent / max(calls, 1) for part, spent in seconds.items()}, calls
 
@@ -101,7 +101,9 @@ class TimedRunner:
     def open(self, shape: BatchShape, *, shortlist: bool = False) -> Any:
         """See lingon.serving.runtime.runner.Runner."""
         buffers = self._runner.open(shape, shortlist=shortlist)
-        return TimedProxy(buffers, self._clock, step="buffers", copy_rows="copies", move="copies")
+        return TimedProxy(
+            buffers, self._clock, step="buffers", greedy_steps="buffers", copy_rows="copies", move="copies"
+        )
 
 
 def timed_metrics(clock: Clock, bundle: Bundle) -> Any:
@@ -141,12 +143,12 @@ def profile(runner: OnnxRunner, bundle: Bundle, lines: list[str], rows: int, bea
         spent: list[tuple[dict[str, float], int]] = []
         while scheduler.load().running in (0, len(batch)) and not (spent and scheduler.idle):
             turn(next_step(0))
-            spent.append(clock.read("onnxruntime"))
+            spent.append(clock.read_steps())
         turns += spent[WARM_UP:-1]
         scheduler.cancel(batch)
         while not scheduler.idle:
             turn(next_step(0))
-        clock.read("onnxruntime")
+        clock.read_steps()
     steps = sum(count for _, count in turns)
     return summary([spent for spent, _ in turns]) | {"rows": rows, "beam_size": beam_size, "steps": steps}
 
