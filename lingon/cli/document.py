@@ -20,7 +20,6 @@ from lingon.client.values.results import TextResult
 from lingon.documents import SUFFIXES, UnreadableDocument, read_document
 from lingon.errors import LingonError, SettingsError
 from lingon.files import read_setting_file, write_bytes
-from lingon.language_pairs import is_one_language
 from lingon.source_language import AUTO
 
 LINE_SUFFIXES = (".txt", ".html", ".htm")  # files that are translated line by line, or as --format says
@@ -61,7 +60,7 @@ def translate_document(
     with open_translator(backend) as translator:
         if options.get("source") == AUTO and document.texts:  # one language, as a short text fits several
             options["source"] = source = translator.find_source(list(document.texts), **options)
-            if is_one_language(options.get("target") or "", source):
+            if source == options.get("target"):
                 print_message(f"{path} is in {source} already, and is written as it is")
                 write_bytes(output, content)
                 return True
