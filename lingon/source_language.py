@@ -51,6 +51,10 @@ class Source(NamedTuple):
     stays: bool = False
     refusal: NotTranslated | None = None
 
+    def tag_for(self, target: str) -> str:
+        """The language, or the target itself for a text that is in it already."""
+        return target if self.stays else self.language
+
 
 def check_named(language: str | None, work: str) -> None:
     """Raise SettingsError for AUTO; work: what translates all texts with one model."""
