@@ -51,6 +51,22 @@ def test_only_pairs_that_a_model_translates_can_be_chosen(page: Any):
     assert found == {"": ["German", "English"], "en": ["German"], "fr": ["English"]}
 
 
+def test_a_model_of_several_languages_translates_none_into_itself(page: Any):
+    tags = ["en", "de", "fr"]
+    many = {
+        "name": "many",
+        "version": "1",
+        "precision": "int8",
+        "sourceLanguageCodes": tags,
+        "targetLanguageCodes": tags,
+    }
+    page.route("**/v1/models", lambda route: route.fulfill(json={"models": [many], "maxTexts": 8}))
+    page.goto("/")
+    page.wait_for_selector("#target-language option", state="attached")
+    page.select_option("#source-language", "de")
+    assert offered(page, "target") == ["English", "French"]
+
+
 def test_pairs_that_two_models_translate_can_be_chosen_and_name_both(page: Any):
     serve(page, [("en", "de"), ("fr", "en")], pivot="en")
     page.select_option("#source-language", "fr")

@@ -29,7 +29,8 @@ function pairsOf(models, pivot) {
   const direct = models.flatMap((model) => {
     const sources = model.sourceLanguageCodes ?? [model.sourceLanguageCode];
     const targets = model.targetLanguageCodes ?? [model.targetLanguageCode];
-    return sources.flatMap((source) => targets.map((target) => ({ source, target, model })));
+    return sources.flatMap((source) => targets
+      .filter((target) => target !== source).map((target) => ({ source, target, model })));
   });
   return [...direct, ...throughPivot(direct, pivot)];
 }
