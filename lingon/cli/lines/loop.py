@@ -18,7 +18,7 @@ from lingon.cli.lines.wording import reworded
 from lingon.cli.options.backend import BackendOptions
 from lingon.client.values.options import ScoreOptions, TranslateOptions
 from lingon.client.values.results import ScoreResult, TextResult
-from lingon.errors import LingonError, ServerError, SettingsError
+from lingon.errors import EmptyText, LingonError, ServerError, SettingsError
 from lingon.text import normalise
 
 IN_FLIGHT = 4  # batches in flight: enough to keep the server's batch full while one is printed
@@ -260,7 +260,7 @@ def _is_empty(result: TextResult | ScoreResult) -> bool:
 
     The client itself finds the pairs in which both sides are empty; a pair with one empty side is an error.
     """
-    return isinstance(result, TextResult) and result.error is not None and result.error.reason == "EMPTY_TEXT"
+    return isinstance(result, TextResult) and result.error is not None and result.error.reason == EmptyText.reason
 
 
 def _error_of_batch(first: str, error: ServerError) -> LingonError:
