@@ -145,6 +145,12 @@ async def test_a_target_is_needed(ask: Ask, call: str) -> None:
             await ask(server, call, [GERMAN])
 
 
+async def test_a_target_may_be_written_in_three_letters_as_with_a_named_source(ask: Ask) -> None:
+    async with running(**TWO) as server:
+        named = await ask(server, "translate", [ENGLISH], source="en", target="fra")
+        assert shown(await ask(server, "translate", [ENGLISH], target="fra")) == shown(named)
+
+
 async def test_a_named_model_translates_from_its_own_languages_only(ask: Ask) -> None:
     async with running(**TWO) as server:
         results = await ask(server, "translate", [ENGLISH, "12:30"], target="fr", model="en-fr")
