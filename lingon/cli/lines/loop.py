@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -167,8 +167,7 @@ def answered(
     grouped = batches(enumerate(given.items, start=1), batch_size, full_batches)
     with (
         progress_bar(given.size, shown, f"{report.unit}s") as advance,
-        closing(in_order(grouped, answer, IN_FLIGHT)) as answers,
-        _closed_on_error(translator),
+        closing(in_order(grouped, answer, IN_FLIGHT, translator.close)) as answers,
     ):
         for batch in answers:
             for each in batch:
@@ -234,16 +233,6 @@ def _list_lines(numbers: Sequence[int], unit: str) -> str:
     if len(numbers) > LINES_NAMED:
         others, last = others[:LINES_NAMED], f"{len(numbers) - LINES_NAMED:,} more"
     return f"{unit}s {', '.join(others)} and {last}"
-
-
-@contextmanager
-def _closed_on_error(translator: Translator) -> Iterator[None]:
-    """If the loop ends with an error, cancel the requests in flight instead of waiting for them."""
-    try:
-        yield
-    except BaseException:
-        translator.close()
-        raise
 
 
 def answer_non_blank(
