@@ -2,9 +2,10 @@
 
 A thread that wakes up takes the core of another one as soon as it has had less time. With an event loop and a worker on
 one core, each wakes up for what the other one has just done: the worker encodes a sentence alone that others would have
-joined a moment later, and the loop sends one reply at a time; meanwhile the caches fill anew for each. Threads of the
-policy SCHED_BATCH of Linux wait until the other one sleeps or has used up its slice. On one core, with 64 clients that
-wait, a server of the included model then answers 10 % more requests, and near saturation in a fraction of the time.
+joined a moment later, the loop sends one reply at a time, and each finds the caches filled by the other one. Threads of
+the policy SCHED_BATCH of Linux wait until the other one sleeps or has used up its slice. On one core, with 64 clients
+that wait, a server of the included model then answers 10 % more requests, and near saturation in a fraction of the
+time.
 
 Such a thread also waits for other processes that compute on its core, at each wake-up up to 3 ms. Beside a process that
 keeps all cores busy, a single client would wait twice as long. So the loop and the workers have the policy only while
