@@ -20,7 +20,7 @@ from lingon.cli.lines.batching import in_order
 from lingon.cli.options.backend import BackendOptions
 from lingon.client.values.options import TranslateOptions
 from lingon.client.values.results import ModelInfo, TextResult
-from lingon.errors import LingonError, ServerError, SettingsError
+from lingon.errors import EmptyText, LingonError, ServerError, SettingsError
 from lingon.source_language import check_named
 
 if TYPE_CHECKING:
@@ -300,7 +300,7 @@ def _without_model(value: Value) -> Cell | None:
 def _cell(result: TextResult) -> Cell:
     if result.error is None:
         return Cell(result.text, confidence=result.confidence)
-    if result.error.reason == "EMPTY_TEXT":  # invisible characters alone
+    if result.error.reason == EmptyText.reason:  # invisible characters alone
         return BLANK
     return Cell(error=re.sub(r"^texts\[\d+\][.: ]+", "", str(result.error)))
 

@@ -19,6 +19,7 @@ from google.rpc import code_pb2
 
 from lingon.client.address import no_answer
 from lingon.client.client import CHANNEL_OPTIONS
+from lingon.client.protocol.exchanges import MODELS_SECONDS
 from lingon.client.protocol.steps import (
     DETECT_LANGUAGES,
     HEALTH,
@@ -41,7 +42,6 @@ Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 KEY = re.compile(r"[\x21-\x7e]{1,4096}")
 SERVING = HEALTH_STATES.index("SERVING")
-MODELS_SECONDS = 2.0  # for which the list of models is kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ FEWEST_LETTERS = 40  # of what is refused for its language: a text, or all texts
 MOST_SHOWN = 20  # languages in a message
 LEAST = 1e-6  # the probability that a language has at least in one of several texts
 
-DETECTED_CHARACTERS = 2000  # of a text; the detection looks at no more of it
+DETECTED_CHARACTERS = 2000  # of a text that the detection looks at: more of them make no difference
 SHORT_CHARACTERS = 16_384  # of texts with markup, which take 5 ms to read
 READ_CHARACTERS = 65_536, 1_048_576  # of a text with markup that are read for its language: if the first have no text
 Probabilities = Sequence[tuple[str, float]]
@@ -50,6 +50,10 @@ class Source(NamedTuple):
     confidence: float
     stays: bool = False
     refusal: NotTranslated | None = None
+
+    def tag_for(self, target: str) -> str:
+        """The language, or the target itself for a text that is in it already."""
+        return target if self.stays else self.language
 
 
 def check_named(language: str | None, work: str) -> None:

@@ -1,8 +1,10 @@
-"""Errors as `google.rpc.Status` and back, with the details that a client acts on."""
+"""Errors as `google.rpc.Status` and back, with the details that a client acts on, and the ids of requests."""
 
 from __future__ import annotations
 
 import math
+import re
+import secrets
 from collections.abc import Callable, Iterable
 
 from google.protobuf.duration_pb2 import Duration
@@ -26,6 +28,7 @@ STATUS_DETAILS = "grpc-status-details-bin"
 REQUEST_ID = "x-request-id"
 CLIENT_ADDRESS = "x-lingon-client-address"  # of the client of a gateway; a server believes its own gateway alone
 DOMAIN = "lingon"
+_SANE_ID = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")
 RETRY_MILLISECONDS: dict[type[RequestError], int] = {
     QueueFull: 200,
     TooManyCalls: 500,
@@ -34,6 +37,11 @@ RETRY_MILLISECONDS: dict[type[RequestError], int] = {
     OutOfMemory: 1000,
 }
 """Milliseconds until a retry makes sense: a queue moves within a few sentences, another replica answers at once."""
+
+
+def request_id_from(given: str) -> str:
+    """The id of a request: the one that its client gave it if that is safe to log, else a new one."""
+    return given if _SANE_ID.fullmatch(given) else secrets.token_hex(16)
 
 
 def to_status(error: RequestError) -> status_pb2.Status:

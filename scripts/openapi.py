@@ -40,7 +40,7 @@ TYPES: dict[int, dict[str, Any]] = {
     FieldDescriptorProto.TYPE_UINT64: {"type": "string", "format": "uint64", "pattern": "^[0-9]{1,20}$"},
     FieldDescriptorProto.TYPE_FLOAT: {"type": "number", "format": "float"},
 }
-DOCUMENT_ROUTE = "/v1/translate:document"
+DOCUMENT_ROUTE, SOURCE_ROUTE = "/v1/translate:document", "/v1/translate:source"
 DOCUMENT: dict[str, Any] = {
     "type": "object",
     "description": "A form with a file.",
@@ -146,28 +146,38 @@ def _paths(file: FileDescriptorProto, comments: Comments) -> Iterator[tuple[str,
             line = _reference(method.output_type)
             event = {"$ref": "#/components/schemas/StreamEvent"}
             reply = {"text/event-stream": {"schema": event}, "application/x-ndjson": {"schema": line}}
-        operation: dict[str, Any] = {
-            "operationId": method.name,
-            "summary": comments.get((SERVICE, 0, METHOD, place), ""),
-            "responses": _responses(reply),
-        }
-        if verb == "post":
-            schema = {"schema": _reference(method.input_type)}
-            operation["requestBody"] = {"required": True, "content": {"application/json": schema}}
-        yield path, {verb: operation}
+        summary = comments.get((SERVICE, 0, METHOD, place), "")
+        body = {"application/json": {"schema": _reference(method.input_type)}} if verb == "post" else None
+        yield path, {verb: _operation(method.name, summary, body, reply)}
     yield DOCUMENT_ROUTE, {"post": _document_operation()}
+    yield SOURCE_ROUTE, {"post": _source_operation()}
 
 
 def _document_operation() -> dict[str, Any]:
-    schema = {"$ref": "#/components/schemas/DocumentForm"}
     file = {"type": "string", "contentMediaType": "application/octet-stream"}
-    return {
-        "operationId": "TranslateDocument",
-        "summary": "Translates a file into a file of the same kind. The reply names it, and the header "
+    return _operation(
+        "TranslateDocument",
+        "Translates a file into a file of the same kind. The reply names it, and the header "
         "`X-Lingon-Detected-Language` the source language if that was detected.",
-        "responses": _responses({"application/octet-stream": {"schema": file}}),
-        "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}},
-    }
+        {"multipart/form-data": {"schema": _reference("DocumentForm")}},
+        {"application/octet-stream": {"schema": file}},
+    )
+
+
+def _source_operation() -> dict[str, Any]:
+    return _operation(
+        "FindSource",
+        "Finds the language that texts are translated from, all of them together: the target language if they are in "
+        "it already. It is an error if no model translates them. Only texts, targetLanguageCode and text are read.",
+        {"application/json": {"schema": _reference("TranslateRequest")}},
+        {"application/json": {"schema": _reference("DetectedLanguage")}},
+    )
+
+
+def _operation(name: str, summary: str, body: dict[str, Any] | None, reply: dict[str, Any]) -> dict[str, Any]:
+    """Return an operation; body, reply: schemas by media type."""
+    asked = {"requestBody": {"required": True, "content": body}} if body else {}
+    return {"operationId": name, "summary": summary, "responses": _responses(reply), **asked}
 
 
 def _responses(reply: dict[str, Any]) -> dict[str, Any]:

@@ -57,8 +57,8 @@ from lingon.serving.runtime.device import onnxruntime_version
 from lingon.serving.settings import HTTP_BYTES, Settings
 from lingon.serving.system.event_loop import LagMonitor
 from lingon.serving.system.memory import limit_malloc_caches
-from lingon.serving.system.preemption import spare_each_other
-from lingon.serving.system.threads import new_threads_never_preempt, run_in_thread
+from lingon.serving.system.preemption import new_threads_never_preempt, spare_each_other
+from lingon.serving.system.threads import run_in_thread
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 

@@ -73,7 +73,7 @@ def _value(row: list[str], place: int, column: str) -> Value:
 
 
 class _Text(io.TextIOWrapper):
-    """Text of a file that whoever opened it closes: a wrapper that nothing refers to any more must not."""
+    """Text of a file that is closed where it was opened, and not with a wrapper to which nothing refers any more."""
 
     def close(self) -> None:
         with suppress(ValueError):  # it is detached already

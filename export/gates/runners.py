@@ -12,7 +12,7 @@ from lingon.serving.runtime.validation import check_bundle
 class Runners(Mapping[str, OnnxRunner]):
     """The graphs by precision, loaded as a server loads them and with the same checks, when they are asked for.
 
-    The graphs that were asked for last stay loaded; others only as long as somebody else keeps them.
+    The graphs that were asked for last stay loaded; others only as long as they are used elsewhere.
     """
 
     def __init__(self, bundle: Bundle, names: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""The text data of a bundle that was exported without it, or is calibrated anew."""
+"""The text data of a bundle that was exported without it, or is calibrated again."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _check_bundle(bundle: Bundle) -> None:
     manifest, name = bundle.manifest, bundle.folder.resolve().name
     if manifest.format < OLDEST:
         raise SettingsError(
-            f"{bundle.folder}: has format {manifest.format}, at least {OLDEST} is needed; export it anew"
+            f"{bundle.folder}: has format {manifest.format}, at least {OLDEST} is needed; export it again"
         )
     if manifest.languages is not None:
         raise SettingsError(

@@ -18,9 +18,10 @@ from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.kept_files import KeptFiles
-from lingon.gateway.translations.languages import name_of, without_variety
+from lingon.gateway.translations.languages import name_of
 from lingon.gateway.translations.translate import Wanted, translate
 from lingon.language_pairs import Pairs
+from lingon.language_tags import primary
 from lingon.translation.v1 import translation_pb2 as pb
 
 READ = "GET", "POST"  # clients ask for lists by both
@@ -120,7 +121,7 @@ class DeepLApi:
         results = await translate(call.backend, texts, self._wanted(fields), call.caller)
         found: list[dict[str, Any]] = []
         for text, each in zip(texts, results, strict=True):
-            one = {"detected_source_language": without_variety(each.source.language).upper(), "text": each.text}
+            one = {"detected_source_language": primary(each.source.language).upper(), "text": each.text}
             found.append({**one, "billed_characters": len(text), **_named(fields)})
         self._used.add(call.caller.key, sum(map(len, texts)))
         return _reply({"translations": found}, fields)
@@ -130,7 +131,7 @@ class DeepLApi:
         kind = call.fields.choice("type", ("source", "target"), "source")
         pairs = Pairs.of(await call.backend.models(call.caller))
         if kind == "source":
-            codes = [(tag, without_variety(tag).upper()) for tag in pairs.sources]
+            codes = [(tag, primary(tag).upper()) for tag in pairs.sources]
         else:
             codes = [(tag, code) for tag in pairs.targets for code in VARIETIES.get(tag.lower(), (tag.upper(),))]
         found = [{"language": code, "name": name_of(code if "-" in code else tag)} for tag, code in codes]

@@ -21,7 +21,7 @@ from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.json_messages import from_json, to_json
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.gateway.translations.documents import name_with_suffix, translate_file
-from lingon.gateway.translations.translate import Wanted
+from lingon.gateway.translations.translate import Wanted, detect
 from lingon.translation.v1 import translation_pb2 as pb
 
 DETECTED = "x-lingon-detected-language"
@@ -41,6 +41,7 @@ class NativeApi:
         yield endpoints.route(self, "/v1/translate", self.translate, message=True)
         yield endpoints.route(self, "/v1/translate:stream", self.stream, message=True)
         yield endpoints.route(self, "/v1/translate:document", self.document, place=_any_place)
+        yield endpoints.route(self, "/v1/translate:source", self.source, message=True)
         yield endpoints.route(self, "/v1/score", self.score, message=True)
         yield endpoints.route(self, "/v1/detect", self.detect, message=True)
         yield endpoints.route(self, "/v1/models", self.models, ("GET",))
@@ -93,6 +94,17 @@ class NativeApi:
             **({DETECTED: found.detected} if found.detected else {}),
         }
         return Response(found.content, headers=headers, media_type="application/octet-stream")
+
+    async def source(self, call: Call) -> Response:
+        """Return the language that texts are translated from, all of them together: the target if they are in it."""
+        request = _message(call, pb.TranslateRequest())
+        if not request.texts:
+            raise Problem(400, "texts must be 1 or more, got 0", field="texts")
+        target = request.target_language_code
+        (source,) = await detect(
+            call.backend, ["\n".join(request.texts)], call.caller, Wanted(target, text=request.text)
+        )
+        return _json(pb.DetectedLanguage(language_code=source.tag_for(target), confidence=source.confidence))
 
     async def stream(self, call: Call) -> Response:
         """Translate texts and send each event as it arises, as server-sent events or as lines of JSON.

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import re
-import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
@@ -27,6 +25,7 @@ from lingon.gateway.requests.body import BodyLimits, count_values, read_body
 from lingon.gateway.requests.body_budget import BodyBudget, HeldBody
 from lingon.gateway.requests.fields import Fields, fields_of
 from lingon.gateway.requests.problem import Problem, problem_of
+from lingon.status import REQUEST_ID, request_id_from
 
 WATCH_CLIENT = "lingon.watch_client"
 """Key of the scope of a request: a WatchClient."""
@@ -35,7 +34,6 @@ WatchClient = Callable[[Callable[[], None]], Callable[[], None]]
 """Takes what to call when the client disconnects, at once if it has; returns what ends that. A task that waits for the
 message of ASGI would cost every request time."""
 
-SANE_ID = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")
 logger = logging.getLogger(__name__)
 
 
@@ -153,8 +151,7 @@ class _Endpoint:
 
     async def _answer(self, request: Request) -> Response:
         """Return the reply to a request, also one that ends with an error."""
-        given = request.headers.get("x-request-id", "")
-        request_id = given if SANE_ID.fullmatch(given) else secrets.token_hex(16)
+        request_id = request_id_from(request.headers.get(REQUEST_ID, ""))
         caller = Caller(None, _ascii(request.client.host) if request.client else "", request_id)
         held = HeldBody(self.shared.budget, caller.address)
         try:
@@ -169,7 +166,7 @@ class _Endpoint:
             response = self.api.error(_as_problem(error), request)
         finally:
             held.release()
-        response.headers["x-request-id"] = request_id
+        response.headers[REQUEST_ID] = request_id
         return response
 
     async def _handle(self, request: Request, caller: Caller, held: HeldBody) -> Response:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import re
 
 from babel import Locale, UnknownLocaleError
 
 from lingon.language_pairs import Pairs, is_one_language, pairs_of, serves
+from lingon.language_tags import primary
 from lingon.translation.v1 import translation_pb2 as pb
 
 
@@ -33,11 +33,6 @@ def stays_unchanged(models: pb.ListModelsResponse, source: str, target: str) -> 
     return served and not _models_of(models, source, target)
 
 
-def without_variety(tag: str) -> str:
-    """Return the language of a tag alone, in lower case: en of EN-GB."""
-    return re.split("[-_]", tag, maxsplit=1)[0].lower()
-
-
 @functools.lru_cache(maxsize=4096)
 def name_of(tag: str) -> str:
     """Return the English name of a language; the tag itself if it has none."""
@@ -45,4 +40,4 @@ def name_of(tag: str) -> str:
         return Locale.parse(tag.replace("_", "-"), sep="-").get_display_name("en") or tag
     except (UnknownLocaleError, ValueError):
         names = Locale("en").languages
-        return str(names.get(without_variety(tag), tag))
+        return str(names.get(primary(tag), tag))

@@ -10,7 +10,7 @@ from google.rpc import code_pb2
 from lingon.client.protocol.languages import detect as detect_languages
 from lingon.client.protocol.languages import find_sources
 from lingon.client.values.messages import write_request
-from lingon.errors import ServerError
+from lingon.errors import EmptyText, ServerError
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.gateway.translations.calls import Calls, Piece
@@ -19,8 +19,6 @@ from lingon.language_pairs import Pairs
 from lingon.source_language import DETECTED_CHARACTERS, NotTranslated, Source, by_way
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
-
-EMPTY = "EMPTY_TEXT"  # reason of the error of a text without anything to translate
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +139,6 @@ def _hypotheses(text: str, result: pb.TextResult | ServerError) -> list[str]:
     if result.status.code == code_pb2.OK:
         return [each.text for each in result.hypotheses]
     error = server_error(result.status)
-    if error.reason == EMPTY:
+    if error.reason == EmptyText.reason:
         return [text]
     raise error

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from lingon.bundle import MANY
-from lingon.serving.models.languages import canonical, primary
+from lingon.language_tags import canonical, primary
 from lingon.training.config import LanguageSettings
 
 _M2M_100 = (

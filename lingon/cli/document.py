@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from lingon.cli.backend import Translator, open_translator
-from lingon.cli.lines.batching import in_order
+from lingon.cli.backend import open_translator
 from lingon.cli.lines.format import Columns
-from lingon.cli.lines.loop import IN_FLIGHT, LineReport
+from lingon.cli.lines.input import Input, size_of
+from lingon.cli.lines.loop import LineReport, TranslateWork, answered
 from lingon.cli.lines.output import check_output, print_message
-from lingon.cli.lines.progress import progress_bar, wants_progress
+from lingon.cli.lines.progress import wants_progress
 from lingon.cli.options.backend import BackendOptions
 from lingon.client.protocol.documents import options_of, write
-from lingon.client.values.messages import cut
 from lingon.client.values.options import TranslateOptions
 from lingon.client.values.results import TextResult
 from lingon.documents import SUFFIXES, UnreadableDocument, read_document
 from lingon.errors import LingonError, SettingsError
 from lingon.files import read_setting_file, write_bytes
-from lingon.language_pairs import is_one_language
 from lingon.source_language import AUTO
 
 LINE_SUFFIXES = (".txt", ".html", ".htm")  # files that are translated line by line, or as --format says
@@ -57,36 +54,20 @@ def translate_document(
         document = read_document(path.name, content, request.get("target") or "")
     except UnreadableDocument as error:
         raise LingonError(f"{path}: {error}") from None
-    options, report = options_of(document, request), LineReport("text")
+    options, report, results = options_of(document, request), LineReport("text"), list[TextResult]()
     with open_translator(backend) as translator:
         if options.get("source") == AUTO and document.texts:  # one language, as a short text fits several
             options["source"] = source = translator.find_source(list(document.texts), **options)
-            if is_one_language(options.get("target") or "", source):
+            if source == options.get("target"):
                 print_message(f"{path} is in {source} already, and is written as it is")
                 write_bytes(output, content)
                 return True
+        given = Input(iter(document.texts), sum(map(size_of, document.texts)))
+        work = TranslateWork(options, Columns(), as_json=False)
         shown = wants_progress(typed=False, output=output)
-        results = _results(translator, document.texts, options, batch_size, shown=shown)
-    for number, (text, result) in enumerate(zip(document.texts, results, strict=True), start=1):
-        report.add(number, text, result)
+        with closing(answered(translator, given, work, report, batch_size, shown=shown, full_batches=True)) as found:
+            for batch in found:
+                results += [result for _, _, result in batch]
     report.print_summary()
     write_bytes(output, write(document, results))
     return report.complete
-
-
-def _results(
-    translator: Translator, texts: Sequence[str], options: TranslateOptions, batch_size: int, *, shown: bool
-) -> list[TextResult]:
-    """Return the results of all texts."""
-    parts = [part for _, part in cut(texts, batch_size)]
-    found: list[TextResult] = []
-    with progress_bar(sum(map(len, texts)), shown, "texts") as advance:
-
-        def answer(part: Sequence[str]) -> list[TextResult]:
-            return translator.translate(list(part), **options)
-
-        with closing(in_order(iter(parts), answer, IN_FLIGHT)) as answers:
-            for part, results in zip(parts, answers, strict=True):
-                found += results
-                advance(len(part), sum(map(len, part)))
-    return found

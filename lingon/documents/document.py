@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -35,8 +36,13 @@ class Document:
 
 
 def decoded(content: bytes) -> str:
-    """Return the text of a file in UTF-8; raises UnreadableDocument."""
+    """Return the text of a file in UTF-8, without its byte order mark; raises UnreadableDocument."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableDocument(f"the file is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def encoded(text: str, original: bytes) -> bytes:
+    """Return a text in UTF-8, with a byte order mark if the file that it replaces has one."""
+    return text.encode("utf-8-sig" if original.startswith(BOM_UTF8) else "utf-8")

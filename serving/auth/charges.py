@@ -18,8 +18,8 @@ from lingon.serving.auth.quota import Quota
 from lingon.serving.engine.cost import ENCODE, SCORE, token_cost
 from lingon.serving.observability.key_usage import KeyUsage
 from lingon.serving.settings import MAX_TEXTS
-from lingon.serving.translation.detection import MAX_CHARACTERS
 from lingon.serving.translation.translator import texts_read
+from lingon.source_language import DETECTED_CHARACTERS
 from lingon.translation.v1 import translation_pb2 as pb
 
 _CHARGED = (pb.TranslateRequest, pb.TranslateStreamRequest, pb.ScoreRequest, pb.DetectLanguagesRequest)
@@ -96,7 +96,7 @@ def characters_of(request: Any) -> tuple[int, int]:
     if isinstance(request, pb.DetectLanguagesRequest):
         if len(request.texts) > MAX_TEXTS:
             return int(request.ByteSize()), 0
-        return sum(min(len(text), MAX_CHARACTERS) for text in request.texts), 0
+        return sum(min(len(text), DETECTED_CHARACTERS) for text in request.texts), 0
     if max(len(request.texts), len(request.target_prefixes)) > MAX_TEXTS:
         return int(request.ByteSize()), 0
     return sum(map(len, request.texts)), sum(map(len, request.target_prefixes))

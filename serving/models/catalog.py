@@ -8,7 +8,8 @@ from typing import Generic, TypeVar
 
 from lingon.bundle import Languages, Manifest, shown_languages
 from lingon.errors import InvalidRequest, SettingsError, UnknownModel
-from lingon.serving.models.languages import canonical, distance, is_one_language, primary
+from lingon.language_pairs import is_one_language
+from lingon.language_tags import canonical, distance, primary
 
 Model = TypeVar("Model")
 MAX_CACHED = 1000  # different selections that are found once

@@ -15,14 +15,14 @@ _UNLOADED = "unloaded"
 
 
 class Awaited:
-    """What somebody waits for until none of it is left. Belongs to the event loop."""
+    """What has to end, such as calls, and the wait until all of it has. Belongs to the event loop."""
 
     def __init__(self) -> None:
         self.all: set[Any] = set()
         self._empty = asyncio.Event()
 
     def discard(self, each: object) -> bool:
-        """Wait for it no longer; returns whether anybody would have."""
+        """Wait for it no longer; returns whether it was waited for."""
         known = each in self.all
         self.all.discard(each)
         if not self.all:

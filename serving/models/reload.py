@@ -22,8 +22,8 @@ from lingon.errors import (
     UnknownModel,
 )
 from lingon.files import is_link_loop
+from lingon.language_tags import canonical
 from lingon.serving.models.catalog import Catalog, Entry
-from lingon.serving.models.languages import canonical
 from lingon.serving.models.registry import ModelRegistry, ServedModel
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import secrets
 import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -13,27 +11,22 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 from lingon.errors import NotBegun
+from lingon.status import REQUEST_ID, STATUS_DETAILS, request_id_from
 from lingon.translation.v1 import translation_pb2 as pb
 
 _GRPC_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
 SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}/"  # start of the paths of its methods
-REQUEST_ID = "x-request-id"
 RETRY_AFTER = "retry-after-ms"
 LATE = "the deadline passed before the call began"
 TRANSIT_SECONDS = 0.2  # seconds that a call may take from its caller to the server
-_SANE_ID = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")
-_STATUS_DETAILS = "grpc-status-details-bin"
 Context = grpc.aio.ServicerContext[Any, Any]
 Metadata = Iterable[tuple[str, str | bytes]]
 
 
 def request_id_of(metadata: Metadata) -> str:
-    """Return the id of a call: the client's own if it is safe to log, else a new one."""
-    for name, value in metadata:
-        if name == REQUEST_ID and _SANE_ID.fullmatch(str(value)):
-            return str(value)
-    return secrets.token_hex(16)
+    """Return the id of a call; see `request_id_from`."""
+    return request_id_from(next((str(value) for name, value in metadata if name == REQUEST_ID), ""))
 
 
 def is_late(context: Context) -> bool:
@@ -61,7 +54,7 @@ class Ending(NamedTuple):
 
 def ending_of(status: status_pb2.Status) -> Ending:
     """Return the ending with a status; a retry delay is in the trailers too, for clients that do not unpack details."""
-    trailers: list[tuple[str, str | bytes]] = [(_STATUS_DETAILS, status.SerializeToString())]
+    trailers: list[tuple[str, str | bytes]] = [(STATUS_DETAILS, status.SerializeToString())]
     retry = error_details_pb2.RetryInfo()
     for detail in status.details:
         if detail.Unpack(retry):

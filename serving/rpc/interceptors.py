@@ -34,9 +34,9 @@ from lingon.serving.models.inflight import was_unloaded
 from lingon.serving.observability.logs import CallLog, fault
 from lingon.serving.observability.metrics import CALL_OUTCOMES, METHODS, Metrics
 from lingon.serving.observability.tracing import NullTracer, Tracer, enter
-from lingon.serving.rpc.calls import REQUEST_ID, SERVICE, Context, Metadata, abort, ending_of, is_late, request_id_of
+from lingon.serving.rpc.calls import SERVICE, Context, Metadata, abort, ending_of, is_late, request_id_of
 from lingon.serving.rpc.open_calls import CallLimits, OpenCall, OpenCalls, limit_of, parsed, parsed_requests
-from lingon.status import to_status
+from lingon.status import REQUEST_ID, to_status
 
 _BEGUN = (
     Expired,

@@ -32,8 +32,8 @@ from lingon.serving.rpc.open_calls import CallLimits
 from lingon.serving.rpc.reflection import V1, V1ALPHA
 from lingon.serving.settings import HELD_BYTES, LOOPBACK, SLOW_BYTES, Settings
 
-PENDING = 10_000
 SPARE_FILES = 256  # that are no connections: graphs, libraries, logs, health checks
+PENDING = 10_000
 """Calls that gRPC holds until the event loop takes them; above this number it drops calls of any caller. As many may
 wait to be read afterwards.
 

@@ -120,7 +120,7 @@ class _SpareTime:
     def measure(self) -> None:
         """Add the time since the last call."""
         elapsed, idle = self._idle.take()
-        self._seconds = min(self._seconds + max(idle, self._least * elapsed), MOST_TURNS * abs(MAX_SLICE))
+        self._seconds = min(self._seconds + max(idle, self._least * elapsed), MOST_TURNS * MAX_SLICE)
 
     def take_turn(self) -> bool:
         """Take the time of a turn; returns whether there was as much."""

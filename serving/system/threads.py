@@ -7,8 +7,7 @@ import concurrent.futures
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TypeVar
 
 Result = TypeVar("Result")
@@ -35,23 +34,6 @@ def run_at_low_priority(work: Callable[[], Result], enabled: bool = True) -> Res
         return work()
 
     return _start(work_at_low_priority, "low priority").result()
-
-
-@contextmanager
-def new_threads_never_preempt() -> Iterator[None]:
-    """Have threads that start inside the block wait for a core, also when they wake up, until others give it up.
-
-    They inherit the scheduling policy SCHED_BATCH of Linux, and so do the threads that they start. A thread that wakes
-    up for every event of another one, as those of gRPC do, otherwise takes the core from it each time.
-    """
-    if sys.platform != "linux" or os.sched_getscheduler(0) != os.SCHED_OTHER:
-        yield
-        return
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _start(work: Callable[[], Result], name: str) -> concurrent.futures.Future[Result]:

@@ -14,9 +14,9 @@ from typing import Protocol, cast
 
 from lingon.serving.guard.languages import Languages, trigrams
 from lingon.serving.system.event_loop import TimeSlice
+from lingon.source_language import DETECTED_CHARACTERS
 from lingon.translation.v1 import translation_pb2 as pb
 
-MAX_CHARACTERS = 2000  # of a text that are looked at: more of them make no difference
 IDENTIFIED_CHARACTERS = 400  # of a text that the identifier looks at, which takes 0.2 ms
 FEW_LETTERS = 12  # of a text; of single words profiles tell more, because they know no other languages
 MANY_LETTERS = 40  # that a text must have before it is taken to be in a language without a model
@@ -82,7 +82,7 @@ class Detector:
 
     def detect(self, text: str, identifier: Identifier | None = None) -> Found:
         """Return the languages of a text; none for a text without letters."""
-        start = text[:MAX_CHARACTERS]
+        start = text[:DETECTED_CHARACTERS]
         if not len(trigrams(start)):
             return []
         if identifier is None:

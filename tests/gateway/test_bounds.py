@@ -27,6 +27,7 @@ TEXTS = {"texts": ["Tom"]}
 ROUTES: dict[str, dict[str, object] | None] = {
     "/v1/translate": TEXTS,
     "/v1/translate:stream": TEXTS,
+    "/v1/translate:source": {**TEXTS, "targetLanguageCode": "de"},
     "/v1/score": {"pairs": [{"source": "Tom", "target": "Tom"}]},
     "/v1/detect": TEXTS,
     "/v1/models": None,

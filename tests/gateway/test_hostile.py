@@ -17,7 +17,8 @@ NAMES = (
     *("sourceLanguageCode", "targetLanguageCode", "content", "key", "document_key", "filename", "model", "beamSize"),
 )
 POSTS = (
-    *("/v1/translate", "/v1/translate:stream", "/v1/score", "/v1/detect", "/v2/translate", "/v2/languages"),
+    *("/v1/translate", "/v1/translate:stream", "/v1/translate:source", "/v1/score", "/v1/detect", "/v2/translate"),
+    "/v2/languages",
     *("/translate", "/detect", "/languages", "/suggest", "/v2/document", "/translate_file", "/v2/glossaries"),
     *("/language/translate/v2", "/language/translate/v2/detect", "/v3/projects/p:translateText"),
     *("/v3/projects/p:detectLanguage", "/v2/document/00000000000000000000000000000000"),

@@ -14,6 +14,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner
 from tests.support.eventually import eventually
 from tests.support.gateway import ENGLISH, gateway
+from tests.support.two_models import BUNDLES, TwoModels
 
 TEXTS = ["Tom lives in Boston.", "How are you? It is raining.", ""]
 
@@ -42,6 +43,21 @@ async def test_fields_are_read_in_both_spellings_and_an_error_of_a_text_is_in_it
     assert [each["name"] for each in listed.json["models"]] == ["en-de"]
     assert scored.json["results"][0]["logProb"] < 0
     assert detected.json["results"][0]["languages"][0]["languageCode"] == "de"
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "said"),
+    [
+        ("Der alte Mann. Das Meer.", 200, "de"),
+        ("Je voudrais savoir quelle heure il est, et où.", 200, "fr"),
+        ("Dnes je krásné počasí a všichni lidé jsou venku v parku na procházce.", 400, "no model translates from it"),
+    ],
+)
+async def test_the_language_that_texts_are_translated_from_is_found(text: str, status: int, said: str):
+    async with gateway(bundles=BUNDLES, loader=TwoModels) as http:
+        reply = await http.post("/v1/translate:source", {"texts": text.split(". "), "targetLanguageCode": "fr"})
+    assert reply.status == status
+    assert said in reply.json["languageCode" if status == 200 else "message"]
 
 
 @pytest.mark.parametrize(

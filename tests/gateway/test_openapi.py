@@ -47,6 +47,7 @@ def plain(body: Any) -> Any:
     if "options" in body:
         kept["options"] = {name: each for name, each in body["options"].items() if isinstance(each, bool)}
         kept["options"].pop("shortlist", None)
+        kept["targetLanguageCode"] = "de"
     return {**kept, "source": "en", "target": "de"} if "q" in body else kept
 
 

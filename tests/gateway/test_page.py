@@ -169,6 +169,7 @@ class TestBrowser:
             "GET /v1/models",
             "POST /v1/detect",
             "POST /v1/translate:document",
+            "POST /v1/translate:source",
         ]
         page.close()
 

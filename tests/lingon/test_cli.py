@@ -15,6 +15,7 @@ import grpc
 import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.eventually import eventually_blocking
 from tests.support.scripted_server import FakeService, Fault, queue_full, serving
 from tests.support.verbs import Command
 
@@ -241,6 +242,14 @@ def test_ending_while_standard_input_is_open_prints_no_traceback(verb: str, line
         assert process.wait(20) == 1
         (told,) = process.stderr.read().splitlines()
         assert b"no answer from 127.0.0.1:1" in told
+
+
+def test_an_interrupt_waits_for_no_request(lingon: Command, service: FakeService) -> None:
+    service.delay = 8.0
+    with lingon.start("translate", "one") as process:
+        eventually_blocking(lambda: service.requests)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=5) == 130
 
 
 def test_a_standard_input_that_is_closed_is_one_line(lingon: Command) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from pathlib import Path
 
 import pytest
 
 from lingon.cli.main import main
 from tests.support.echo_engine import EchoRunner, running
+from tests.support.eventually import eventually_blocking
 from tests.support.office_files import docx, files_of, paragraph, run
+from tests.support.scripted_server import FakeService
+from tests.support.verbs import Command
 
 CONTENT = docx(
     "".join(paragraph(run("It is "), run("raining", "<w:b/>"), run(f" in house {number}.")) for number in range(70))
@@ -42,6 +46,26 @@ async def test_a_text_that_is_not_translated_stays_as_it_is_and_is_named(
     assert await translated(tmp_path, "--output", str(tmp_path / "b.docx"), runner=runner) == 1
     assert "lingon: text 2: " in capfd.readouterr().err
     assert files_of((tmp_path / "b.docx").read_bytes()) == files_of(content)
+
+
+def test_each_text_of_a_document_is_drawn_with_a_seed_of_its_own(lingon: Command, tmp_path: Path):
+    """Two requests with one seed would draw the same numbers."""
+    source, output = tmp_path / "a.md", tmp_path / "b.md"
+    source.write_text("\n\n".join("abcdef"))
+    files = ("--input", source, "--output", output)
+    assert lingon("translate", "--seed", 5, "--batch-size", 4, *files)[0] == 0
+    drawn = [sum(map(int, text.split()[1].split("+"))) for text in output.read_text().split("\n\n")]
+    assert drawn == [5, 6, 7, 8, 9, 10]
+
+
+def test_an_interrupt_waits_for_no_request_of_a_document(lingon: Command, tmp_path: Path, service: FakeService):
+    source, output, service.delay = tmp_path / "a.md", tmp_path / "b.md", 8.0
+    source.write_text("a")
+    with lingon.start("translate", "--input", source, "--output", output) as process:
+        eventually_blocking(lambda: service.requests)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=5) == 130
+    assert not output.exists()
 
 
 async def test_a_file_of_translators_gets_the_target_language(tmp_path: Path):

@@ -13,6 +13,7 @@ from lingon import AsyncClient, Client, ServerError, StreamStart, TextDelta, Tex
 from lingon.cli.main import main
 from lingon.client.protocol.exchanges import ClientProtocol
 from lingon.client.protocol.steps import DETECT_LANGUAGES, LIST_MODELS, TRANSLATE, drive
+from lingon.client.values.options import TranslateOptions
 from lingon.errors import SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import RunningServer, running
@@ -144,6 +145,12 @@ async def test_a_target_is_needed(ask: Ask, call: str) -> None:
             await ask(server, call, [GERMAN])
 
 
+async def test_a_target_may_be_written_in_three_letters_as_with_a_named_source(ask: Ask) -> None:
+    async with running(**TWO) as server:
+        named = await ask(server, "translate", [ENGLISH], source="en", target="fra")
+        assert shown(await ask(server, "translate", [ENGLISH], target="fra")) == shown(named)
+
+
 async def test_a_named_model_translates_from_its_own_languages_only(ask: Ask) -> None:
     async with running(**TWO) as server:
         results = await ask(server, "translate", [ENGLISH, "12:30"], target="fr", model="en-fr")
@@ -185,6 +192,22 @@ async def test_lines_of_several_languages_are_translated_by_the_command(capfd: p
 def test_a_score_needs_the_name_of_a_language() -> None:
     with Client("127.0.0.1:1") as client, pytest.raises(SettingsError, match=r"^score has one model for all texts;"):
         client.score([("The sea.", "Das Meer.")], source="auto", target="de")
+
+
+def test_a_document_in_another_variety_of_the_target_is_translated_as_its_texts_are() -> None:
+    """A model between two varieties: only the target itself stays."""
+    model = pb.Model(source_language_code="pt", target_language_code="pt-BR")
+    languages = [pb.DetectedLanguage(language_code="pt", confidence=0.9)]
+    replies = {
+        **REPLIES,
+        LIST_MODELS: pb.ListModelsResponse(models=[model]),
+        DETECT_LANGUAGES: pb.DetectLanguagesResponse(results=[pb.DetectedLanguages(languages=languages)]),
+    }
+    options: TranslateOptions = {"source": "auto", "target": "pt-BR"}
+    protocol = ClientProtocol()
+    text = drive(protocol.translate("O autocarro.", options), lambda step: replies[step.method])
+    document = drive(protocol.translate_document("a.txt", b"O autocarro.", options), lambda step: replies[step.method])
+    assert document.content.decode() == text.text == "Das Meer."
 
 
 def test_the_list_of_models_is_kept_for_a_moment() -> None:

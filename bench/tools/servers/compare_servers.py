@@ -8,14 +8,14 @@ only the gRPC API is used. One line is printed for each server: medians over the
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import gc
 import statistics
 import time
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import grpc
+import typer
 
 from lingon.bench.statistics import percentile
 from lingon.bench.worker_process import cpu_seconds
@@ -77,23 +77,25 @@ async def load(stubs: list[Any], texts: list[str], clients: int, seconds: float,
     return counts
 
 
-async def one_round(server: Target, texts: list[str], arguments: argparse.Namespace) -> dict[str, float]:
-    """Measure one server once."""
+async def one_round(
+    server: Target, texts: list[str], clients: int, seconds: float, *, stream: bool = False
+) -> dict[str, float]:
+    """Measure one server once; stream: by TranslateStream instead of Translate."""
     own = [("grpc.use_local_subchannel_pool", 1)]  # a connection for each channel
-    channels = [grpc.aio.insecure_channel(server.address, own) for _ in range(min(arguments.clients, CONNECTIONS))]
+    channels = [grpc.aio.insecure_channel(server.address, own) for _ in range(min(clients, CONNECTIONS))]
     stubs = [pb_grpc.TranslationServiceStub(channel) for channel in channels]
-    await load(stubs, texts, arguments.clients, WARM_UP, stream=arguments.stream)
+    await load(stubs, texts, clients, WARM_UP, stream=stream)
     gc.collect()
     gc.disable()
     used, start = cpu_seconds(server.pid), time.perf_counter()
-    counts = await load(stubs, texts, arguments.clients, arguments.seconds, stream=arguments.stream)
-    used, seconds = cpu_seconds(server.pid) - used, time.perf_counter() - start
+    counts = await load(stubs, texts, clients, seconds, stream=stream)
+    used, wall = cpu_seconds(server.pid) - used, time.perf_counter() - start
     gc.enable()
     for channel in channels:
         await channel.close()
     requests = len(counts.latencies)
     return {
-        "requests_per_s": requests / seconds,
+        "requests_per_s": requests / wall,
         "p50_ms": 1000 * percentile(counts.latencies, 50),
         "p99_ms": 1000 * percentile(counts.latencies, 99),
         "cpu_ms_per_request": 1000 * used / requests,
@@ -101,23 +103,23 @@ async def one_round(server: Target, texts: list[str], arguments: argparse.Namesp
     }
 
 
-def main() -> None:
+def main(
+    servers: Annotated[list[str], typer.Argument(metavar="NAME=PID@HOST:PORT", help="Servers, by their gRPC ports.")],
+    clients: Annotated[int, typer.Option(help="Clients at a time.")] = 1,
+    seconds: Annotated[float, typer.Option(help="Measured seconds of a round.")] = 4.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, in which the servers take turns.")] = 7,
+    stream: Annotated[bool, typer.Option("--stream", help="Call TranslateStream instead of Translate.")] = False,
+) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("servers", nargs="+", type=target, metavar="NAME=PID@HOST:PORT")
-    parser.add_argument("--clients", type=int, default=1, help="clients at a time (default: 1)")
-    parser.add_argument("--seconds", type=float, default=4.0, help="measured seconds of a round (default: 4)")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds, in which the servers take turns (default: 7)")
-    parser.add_argument("--stream", action="store_true", help="call TranslateStream instead of Translate")
-    arguments = parser.parse_args()
     texts = [text for text in read_lines(sample_file("en")) if text]
     rows: dict[str, list[dict[str, float]]] = {}
-    for _ in range(arguments.rounds):
-        for server in arguments.servers:
-            rows.setdefault(server.name, []).append(asyncio.run(one_round(server, texts, arguments)))
+    for _ in range(rounds):
+        for server in map(target, servers):
+            figures = asyncio.run(one_round(server, texts, clients, seconds, stream=stream))
+            rows.setdefault(server.name, []).append(figures)
     for name, found in rows.items():
         print(name, {key: round(statistics.median(row[key] for row in found), 3) for key in found[0]})
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

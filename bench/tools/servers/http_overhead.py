@@ -11,7 +11,6 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -19,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from lingon import Client
+from lingon.bench.workloads.sample_sentences import sample_file
 from lingon.lines import read_lines
 
-SENTENCES = Path(__file__).resolve().parents[3] / "tests/data/tatoeba.en"
 LIST = 50  # texts of a list
 
 
@@ -43,7 +42,7 @@ def main(
     rounds: Annotated[int, typer.Option(min=3, help="Measurements of each kind.")] = 200,
 ) -> None:
     """Print the medians of one text and of a list over one connection."""
-    texts = list(read_lines(SENTENCES))
+    texts = list(read_lines(sample_file("en")))
     table = Table("", "gRPC, ms", "HTTP, ms", "difference, ms", "ratio")
     with Client(server) as client:
         ways: dict[str, Callable[[list[str]], object]] = {

@@ -9,14 +9,12 @@ less than the rate. Several servers, such as two versions, are measured in turns
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import statistics
 import time
 from collections import defaultdict
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -27,10 +25,10 @@ from rich.table import Table
 from lingon.bench.statistics import percentile
 from lingon.bench.tools.servers.compare_servers import Target, one_round, target
 from lingon.bench.worker_process import cpu_seconds
+from lingon.bench.workloads.sample_sentences import sample_file
 from lingon.lines import read_lines
 from lingon.serving.translation.planning.text_options import WHOLE
 
-SENTENCES = Path(__file__).resolve().parents[3] / "tests/data/tatoeba.en"
 WARM_UP = 1.0  # seconds of the same load before the measured ones
 Row = dict[str, float]
 
@@ -130,15 +128,14 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds, in which the servers take turns.")] = 7,
 ) -> None:
     """Print medians over rounds as a table."""
-    texts = [text for text in read_lines(SENTENCES) if text]
+    texts = [text for text in read_lines(sample_file("en")) if text]
     requests, found = prepared(texts), defaultdict(list)
     for _ in range(rounds):
         for count in clients:
             for server in map(target, servers):
                 found[server.name, count].append(asyncio.run(over_http(server, requests, count, seconds)))
-            arguments = argparse.Namespace(clients=count, seconds=seconds, stream=False)
             for server in map(target, grpc):
-                found[server.name, count].append(asyncio.run(one_round(server, texts, arguments)))
+                found[server.name, count].append(asyncio.run(one_round(server, texts, count, seconds)))
     table = Table("", "clients", "requests/s", "p50, ms", "p99, ms", "CPU, ms a request", "requests/s of a whole core")
     for (name, count), rows in found.items():
         rate, p50, p99, cpu = (statistics.median(row[key] for row in rows) for key in list(rows[0])[:4])

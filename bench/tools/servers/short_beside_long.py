@@ -13,7 +13,6 @@ import itertools
 import statistics
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,6 +21,7 @@ from rich.table import Table
 
 from lingon import AsyncClient
 from lingon.bench.statistics import percentile
+from lingon.bench.workloads.sample_sentences import sample_file
 from lingon.lines import read_lines
 
 SHORT = "I would like a cup of tea."
@@ -29,7 +29,6 @@ LONG = 16  # sentences under way
 WORDS = 40  # of a long sentence
 BEAM = 4
 PAUSE = 0.1  # seconds between two short sentences
-SENTENCES = Path(__file__).resolve().parents[3] / "tests/data/tatoeba.en"
 
 
 @dataclass
@@ -48,7 +47,7 @@ class Load:
 
 def long_sentences() -> list[str]:
     """Sentences of some forty words, joined from short ones."""
-    words = [word for line in read_lines(SENTENCES) for word in line.rstrip(".?!").lower().split()]
+    words = [word for line in read_lines(sample_file("en")) for word in line.rstrip(".?!").lower().split()]
     return [" ".join(words[first : first + WORDS]) + "." for first in range(0, len(words) - WORDS, WORDS)]
 
 

@@ -1,12 +1,9 @@
 // The languages that models translate, and those that are chosen.
 
 import { ApiError, call } from "../api.js";
-import { get, points } from "./dom.js";
+import { get } from "./dom.js";
 
 const DETECTED = ""; // the source language that is detected in each text
-const CERTAIN = 0.999; // probability from which on a text is in no other language
-const FEWEST_LETTERS = 40; // of a text that is not translated because of its language
-const DETECTED_CHARACTERS = 2000; // of a text; the server looks at no more of it
 const NAMES = new Intl.DisplayNames(["en"], { type: "language" });
 
 let pairs = []; // of languages: source, target, and a model that translates it
@@ -32,7 +29,8 @@ function pairsOf(models, pivot) {
   const direct = models.flatMap((model) => {
     const sources = model.sourceLanguageCodes ?? [model.sourceLanguageCode];
     const targets = model.targetLanguageCodes ?? [model.targetLanguageCode];
-    return sources.flatMap((source) => targets.map((target) => ({ source, target, model })));
+    return sources.flatMap((source) => targets
+      .filter((target) => target !== source).map((target) => ({ source, target, model })));
   });
   return [...direct, ...throughPivot(direct, pivot)];
 }
@@ -82,26 +80,12 @@ export function choosePair({ sourceLanguageCode, targetLanguageCode }) {
 
 // The languages of a request for a text; raises ApiError for a text that no model translates.
 export async function languagesOf(text, signal) {
-  const languages = chosen();
-  if (languages.sourceLanguageCode === DETECTED) languages.sourceLanguageCode = await detect(text, languages.targetLanguageCode, signal);
+  const languages = chosen(), { targetLanguageCode } = languages;
+  if (languages.sourceLanguageCode === DETECTED) {
+    const { languageCode } = await call("v1/translate:source", { texts: [text], targetLanguageCode }, signal);
+    if (languageCode === targetLanguageCode) throw new ApiError(`the text is in ${nameOf(languageCode)} already`);
+    languages.sourceLanguageCode = languageCode;
+  }
   showModels(languages);
   return languages;
-}
-
-// Varieties of a language are told apart by nothing that is detected.
-const withoutVariety = (tag) => tag.split(/[-_]/u)[0].toLowerCase();
-const fits = (one, other) => withoutVariety(one) === withoutVariety(other);
-
-async function detect(text, target, signal) {
-  const start = points(text).slice(0, DETECTED_CHARACTERS).join("");
-  const { languages = [] } = (await call("v1/detect", { texts: [start] }, signal)).results[0];
-  const served = pairs.filter((pair) => pair.target === target).map(({ source }) => source);
-  const [likeliest] = languages, sure = likeliest?.confidence >= CERTAIN;
-  if (sure && fits(likeliest.languageCode, target)) throw new ApiError(`the text is in ${nameOf(target)} already`);
-  const known = languages.flatMap(({ languageCode }) => served.filter((tag) => fits(tag, languageCode)));
-  const letters = start.match(/\p{L}/gu)?.length ?? 0;
-  if (sure && letters >= FEWEST_LETTERS && !served.some((tag) => fits(tag, likeliest.languageCode))) {
-    throw new ApiError(`no model translates from ${nameOf(likeliest.languageCode)} to ${nameOf(target)}`);
-  }
-  return known[0] ?? served[0];
 }

@@ -68,7 +68,7 @@ def unpacked(path: Path, most: int = MOST_UNPACKED) -> Bytes:
 
 
 def _archive(path: Path) -> tuple[dict[str, Callable[[], Tensor]], bytes | None]:
-    """Read the names of an archive, which is opened anew for each tensor: nothing would close it at the end."""
+    """Read the names of an archive, which is opened again for each tensor: nothing would close it at the end."""
     try:
         with zipfile.ZipFile(path) as archive:
             size = sum(entry.file_size for entry in archive.infolist())

@@ -71,11 +71,22 @@ def batches(items: Iterator[Item], size: int, whole: bool = False) -> Iterator[l
         yield batch
 
 
-def in_order(items: Iterator[Item], work: Callable[[Item], Result], in_flight: int) -> Generator[Result, None, None]:
-    """work(item) of every item, in_flight at once, in order; an error is raised after the results before it."""
+def in_order(
+    items: Iterator[Item],
+    work: Callable[[Item], Result],
+    in_flight: int,
+    cancel: Callable[[], None] = lambda: None,
+) -> Generator[Result, None, None]:
+    """work(item) of every item, in_flight at once, in order; an error is raised after the results before it.
+
+    cancel: called at an error and if the generator is closed early, to end the calls that are still running
+    """
     pool = ThreadPoolExecutor(in_flight)
     try:
         for future in ReadAhead((pool.submit(work, item) for item in items), capacity=in_flight):
             yield future.result()
+    except BaseException:
+        cancel()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)  # waits for running calls: the translator is closed next

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -18,7 +18,7 @@ from lingon.cli.lines.wording import reworded
 from lingon.cli.options.backend import BackendOptions
 from lingon.client.values.options import ScoreOptions, TranslateOptions
 from lingon.client.values.results import ScoreResult, TextResult
-from lingon.errors import LingonError, ServerError, SettingsError
+from lingon.errors import EmptyText, LingonError, ServerError, SettingsError
 from lingon.text import normalise
 
 IN_FLIGHT = 4  # batches in flight: enough to keep the server's batch full while one is printed
@@ -122,42 +122,69 @@ def run(
     report = LineReport(unit)
     shown = wants_progress(given.typed, output)
     try:
-        with writing(output) as file, open_translator(options) as translator:
-
-            def answer(batch: list[tuple[int, Item]]) -> tuple[list[tuple[int, Item]], list[Result]]:
-                try:
-                    return batch, work.answer(translator, [number for number, _ in batch], [item for _, item in batch])
-                except ServerError as error:
-                    raise _error_of_batch(batch[0][0], error) from error
-
-            grouped = batches(enumerate(given.items, start=1), batch_size, full_batches)
-            with (
-                progress_bar(given.size, shown) as advance,
-                closing(in_order(grouped, answer, IN_FLIGHT)) as answers,
-                _closed_on_error(translator),
-            ):
-                for batch, results in answers:
-                    for (number, item), result in zip(batch, results, strict=True):
-                        report.add(number, item, result)
-                        if (line := work.render(number, item, result)) is not None:
-                            file.write(line.encode() + b"\n")
-                    file.flush()
-                    advance(len(batch), sum(size_of(item) for _, item in batch))
+        with (
+            writing(output) as file,
+            open_translator(options) as translator,
+            closing(
+                answered(translator, given, work, report, batch_size, shown=shown, full_batches=full_batches)
+            ) as found,
+        ):
+            for batch in found:
+                for number, item, result in batch:
+                    if (line := work.render(number, item, result)) is not None:
+                        file.write(line.encode() + b"\n")
+                file.flush()
             file.write(work.summary().encode())
     finally:
         report.print_summary()
     return report.complete
 
 
+def answered(
+    translator: Translator,
+    given: Input[Item],
+    work: Work[Item, Result],
+    report: LineReport,
+    batch_size: int,
+    *,
+    shown: bool,
+    full_batches: bool,
+) -> Generator[list[tuple[int, Item, Result]], None, None]:
+    """Yield the items of each batch with their numbers and results, in order; closing it cancels what is in flight.
+
+    report: is given every result
+    shown: whether to show a progress bar
+    full_batches: see `run`
+    """
+
+    def answer(batch: list[tuple[int, Item]]) -> list[tuple[int, Item, Result]]:
+        numbers, items = [number for number, _ in batch], [item for _, item in batch]
+        try:
+            return list(zip(numbers, items, work.answer(translator, numbers, items), strict=True))
+        except ServerError as error:
+            raise _error_of_batch(f"{report.unit} {numbers[0]}" if numbers[0] > 1 else "", error) from error
+
+    grouped = batches(enumerate(given.items, start=1), batch_size, full_batches)
+    with (
+        progress_bar(given.size, shown, f"{report.unit}s") as advance,
+        closing(in_order(grouped, answer, IN_FLIGHT, translator.close)) as answers,
+    ):
+        for batch in answers:
+            for each in batch:
+                report.add(*each)
+            yield batch
+            advance(len(batch), sum(size_of(item) for _, item, _ in batch))
+
+
 class LineReport:
     """Prints what is wrong with single lines on standard error.
 
     complete: whether every line could be answered so far
+    unit: what messages call an item
     """
 
     def __init__(self, unit: str = "line") -> None:
-        """unit: what messages call an item."""
-        self.complete, self._unit = True, unit
+        self.complete, self.unit = True, unit
         self._split: list[int] = []
         self._unsure: list[int] = []
         self._with_nul: list[int] = []
@@ -173,10 +200,10 @@ class LineReport:
                 elif warning.code == "low_confidence":
                     self._unsure.append(number)
                 else:
-                    print_message(f"{self._unit} {number}: warning: {warning.message}")
+                    print_message(f"{self.unit} {number}: warning: {warning.message}")
         if result.error is not None and not _is_empty(result):
             print_message(
-                f"{self._unit} {number}: {reworded(str(result.error), translating=isinstance(result, TextResult))}"
+                f"{self.unit} {number}: {reworded(str(result.error), translating=isinstance(result, TextResult))}"
             )
             self.complete = False
 
@@ -184,15 +211,15 @@ class LineReport:
         """Name the lines that were translated in parts, those that are less sure, and those with NUL characters."""
         if self._split:
             was = "was" if len(self._split) == 1 else "were"
-            listed = _list_lines(self._split, self._unit)
+            listed = _list_lines(self._split, self.unit)
             print_message(f"warning: {listed} {was} longer than the model reads and {was} translated in parts")
         if self._unsure:
             has = "has" if len(self._unsure) == 1 else "have"
-            listed = _list_lines(self._unsure, self._unit)
+            listed = _list_lines(self._unsure, self.unit)
             print_message(f"warning: {listed} {has} a translation that is less sure than those of 99 of 100 usual ones")
         if self._with_nul:
             has = "has" if len(self._with_nul) == 1 else "have"
-            listed = _list_lines(self._with_nul, self._unit)
+            listed = _list_lines(self._with_nul, self.unit)
             print_message(
                 f"warning: {listed} {has} NUL characters, which were left out; the input must be UTF-8, not UTF-16"
             )
@@ -206,16 +233,6 @@ def _list_lines(numbers: Sequence[int], unit: str) -> str:
     if len(numbers) > LINES_NAMED:
         others, last = others[:LINES_NAMED], f"{len(numbers) - LINES_NAMED:,} more"
     return f"{unit}s {', '.join(others)} and {last}"
-
-
-@contextmanager
-def _closed_on_error(translator: Translator) -> Iterator[None]:
-    """If the loop ends with an error, cancel the requests in flight instead of waiting for them."""
-    try:
-        yield
-    except BaseException:
-        translator.close()
-        raise
 
 
 def answer_non_blank(
@@ -232,10 +249,10 @@ def _is_empty(result: TextResult | ScoreResult) -> bool:
 
     The client itself finds the pairs in which both sides are empty; a pair with one empty side is an error.
     """
-    return isinstance(result, TextResult) and result.error is not None and result.error.reason == "EMPTY_TEXT"
+    return isinstance(result, TextResult) and result.error is not None and result.error.reason == EmptyText.reason
 
 
-def _error_of_batch(number: int, error: ServerError) -> LingonError:
-    """The error of a whole request; number: its first line."""
+def _error_of_batch(first: str, error: ServerError) -> LingonError:
+    """The error of a whole request; first: its first item, empty if that is the first one of all."""
     message = reworded(str(error), translating=True)
-    return LingonError(f"line {number} and after: {message}" if number > 1 else message)
+    return LingonError(f"{first} and after: {message}" if first else message)

@@ -10,7 +10,6 @@ from lingon.client.protocol.steps import Compute, Exchange
 from lingon.client.values.options import FORMATS, TranslateOptions
 from lingon.client.values.results import DocumentResult, TextResult
 from lingon.errors import SettingsError
-from lingon.language_pairs import is_one_language
 from lingon.source_language import AUTO
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def options_of(document: Document, options: TranslateOptions) -> TranslateOption
 def write(document: Document, results: Sequence[TextResult]) -> bytes:
     """Return the document with its translations; a text that was not translated stays as it is."""
     pairs = zip(document.texts, results, strict=True)
-    return document.write([result.text if result.error is None else text for text, result in pairs])
+    return document.write([result.text if result.translations else text for text, result in pairs])
 
 
 def translate_document(
@@ -57,7 +56,7 @@ def translate_document(
     source, target = options.get("source") or "", options.get("target") or ""
     if source == AUTO:
         source = (yield from find_source(document.texts, options)) if document.texts else ""
-        if not source or is_one_language(target, source):
+        if source in ("", target):
             return DocumentResult(content, source, document.characters)
     results: list[TextResult] = yield from translate(document.texts, {**options, "source": source})
     failures = tuple(

@@ -187,7 +187,7 @@ class ClientProtocol:
         """The language that texts are translated from, all of them together; the target if they are in it already."""
         several, _ = self.check(texts, {**options, "source": AUTO})
         (source,) = yield from self._sources(["\n".join(several)], options, may_refuse_each=False)
-        return source.language
+        return source.tag_for(options.get("target") or "")
 
     def translate_document(self, name: str, content: bytes, options: TranslateOptions) -> Exchange[DocumentResult]:
         """The translation of a file."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from markdown_it.token import Token
 
-from lingon.documents.document import Document, decoded
+from lingon.documents.document import Document, decoded, encoded
 from lingon.documents.inline import Around, Inline, Node, Piece, Point, text_options
 from lingon.documents.markdown.bounds import check_markdown
 from lingon.documents.markdown.reading import BLOCKS, Aside, Mark, Reader, UnknownSource
@@ -77,8 +77,7 @@ def read_blocks(content: bytes) -> Document:
                 found += [text[at : each.place.begin], written.replace("\n", end + each.place.prefix)]
                 at = each.place.end
             first = last
-        byte_order_mark = content[:3] if content.startswith(b"\xef\xbb\xbf") else b""
-        return byte_order_mark + "".join([*found, text[at:]]).encode()
+        return encoded("".join([*found, text[at:]]), content)
 
     return Document([text for each in texts for text in each.texts], text_options(), write)
 

@@ -1,7 +1,7 @@
 """The paragraphs of an XML file of an office program, and the file with their translations.
 
-What is between paragraphs is copied byte for byte, and so is a paragraph without words. A translated one is written
-anew: its text in runs of the formats that it had, and all else in it as it was.
+What is between paragraphs is copied byte for byte, and so is a paragraph without words. A translated one has
+its text in runs of the formats that it had, and all else as it was.
 """
 
 from __future__ import annotations

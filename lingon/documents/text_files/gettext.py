@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lingon.documents.bounds import check_size
-from lingon.documents.document import Document, decoded
+from lingon.documents.document import Document, decoded, encoded
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Inline, Node, Point, text_options, write
 from lingon.documents.marks import TAG, named_tag, paired, with_breaks, without_marks
@@ -95,8 +95,7 @@ def read_gettext(content: bytes) -> Document:
             messages = [text.translated(next(each)) for text in texts]
             written += [*lines[at : entry.begin], *_lines(entry, lines, messages, forms)]
             at = entry.last
-        byte_order_mark = content[:3] if content.startswith(b"\xef\xbb\xbf") else b""
-        return byte_order_mark + "".join([*written, *lines[at:]]).encode()
+        return encoded("".join([*written, *lines[at:]]), content)
 
     return Document([text.inline.text for _, texts in waiting for text in texts], text_options(), write_all)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lingon.documents.document import Document, decoded
+from lingon.documents.document import Document, decoded, encoded
 from lingon.translation.v1 import translation_pb2 as pb
 
 BLOCK_LINES = 64  # lines of a text file that are one text
@@ -17,22 +17,22 @@ def read_text(content: bytes) -> Document:
 
     def write(translations: Sequence[str]) -> bytes:
         left = iter(translations)
-        return _joined([next(left) if _has_text(block) else block for block in blocks])
+        return encoded("".join(next(left) if _has_text(block) else block for block in blocks), content)
 
     return Document(list(filter(_has_text, blocks)), pb.TextOptions(), write)
 
 
 def read_page(content: bytes) -> Document:
     """Return an HTML file, as a whole; raises UnreadableDocument."""
-    return Document([decoded(content)], pb.TextOptions(format=pb.TEXT_FORMAT_HTML), _joined)
+
+    def write(translations: Sequence[str]) -> bytes:
+        return encoded("".join(translations), content)
+
+    return Document([decoded(content)], pb.TextOptions(format=pb.TEXT_FORMAT_HTML), write)
 
 
 def _has_text(block: str) -> bool:
     return bool(block.strip())
-
-
-def _joined(translations: Sequence[str]) -> bytes:
-    return "".join(translations).encode()
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[str]:

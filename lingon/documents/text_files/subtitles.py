@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lingon.documents.document import Document, decoded
+from lingon.documents.document import Document, decoded, encoded
 from lingon.documents.inline import Inline, Node, Piece, Point, text_options, write
 from lingon.documents.marks import named_tag, paired
 
@@ -62,8 +62,7 @@ def read_subtitles(content: bytes) -> Document:
             for cue, translated in zip(group.cues, group.translated(translation), strict=True):
                 found += [text[at : cue.begin], translated]
                 at = cue.end
-        byte_order_mark = content[:3] if content.startswith(b"\xef\xbb\xbf") else b""
-        return byte_order_mark + "".join([*found, text[at:]]).encode()
+        return encoded("".join([*found, text[at:]]), content)
 
     return Document([group.inline.text for group in groups], text_options(), write_all)
 

@@ -1,6 +1,6 @@
 """XLIFF, versions 1.2 and 2: the sources of units are translated into their targets.
 
-A target that somebody has written or approved stays. All else in the file is copied byte for byte.
+A target that was written or approved before stays. All else in the file is copied byte for byte.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _child(element: Element, name: str) -> Element | None:
 
 
 def _stays(unit: Element, target: Element | None) -> bool:
-    """Whether somebody has approved a target, or has written one."""
+    """Whether a target was approved or written before."""
     state = unit.attributes.get("state") or (target.attributes.get("state") if target is not None else None)
     if unit.attributes.get("approved") == "yes" or state in _DONE_STATES:
         return True

@@ -28,7 +28,7 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
 from lingon.serving.rpc.arrival.wake_ups import wake_ups_read_at_once
 from lingon.serving.rpc.calls import SERVICE, Context
-from lingon.serving.system.threads import new_threads_never_preempt
+from lingon.serving.system.preemption import new_threads_never_preempt
 
 AHEAD = 64
 """Calls of each method of TranslationService that can arrive in one iteration of the event loop without waiting inside

@@ -16,9 +16,10 @@ from google.rpc import code_pb2
 from lingon.errors import EmptyText, EngineFault, InvalidRequest, RequestError, Unsupported
 from lingon.google.codes import tag_of_google
 from lingon.google.v3 import cloud_translation_pb2 as google
+from lingon.language_pairs import is_one_language
+from lingon.language_tags import canonical
 from lingon.serving.auth.charges import charged
 from lingon.serving.models.catalog import Catalog
-from lingon.serving.models.languages import canonical, is_one_language
 from lingon.serving.models.registry import ServedModel
 from lingon.serving.rpc.calls import Context
 from lingon.serving.rpc.services.translation import TranslationService
@@ -106,7 +107,7 @@ class GoogleService:
             for each in (await self._detected(starts[first : first + self._max_texts], context)).results:
                 detected.append([(one.language_code, one.confidence) for one in each.languages])
         try:
-            return sources_of(starts, detected, served, target, lambda tag: is_one_language(tag, target))
+            return sources_of(starts, detected, served, target, partial(is_one_language, target))
         except NotTranslated as error:
             raise InvalidRequest(f"{error.side}_language_code", str(error)) from None
 

@@ -114,7 +114,7 @@ def test_a_bundle_that_is_damaged_or_too_old_is_refused(old: Bundle):
         add_text_data(old.folder, CalibrationText.of(PAIRS))
     manifest = replace(old.manifest, format=3)
     (old.folder / "manifest.json").write_bytes(manifest.to_bytes())
-    with pytest.raises(SettingsError, match="has format 3, at least 4 is needed; export it anew"):
+    with pytest.raises(SettingsError, match="has format 3, at least 4 is needed; export it again"):
         add_text_data(old.folder, CalibrationText.of(PAIRS))
     assert [path.name for path in sorted(old.folder.parent.iterdir())] == ["1"]
 

@@ -15,7 +15,7 @@ import pytest
 
 from lingon.serving.engine.engine import worker_threads
 from lingon.serving.system import preemption
-from lingon.serving.system.preemption import OtherProcesses, spare_each_other
+from lingon.serving.system.preemption import OtherProcesses, new_threads_never_preempt, spare_each_other
 from tests.support.echo_engine import EchoRunner, running
 from tests.support.eventually import eventually
 
@@ -81,6 +81,36 @@ def waiting_thread() -> Iterator[threading.Thread]:
     finally:
         end.set()
         thread.join()
+
+
+def test_only_threads_that_start_inside_the_block_wait_for_a_core():
+    found: dict[str, int] = {}
+
+    def note(name: str) -> None:
+        found[name] = os.sched_getscheduler(0)
+
+    def start(name: str) -> threading.Thread:
+        thread = threading.Thread(target=note, args=(name,))
+        thread.start()
+        return thread
+
+    with new_threads_never_preempt():
+        inside = start("inside")
+    outside = start("outside")
+    inside.join()
+    outside.join()
+    assert found == {"inside": os.SCHED_BATCH, "outside": os.SCHED_OTHER}
+
+
+def test_a_system_that_forbids_the_policy_keeps_no_server_from_starting(monkeypatch: pytest.MonkeyPatch):
+    """As systemd does for a service with SystemCallFilter=~@resources."""
+
+    def forbid(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_setscheduler", forbid)
+    with new_threads_never_preempt():
+        assert policies(0) == {os.SCHED_OTHER}
 
 
 async def test_threads_spare_each_other_while_other_processes_use_little():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 
 import pytest
@@ -15,8 +14,7 @@ from tests.support.echo_engine import EchoRunner, running
 async def test_running_servers_are_compared_by_latency_and_cpu_time(stream: bool) -> None:
     async with running(EchoRunner()) as server:
         target = compare_servers.target(f"here={os.getpid()}@127.0.0.1:{server.server.port}")
-        arguments = argparse.Namespace(clients=2, seconds=0.3, stream=stream)
-        row = await compare_servers.one_round(target, ["Tom", "sea"], arguments)
+        row = await compare_servers.one_round(target, ["Tom", "sea"], 2, 0.3, stream=stream)
     assert row["requests_per_s"] > 0
     assert row["p50_ms"] <= row["p99_ms"]
     assert row["cpu_ms_per_request"] > 0

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
-import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,6 @@ from lingon.serving.rpc import open_calls
 from lingon.serving.rpc.arrival.accepting import AHEAD
 from lingon.serving.rpc.arrival.waiting import PLACES, Arrivals
 from lingon.serving.rpc.arrival.wake_ups import MOST_BYTES, handle_all
-from lingon.serving.system.threads import new_threads_never_preempt
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner, running
 from tests.support.eventually import eventually
@@ -128,23 +124,3 @@ def test_all_wake_ups_are_read_at_once():
             writer.send(b"1" * sent)
             handle_all(reader, lambda: left.append(len(reader.recv(MOST_BYTES))))
     assert left == [1, 1, 1]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="scheduling policies of Linux")
-def test_only_threads_that_start_inside_the_block_wait_for_a_core():
-    found: dict[str, int] = {}
-
-    def note(name: str) -> None:
-        found[name] = os.sched_getscheduler(0)
-
-    def start(name: str) -> threading.Thread:
-        thread = threading.Thread(target=note, args=(name,))
-        thread.start()
-        return thread
-
-    with new_threads_never_preempt():
-        inside = start("inside")
-    outside = start("outside")
-    inside.join()
-    outside.join()
-    assert found == {"inside": os.SCHED_BATCH, "outside": os.SCHED_OTHER}

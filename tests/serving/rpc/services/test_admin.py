@@ -20,10 +20,10 @@ from lingon.admin.v1 import admin_pb2 as pb
 from lingon.cli.main import main
 from lingon.errors import Forbidden, LingonError, SettingsError
 from lingon.serving.models.reload import MAX_PATH
-from lingon.serving.rpc.calls import REQUEST_ID
 from lingon.serving.rpc.interceptors import ErrorInterceptor
 from lingon.serving.rpc.services.admin import METHODS, SERVICE
 from lingon.serving.setting_sources import load
+from lingon.status import REQUEST_ID
 from tests.support.echo_engine import running
 from tests.support.eventually import eventually
 from tests.support.key_files import write_key_file

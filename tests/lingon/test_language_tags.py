@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lingon.errors import InvalidRequest
-from lingon.serving.models.languages import MAX_CHARACTERS, canonical, distance
+from lingon.language_tags import MAX_CHARACTERS, canonical, distance
 
 
 @pytest.mark.parametrize(

@@ -71,12 +71,6 @@ def distance(requested: str, served: str) -> int | None:
     return None
 
 
-def is_one_language(first: str, second: str) -> bool:
-    """Whether one tag names the language of the other or a variety of it; raises InvalidRequest."""
-    one, other = canonical(first, "the language"), canonical(second, "the language")
-    return distance(one, other) is not None or distance(other, one) is not None
-
-
 def _subtag(subtag: str) -> str:
     if len(subtag) == 4 and subtag.isalpha():
         return subtag.title()  # a script
