@@ -14,6 +14,10 @@ from lingon.documents.errors import UnreadableDocument
 
 MOST_BYTES = 256 << 20  # of all files of an archive together, unpacked
 MOST_FILES = 10_000
+_METHODS = (
+    zipfile.ZIP_STORED,
+    zipfile.ZIP_DEFLATED,
+)  # of the standards of all kinds; the others have errors of their own
 _COMPOUND = b"\xd0\xcf\x11\xe0"  # the first bytes of older formats, and of encrypted documents
 
 
@@ -26,7 +30,7 @@ def opened(content: bytes) -> Iterator[zipfile.ZipFile]:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             _check(archive.infolist())
             yield archive
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise UnreadableDocument(f"the file is no archive of its kind: {error}") from None
 
 
@@ -52,3 +56,5 @@ def _check(infos: Sequence[zipfile.ZipInfo]) -> None:
         raise UnreadableDocument(message)
     if any(info.flag_bits & 1 for info in infos):
         raise UnreadableDocument("the file is encrypted")
+    if any(info.compress_type not in _METHODS for info in infos):
+        raise UnreadableDocument("a file in the archive is compressed by another method than Deflate")

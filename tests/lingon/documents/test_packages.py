@@ -65,6 +65,18 @@ def encrypted() -> bytes:
     return bytes(content)
 
 
+def with_a_name_that_is_not_utf8() -> bytes:
+    content = archive({"word/document.xml": word(paragraph(run("Tom"))), "\u00e9": ""})
+    return content.replace("\u00e9".encode(), b"\xe9\xe9")
+
+
+def compressed(method: int) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", method) as written:
+        written.writestr("word/document.xml", word(paragraph(run("Tom"))))
+    return packed.getvalue()
+
+
 def nested(depth: int) -> str:
     return "<w:sdt>" * depth + paragraph(run("Tom")) + "</w:sdt>" * depth
 
@@ -76,10 +88,16 @@ def nested(depth: int) -> str:
         (b"\xd0\xcf\x11\xe0" + bytes(600), "the file is encrypted, or of an older format"),
         (encrypted(), "the file is encrypted"),
         (docx("")[:-30], "the file is no archive of its kind"),
+        (with_a_name_that_is_not_utf8(), "the file is no archive of its kind: 'utf-8' codec can't decode"),
+        (compressed(zipfile.ZIP_BZIP2), "compressed by another method than Deflate"),
+        (compressed(zipfile.ZIP_LZMA), "compressed by another method than Deflate"),
         (archive({"a.xml": "<a/>"}), "the file has no text of its kind"),
         (archive({"word/document.xml": "<a><b></a>"}), "the XML in the file is not well-formed at line 1"),
         (archive({"word/document.xml": "<a/>".encode("utf-16")}), "the XML in the file is not UTF-8"),
-        (archive({"word/document.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}), "has a document type"),
+        (
+            archive({"word/document.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}),
+            "has a document type",
+        ),
         (docx(nested(70)), "has elements in more than 64 others"),
     ],
 )
