@@ -109,7 +109,8 @@ class _Reader:
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._text
-        self.parser.StartDoctypeDeclHandler = _refuse_doctype
+        self.parser.StartDoctypeDeclHandler = _check_doctype
+        self.parser.SkippedEntityHandler = _refuse_entity
         self.found: list[Element] = []
         self._content, self._prefixes, self._attributes = content, prefixes, attributes
         self._most_depth, self._wanted = most_depth, wanted
@@ -158,5 +159,11 @@ class _Reader:
         return found
 
 
-def _refuse_doctype(*_: object) -> None:
-    raise UnreadableDocument("the XML in the file has a document type, which is not read")
+def _check_doctype(_name: str, _system: str | None, _public: str | None, has_declarations: int) -> None:
+    """Refuse a document type that declares entities; one that only names a file, as in old books, is not loaded."""
+    if has_declarations:
+        raise UnreadableDocument("the XML in the file has a document type with declarations, which are not read")
+
+
+def _refuse_entity(name: str, _is_parameter: bool) -> None:
+    raise UnreadableDocument(f"the XML in the file has the entity {name[:40]}, which is not declared in it")

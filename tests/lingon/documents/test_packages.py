@@ -37,6 +37,14 @@ def test_a_book_keeps_its_files_and_the_tags_of_its_pages():
     assert list(files) == ["mimetype", "a.opf", "one.xhtml", "toc.ncx"]
 
 
+def test_a_table_of_contents_may_name_its_document_type():
+    name = '<!DOCTYPE ncx PUBLIC "-//NISO//DTD ncx 2005-1//EN" "http://www.daisy.org/z3986/2005/ncx-2005-1.dtd">'
+    contents = CONTENTS.replace("<ncx", f"{name}<ncx")
+    document = read_document("a.epub", archive({"mimetype": "application/epub+zip", "toc.ncx": contents}))
+    assert document.texts == ["Tom &amp; I"]
+    assert files_of(document.write(["Tim"]))["toc.ncx"] == contents.replace("Tom &amp; I<", "Tim<")
+
+
 def test_files_keep_their_order_their_times_and_how_they_are_packed():
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as written:
@@ -96,7 +104,11 @@ def nested(depth: int) -> str:
         (archive({"word/document.xml": "<a/>".encode("utf-16")}), "the XML in the file is not UTF-8"),
         (
             archive({"word/document.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}),
-            "has a document type",
+            "has a document type with declarations",
+        ),
+        (
+            archive({"word/document.xml": '<!DOCTYPE a SYSTEM "b.dtd"><a>&b;</a>'}),
+            "has the entity b, which is not declared",
         ),
         (docx(nested(70)), "has elements in more than 64 others"),
     ],
