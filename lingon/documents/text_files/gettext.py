@@ -126,7 +126,7 @@ def _entries(lines: Sequence[str]) -> list[_Entry]:
         text = line.strip()
         keyword = _KEYWORD.match(text)
         if text.startswith("#") or not text:
-            flags = number if text.startswith("#,") else flags
+            flags = number if text.startswith("#,") else None if text.startswith("#~") else flags
             name = ""
             continue
         if keyword is not None:
