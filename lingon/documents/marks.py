@@ -57,7 +57,8 @@ def paired(
             levels.append([node])
         elif found is not None and not found[1] and found[0] in starts:
             while starts.pop() != found[0]:
-                levels[-2] += levels.pop()
+                crossed = levels.pop()
+                levels[-1] += crossed
             start, *inside = levels.pop()
             assert isinstance(start, Point)
             assert isinstance(node, Point)

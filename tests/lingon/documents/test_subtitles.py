@@ -88,6 +88,12 @@ def test_webvtt_keeps_its_header_notes_settings_and_marks():
     )
 
 
+def test_words_around_tags_that_cross_are_kept():
+    content = srt("He <b>reads <i>the</b> old</i> book.")
+    assert texts_of(content) == ['He <s i="0">reads <v i="0"/>the</s> old<v i="1"/> book.']
+    assert translated(content, *texts_of(content)) == content
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_cue_ends_where_the_next_one_begins_without_a_blank_line(end: str):
     content = srt("The sea is near.", "It is cold.", "He is\n12").replace("\n\n", "\n").replace("\n", end)
