@@ -9,7 +9,8 @@ from xml.parsers import expat
 
 from lingon.documents.errors import UnreadableDocument
 
-_TAG = re.compile(rb"""<(?:[^<>"']|"[^"]*"|'[^']*')*>""")
+# Its repetitions give nothing back, or each would take 100 bytes until the end: a tag may have millions of blanks.
+_TAG = re.compile(rb"""<(?:[^<>"']++|"[^"]*"|'[^']*')*+>""")
 MOST_DEPTH = 64  # of elements inside each other; a document of an office program has about 20
 _NO_ATTRIBUTES: dict[str, str] = {}
 

@@ -25,8 +25,10 @@ _AUTOLINK = re.compile(r"<[^<>\s]*>")
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]+\]")
 _SOFT_BREAK = re.compile(r"[ \t]*\n[ \t]*")
 _HARD_BREAK = re.compile(r"((?:\\|[ \t]*)\n)[ \t]*")
-_TITLE = re.compile(r"""[ \t\n]*(?:("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\))[ \t\n]*)?\)""", re.DOTALL)
-_LABEL = re.compile(r"\[((?:[^\[\]\\]|\\.)*)\]", re.DOTALL)
+_TITLE = re.compile(
+    r"""[ \t\n]*(?:("(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|\((?:[^()\\]++|\\.)*+\))[ \t\n]*)?\)""", re.DOTALL
+)
+_LABEL = re.compile(r"\[((?:[^\[\]\\]++|\\.)*+)\]", re.DOTALL)
 _LINE_BREAK = re.compile(r"<br\b", re.IGNORECASE)
 
 

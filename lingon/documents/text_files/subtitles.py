@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lingon.documents.bounds import check_marks, check_size, memory_of_marks
 from lingon.documents.document import Document, decoded
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Inline, Node, Piece, Point, text_options, write
@@ -54,9 +55,16 @@ class Cue:
         return html.unescape(_unmarked(self.text))
 
 
+def memory_of_subtitles(content: bytes) -> int:
+    """Return the bytes that subtitles take in memory while they are translated, at most."""
+    return len(content) + memory_of_marks(content)
+
+
 def read_subtitles(content: bytes) -> Document:
     """Return subtitles; raises UnreadableDocument."""
+    check_size(len(content), "the file has")
     text = decoded(content)
+    check_marks(sum(map(text.count, "<{\r\n")))
     cues, web = _cues(text), text.startswith("WEBVTT")
     if not cues and not web and text.strip():
         raise UnreadableDocument("the file has no subtitles")
