@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 
 from lingon.documents import UnreadableDocument, memory_of, read_document
+from lingon.documents.xml_tree import MOST_TAG_BYTES
 from tests.support.office_files import docx, run, xlsx
 
 MANY = 200_000
@@ -43,6 +44,19 @@ def peak_of(name: str, content: bytes) -> int:
 def test_a_long_tag_or_string_takes_a_few_bytes_for_each_of_its_characters(name: str, content: bytes):
     peak_of(name, b"")  # what is loaded once
     assert peak_of(name, content) < 30 * MANY
+
+
+def test_names_of_attributes_that_are_not_read_are_not_kept():
+    names = (" ".join(f"a{number}_{place}='b'" for place in range(1000)) for number in range(300))
+    content = docx("".join(f"<w:p {each}/>" for each in names) + run("Tom"))
+    assert peak_of("a.docx", content) < memory_of("a.docx", content) + 300_000 * 90  # which the parser itself keeps
+
+
+def test_a_tag_of_too_many_attributes_is_refused_and_a_long_text_is_not():
+    long = "a" * MOST_TAG_BYTES
+    assert read_document("a.docx", docx(f"<w:p><w:r><w:t>{long}</w:t></w:r></w:p>")).texts == [long]
+    with pytest.raises(UnreadableDocument, match="has a tag of more than 1,048,576 bytes"):
+        read_document("a.docx", docx(f"<w:p a='>{long}'/>"))
 
 
 @pytest.mark.parametrize("count", [4_000, 260_000], ids=["read", "refused"])
