@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lingon.documents import read_document
 from lingon.documents.office.paragraphs import MOST_TABS
-from tests.support.office_files import docx, field, files_of, odt, paragraph, pptx, run, text_of
+from tests.support.office_files import DRAWING, archive, docx, field, files_of, odt, paragraph, pptx, run, text_of
 
 BOLD, ITALIC = "<w:b/>", "<w:i/>"
 NOTE = '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:footnoteReference w:id="2"/></w:r>'
@@ -235,3 +235,11 @@ def test_a_tab_that_is_a_character_ends_a_sentence():
 def test_tabs_that_are_characters_make_few_texts_of_one():
     (text,) = texts_of(pptx(f"<a:r><a:t>{'a' + chr(9)}{('a' + chr(9)) * 1000}</a:t></a:r>"), "a.pptx")
     assert text.count("<b ") == MOST_TABS
+
+
+def test_diagrams_and_titles_of_charts_of_word_are_texts():
+    text = f'<a:x xmlns:a="{DRAWING}"><a:p><a:r><a:t>The sea</a:t></a:r></a:p></a:x>'
+    files = files_of(docx(paragraph(run("Tom")))) | {"word/charts/chart1.xml": text, "word/diagrams/data1.xml": text}
+    assert texts_of(archive(files)) == ["Tom", "The sea", "The sea"]
+    written = translated("a.docx", archive(files), str.upper)
+    assert written["word/charts/chart1.xml"] == written["word/diagrams/data1.xml"] == text.replace("The sea", "THE SEA")
