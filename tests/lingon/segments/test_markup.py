@@ -236,6 +236,9 @@ def test_what_is_kept_comes_where_the_translation_has_its_stand_in_or_else_where
         ("one two <x/>.", "eins zwei.", "eins zwei <x/>."),
         ("one<x/> two", "eins zwei", "eins<x/> zwei"),
         ("one <x/>two", "eins zwei", "eins <x/>zwei"),
+        ("one <x/><y/>: two", "eins: zwei", "eins <x/><y/>: zwei"),
+        ("one<x/><y/> two", "eins zwei", "eins<x/><y/> zwei"),
+        ("one<x/> two", "eins.", "eins<x/>."),
         ("one <x/> two", "\u4e00\u3001\u4e8c", "<x/>\u4e00\u3001\u4e8c"),  # a script without spaces
     ],
 )
