@@ -18,6 +18,8 @@ _METHODS = (
     zipfile.ZIP_STORED,
     zipfile.ZIP_DEFLATED,
 )  # of the standards of all kinds; the others have errors of their own
+_MANIFEST = "META-INF/manifest.xml"
+MOST_MANIFEST_BYTES = 1 << 20  # that are read of it
 _COMPOUND = b"\xd0\xcf\x11\xe0"  # the first bytes of older formats, and of encrypted documents
 
 
@@ -29,6 +31,7 @@ def opened(content: bytes) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             _check(archive.infolist())
+            _check_manifest(archive)
             yield archive
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise UnreadableDocument(f"the file is no archive of its kind: {error}") from None
@@ -45,6 +48,14 @@ def packed(content: bytes, written: Mapping[str, bytes]) -> bytes:
                 with source.open(info) as unchanged, archive.open(copy.copy(info), "w") as copied:
                     shutil.copyfileobj(unchanged, copied)
     return result.getvalue()
+
+
+def _check_manifest(archive: zipfile.ZipFile) -> None:
+    """Refuse an encrypted document of OpenDocument, whose archive itself is not (part 3, 4.8)."""
+    if _MANIFEST in archive.NameToInfo:
+        with archive.open(_MANIFEST) as manifest:
+            if b"encryption-data" in manifest.read(MOST_MANIFEST_BYTES):
+                raise UnreadableDocument("the file is encrypted")
 
 
 def _check(infos: Sequence[zipfile.ZipInfo]) -> None:

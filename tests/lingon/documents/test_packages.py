@@ -120,6 +120,13 @@ def test_a_broken_or_hostile_document_is_refused_with_one_line(content: bytes, m
     assert "\n" not in str(error.value)
 
 
+def test_an_encrypted_document_of_open_document_is_named_as_such():
+    manifest = "<manifest:manifest><manifest:file-entry><manifest:encryption-data/></manifest:file-entry></manifest>"
+    content = archive({"content.xml": b"\x8f\xa2" * 50, "META-INF/manifest.xml": manifest})
+    with pytest.raises(UnreadableDocument, match=r"^the file is encrypted$"):
+        read_document("a.odt", content)
+
+
 def test_what_would_take_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch):
     content = docx(paragraph(run("Tom")), header1=" " * 10_000)
     for module, name, most, message in (
