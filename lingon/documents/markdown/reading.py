@@ -13,12 +13,28 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import normalizeReference
 from markdown_it.helpers import parseLinkDestination
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from lingon.documents.inline import Around, Node, Piece, Point
 from lingon.documents.marks import named_tag, paired
 
+_FORMULA = re.compile(r"\$\$[^$]+\$\$|\$(?![\s$])(?:[^$\\`]++|\\.)++(?<!\s)\$(?![\w$])", re.DOTALL)
+
+
+def _formula(state: StateInline, silent: bool) -> bool:
+    """Read a formula of TeX, such as $x^2$, where GitHub does: not in $5 or $6, whose marks have a blank inside."""
+    found = _FORMULA.match(state.src, state.pos) if not state.src[max(state.pos - 1, 0) : state.pos].isalnum() else None
+    if found is None:
+        return False
+    if not silent:
+        state.push("formula", "", 0).content = found[0]
+    state.pos = found.end()
+    return True
+
+
 PARSER = MarkdownIt("commonmark", {"store_labels": True}).enable(["table", "strikethrough"]).disable("text_join")
+PARSER.inline.ruler.before("escape", "formula", _formula)
 BLOCKS = MarkdownIt("commonmark").enable("table").disable("inline")  # does not read the text inside of blocks
 EMPHASIS = frozenset(["em", "strong", "s"])
 _AUTOLINK = re.compile(r"<[^<>\s]*>")
@@ -109,6 +125,8 @@ class Reader:
             yield Point(Mark((self._taken(_HARD_BREAK, 1),), meaning_of(token)), splits=True)
         elif token.type == "code_inline":
             yield Point(Mark((self._code(token.markup),), meaning_of(token)))
+        elif token.type == "formula":
+            yield Point(Mark((_in_line(self._exactly(token.content)),), meaning_of(token)))
         elif token.type == "html_inline":
             splits = bool(_LINE_BREAK.match(token.content))
             yield Point(Mark((_in_line(self._exactly(token.content)),), meaning_of(token), "html"), splits)
