@@ -45,6 +45,7 @@ _TITLE = re.compile(
     r"""[ \t\n]*(?:("(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|\((?:[^()\\]++|\\.)*+\))[ \t\n]*)?\)""", re.DOTALL
 )
 _LABEL = re.compile(r"\[((?:[^\[\]\\]++|\\.)*+)\]", re.DOTALL)
+_DEFINITION = re.compile(r":[ \t]+")  # begins the definition of a term, in other kinds of Markdown
 _LINE_BREAK = re.compile(r"<br\b", re.IGNORECASE)
 
 
@@ -114,7 +115,12 @@ class Reader:
     def _nodes(self, token: Token) -> Iterator[Node[Mark]]:
         """Yield the nodes of a token without others inside of it."""
         if token.type == "text":
-            yield from _text(self._exactly(token.content))
+            text = self._exactly(token.content)
+            begin = self._at - len(text)
+            definition = _DEFINITION.match(text) if self._source[max(begin - 1, 0) : begin] == "\n" else None
+            if definition:
+                yield Point(Mark((f"\n{definition[0]}",), f" {definition[0]}"), splits=True)
+            yield from _text(text[definition.end() if definition else 0 :])
         elif token.type == "text_special":
             self._exactly(token.markup)
             yield Point(Mark((token.markup,), token.content)) if token.content.isspace() else Piece(token.content)

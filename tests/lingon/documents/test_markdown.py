@@ -125,6 +125,20 @@ def test_signs_of_dollars_are_text(text: str):
     assert translated(text) == text
 
 
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("The sea\n: Much water\n:   A large lake\n", 'The sea <b i="0"/>Much water <b i="1"/>A large lake'),
+        ("> The sea\n> : Much water\n", 'The sea <b i="0"/>Much water'),
+        (": Much water\n", "Much water"),
+    ],
+)
+def test_a_definition_stays_in_its_line(text: str, found: str):
+    assert texts_of(text) == [found]
+    new = translated(text, lambda each: each.replace("water", "Wasser"))
+    assert new.replace(" \n", "\n") == text.replace("water", "Wasser")
+
+
 def test_pictures_have_an_alternative_text_and_keep_their_lines():
     text = '![A cat](cat.png)\n[![The build](b.svg "State")](x)\n'
     assert texts_of(text) == ["A cat", "The build", "State"]
