@@ -21,12 +21,14 @@ from lingon.files import read_setting_file, write_bytes
 from lingon.source_language import AUTO
 
 LINE_SUFFIXES = (".txt", ".html", ".htm")  # files that are translated line by line, or as --format says
+OTHER_SUFFIXES = frozenset([".doc", ".docm", ".pdf", ".ppt", ".pptm", ".rtf", ".xls", ".xlsm"])
+"""Documents that are not read: their lines are no text."""
 
 
 def is_document(path: Path | None) -> bool:
-    """Whether a file is a document by its name."""
+    """Whether a file is a document by its name, also one of a kind that is not read."""
     suffix = path.suffix.lower() if path is not None else ""
-    return suffix in SUFFIXES and suffix not in LINE_SUFFIXES
+    return suffix in OTHER_SUFFIXES or (suffix in SUFFIXES and suffix not in LINE_SUFFIXES)
 
 
 def check_options(columns: Columns, num_hypotheses: int | None, *, as_json: bool, read: bool) -> None:
@@ -46,6 +48,8 @@ def translate_document(
 
     A text that was not translated stays as it is, and is named. Raises LingonError; then nothing is written.
     """
+    if path.suffix.lower() in OTHER_SUFFIXES:
+        raise SettingsError(f"--input must be text, or end in {', '.join(SUFFIXES)}; got {path.suffix}")
     if output is None or output.suffix.lower() != path.suffix.lower():
         raise SettingsError(f"--output must name a file that ends in {path.suffix}, as the input does")
     check_output(output, path)

@@ -13,6 +13,7 @@ from lingon.documents.office import SUFFIXES as ARCHIVES
 from lingon.documents.office import memory_of_archive, read_archive, suffix_of_archive
 from lingon.documents.text_files import (
     memory_of_gettext,
+    memory_of_subtitles,
     memory_of_xliff,
     read_gettext,
     read_page,
@@ -37,6 +38,8 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
 }
 MEMORY: Mapping[str, Callable[[bytes], int]] = {
     **{suffix: partial(memory_of_archive, suffix) for suffix in ARCHIVES},
+    ".srt": memory_of_subtitles,
+    ".vtt": memory_of_subtitles,
     **dict.fromkeys(XLIFF, memory_of_xliff),
     ".po": memory_of_gettext,
     ".md": memory_of_markdown,

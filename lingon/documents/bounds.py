@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from lingon.documents.errors import UnreadableDocument
 
 MOST_TEXT_BYTES = 32 << 20  # of the files that are translated
-MOST_TAGS = 250_000  # of the files that are translated
+MOST_TAGS = 250_000  # of the files that are translated, and of the marks in texts of other files
 TAG_BYTES = 110  # that a tag takes in memory, measured with paragraphs of two runs
 TAG_BYTES_OF_TEXTS = 600  # the same where every second tag has a text, measured with XLIFF and spreadsheets
+MARK_BYTES = 650  # in memory of a tag or a line break in a text, measured with messages of gettext
+_MARK = re.compile(rb"[\x00-\x1f][\x00-\x20]*|[<{\\]")
+
+
+def memory_of_marks(content: bytes) -> int:
+    """Return the bytes that the tags and line breaks in the texts of a file take in memory at most."""
+    return MARK_BYTES * min(sum(1 for _ in _MARK.finditer(content)), MOST_TAGS)
+
+
+def check_marks(marks: int) -> None:
+    """Raise UnreadableDocument if the texts of a file have too many tags and line breaks."""
+    if marks > MOST_TAGS:
+        raise UnreadableDocument(f"the texts in the file have {marks:,} tags and line breaks; at most {MOST_TAGS:,}")
 
 
 def check_size(size: int, subject: str = "the text files in it have") -> None:

@@ -36,6 +36,11 @@ def with_breaks(text: str, point: Callable[[str], Content]) -> Iterator[Node[Con
     yield Piece(text[at:])
 
 
+def marks_in(text: str) -> int:
+    """Return how many tags and line breaks a text has, at most."""
+    return text.count("<") + sum(1 for _ in _BREAK.finditer(text))
+
+
 def without_marks(text: str) -> str:
     """Return a written text in which a line break inside a sentence has no blanks around it but its own."""
     return _WRAP.sub(r"\1", text)
@@ -57,7 +62,8 @@ def paired(
             levels.append([node])
         elif found is not None and not found[1] and found[0] in starts:
             while starts.pop() != found[0]:
-                levels[-2] += levels.pop()
+                crossed = levels.pop()
+                levels[-1] += crossed
             start, *inside = levels.pop()
             assert isinstance(start, Point)
             assert isinstance(node, Point)

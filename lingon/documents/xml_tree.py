@@ -9,8 +9,12 @@ from xml.parsers import expat
 
 from lingon.documents.errors import UnreadableDocument
 
-_TAG = re.compile(rb"""<(?:[^<>"']|"[^"]*"|'[^']*')*>""")
+# Its repetitions give nothing back, or each would take 100 bytes until the end: a tag may have millions of blanks.
+_TAG = re.compile(rb"""<(?:[^<>"']++|"[^"]*"|'[^']*')*+>""")
 MOST_DEPTH = 64  # of elements inside each other; a document of an office program has about 20
+MOST_TAG_BYTES = 1 << 20  # of a start tag: its attributes take 30 times as much in memory
+MOST_NAMES = 10_000  # that are kept: a document of an office program has some hundreds
+_LONG = re.compile(rb"<[^!?<][^<]{%d}" % MOST_TAG_BYTES)
 _NO_ATTRIBUTES: dict[str, str] = {}
 
 
@@ -83,6 +87,10 @@ def read_elements(
 def _read(content: bytes, reader: _Reader) -> list[Element]:
     if b"\x00" in content[:4]:
         raise UnreadableDocument("the XML in the file is not UTF-8")
+    for long in _LONG.finditer(content):
+        tag = _TAG.match(content, long.start())
+        if tag is None or tag.end() - tag.start() > MOST_TAG_BYTES:
+            raise UnreadableDocument(f"the XML in the file has a tag of more than {MOST_TAG_BYTES:,} bytes")
     try:
         reader.parser.Parse(content, True)
     except expat.ExpatError as error:
@@ -104,12 +112,14 @@ class _Reader:
         wanted: Container[str] | None = None,
     ) -> None:
         """wanted: names of the elements to keep with what is in them; None for the root."""
-        self.parser = expat.ParserCreate("utf-8", namespace_separator=" ")
+        # Without a dictionary of names: those of attributes that are not kept would stay in it.
+        self.parser = expat.ParserCreate("utf-8", namespace_separator=" ", intern=None)
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._text
-        self.parser.StartDoctypeDeclHandler = _refuse_doctype
+        self.parser.StartDoctypeDeclHandler = _check_doctype
+        self.parser.SkippedEntityHandler = _refuse_entity
         self.found: list[Element] = []
         self._content, self._prefixes, self._attributes = content, prefixes, attributes
         self._most_depth, self._wanted = most_depth, wanted
@@ -154,9 +164,17 @@ class _Reader:
         found = self._names.get(name)
         if found is None:
             address, _, local = name.rpartition(" ")
-            found = self._names[name] = f"{self._prefixes.get(address, '?')}:{local}" if address else local
+            found = f"{self._prefixes.get(address, '?')}:{local}" if address else local
+            if len(self._names) < MOST_NAMES:
+                self._names[name] = found
         return found
 
 
-def _refuse_doctype(*_: object) -> None:
-    raise UnreadableDocument("the XML in the file has a document type, which is not read")
+def _check_doctype(_name: str, _system: str | None, _public: str | None, has_declarations: int) -> None:
+    """Refuse a document type that declares entities; one that only names a file, as in old books, is not loaded."""
+    if has_declarations:
+        raise UnreadableDocument("the XML in the file has a document type with declarations, which are not read")
+
+
+def _refuse_entity(name: str, _is_parameter: bool) -> None:
+    raise UnreadableDocument(f"the XML in the file has the entity {name[:40]}, which is not declared in it")

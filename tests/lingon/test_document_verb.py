@@ -24,9 +24,9 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-async def translated(folder: Path, *more: str, runner: EchoRunner | None = None) -> int:
+async def translated(folder: Path, *more: str, runner: EchoRunner | None = None, name: str = "a.docx") -> int:
     async with running(runner) as server:
-        options = ["--server", f"127.0.0.1:{server.server.port}", "--input", str(folder / "a.docx"), *more]
+        options = ["--server", f"127.0.0.1:{server.server.port}", "--input", str(folder / name), *more]
         return await asyncio.to_thread(main, ["translate", *options])
 
 
@@ -99,6 +99,16 @@ async def test_what_a_document_has_no_place_for_is_refused(
     assert await translated(tmp_path, *options) == 2
     assert message in capfd.readouterr().err
     assert names(tmp_path) == ["a.docx"]
+
+
+@pytest.mark.parametrize("options", [[], ["--output", "b.rtf"]])
+async def test_a_document_of_a_kind_that_is_not_read_is_no_text(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str]
+):
+    (tmp_path / "a.rtf").write_bytes(b"{\\rtf1 Tom lives here.}")
+    assert await translated(tmp_path, *options, name="a.rtf") == 2
+    assert "--input must be text, or end in .txt" in capfd.readouterr().err
+    assert names(tmp_path) == ["a.rtf"]
 
 
 async def test_a_broken_document_is_refused_in_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]):

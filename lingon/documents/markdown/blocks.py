@@ -24,7 +24,9 @@ from lingon.documents.markdown.writing import Block
 LINE_CHARACTERS = 72  # of a line, at least, of a paragraph that has several
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*(?:\r\n|\r|\n)")
-_BEFORE = re.compile(r"\[\^[^\]\s]+\]:[ \t]+|\[[ xX]\][ \t]+|\[![A-Za-z]+\][ \t]*(?:\n|\Z)|:{3,}[^\n]*(?:\n|\Z)")
+_BEFORE = re.compile(
+    r"\[\^[^\]\s]+\]:[ \t]+|\[[ xX]\][ \t]+|\[![A-Za-z]+\][ \t]*(?:\n|\Z)|:{3,}[^\n]*(?:\n|\Z)|:[ \t]+"
+)
 _AFTER = re.compile(r"\n:{3,}[ \t]*\Z")
 _CELLS = frozenset(["th_open", "td_open"])
 _HEADING = re.compile(r"#{1,6}[ \t]+")

@@ -13,20 +13,39 @@ from typing import Any
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import normalizeReference
 from markdown_it.helpers import parseLinkDestination
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from lingon.documents.inline import Around, Node, Piece, Point
 from lingon.documents.marks import named_tag, paired
 
+_FORMULA = re.compile(r"\$\$[^$]+\$\$|\$(?![\s$])(?:[^$\\`]++|\\.)++(?<!\s)\$(?![\w$])", re.DOTALL)
+
+
+def _formula(state: StateInline, silent: bool) -> bool:
+    """Read a formula of TeX, such as $x^2$, where GitHub does: not in $5 or $6, whose marks have a blank inside."""
+    found = _FORMULA.match(state.src, state.pos) if not state.src[max(state.pos - 1, 0) : state.pos].isalnum() else None
+    if found is None:
+        return False
+    if not silent:
+        state.push("formula", "", 0).content = found[0]
+    state.pos = found.end()
+    return True
+
+
 PARSER = MarkdownIt("commonmark", {"store_labels": True}).enable(["table", "strikethrough"]).disable("text_join")
+PARSER.inline.ruler.before("escape", "formula", _formula)
 BLOCKS = MarkdownIt("commonmark").enable("table").disable("inline")  # does not read the text inside of blocks
 EMPHASIS = frozenset(["em", "strong", "s"])
 _AUTOLINK = re.compile(r"<[^<>\s]*>")
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]+\]")
 _SOFT_BREAK = re.compile(r"[ \t]*\n[ \t]*")
 _HARD_BREAK = re.compile(r"((?:\\|[ \t]*)\n)[ \t]*")
-_TITLE = re.compile(r"""[ \t\n]*(?:("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\((?:[^()\\]|\\.)*\))[ \t\n]*)?\)""", re.DOTALL)
-_LABEL = re.compile(r"\[((?:[^\[\]\\]|\\.)*)\]", re.DOTALL)
+_TITLE = re.compile(
+    r"""[ \t\n]*(?:("(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|\((?:[^()\\]++|\\.)*+\))[ \t\n]*)?\)""", re.DOTALL
+)
+_LABEL = re.compile(r"\[((?:[^\[\]\\]++|\\.)*+)\]", re.DOTALL)
+_DEFINITION = re.compile(r":[ \t]+")  # begins the definition of a term, in other kinds of Markdown
 _LINE_BREAK = re.compile(r"<br\b", re.IGNORECASE)
 
 
@@ -96,7 +115,12 @@ class Reader:
     def _nodes(self, token: Token) -> Iterator[Node[Mark]]:
         """Yield the nodes of a token without others inside of it."""
         if token.type == "text":
-            yield from _text(self._exactly(token.content))
+            text = self._exactly(token.content)
+            begin = self._at - len(text)
+            definition = _DEFINITION.match(text) if self._source[max(begin - 1, 0) : begin] == "\n" else None
+            if definition:
+                yield Point(Mark((f"\n{definition[0]}",), f" {definition[0]}"), splits=True)
+            yield from _text(text[definition.end() if definition else 0 :])
         elif token.type == "text_special":
             self._exactly(token.markup)
             yield Point(Mark((token.markup,), token.content)) if token.content.isspace() else Piece(token.content)
@@ -107,6 +131,8 @@ class Reader:
             yield Point(Mark((self._taken(_HARD_BREAK, 1),), meaning_of(token)), splits=True)
         elif token.type == "code_inline":
             yield Point(Mark((self._code(token.markup),), meaning_of(token)))
+        elif token.type == "formula":
+            yield Point(Mark((_in_line(self._exactly(token.content)),), meaning_of(token)))
         elif token.type == "html_inline":
             splits = bool(_LINE_BREAK.match(token.content))
             yield Point(Mark((_in_line(self._exactly(token.content)),), meaning_of(token), "html"), splits)

@@ -14,7 +14,7 @@ from markdown_it.token import Token
 from lingon.documents.inline import Around, Node, Piece
 from lingon.documents.markdown.reading import EMPHASIS, PARSER, Aside, Mark, meaning_of
 
-_SPECIAL = re.compile(r"[\\`*_\[\]<>&~#]")
+_SPECIAL = re.compile(r"[\\`*_\[\]<>&~#$]")
 _BLOCK_START = re.compile(r"^(\d{0,9})([-+=.)])", re.MULTILINE)
 _BLOCK_IN_TEXT = re.compile(r"\n(?:[-+*](?!\S)|#{1,6}(?!\S)|\d{1,9}[.)](?!\S)|>|[-=]+[ \t]*(?:\n|\Z)|~~~|```)")
 _ASIDE = re.compile(r'[\\"\[\]]')

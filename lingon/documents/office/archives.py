@@ -14,6 +14,12 @@ from lingon.documents.errors import UnreadableDocument
 
 MOST_BYTES = 256 << 20  # of all files of an archive together, unpacked
 MOST_FILES = 10_000
+_METHODS = (
+    zipfile.ZIP_STORED,
+    zipfile.ZIP_DEFLATED,
+)  # of the standards of all kinds; the others have errors of their own
+_MANIFEST = "META-INF/manifest.xml"
+MOST_MANIFEST_BYTES = 1 << 20  # that are read of it
 _COMPOUND = b"\xd0\xcf\x11\xe0"  # the first bytes of older formats, and of encrypted documents
 
 
@@ -25,8 +31,9 @@ def opened(content: bytes) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             _check(archive.infolist())
+            _check_manifest(archive)
             yield archive
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise UnreadableDocument(f"the file is no archive of its kind: {error}") from None
 
 
@@ -43,6 +50,14 @@ def packed(content: bytes, written: Mapping[str, bytes]) -> bytes:
     return result.getvalue()
 
 
+def _check_manifest(archive: zipfile.ZipFile) -> None:
+    """Refuse an encrypted document of OpenDocument, whose archive itself is not (part 3, 4.8)."""
+    if _MANIFEST in archive.NameToInfo:
+        with archive.open(_MANIFEST) as manifest:
+            if b"encryption-data" in manifest.read(MOST_MANIFEST_BYTES):
+                raise UnreadableDocument("the file is encrypted")
+
+
 def _check(infos: Sequence[zipfile.ZipInfo]) -> None:
     size = sum(info.file_size for info in infos)
     if len(infos) > MOST_FILES or size > MOST_BYTES:
@@ -52,3 +67,5 @@ def _check(infos: Sequence[zipfile.ZipInfo]) -> None:
         raise UnreadableDocument(message)
     if any(info.flag_bits & 1 for info in infos):
         raise UnreadableDocument("the file is encrypted")
+    if any(info.compress_type not in _METHODS for info in infos):
+        raise UnreadableDocument("a file in the archive is compressed by another method than Deflate")

@@ -6,7 +6,6 @@ import re
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 from lingon.documents.bounds import TAG_BYTES, TAG_BYTES_OF_TEXTS, check_size, check_tags, memory_of_markup
@@ -15,7 +14,7 @@ from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import text_options
 from lingon.documents.office.archives import opened, packed
 from lingon.documents.office.books import Contents, Page
-from lingon.documents.office.parts import OfficePart, Part, Parts
+from lingon.documents.office.parts import OfficePart, Parts
 from lingon.documents.office.sheets import FILES, Workbook, open_workbook, tags_of_workbook
 from lingon.documents.office.vocabularies import DRAWING, OPEN_DOCUMENT, OPEN_OBJECT, WORD
 from lingon.translation.v1 import translation_pb2 as pb
@@ -57,8 +56,12 @@ class _Kind:
     tag_bytes: int = TAG_BYTES
 
 
-def _apart(read: Callable[[bytes], Part], contents: Mapping[str, bytes]) -> Parts:
-    return Parts({name: read(content) for name, content in contents.items()})
+def _word(contents: Mapping[str, bytes]) -> Parts:
+    return Parts({name: OfficePart(each, DRAWING if name.count("/") > 1 else WORD) for name, each in contents.items()})
+
+
+def _slides(contents: Mapping[str, bytes]) -> Parts:
+    return Parts({name: OfficePart(each, DRAWING) for name, each in contents.items()})
 
 
 def _book(contents: Mapping[str, bytes]) -> Parts:
@@ -71,10 +74,12 @@ def _open_document(contents: Mapping[str, bytes]) -> Parts:
     )
 
 
-_WORD, _DRAWING = (partial(_apart, partial(OfficePart, vocabulary=each)) for each in (WORD, DRAWING))
 _KINDS = {
-    ".docx": _Kind(re.compile(r"word/(document|header|footer|footnotes|endnotes|comments)\d*\.xml"), _WORD),
-    ".pptx": _Kind(re.compile(r"ppt/(slides|notesSlides|diagrams|charts)/[^/]+\.xml"), _DRAWING),
+    ".docx": _Kind(
+        re.compile(r"word/((document|header|footer|footnotes|endnotes|comments)\d*|(diagrams|charts)/[^/]+)\.xml"),
+        _word,
+    ),
+    ".pptx": _Kind(re.compile(r"ppt/(slides|notesSlides|diagrams|charts)/[^/]+\.xml"), _slides),
     ".xlsx": _Kind(FILES, Workbook, tags_of_workbook, TAG_BYTES_OF_TEXTS),
     ".odt": _Kind(re.compile(r"(content|styles|Object \d+/content)\.xml"), _open_document),
     ".odp": _Kind(re.compile(r"(content|Object \d+/content)\.xml"), _open_document),

@@ -9,14 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from xml.sax.saxutils import escape
 
 from lingon.documents.inline import Around, Inline, Node, Piece, Point, has_words, write
+from lingon.documents.marks import paired
 from lingon.documents.office.vocabularies import PREFIXES, Vocabulary
 from lingon.documents.xml_tree import Element, Text, read_tree
 
 ATTRIBUTES = ("w:fldCharType", "text:c", "office:value-type", "office:string-value", "table:formula")
 MOST_FIELDS = 3  # inside each other
+MOST_TABS = 8  # in a text of a run that end a sentence: they are no tags, which are counted
 _SPACES = re.compile(" {2,}")
 _OF_SPELLING = re.compile(rb'<\w+:(?:lang|noProof)\b[^>]*/>|\s(?:lang|altLang|dirty|err|noProof|smtClean)="[^"]*"')
 _EMPTY = re.compile(rb"<[\w:]+\s*(?:/>|></[\w:]+>)")
@@ -109,7 +112,7 @@ class XmlFile:
             if isinstance(child, Text):
                 found += [] if names.run else [Piece(" ".join(re.split(r"\s+", child.text)), format)]
             elif child.name == names.run:
-                found += self._run(child)
+                found += self._run(child, writer)
             elif child.name in names.formats:
                 found += self._nodes(child, format + self._content[child.begin : child.content], writer)
             elif child.name == "text:s":
@@ -118,14 +121,14 @@ class XmlFile:
                 found.append(self._around(child, writer))
             elif child.name not in names.left_out:
                 found.append(self._point(child, *_tags_of(format)))
-        return _with_fields(found, writer)
+        return _with_ranges(_with_fields(found, writer))
 
     def _around(self, element: Element, writer: Writer) -> Around[Fragment]:
         inside = element.child(self._vocabulary.inside.get(element.name, "")) or element
         before, after = self._content[element.begin : inside.content], self._content[inside.content_end : element.end]
         return Around((before,), self._nodes(inside, b"", writer), (after,))
 
-    def _run(self, run: Element) -> Iterator[Node[Fragment]]:
+    def _run(self, run: Element, writer: Writer) -> Iterator[Node[Fragment]]:
         """Yield the nodes of a run of Office Open XML; what is no text is in a run of its own."""
         names = self._vocabulary
         properties = run.child(names.properties)
@@ -134,7 +137,9 @@ class XmlFile:
         format = b"" if _EMPTY.fullmatch(format) else format
         for child in run.elements:
             if child.name == names.text:
-                yield Piece(child.text, format)
+                yield from _with_tabs(child.text, format, writer)
+            elif child.name in names.characters:
+                yield Piece(names.characters[child.name], format)
             elif child is not properties and child.name not in names.left_out:
                 yield self._point(child, b"<%s>%s" % (run.written, format), b"</%s>" % run.written)
 
@@ -143,6 +148,11 @@ class XmlFile:
         splits = element.name in self._vocabulary.breaks
         if element.name == "w:fldChar":
             return FieldMark(content, splits, element.attributes.get("w:fldCharType", ""))
+        if element.name in self._vocabulary.ranges:
+            kind, attribute, begins = self._vocabulary.ranges[element.name]
+            tag = self._content[element.begin : element.content]
+            value = re.search(rb"""[\s:]%s\s*=\s*("[^"]*"|'[^']*')""" % attribute.encode(), tag)
+            return RangeMark(content, splits, (kind, value[1] if value else b""), begins)
         return Point(content, splits)
 
 
@@ -151,6 +161,43 @@ class FieldMark(Point[Fragment]):
     """A mark of a complex field: kind is begin, separate or end (ISO/IEC 29500-1, 17.16.18)."""
 
     kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeMark(Point[Fragment]):
+    """A mark at the begin or the end of what a bookmark or a comment is about; key: what both marks have in common."""
+
+    key: tuple[str, bytes] = ("", b"")
+    begins: bool = False
+
+
+def _with_ranges(nodes: list[Node[Fragment]]) -> list[Node[Fragment]]:
+    """Return nodes in which what is between two marks is one node: as points they could change places.
+
+    Marks around all words or none stay points.
+    """
+    if not any(isinstance(node, RangeMark) for node in nodes):
+        return nodes
+    words = [0, *accumulate(has_words([node]) for node in nodes)]
+    begins, divide = dict[object, int](), set[object]()
+    for place, node in enumerate(nodes):
+        if isinstance(node, RangeMark) and node.begins:
+            begins[node.key] = place
+        elif isinstance(node, RangeMark) and 0 < words[place] - words[begins.get(node.key, place)] < words[-1]:
+            divide.add(node.key)
+
+    def mark(point: Point[Fragment]) -> tuple[object, bool] | None:
+        return (point.key, point.begins) if isinstance(point, RangeMark) and point.key in divide else None
+
+    return paired(nodes, mark)
+
+
+def _with_tabs(text: str, format: bytes, writer: Writer) -> Iterator[Node[Fragment]]:
+    """Yield the text of a run; a tab, which slides have as a character, ends a sentence."""
+    for place, part in enumerate(text.split("\t", MOST_TABS)):
+        if place:
+            yield Point((writer.text(Piece("\t", format)),), splits=True)
+        yield Piece(part, format)
 
 
 def _with_fields(nodes: list[Node[Fragment]], writer: Writer) -> list[Node[Fragment]]:
@@ -173,7 +220,7 @@ def _field(nodes: list[Node[Fragment]], writer: Writer) -> Node[Fragment]:
     before, result, after = nodes[:first], nodes[first:-1], nodes[-1:]
     if not has_words(result):
         return Point(_fragment_of(nodes, writer))
-    return Around(_fragment_of(before, writer), result, _fragment_of(after, writer))
+    return Around(_fragment_of(before, writer), _with_ranges(result), _fragment_of(after, writer))
 
 
 def _fragment_of(nodes: list[Node[Fragment]], writer: Writer) -> Fragment:

@@ -6,7 +6,7 @@ Office Open XML: ISO/IEC 29500-1, chapters 17 (documents) and 21 (drawings, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 OPEN_XML = "http://schemas.openxmlformats.org"
@@ -39,6 +39,9 @@ class Vocabulary:
     inside: by the name of one of them, its child that has the text
     breaks: those at which a sentence ends
     left_out: those that are not written again: they say something about the text that was
+    characters: by the names of those that stand for text: this text
+    ranges: by the names of those at the begin and at the end of a part of a text: what both are of, the attribute that
+        both have, and whether it is the begin
     untouched: those whose paragraphs are not translated
     cells: those whose own paragraphs are translated only if they are what the cell holds: no number, no result
     named: texts of cells that stay, in lower case
@@ -53,9 +56,15 @@ class Vocabulary:
     inside: Mapping[str, str] = field(default_factory=dict)
     breaks: frozenset[str]
     left_out: frozenset[str]
+    characters: Mapping[str, str] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[str, str, bool]] = field(default_factory=dict)
     untouched: frozenset[str]
     cells: frozenset[str] = frozenset()
     named: frozenset[str] = frozenset()
+
+
+def _ranges(attribute: str, names: Iterable[str], begin: str, end: str) -> dict[str, tuple[str, str, bool]]:
+    return {f"{name}{place}": (name, attribute, place == begin) for name in names for place in (begin, end)}
 
 
 WORD = Vocabulary(
@@ -66,7 +75,9 @@ WORD = Vocabulary(
     around=frozenset(["w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:sdt", "w:fldSimple", "w:dir", "w:bdo"]),
     inside={"w:sdt": "w:sdtContent"},
     breaks=frozenset(["w:br", "w:cr", "w:tab", "w:ptab"]),
-    left_out=frozenset(["w:proofErr", "w:lastRenderedPageBreak"]),
+    left_out=frozenset(["w:proofErr", "w:lastRenderedPageBreak", "w:softHyphen"]),
+    characters={"w:noBreakHyphen": "-"},
+    ranges=_ranges("id", ["w:bookmark", "w:commentRange", "w:perm", "w:moveToRange"], "Start", "End"),
     untouched=frozenset(["w:del", "w:moveFrom"]),
 )
 DRAWING = Vocabulary(
@@ -85,6 +96,11 @@ OPEN_DOCUMENT = Vocabulary(
     around=frozenset(["text:a", "text:meta"]),
     breaks=frozenset(["text:line-break", "text:tab"]),
     left_out=frozenset(["text:soft-page-break"]),
+    ranges={
+        **_ranges("name", ["text:bookmark", "text:reference-mark"], "-start", "-end"),
+        **_ranges("change-id", ["text:change"], "-start", "-end"),
+        **_ranges("name", ["office:annotation"], "", "-end"),
+    },
     untouched=frozenset(["text:tracked-changes"]),
 )
 OPEN_SPREADSHEET = replace(

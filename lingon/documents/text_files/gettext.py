@@ -9,14 +9,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from lingon.documents.bounds import check_size
+from lingon.documents.bounds import check_marks, check_size, memory_of_marks
 from lingon.documents.document import Document, decoded, encoded
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Inline, Node, Point, text_options, write
-from lingon.documents.marks import TAG, named_tag, paired, with_breaks, without_marks
+from lingon.documents.marks import TAG, marks_in, named_tag, paired, with_breaks, without_marks
 
 _KEYWORD = re.compile(r"(?P<name>msgctxt|msgid_plural|msgid|msgstr(?:\[(?P<number>\d{1,2})\])?)[ \t]*(?=\")")
-_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"\s*\Z')
+_STRING = re.compile(r'"((?:[^"\\]++|\\.)*+)"\s*\Z')  # gives nothing back, see xml_tree
 _ESCAPE = re.compile(r"\\(?:([abfnrtv\\\"'?])|([0-7]{1,3})|x([0-9A-Fa-f]{1,2}))")
 _CHARACTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _ESCAPES = {chr(code): f"\\{code:03o}" for code in range(32)}
@@ -74,7 +74,7 @@ class _Text:
 
 def memory_of_gettext(content: bytes) -> int:
     """Return the bytes that a file takes in memory while it is translated, at most."""
-    return len(content) + ENTRY_BYTES * content.count(b"msgid")
+    return len(content) + ENTRY_BYTES * content.count(b"msgid") + memory_of_marks(content)
 
 
 def read_gettext(content: bytes) -> Document:
@@ -86,7 +86,9 @@ def read_gettext(content: bytes) -> Document:
     entries = _entries(lines)
     header = next((entry for entry in entries if entry.strings.get("msgid") == ""), _Entry(0))
     forms = _forms(header.strings.get("msgstr", ""))
-    waiting = [(entry, [_Text(message) for message in _messages(entry, forms)]) for entry in entries if entry.waits]
+    messages = [(entry, _messages(entry, forms)) for entry in entries if entry.waits]
+    check_marks(sum(marks_in(message) for _, each in messages for message in each))
+    waiting = [(entry, list(map(_Text, each))) for entry, each in messages]
     waiting = [(entry, texts) for entry, texts in waiting if all(text.inline.text for text in texts)]
 
     def write_all(translations: Sequence[str]) -> bytes:
@@ -125,7 +127,7 @@ def _entries(lines: Sequence[str]) -> list[_Entry]:
         text = line.strip()
         keyword = _KEYWORD.match(text)
         if text.startswith("#") or not text:
-            flags = number if text.startswith("#,") else flags
+            flags = number if text.startswith("#,") else None if text.startswith("#~") else flags
             name = ""
             continue
         if keyword is not None:

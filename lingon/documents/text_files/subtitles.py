@@ -6,20 +6,25 @@ border of the cues is a point; the translation is divided where the point is.
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lingon.documents.bounds import check_marks, check_size, memory_of_marks
 from lingon.documents.document import Document, decoded, encoded
+from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Inline, Node, Piece, Point, text_options, write
 from lingon.documents.marks import named_tag, paired
 
+_START = r"(?:\d{1,4}:)?\d\d:\d\d[,.]\d{1,3}[ \t]*-->"
+_NEXT = rf"[ \t]*(?:\d+[ \t]*(?:\r\n|\r|\n)[ \t]*)?{_START}"  # of a cue without a blank line before it
 _CUE = re.compile(
-    r"(?P<head>(?:\d{1,4}:)?\d\d:\d\d[,.]\d{1,3}[ \t]*-->[ \t]*(?:\d{1,4}:)?\d\d:\d\d[,.]\d{1,3}[^\r\n]*(?:\r\n|\r|\n))"
-    r"(?P<text>(?:[^\r\n]*[^\s][^\r\n]*(?:\r\n|\r|\n|\Z))*)"
+    rf"(?P<head>{_START}[ \t]*(?:\d{{1,4}}:)?\d\d:\d\d[,.]\d{{1,3}}[^\r\n]*(?:\r\n|\r|\n))"
+    rf"(?P<text>(?:(?!{_NEXT})[^\r\n]*[^\s][^\r\n]*(?:\r\n|\r|\n|\Z))*)"
 )
 _TIME = re.compile(r"(?:(\d{1,4}):)?(\d\d):(\d\d)[,.](\d{1,3})")
-_MARK = re.compile(r"</?[A-Za-z][^<>]*>|<[\d:.]+>|\{\\[^{}]*\}")
+_MARK = re.compile(r"</?[A-Za-z][^<>\x00\x01]*>|<[\d:.]+>|\{\\[^{}\x00\x01]*\}")
 _ENDS = re.compile(r"""[.!?:\u2026\u3002\uff01\uff1f\u266a][)\]"'\u201d\u2019\u00bb]*\s*\Z""")
 _SPEAKER = re.compile(r"\s*[-\u2010-\u2015]\s*")  # begins what another one says
 BORDER = b"\x00"
@@ -46,14 +51,24 @@ class Cue:
 
     @property
     def plain(self) -> str:
-        """Its text without marks."""
-        return _unmarked(self.text)
+        """Its text without marks and references to characters."""
+        return html.unescape(_unmarked(self.text))
+
+
+def memory_of_subtitles(content: bytes) -> int:
+    """Return the bytes that subtitles take in memory while they are translated, at most."""
+    return len(content) + memory_of_marks(content)
 
 
 def read_subtitles(content: bytes) -> Document:
     """Return subtitles; raises UnreadableDocument."""
+    check_size(len(content), "the file has")
     text = decoded(content)
-    groups = [_Group(cues) for cues in _groups(_cues(text))]
+    check_marks(sum(map(text.count, "<{\r\n")))
+    cues, web = _cues(text), text.startswith("WEBVTT")
+    if not cues and not web and text.strip():
+        raise UnreadableDocument("the file has no subtitles")
+    groups = [_Group(each, references=web) for each in _groups(cues)]
     groups = [group for group in groups if group.inline.text]
 
     def write_all(translations: Sequence[str]) -> bytes:
@@ -101,24 +116,29 @@ def _groups(cues: Sequence[Cue]) -> list[list[Cue]]:
 
 
 class _Group:
-    """The cues of one text."""
+    """The cues of one text; references: whether &amp; and the like stand for characters, as in WebVTT."""
 
-    def __init__(self, cues: Sequence[Cue]) -> None:
-        self.cues = cues
+    def __init__(self, cues: Sequence[Cue], *, references: bool) -> None:
+        self.cues, self._references = cues, references
         nodes: list[Node[bytes]] = []
         for place, cue in enumerate(cues):
             nodes += [Piece(" "), Point(BORDER)] if place else []
             nodes += _nodes(cue)
+        if references:
+            nodes = [Piece(html.unescape(node.text)) if isinstance(node, Piece) else node for node in nodes]
         self.inline = Inline(paired(nodes, lambda point: named_tag(point.content.decode())))
 
     def translated(self, translation: str) -> list[str]:
         """Return the text of each cue."""
         nodes = self.inline.translated(translation)
-        written = write(nodes, lambda piece: piece.text.encode(), bytes).decode()
+        written = write(nodes, self._text, bytes).decode()
         parts = [part.strip() for part in written.split(BORDER.decode())]
         if any(_words(cue.text) and not _words(part) for part, cue in zip(parts, self.cues, strict=True)):
             parts = _divided(" ".join(_unmarked(written).replace("\0", " ").split()), self.cues)
         return [_wrapped(part, cue) for part, cue in zip(parts, self.cues, strict=True)]
+
+    def _text(self, piece: Piece) -> bytes:
+        return (html.escape(piece.text, quote=False) if self._references else piece.text).encode()
 
 
 def _nodes(cue: Cue) -> list[Node[bytes]]:

@@ -10,10 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import quoteattr
 
-from lingon.documents.bounds import TAG_BYTES_OF_TEXTS, check_size, check_tags, memory_of_markup
+from lingon.documents.bounds import (
+    TAG_BYTES_OF_TEXTS,
+    check_marks,
+    check_size,
+    check_tags,
+    memory_of_marks,
+    memory_of_markup,
+)
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Inline, text_options
+from lingon.documents.marks import marks_in
 from lingon.documents.text_files.xliff_codes import ATTRIBUTES, has_content, local, nodes_of, text_of
 from lingon.documents.xml_tree import Element, read_tree
 
@@ -37,7 +45,6 @@ class _Unit:
     source: Element
     text: Element
     target: Element | None
-    inline: Inline[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,7 @@ class _Edit:
 
 def memory_of_xliff(content: bytes) -> int:
     """Return the bytes that a file takes in memory while it is translated, at most."""
-    return memory_of_markup([(len(content), content.count(b"<"))], TAG_BYTES_OF_TEXTS)
+    return memory_of_markup([(len(content), content.count(b"<"))], TAG_BYTES_OF_TEXTS) + memory_of_marks(content)
 
 
 def read_xliff(content: bytes, target: str = "") -> Document:
@@ -62,29 +69,32 @@ def read_xliff(content: bytes, target: str = "") -> Document:
     version = root.name.rpartition(":")[0] or root.attributes.get("version", "")[:1]
     if local(root) != "xliff" or version not in _UNITS:
         raise UnreadableDocument("the file is not XLIFF of version 1.2 or 2")
-    units = [unit for unit in _units(root, content, _UNITS[version], translate=True) if unit.inline.text]
+    found = list(_units(root, _UNITS[version], translate=True))
+    check_marks(sum(marks_in(unit.text.whole_text) for unit in found))
+    texts = [(unit, Inline(nodes_of(unit.text, content))) for unit in found]
+    texts = [(unit, inline) for unit, inline in texts if inline.text]
 
     def write(translations: Sequence[str]) -> bytes:
-        edits = list(_languages(root, version, target)) if units and target else []
-        for unit, translation in zip(units, translations, strict=True):
-            text = text_of(unit.inline.translated(translation))
+        edits = list(_languages(root, version, target)) if texts and target else []
+        for (unit, inline), translation in zip(texts, translations, strict=True):
+            text = text_of(inline.translated(translation))
             edits += _edits_of_unit(unit, text, content) if version == "1" else _edits_of_segment(unit, text, content)
         return _edited(content, edits)
 
-    return Document([unit.inline.text for unit in units], text_options(), write)
+    return Document([inline.text for _, inline in texts], text_options(), write)
 
 
-def _units(element: Element, content: bytes, name: str, *, translate: bool) -> Iterator[_Unit]:
+def _units(element: Element, name: str, *, translate: bool) -> Iterator[_Unit]:
     """Yield the units of this name that are to be translated; translate: whether what is around them is."""
     translate = element.attributes.get("translate", "yes" if translate else "no") != "no"
     if local(element) != name:
         for child in filter(local, element.elements):
-            yield from _units(child, content, name, translate=translate)
+            yield from _units(child, name, translate=translate)
         return
     source, target = _child(element, "source"), _child(element, "target")
     if source is not None and translate and not _stays(element, target):
         text = _child(element, "seg-source") or source
-        yield _Unit(element, source, text, target, Inline(nodes_of(text, content)))
+        yield _Unit(element, source, text, target)
 
 
 def _child(element: Element, name: str) -> Element | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lingon.segments.markup.structure import Structure
+from lingon.segments.markup.structure import WORD, Structure
 from lingon.segments.markup.text_map import Piece, TextMap
 from lingon.segments.markup.tokens.references import Reference
 from lingon.segments.markup.tokens.token import CLOSE, KEPT, OPEN, TEXT
@@ -87,7 +87,7 @@ def _is_seen(text: str, structure: Structure, place: int) -> bool:
     kind, begin, end, _ = structure.tokens[place]
     if kind == TEXT:
         return not text[begin:end].isspace()
-    return kind == KEPT or (kind == OPEN and structure.kept[place] == 1 and _has_text(text, structure, place))
+    return kind == KEPT or (kind == OPEN and structure.kept[place] == WORD and _has_text(text, structure, place))
 
 
 def _has_text(text: str, structure: Structure, start: int) -> bool:
@@ -139,7 +139,9 @@ class _Builder:
             elif kind == OPEN and structure.partner[place] >= 0:
                 _, closing, closed, _ = tokens[structure.partner[place]]
                 if structure.kept[place]:
-                    self._leave(begin, closed, seen=_has_text(self._text, structure, place))
+                    self._leave(
+                        begin, closed, seen=structure.kept[place] == WORD and _has_text(self._text, structure, place)
+                    )
                 else:
                     self._add_inline((begin, end, closing, closed))
                     self._open.append(len(self._tags) - 1)

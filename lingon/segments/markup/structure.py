@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +10,12 @@ from lingon.segments.markup.rules import BLOCKS, ENDS_IMPLIED, UNTOUCHED, Markup
 from lingon.segments.markup.tokens.token import CLOSE, EMPTY, KEPT, OPEN, SPLIT, TEXT, Token, says_translate
 
 MAX_DEPTH = 64  # inline elements in one another; a deeper one splits the text, and so does each around it
+
+WORD, NOTE = 1, 2
+_NOTE_TAGS = frozenset(["a", "sup"])
+_NOTE_TOKENS = 6  # a mark of a note has fewer: <a><sup>1</sup></a>
+_NOTE_CHARACTERS = 12
+_BEFORE_NOTE = re.compile(r"""[\w.,;:!?)\]"'\u2019\u201d\u00bb\u2026]""")
 
 
 @dataclass(slots=True)
@@ -18,7 +25,8 @@ class Structure:
     partner: of a start or end tag the other one, -1 without
     splits: 1 for a tag at which the text is split
     untouched: 1 for a token within an element that is not translated
-    kept: 1 for the start tag of an element that is not translated and belongs to the sentence around it
+    kept: for the start tag of an element that is not translated and belongs to the sentence around it: WORD, or NOTE
+        for a mark of a note, which is beside a word and is none
     enclosed: 1 for a token around which an element is not translated, though an element in that one may be
     """
 
@@ -106,8 +114,10 @@ class _Reader:
             untouched = True
         elif said:
             untouched = False
+        note = not untouched and self._with_text is None and self._is_note(place, name, begin)
+        untouched = untouched or note
         self.found.untouched[place] = outside
-        self.found.kept[place] = untouched and not outside
+        self.found.kept[place] = 0 if outside or not untouched else NOTE if note else WORD
         inline = not splits
         splits = splits or (outside and not untouched) or len(self._stack) - self._split_to >= MAX_DEPTH
         self._stack.append(place)
@@ -151,6 +161,22 @@ class _Reader:
             return name in self._splitting
         parent = self._stack[-1] if self._stack else len(self._tokens)
         return not (name in self._rules.non_splitting_tags or self._inline[-1] or self._with_text[parent])
+
+    def _is_note(self, place: int, name: str, begin: int) -> bool:
+        """Whether an element of HTML is a mark of a note: one without letters, high or right after a word."""
+        if name not in _NOTE_TAGS:
+            return False
+        found, high = "", name == "sup"
+        for kind, first, end, inside in self._tokens[place + 1 : place + _NOTE_TOKENS]:
+            if kind == CLOSE and inside == name:
+                after_word = begin > 0 and _BEFORE_NOTE.match(self._text, begin - 1)
+                is_mark = 0 < len(found.strip()) <= _NOTE_CHARACTERS and not any(map(str.isalpha, found))
+                return is_mark and bool(high or after_word)
+            if kind not in (TEXT, OPEN, CLOSE) or (kind != TEXT and inside not in _NOTE_TAGS):
+                return False
+            high = high or (kind == OPEN and inside == "sup")
+            found += self._text[first:end] if kind == TEXT else ""
+        return False
 
     def _end_implied(self, name: str, splits: bool) -> None:
         """End the elements of HTML that a start tag ends; only those without another element in them."""

@@ -24,6 +24,7 @@ _UNFINISHED = re.compile(r"(?:&[#A-Za-z0-9]*+|<)\Z")  # what the next character 
 _WITHOUT_SPACES = re.compile(
     r"[\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff9f]"
 )
+_END_MARKS = ".,;:!?)"
 _LONGEST = 40  # characters of the longest reference
 
 
@@ -96,6 +97,7 @@ class _Writer:
     def _tag(self, item: Insertion, before: str) -> str:
         """Return a tag; that of a point has a space on each side on which it has one in the block.
 
+        Two points have none between them that is not there, and one right after a word none before an end mark.
         before: the character before it. A translation has one space where the block has one on either side of a point.
         """
         opening, opened, closing, closed = self._tags[item.inline]
@@ -104,12 +106,14 @@ class _Writer:
         if begin < end:
             return tag
         text, translation = self._block.text, self._translated.text
+        spaced = text[:begin][-1:].isspace()
         if not item.closing:
-            apart = text[:begin][-1:].isspace()
+            apart = spaced and self._raw[max(opening - 1, 0) : opening] != ">"
             return f" {tag}" if apart and _needs_space(before) else tag
         after = begin + (item.inline >= len(self._block.inlines))  # what is kept has a character of its own
-        apart = text[after : after + 1].isspace()
-        return f"{tag} " if apart and _needs_space(translation[item.place : item.place + 1] or " ") else tag
+        next_one = translation[item.place : item.place + 1] or " "
+        apart = text[after : after + 1].isspace() and self._raw[closed : closed + 1] != "<"
+        return f"{tag} " if apart and _needs_space(next_one) and (spaced or next_one not in _END_MARKS) else tag
 
     def _stretches(self) -> Iterator[_Stretch]:
         """Yield the segments and what is between them, in the order of the translation."""

@@ -37,6 +37,12 @@ def test_a_message_without_a_translation_gets_one_that_is_fuzzy():
     assert translated(text) == expected
 
 
+def test_flags_of_an_obsolete_message_are_not_those_of_the_next_one():
+    obsolete = '#, fuzzy\n#~ msgid "old"\n#~ msgstr "alt"\n\n'
+    text = f'{TWO}{obsolete}msgid "Tom"\nmsgstr ""\n'
+    assert translated(text) == f'{TWO}{obsolete}#, fuzzy\nmsgid "Tom"\nmsgstr "TOM"\n'
+
+
 @pytest.mark.parametrize(
     "entry",
     [

@@ -109,6 +109,36 @@ def test_marks_inside_a_text_become_tags_and_are_written_as_they_were():
     assert translated(text, {found: moved.replace("</s>.", '</s><v i="2"/>.'), title: 'Die "Stadt"'}) == expected
 
 
+@pytest.mark.parametrize("formula", ["$a_b + *c*$", "$$x^2$$", "$\\alpha_{i}\\$$", "$$\nx \\\\ *y*\n$$"])
+def test_a_formula_is_a_point(formula: str):
+    text = f"The value\n{formula}\nis large.\n"
+    (found,) = texts_of(text)
+    assert found == 'The value <v i="0"/> is large.'
+    assert translated(text).split() == text.split()
+
+
+@pytest.mark.parametrize(
+    "text", ["It costs $5 or $10.", "Set $HOME/$USER now.", "US$5 and US$6", "a $ b$ c", "Now 5$, 6$"]
+)
+def test_signs_of_dollars_are_text(text: str):
+    assert texts_of(text) == [text]
+    assert translated(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("The sea\n: Much water\n:   A large lake\n", 'The sea <b i="0"/>Much water <b i="1"/>A large lake'),
+        ("> The sea\n> : Much water\n", 'The sea <b i="0"/>Much water'),
+        (": Much water\n", "Much water"),
+    ],
+)
+def test_a_definition_stays_in_its_line(text: str, found: str):
+    assert texts_of(text) == [found]
+    new = translated(text, lambda each: each.replace("water", "Wasser"))
+    assert new.replace(" \n", "\n") == text.replace("water", "Wasser")
+
+
 def test_pictures_have_an_alternative_text_and_keep_their_lines():
     text = '![A cat](cat.png)\n[![The build](b.svg "State")](x)\n'
     assert texts_of(text) == ["A cat", "The build", "State"]
@@ -144,6 +174,7 @@ def test_a_link_that_is_the_name_of_a_reference_gets_the_name_beside_its_new_tex
         ("a _b_ c", 'a<s i="0">b</s>c', "a*b*c"),
         ("a **b** c", 'a<s i="0">.b</s>c', "a.bc"),
         ("a **b** c", 'a <s i="0"></s>c', "a c"),
+        ("Five", "a $b$ c", "a \\$b\\$ c"),
     ],
 )
 def test_a_translation_means_what_it_says(text: str, translation: str, written: str):

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.documents import read_document
-from tests.support.office_files import docx, field, files_of, odt, paragraph, pptx, run, text_of
+from lingon.documents.office.paragraphs import MOST_TABS
+from tests.support.office_files import DRAWING, archive, docx, field, files_of, odt, paragraph, pptx, run, text_of
 
 BOLD, ITALIC = "<w:b/>", "<w:i/>"
 NOTE = '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:footnoteReference w:id="2"/></w:r>'
@@ -146,3 +147,99 @@ def test_a_document_whose_translations_are_its_texts_has_the_same_texts_in_the_s
     assert {name: text for name, text in files.items() if "document" not in name} == {
         name: text for name, text in files_of(content).items() if "document" not in name
     }
+
+
+def mark(name: str, place: str, number: int = 1) -> str:
+    return f'<w:{name}{place} w:id="{number}"/>'
+
+
+@pytest.mark.parametrize("name", ["bookmark", "commentRange", "perm", "moveToRange"])
+def test_what_two_marks_are_around_stays_between_them(name: str):
+    begin, end = mark(name, "Start"), mark(name, "End")
+    content = docx(paragraph(run("He reads "), begin, run("the book"), end, run(" of Tom.")))
+    assert texts_of(content) == ['He reads <s i="0">the book</s> of Tom.']
+    files = translated("a.docx", content, lambda _: 'Toms <s i="0">Buch</s> liest er.')
+    assert body_of(files) == paragraph(run("Toms "), begin, run("Buch"), end, run(" liest er."))
+
+
+def test_marks_around_all_words_or_none_and_marks_of_different_ranges_are_points():
+    begin, end = mark("bookmark", "Start"), mark("bookmark", "End")
+    for content, text in (
+        ((begin, run("The sea."), end), "The sea."),
+        ((begin, end, run("The sea.")), "The sea."),
+        ((run("The "), begin, end, run("sea.")), 'The <v i="0"/><v i="1"/>sea.'),
+        ((run("The "), end, run("old "), begin, run("sea.")), 'The <v i="0"/>old <v i="1"/>sea.'),
+        (
+            (run("The "), begin, run("old "), mark("bookmark", "End", 2), run("sea.")),
+            'The <v i="0"/>old <v i="1"/>sea.',
+        ),
+        ((run("The "), begin, run("old "), mark("perm", "End"), run("sea.")), 'The <v i="0"/>old <v i="1"/>sea.'),
+    ):
+        assert texts_of(docx(paragraph(*content))) == [text]
+        assert body_of(translated("a.docx", docx(paragraph(*content)), str)) == paragraph(*content)
+
+
+def test_marks_that_cross_and_marks_in_the_result_of_a_field_are_kept():
+    marks = [mark("bookmark", place, number) for number in (1, 2) for place in ("Start", "End")]
+    crossed = (
+        run("He "),
+        marks[0],
+        run("reads "),
+        marks[2],
+        run("the "),
+        marks[1],
+        run("old "),
+        marks[3],
+        run("book."),
+    )
+    inside = field(" REF a ", run("the "), marks[0], run("book"), marks[1])
+    for content, text in (
+        (crossed, 'He <s i="0">reads <v i="0"/>the </s>old <v i="1"/>book.'),
+        ((run("He reads "), inside, run(".")), 'He reads <s i="0">the <s i="1">book</s></s>.'),
+    ):
+        assert texts_of(docx(paragraph(*content))) == [text]
+        assert body_of(translated("a.docx", docx(paragraph(*content)), str)) == paragraph(*content)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        ('<text:bookmark-start text:name="a"/>', '<text:bookmark-end text:name="a"/>'),
+        ('<text:change-start text:change-id="a"/>', '<text:change-end text:change-id="a"/>'),
+        (
+            '<office:annotation office:name="a"><text:p>1</text:p></office:annotation>',
+            '<office:annotation-end office:name="a"/>',
+        ),
+    ],
+)
+def test_marks_of_open_document_keep_their_words_also_if_one_is_in_a_span(begin: str, end: str):
+    content = odt(f'<text:p>He reads <text:span text:style-name="b">{begin}the book</text:span>{end} of Tom.</text:p>')
+    assert texts_of(content, "a.odt") == ['He reads <s i="0"><f i="1">the book</f></s> of Tom.']
+    written = translated("a.odt", content, str)["content.xml"]
+    assert written.index(begin) < written.index("the book") < written.index(end)
+
+
+def test_hyphens_of_word_are_text():
+    inside = "<w:t>A rail</w:t><w:noBreakHyphen/><w:t>way sta</w:t><w:softHyphen/><w:t>tion.</w:t>"
+    assert texts_of(docx(paragraph(f"<w:r>{inside}</w:r>"))) == ["A rail-way station."]
+
+
+def test_a_tab_that_is_a_character_ends_a_sentence():
+    content = pptx("<a:r><a:rPr b='1'/><a:t>The city\tthe price</a:t></a:r>")
+    assert texts_of(content, "a.pptx") == ['The city<b i="0"/>the price']
+    slide = translated("a.pptx", content, lambda _: 'Die Stadt<b i="0"/>der Preis')["ppt/slides/slide1.xml"]
+    bold = "<a:r><a:rPr b='1'/><a:t>{}</a:t></a:r>"
+    assert "".join(map(bold.format, ["Die Stadt", "\t", "der Preis"])) in slide
+
+
+def test_tabs_that_are_characters_make_few_texts_of_one():
+    (text,) = texts_of(pptx(f"<a:r><a:t>{'a' + chr(9)}{('a' + chr(9)) * 1000}</a:t></a:r>"), "a.pptx")
+    assert text.count("<b ") == MOST_TABS
+
+
+def test_diagrams_and_titles_of_charts_of_word_are_texts():
+    text = f'<a:x xmlns:a="{DRAWING}"><a:p><a:r><a:t>The sea</a:t></a:r></a:p></a:x>'
+    files = files_of(docx(paragraph(run("Tom")))) | {"word/charts/chart1.xml": text, "word/diagrams/data1.xml": text}
+    assert texts_of(archive(files)) == ["Tom", "The sea", "The sea"]
+    written = translated("a.docx", archive(files), str.upper)
+    assert written["word/charts/chart1.xml"] == written["word/diagrams/data1.xml"] == text.replace("The sea", "THE SEA")

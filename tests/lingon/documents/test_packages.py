@@ -37,6 +37,14 @@ def test_a_book_keeps_its_files_and_the_tags_of_its_pages():
     assert list(files) == ["mimetype", "a.opf", "one.xhtml", "toc.ncx"]
 
 
+def test_a_table_of_contents_may_name_its_document_type():
+    name = '<!DOCTYPE ncx PUBLIC "-//NISO//DTD ncx 2005-1//EN" "http://www.daisy.org/z3986/2005/ncx-2005-1.dtd">'
+    contents = CONTENTS.replace("<ncx", f"{name}<ncx")
+    document = read_document("a.epub", archive({"mimetype": "application/epub+zip", "toc.ncx": contents}))
+    assert document.texts == ["Tom &amp; I"]
+    assert files_of(document.write(["Tim"]))["toc.ncx"] == contents.replace("Tom &amp; I<", "Tim<")
+
+
 def test_files_keep_their_order_their_times_and_how_they_are_packed():
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as written:
@@ -65,6 +73,18 @@ def encrypted() -> bytes:
     return bytes(content)
 
 
+def with_a_name_that_is_not_utf8() -> bytes:
+    content = archive({"word/document.xml": word(paragraph(run("Tom"))), "\u00e9": ""})
+    return content.replace("\u00e9".encode(), b"\xe9\xe9")
+
+
+def compressed(method: int) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", method) as written:
+        written.writestr("word/document.xml", word(paragraph(run("Tom"))))
+    return packed.getvalue()
+
+
 def nested(depth: int) -> str:
     return "<w:sdt>" * depth + paragraph(run("Tom")) + "</w:sdt>" * depth
 
@@ -76,10 +96,20 @@ def nested(depth: int) -> str:
         (b"\xd0\xcf\x11\xe0" + bytes(600), "the file is encrypted, or of an older format"),
         (encrypted(), "the file is encrypted"),
         (docx("")[:-30], "the file is no archive of its kind"),
+        (with_a_name_that_is_not_utf8(), "the file is no archive of its kind: 'utf-8' codec can't decode"),
+        (compressed(zipfile.ZIP_BZIP2), "compressed by another method than Deflate"),
+        (compressed(zipfile.ZIP_LZMA), "compressed by another method than Deflate"),
         (archive({"a.xml": "<a/>"}), "the file has no text of its kind"),
         (archive({"word/document.xml": "<a><b></a>"}), "the XML in the file is not well-formed at line 1"),
         (archive({"word/document.xml": "<a/>".encode("utf-16")}), "the XML in the file is not UTF-8"),
-        (archive({"word/document.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}), "has a document type"),
+        (
+            archive({"word/document.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}),
+            "has a document type with declarations",
+        ),
+        (
+            archive({"word/document.xml": '<!DOCTYPE a SYSTEM "b.dtd"><a>&b;</a>'}),
+            "has the entity b, which is not declared",
+        ),
         (docx(nested(70)), "has elements in more than 64 others"),
     ],
 )
@@ -88,6 +118,13 @@ def test_a_broken_or_hostile_document_is_refused_with_one_line(content: bytes, m
         read_document("a.docx", content)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_an_encrypted_document_of_open_document_is_named_as_such():
+    manifest = "<manifest:manifest><manifest:file-entry><manifest:encryption-data/></manifest:file-entry></manifest>"
+    content = archive({"content.xml": b"\x8f\xa2" * 50, "META-INF/manifest.xml": manifest})
+    with pytest.raises(UnreadableDocument, match=r"^the file is encrypted$"):
+        read_document("a.odt", content)
 
 
 def test_what_would_take_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch):

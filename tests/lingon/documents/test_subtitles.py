@@ -88,6 +88,41 @@ def test_webvtt_keeps_its_header_notes_settings_and_marks():
     )
 
 
+def test_words_around_tags_that_cross_are_kept():
+    content = srt("He <b>reads <i>the</b> old</i> book.")
+    assert texts_of(content) == ['He <s i="0">reads <v i="0"/>the</s> old<v i="1"/> book.']
+    assert translated(content, *texts_of(content)) == content
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_cue_ends_where_the_next_one_begins_without_a_blank_line(end: str):
+    content = srt("The sea is near.", "It is cold.", "He is\n12").replace("\n\n", "\n").replace("\n", end)
+    assert texts_of(content) == ["The sea is near.", "It is cold.", "He is 12"]
+    assert translated(content, *texts_of(content)) == content
+
+
+def test_references_of_webvtt_are_characters_of_the_text_and_those_of_subrip_are_text():
+    cue = "00:01.000 --> 00:02.000\nTom &amp; <i>Mary</i> say &lt;&quot;no.&quot;\n\n00:02.000 --> 00:03.000\nI see.\n"
+    first, second = texts_of(f"WEBVTT\n\n{cue}", "a.vtt")
+    assert (first, second) == ('Tom &amp; <s i="0">Mary</s> say &lt;"no."', "I see.")
+    written = translated(f"WEBVTT\n\n{cue}", first.replace("say", "sagen"), second, name="a.vtt")
+    assert written == f"WEBVTT\n\n{cue.replace('say', 'sagen').replace('&quot;', chr(34))}"
+    assert texts_of(srt("Tom &amp; I.")) == ["Tom &amp;amp; I."]
+
+
+def test_a_file_without_cues_is_refused_unless_it_is_empty_or_webvtt():
+    with pytest.raises(UnreadableDocument, match=r"^the file has no subtitles$"):
+        read_document("a.srt", b"Only a text.\n")
+    for content in (b"", b"\n", b"WEBVTT\n\nNOTE none\n"):
+        assert read_document("a.vtt", content).write([]) == content
+
+
+def test_control_characters_in_marks_are_no_borders():
+    content = srt("The <i\0>sea</i> is {\\\1}near", "the house.")
+    (text,) = texts_of(content)
+    assert translated(content, text) == srt("The <i>sea</i> is {\\}near", "the house.")
+
+
 def test_a_file_that_is_no_text_is_refused():
     with pytest.raises(UnreadableDocument, match="not UTF-8"):
         read_document("a.srt", b"\xff\xfe1")

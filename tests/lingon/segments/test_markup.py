@@ -191,6 +191,26 @@ def test_xml_is_split_at_elements_without_text_beside_them(text, blocks):
     assert [block.text for block in read_xml(text).blocks] == blocks
 
 
+@pytest.mark.parametrize(
+    ("text", "block"),
+    [
+        ("<p>The sea was calm<sup>1</sup>.</p>", "The sea was calm."),
+        ("<p>It is calm.<a href='#n'><sup>12</sup></a> He sleeps.</p>", "It is calm. He sleeps."),
+        ("<p>It is calm<sup><a href='#n'>*</a></sup> now.</p>", "It is calm now."),
+        ("<p>It is calm<a href='#n'>[3]</a>, and dark.</p>", "It is calm, and dark."),
+        ("<p>In <a href='#y'>2024</a> it was calm.</p>", "In 2024 it was calm."),
+        ("<p>It costs $<a href='#y'>5</a> now.</p>", "It costs $5 now."),
+        ("<p>The 4<sup>th</sup> of July.</p>", "The 4th of July."),
+        ("<p>Room<a href='#y'>12<b>3</b></a> is here.</p>", "Room123 is here."),
+        ("<p>Call<a href='#y'>123456789 123456</a> now.</p>", "Call123456789 123456 now."),
+    ],
+)
+def test_a_mark_of_a_note_is_no_text_of_its_sentence_and_stays_as_it_is(text: str, block: str):
+    markup = read_html(text)
+    assert [each.text for each in markup.blocks] == [block]
+    assert translated(markup, str) == text
+
+
 def test_the_caller_says_which_elements_split_and_which_are_ignored():
     rules = MarkupRules.of(["Q"], ["b"], ["div", "br"])
     html = read_html("a<b>c</b><DIV>d<br>e</DIV><q>f</q>", rules)
@@ -216,6 +236,9 @@ def test_what_is_kept_comes_where_the_translation_has_its_stand_in_or_else_where
         ("one two <x/>.", "eins zwei.", "eins zwei <x/>."),
         ("one<x/> two", "eins zwei", "eins<x/> zwei"),
         ("one <x/>two", "eins zwei", "eins <x/>zwei"),
+        ("one <x/><y/>: two", "eins: zwei", "eins <x/><y/>: zwei"),
+        ("one<x/><y/> two", "eins zwei", "eins<x/><y/> zwei"),
+        ("one<x/> two", "eins.", "eins<x/>."),
         ("one <x/> two", "\u4e00\u3001\u4e8c", "<x/>\u4e00\u3001\u4e8c"),  # a script without spaces
     ],
 )

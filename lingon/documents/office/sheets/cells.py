@@ -9,7 +9,7 @@ import re
 from collections.abc import Container, Iterator, Sequence
 from xml.sax.saxutils import escape
 
-from lingon.documents.bounds import check_tags
+from lingon.documents.bounds import check_marks, check_tags
 from lingon.documents.inline import Around, Inline, Node, Piece, Point
 from lingon.documents.office.vocabularies import PREFIXES
 from lingon.documents.xml_tree import Element, read_elements
@@ -93,7 +93,9 @@ class Texts:
     def __init__(self, content: bytes, kept: Container[str]) -> None:
         """Raises UnreadableDocument."""
         self._content = content
-        items = [Item(element, content) for element in read_elements(content, PREFIXES, (), WANTED)]
+        elements = read_elements(content, PREFIXES, (), WANTED)
+        check_marks(sum(sum(map(element.whole_text.count, ("\n", "_x", "&"))) for element in elements))
+        items = [Item(element, content) for element in elements]
         check_tags(sum(len(item.inline.nodes) for item in items))
         self.items = [item for item in items if item.inline.text and item.plain.lower() not in kept]
 

@@ -17,7 +17,7 @@ _OPEN_FORMULA = re.compile(
     rb"""\s(?:table|calcext|style):(?:formula|condition|expression|value)=("[^"]*"|'[^']*')"""  # rules of cells too
 )
 _OPEN_NAME = re.compile(rb"""\stable:(?:value|source-field-name|member-name)=("[^"]*"|'[^']*')""")
-_LITERAL = re.compile(r'"((?:[^"]|"")*)"')
+_LITERAL = re.compile(r'"((?:[^"]++|"")*+)"')
 _COLUMN = re.compile(r"\[((?:'.|[^\[\]'])+)\]")
 
 

@@ -42,7 +42,7 @@ TAGS_OF_STRING = 4  # for each of the two tags around a string in a cell
 def tags_of_workbook(name: str, content: bytes) -> int:
     """Return how many tags of a file are kept in memory; those of cells are not, without the strings in them."""
     if _DRAWINGS.fullmatch(name) or (_TEXTS.fullmatch(name) and "sheets/" not in name):
-        return content.count(b"<")
+        return content.count(b"<") + content.count(b"\n")  # a line break in a text is kept like a tag
     return content.count(b"is>") * TAGS_OF_STRING
 
 

@@ -1,0 +1,76 @@
+"""What documents take in memory while they are read is bounded by what is counted before."""
+
+from __future__ import annotations
+
+import tracemalloc
+from contextlib import suppress
+
+import pytest
+
+from lingon.documents import UnreadableDocument, memory_of, read_document
+from lingon.documents.xml_tree import MOST_TAG_BYTES
+from tests.support.office_files import docx, run, xlsx
+
+MANY = 200_000
+TIMES = "1\n00:00:01,000 --> 00:00:03,000\n"
+UNIT = (
+    '<xliff version="1.2"><file source-language="en"><body><trans-unit id="1"><source>{}</source></trans-unit></body>'
+    "</file></xliff>"
+)
+
+
+def peak_of(name: str, content: bytes) -> int:
+    """Return the bytes that reading a file takes at most."""
+    tracemalloc.start()
+    try:
+        with suppress(UnreadableDocument):
+            read_document(name, content)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.docx", docx(f"<w:p {' ' * MANY}>{run('Tom')}</w:p>")),
+        ("a.xlf", f"{UNIT.format('Tom')}<!--{'a' * MANY}-->".replace("<file", f"<file{' ' * MANY}").encode()),
+        ("a.po", f'msgid "{"a" * MANY}"\nmsgstr ""\n'.encode()),
+        ("a.md", f'[a](b "{"a" * MANY}")\n'.encode()),
+        ("a.xlsx", xlsx("<si><t>Tom</t></si>", f'<f>"{"a" * MANY}"</f>')),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_long_tag_or_string_takes_a_few_bytes_for_each_of_its_characters(name: str, content: bytes):
+    peak_of(name, b"")  # what is loaded once
+    assert peak_of(name, content) < 30 * MANY
+
+
+def test_names_of_attributes_that_are_not_read_are_not_kept():
+    names = (" ".join(f"a{number}_{place}='b'" for place in range(1000)) for number in range(300))
+    content = docx("".join(f"<w:p {each}/>" for each in names) + run("Tom"))
+    assert peak_of("a.docx", content) < memory_of("a.docx", content) + 300_000 * 90  # which the parser itself keeps
+
+
+def test_a_tag_of_too_many_attributes_is_refused_and_a_long_text_is_not():
+    long = "a" * MOST_TAG_BYTES
+    assert read_document("a.docx", docx(f"<w:p><w:r><w:t>{long}</w:t></w:r></w:p>")).texts == [long]
+    with pytest.raises(UnreadableDocument, match="has a tag of more than 1,048,576 bytes"):
+        read_document("a.docx", docx(f"<w:p a='>{long}'/>"))
+
+
+@pytest.mark.parametrize("count", [4_000, 260_000], ids=["read", "refused"])
+@pytest.mark.parametrize(
+    ("name", "pattern"),
+    [
+        ("a.xlf", UNIT.format("{}")),
+        ("a.po", 'msgid "{}"\nmsgstr ""\n'),
+        ("a.srt", TIMES + "{}\n"),
+        ("a.vtt", "WEBVTT\n\n" + TIMES + "{}\n"),
+        ("a.xlsx", "{}"),
+    ],
+)
+def test_line_breaks_and_tags_in_texts_are_counted(name: str, pattern: str, count: int):
+    text = {"a.po": "a<b>", "a.srt": "a<b>", "a.vtt": "<b>a</b>"}.get(name, "a\n") * count
+    content = xlsx(f"<si><t>{text}</t></si>") if name == "a.xlsx" else pattern.format(text).encode()
+    assert peak_of(name, content) < memory_of(name, content) + 3 * len(text) + (2 << 20)
