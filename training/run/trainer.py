@@ -255,6 +255,8 @@ def outcome(trainer: Trainer) -> str:
     if trainer.interrupted:
         message = f"stopped by a signal after step {progress.step}; run the same command again to resume"
         raise Interrupted(message, trainer.interrupt.signal_number)
+    if progress.best_bleu < 0:  # it was forgotten, and no update has followed
+        return f"ended after step {progress.step}; not validated since a change of what validations measure"
     score = "mean BLEU" if trainer.others else "BLEU"  # over the pairs of languages
     return f"ended after step {progress.step}; best {score} {progress.best_bleu:.2f} at {progress.best_step}"
 

@@ -292,6 +292,14 @@ def test_after_a_change_of_what_validations_measure_the_next_one_is_the_best(
     assert files.resolve_checkpoint(corpus / "run").name.endswith("24")
 
 
+def test_a_finished_run_has_no_best_score_after_a_change_of_what_validations_measure(corpus: Path) -> None:
+    train(write_config(corpus, **with_training(max_steps=6, valid_every=6)), corpus / "run")
+    trainer = train(
+        write_config(corpus, **with_training(max_steps=6, valid_every=6, valid_sentences=5)), corpus / "run"
+    )
+    assert outcome(trainer) == "ended after step 6; not validated since a change of what validations measure"
+
+
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_command_stopped_by_a_signal_exits_with_128_plus_the_signal_and_resumes_exactly(
     corpus: Path, number: signal.Signals, exit_code: int
