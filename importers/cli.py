@@ -30,7 +30,7 @@ def import_model(
     report: options.Report = False,
 ) -> None:
     """Turn a model of another toolkit into a bundle, verified against it."""
-    _check_arguments(folder, checkpoint, gates.gate_source, trim or [], report=report)
+    _check_arguments(folder, checkpoint, gates, trim or [], report=report)
     from lingon.export.report import print_report
     from lingon.importers import pipeline
     from lingon.importers.archive import folder_of
@@ -117,15 +117,15 @@ def _export_settings(imported: Imported, gates: options.Gates, shortlist: str) -
 
 
 def _check_arguments(
-    folder: Path | None, checkpoint: Path | None, gate_source: Path | None, trim: list[Path], *, report: bool
+    folder: Path | None, checkpoint: Path | None, gates: options.Gates, trim: list[Path], *, report: bool
 ) -> None:
-    """Raise SettingsError unless one thing is to be written that can be; CorpusError if a file of trim is missing."""
+    """Raise SettingsError unless one thing is to be written that can be; CorpusError if a text is missing."""
     from lingon.errors import SettingsError
     from lingon.lines import check_files
 
     if sum((folder is not None, checkpoint is not None, report)) != 1:
         raise SettingsError("name one of: the folder of a model (models/NAME), --checkpoint FOLDER, --report")
-    if folder is not None and gate_source is None:
+    if folder is not None and gates.gate_source is None:
         raise SettingsError("a bundle needs text for its gates: name sentences of the source language, --gate-source")
     if folder is not None:
         from lingon.export.manifest import check_folder
@@ -133,7 +133,7 @@ def _check_arguments(
         check_folder(folder)
     if checkpoint is not None and checkpoint.exists():
         raise SettingsError(f"--checkpoint {checkpoint} exists already; choose a new folder")
-    check_files(trim)
+    check_files(path for path in (gates.gate_source, gates.gate_reference, *trim) if path is not None)
 
 
 def _languages(given: str | None) -> tuple[list[str], list[str]] | None:

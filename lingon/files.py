@@ -152,7 +152,19 @@ def _temporary_path(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
                     break
             # Another process has removed it before it was locked: try again.
         stack.callback(_remove, part)
-        yield part
+        with naming(path):
+            yield part
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Give an OSError the name of the file that is written in the block; that of a full disk has none."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def _remove(path: Path) -> None:

@@ -100,6 +100,8 @@ def save_checkpoint(
             if optimizer is not None:
                 save_file(_optimizer_tensors(model, optimizer), part / OPTIMIZER)
             write_json(part / STATE, asdict(progress))
+            for path in part.glob("*.safetensors"):  # safetensors creates files for their owner only
+                path.chmod((part / CONFIG).stat().st_mode)
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot write {folder}: {getattr(error, 'strerror', None) or error}") from None
 

@@ -57,6 +57,10 @@ def read_model(content: bytes, name: str) -> ModelProto:
         raise SourceModelError(f"{name}: not a sentencepiece model") from None
     if not model.pieces:
         raise SourceModelError(f"{name}: a sentencepiece model without pieces")
+    # Protobuf returns bytes in the place of a text that is not UTF-8.
+    damaged = next((place for place, each in enumerate(model.pieces) if not isinstance(each.piece, str)), None)
+    if damaged is not None:
+        raise SourceModelError(f"{name}: not a sentencepiece model (piece {damaged:,} is not UTF-8)")
     return model
 
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from lingon.bundle import MANY
@@ -19,7 +18,7 @@ from lingon.importers.readers.codes import tags_of
 from lingon.importers.readers.opus_mt import CONFIG, GENERATION, MOST_POSITIONS, TOKENIZER_CONFIG, read_file
 from lingon.importers.readers.t5_tensors import T5Reader
 from lingon.importers.source import Facts, Source
-from lingon.text import Tokenizer
+from lingon.text import UNK, Tokenizer
 from lingon.training.config import Activation, LanguageSettings, TransformerSettings
 
 PIECES = ("spiece.model", "sentencepiece.model")
@@ -45,8 +44,7 @@ def read_t5(folder: Path, longest: int | None = None) -> Source:
     """Read a folder; longest: source tokens that the model shall read. Raises SourceModelError."""
     config = Fields.read(folder / CONFIG)
     path = _pieces_file(folder)
-    content = read_file(path)
-    segmenter = read_model(content, str(path))
+    segmenter = read_model(read_file(path), str(path))
     rows = config.integer("vocab_size", 1, MOST)
     numbering, reserved = _numbering(config, segmenter, path, rows)
     positions = config.integer("n_positions", 2, MOST_POSITIONS, default=POSITIONS)
@@ -56,8 +54,8 @@ def read_t5(folder: Path, longest: int | None = None) -> Source:
     prefixes = _prefixes(config)
     facts = _facts(folder, config, path, longest or positions, named=bool(prefixes))
     codes = [piece.piece for piece in segmenter.pieces if _CODE.fullmatch(piece.piece)]
-    languages = _of_prefixes(config, prefixes, content) if prefixes else _of_codes(codes)
     tokenizer = Tokenizer(rewrite(segmenter, numbering, reserved))
+    languages = _of_prefixes(config, prefixes, tokenizer) if prefixes else _of_codes(codes)
     reader = T5Reader(tensors, settings, numbering, rows)
     reader.check_sizes()
     return Source(settings, reader.weights(), tokenizer, numbering, numbering, facts, tensors.notes, languages)
@@ -145,7 +143,7 @@ def _prefixes(config: Fields) -> dict[tuple[str, str], str]:
     return found
 
 
-def _of_prefixes(config: Fields, prefixes: dict[tuple[str, str], str], content: bytes) -> LanguageSettings:
+def _of_prefixes(config: Fields, prefixes: dict[tuple[str, str], str], tokenizer: Tokenizer) -> LanguageSettings:
     """Return the languages of tasks; the pieces of a prefix stand before each text.
 
     A prefix names both languages, and every source is translated into every target: only one source can be served.
@@ -154,13 +152,12 @@ def _of_prefixes(config: Fields, prefixes: dict[tuple[str, str], str], content: 
     if len(sources) > 1:
         rule = f"must translate from one language, translates from {', '.join(sources)}"
         raise config.error("task_specific_params", rule)
-    model = sentencepiece.SentencePieceProcessor(model_proto=content)
     targets = []
     for (_, target), prefix in prefixes.items():
-        pieces = model.encode(prefix, out_type=str)
-        if len(pieces) > MOST_PREFIX or model.unk_id() in model.encode(prefix):
+        ids = tokenizer.source.encode(prefix)
+        if len(ids) > MOST_PREFIX or UNK in ids:
             raise config.error("task_specific_params", f"the prefix {prefix!r} must be 1 to {MOST_PREFIX} known pieces")
-        targets.append({"language": target, "source": pieces})
+        targets.append({"language": target, "source": tokenizer.source_pieces(ids)})
     return LanguageSettings.model_validate({"sources": [{"language": sources[0]}], "targets": targets})
 
 

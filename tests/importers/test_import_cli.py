@@ -69,6 +69,15 @@ def test_a_sentence_with_a_blank_reference_is_left_out_with_a_line(
     assert "fp32_bleu" in open_bundle(tmp_path / "opus").manifest.precisions["int8"].report["quality"]
 
 
+@pytest.mark.parametrize("option", ["--gate-source", "--gate-reference"])
+def test_text_for_the_gates_that_is_missing_is_named_before_a_model_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    command = ["import", str(tmp_path / "no model"), str(tmp_path / "models"), *GATES, option, str(tmp_path / "text")]
+    assert main(command) == 1
+    assert capsys.readouterr().err == f"lingon: error: {tmp_path / 'text'}: No such file or directory\n"
+
+
 def test_blank_references_alone_are_no_text_for_the_gates(
     opus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -146,3 +146,23 @@ def test_a_private_file_is_unchanged_if_the_last_step_before_the_rename_fails(tm
     with pytest.raises(OSError, match="no space"):
         write_private(path, b"two", fail)
     assert (path.read_bytes(), names(tmp_path)) == (b"one", ["keys"])
+
+
+FILE_TOO_LARGE = """
+import resource, sys
+from pathlib import Path
+from lingon.files import write_text
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+try:
+    write_text(Path(sys.argv[1]), "x" * 100)
+except OSError as error:
+    print(error.filename)
+"""
+
+
+def test_the_error_of_a_failed_write_names_the_file(tmp_path: Path) -> None:
+    """As on a full disk: the error of the system names a file only if it cannot be opened."""
+    path = tmp_path / "file"
+    assert subprocess.check_output([sys.executable, "-c", FILE_TOO_LARGE, path], text=True) == f"{path}\n"
+    assert list(tmp_path.iterdir()) == []

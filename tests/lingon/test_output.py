@@ -33,6 +33,11 @@ def test_a_run_without_output_changes_neither_an_earlier_file_nor_its_part(lingo
     assert (code, len(errors), out.read_text(), part.read_text()) == (1, 1, "precious\n", "of a long run\n")
 
 
+def test_the_bytes_of_a_compressed_output_do_not_depend_on_the_time(lingon: Command, tmp_path: Path) -> None:
+    assert lingon("translate", "--output", tmp_path / "out.gz", text="one\n") == (0, "", [])
+    assert (tmp_path / "out.gz").read_bytes()[4:8] == bytes(4), "the time in the header of gzip, RFC 1952"
+
+
 @pytest.mark.parametrize("name", ["out", "out.gz"])
 def test_a_run_that_fails_keeps_its_lines_in_the_part_and_names_it(name: str, lingon: Command, tmp_path: Path) -> None:
     out, part = tmp_path / name, tmp_path / f"{name}.part"

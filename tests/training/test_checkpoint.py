@@ -293,3 +293,14 @@ def test_a_weight_that_is_not_finite_spoils_no_average(
     for order in (["whole", "broken"], ["broken", "whole"]):
         with pytest.raises(CheckpointError, match=f"^{tmp_path}/broken: {first} is not finite$"):
             average_checkpoints([tmp_path / name for name in order])
+
+
+def test_every_file_of_a_checkpoint_has_the_mode_that_new_files_have(
+    tmp_path: Path, save: Callable[..., Transformer]
+) -> None:
+    save(tmp_path / "saved")
+    (tmp_path / "new").touch()
+    expected = (tmp_path / "new").stat().st_mode
+    assert {
+        path.name: path.stat().st_mode for path in (tmp_path / "saved").iterdir() if path.stat().st_mode != expected
+    } == {}

@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -14,9 +15,10 @@ from typing import IO, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from torch.utils.tensorboard.writer import SummaryWriter
 
+from lingon.files import naming
 from lingon.training.config import pair_name
+from lingon.training.run.curves import Curves
 from lingon.training.run.validation import Validation
 
 LOG = "log.jsonl"
@@ -40,7 +42,7 @@ class Report:
         self._pace = Pace(max_steps)
         self._named_signatures = ""
         self._log: IO[str] | None = None
-        self._board: SummaryWriter | None = None
+        self._curves: Curves | None = None
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -50,9 +52,9 @@ class Report:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._bar.stop()
-        if self._log and self._board:
-            self._log.close()
-            self._board.close()
+        if self._log:
+            with suppress(OSError):  # every line is on disk, unless writing it has raised this error before
+                self._log.close()
 
     def message(self, text: str) -> None:
         """Print one line on standard error."""
@@ -85,15 +87,15 @@ class Report:
         """Write one line of JSON and one point of every curve; the first call creates the files."""
         if not self._enabled:
             return
-        if self._log is None or self._board is None:
+        if self._log is None or self._curves is None:
             self._log = _open_log(self._run / LOG)
-            self._board = SummaryWriter(str(self._run / "tensorboard"))
+            self._curves = Curves(self._run / "tensorboard")
         line = {"kind": kind, "step": step, "time": round(time.time(), 1)}
-        self._log.write(json.dumps({**line, **{name: _json_value(value) for name, value in figures.items()}}) + "\n")
-        self._log.flush()
-        for name, value in figures.items():
-            if isinstance(value, float):
-                self._board.add_scalar(f"{kind}/{name}", value, step)
+        with naming(self._run / LOG):
+            values = {name: _json_value(value) for name, value in figures.items()}
+            self._log.write(json.dumps({**line, **values}) + "\n")
+            self._log.flush()
+        self._curves.add(step, {f"{kind}/{name}": each for name, each in figures.items() if isinstance(each, float)})
 
 
 class Pace:

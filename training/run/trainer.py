@@ -69,6 +69,7 @@ class Trainer:
         forward, scaler, groups = self._training_module(), self._scaler(), self._update_groups()
         if self._validation_pending():
             self._validate()
+        self._remove_old_checkpoints()  # a kill after the last checkpoint may have left more than are kept
         meter = Meter()
         while not self._done():
             group = next(groups)
@@ -208,6 +209,9 @@ class Trainer:
             checkpoints.save_checkpoint(folder, self.config, self.tokenizer, self.model, self.progress, self.optimizer)
         if self._checkpoint_due() and not self.interrupted:
             self._validate()
+        self._remove_old_checkpoints()
+
+    def _remove_old_checkpoints(self) -> None:
         if self.processes.is_leader:
             checkpoints.remove_old_checkpoints(self.folder, self.config.training.keep_checkpoints)
         self.processes.barrier()
@@ -255,6 +259,8 @@ def outcome(trainer: Trainer) -> str:
     if trainer.interrupted:
         message = f"stopped by a signal after step {progress.step}; run the same command again to resume"
         raise Interrupted(message, trainer.interrupt.signal_number)
+    if progress.best_bleu < 0:  # it was forgotten, and no update has followed
+        return f"ended after step {progress.step}; not validated since a change of what validations measure"
     score = "mean BLEU" if trainer.others else "BLEU"  # over the pairs of languages
     return f"ended after step {progress.step}; best {score} {progress.best_bleu:.2f} at {progress.best_step}"
 

@@ -32,6 +32,7 @@ INTGEMM8 = (0x4101, 0x10001)  # in browsermt/marian-dev and in marian-nmt/marian
 MOST_ITEMS, MOST_DIMENSIONS, MOST_NAME = 100_000, 8, 1024
 MOST_UNPACKED = 8 * 2**30  # bytes of a model that is compressed
 MOST_OPTIONS = 2**20  # bytes
+MOST_SHOWN = 100  # characters of an error of zipfile, which repeats the bytes that are damaged
 
 Bytes = NDArray[np.uint8]
 _NOT_AN_ARCHIVE = (ValueError, OSError, EOFError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error)
@@ -88,7 +89,7 @@ def _array(path: Path, name: str) -> Tensor:
         with np.load(path) as opened:
             return torch.from_numpy(opened[name])
     except (*_NOT_AN_ARCHIVE, TypeError) as error:
-        raise SourceModelError(f"{path}: {name} cannot be read ({error})") from None
+        raise SourceModelError(f"{path}: {name} cannot be read ({str(error)[:MOST_SHOWN]})") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,8 @@ class _Part:
     def _open(self) -> IO[bytes]:
         if self._raw is None:
             self._raw = self._part.open("wb")
-            self._packed = gzip.GzipFile("", "wb", fileobj=self._raw) if self._path.suffix == ".gz" else None
+            if self._path.suffix == ".gz":  # without the time, so that equal lines are equal bytes
+                self._packed = gzip.GzipFile("", "wb", fileobj=self._raw, mtime=0)
         return self._raw
 
 

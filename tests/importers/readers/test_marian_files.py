@@ -333,3 +333,15 @@ def test_the_options_of_the_zoo_are_read_as_they_are_meant(folder: Path, pieces:
     for changed in ({}, PRE_NORM, STUDENT):
         save_npz(folder / "model.npz", model_of(pieces, **changed))
         read(folder)
+
+
+def test_the_error_of_a_damaged_archive_does_not_repeat_its_bytes(folder: Path, pieces: bytes) -> None:
+    path = save_npz(folder / "model.npz", model_of(pieces))
+    content = bytearray(path.read_bytes())
+    content[content.index(b"Wemb.npy") - 3] = (
+        0x10  # the length of the name, before the tensor: 4 KB in place of 8 bytes
+    )
+    path.write_bytes(content)
+    with pytest.raises(SourceModelError, match=r"model\.npz: Wemb cannot be read \(File name in directory") as caught:
+        read(folder)
+    assert len(str(caught.value)) < len(str(path)) + 200

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from torch import Tensor
 
 from lingon.errors import LingonError, ParityError, SourceModelError
@@ -222,6 +223,10 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     "an id twice": (written("vocab.json", b'{"</s>": 0, "<unk>": 0}'), "'<unk>' and '</s>' both have the id 0"),
     "no padding": (written("vocab.json", b'{"</s>": 0, "<unk>": 1}'), "vocab_size must be the number of pieces"),
     "pieces": (written("source.spm", b"nothing"), "source.spm: not a sentencepiece model"),
+    "a piece": (
+        written("source.spm", ModelProto(pieces=[{"piece": "a"}]).SerializeToString().replace(b"a", b"\xff")),
+        "source.spm: not a sentencepiece model (piece 0 is not UTF-8)",
+    ),
     "a pointer": (
         written(SAFETENSORS, POINTER),
         f"{SAFETENSORS}: is a pointer of Git LFS in the place of the file; run",

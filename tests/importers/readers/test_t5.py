@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from lingon.cli.main import main
 from lingon.errors import LingonError, SettingsError, SourceModelError
@@ -176,6 +177,16 @@ WRONG: dict[str, tuple[Change, str]] = {
         "must be 1 to 16 known pieces",
     ),
 }
+
+
+def test_a_damaged_table_of_characters_is_one_line(tmp_path: Path) -> None:
+    """sentencepiece, not protobuf, finds that the characters that it replaces are nonsense."""
+    path = save_t5(tmp_path / "t5", "t5") / "spiece.model"
+    model = ModelProto.FromString(path.read_bytes())
+    model.normalizer_spec.precompiled_charsmap = b"nonsense"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(LingonError, match="not a sentencepiece model"):
+        pipeline.read_source(path.parent, PAIR, silent)
 
 
 @pytest.mark.parametrize("name", WRONG)

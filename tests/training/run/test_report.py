@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lingon.scoring import Scores
 from lingon.training.run.report import Pace, Report
@@ -57,6 +59,35 @@ def test_signatures_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixtu
         "step 20  valid  loss 2.00  perplexity 7.39  bleu 7.00  chrf 20.00",
     ]
     assert (tmp_path / "log.jsonl").read_text().count("nrefs:1|case:mixed") == 2
+
+
+@pytest.mark.parametrize("size", [0, 400, 1500])  # of the log, whose lines have 120 bytes, or of the curves
+def test_a_full_disk_is_an_error_that_names_a_file_and_ends_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int
+) -> None:
+    def log_twenty_lines() -> None:
+        with Report(tmp_path, 100, enabled=True) as report:
+            for step in range(20):
+                report.log_training(step, FIGURES)
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as raised:
+            log_twenty_lines()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert Path(raised.value.filename).is_relative_to(tmp_path)
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_tensorboard_reads_the_curves_of_a_run_and_of_its_resumption(tmp_path: Path) -> None:
+    for step in (10, 20):
+        with Report(tmp_path, 100, enabled=True) as report:
+            report.log_training(step, {**FIGURES, "loss": float(step)})
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert sorted(events.Tags()["scalars"]) == sorted(f"train/{name}" for name in FIGURES)
+    assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(10, 10.0), (20, 20.0)]
 
 
 def test_a_terminal_shows_no_loss_before_there_is_one(

@@ -14,7 +14,7 @@ import pytest
 
 from lingon.errors import CheckpointError, LingonError, SettingsError
 from lingon.training import checkpoint as files
-from lingon.training.checkpoint import load_checkpoint
+from lingon.training.checkpoint import Progress, load_checkpoint
 from lingon.training.cli import average
 from lingon.training.config import TokenizerSettings
 from lingon.training.data.corpus import Pair
@@ -290,6 +290,26 @@ def test_after_a_change_of_what_validations_measure_the_next_one_is_the_best(
     assert "what validations measure: the next one is the best so far" in capsys.readouterr().err
     assert progress.best_step == 24 > first.progress.best_step
     assert files.resolve_checkpoint(corpus / "run").name.endswith("24")
+
+
+def test_a_checkpoint_that_a_kill_kept_from_its_removal_goes_at_the_resume(corpus: Path) -> None:
+    """Otherwise `lingon average` of the run would count it."""
+    config = write_config(corpus, **with_training(max_steps=18, valid_every=6, keep_checkpoints=1))
+    train(config, corpus / "run")
+    kept = files.saved_steps(corpus / "run")
+    assert len(kept) < 3
+    shutil.copytree(kept[-1], files.step_folder(corpus / "run", 1))
+    files.save_progress(files.step_folder(corpus / "run", 1), Progress(step=1, validated=1))
+    train(config, corpus / "run")
+    assert files.saved_steps(corpus / "run") == kept
+
+
+def test_a_finished_run_has_no_best_score_after_a_change_of_what_validations_measure(corpus: Path) -> None:
+    train(write_config(corpus, **with_training(max_steps=6, valid_every=6)), corpus / "run")
+    trainer = train(
+        write_config(corpus, **with_training(max_steps=6, valid_every=6, valid_sentences=5)), corpus / "run"
+    )
+    assert outcome(trainer) == "ended after step 6; not validated since a change of what validations measure"
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
