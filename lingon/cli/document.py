@@ -23,7 +23,7 @@ from lingon.files import read_setting_file, write_bytes
 from lingon.language_pairs import is_one_language
 from lingon.source_language import AUTO
 
-LINE_SUFFIXES = (".txt", ".html", ".htm")  # files that are translated line by line, or as --format says
+LINE_SUFFIXES = (".txt", ".html", ".htm")  # files that are read as lines or as one text with markup: see --format
 
 
 def is_document(path: Path | None) -> bool:
