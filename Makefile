@@ -117,7 +117,7 @@ clean:
 
 # Every file is checked against its hash. The lock has all that the package needs, so that --no-deps leaves nothing out.
 .venv/serve.done: pyproject.toml constraints.txt $(wildcard deploy/locks/*.txt) | .venv/bin/pip
-	@echo "installs the server into .venv: about a quarter of a minute, longer on a slow network"
+	@echo "installs the server into .venv: a minute with the native operators, longer on a slow network"
 	$(BIN)/python -m pip install --quiet --require-hashes -r deploy/locks/build.txt -r deploy/locks/serve.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@

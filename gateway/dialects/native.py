@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from pathlib import Path
@@ -89,7 +90,7 @@ class NativeApi:
         name = name_with_suffix(given, content)
         found = await translate_file(call, name, content, Wanted(target, source, options=options))
         headers = {
-            "content-disposition": f"attachment; filename*=UTF-8''{quote(_named(name, target))}",
+            "content-disposition": _attachment(_named(name, target)),
             "x-content-type-options": "nosniff",
             **({DETECTED: found.detected} if found.detected else {}),
         }
@@ -128,6 +129,12 @@ def _any_place() -> None:
 def _either(fields: Fields, name: str) -> str:
     """Return a field that TranslateRequest has too, in the spelling of JSON or of the protos."""
     return fields.text(pb.TranslateRequest.DESCRIPTOR.fields_by_name[name].json_name) or fields.text(name)
+
+
+def _attachment(name: str) -> str:
+    """Return the header that names a file: in ASCII too, since curl reads no `filename*`."""
+    plain = re.sub(r"[^\w .-]", "_", name, flags=re.ASCII)
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name)}"
 
 
 def _named(name: str, target: str) -> str:

@@ -12,12 +12,14 @@ from typing import TypeVar
 
 from lingon.bundle.manifest import MANIFEST, WEIGHTS, Manifest
 from lingon.bundle.publish import Content, publish_bundle, write_files
-from lingon.errors import BundleError, DamagedBundle
+from lingon.errors import BundleError, DamagedBundle, first_of
 from lingon.files import read_plain_file
 from lingon.text import Tokenizer
 
 MAX_FILE_BYTES = {MANIFEST: 2**20, f"{WEIGHTS}/": 2**36, "": 2**28}
 """Largest number of bytes of a file, by the beginning of its name; for weights memory is the actual bound."""
+
+MOST_NAMED = 5  # models in the message about a folder of them
 
 Result = TypeVar("Result")
 
@@ -172,6 +174,9 @@ def with_checksums(folder: Path, manifest: Manifest, files: Mapping[str, Content
 def _no_bundle(path: Path) -> BundleError:
     if not path.exists():
         return BundleError(f"{path}: no such folder; give models/NAME or models/NAME/VERSION")
+    if path.is_dir() and (models := bundles_below(path)[0]):
+        shown = first_of([str(model) for model in models], MOST_NAMED)
+        return BundleError(f"{path}: a folder of models, not one of them; name one of {shown}")
     return BundleError(f"{path}: no bundle (no {MANIFEST}) and no version of one")
 
 

@@ -20,7 +20,7 @@ from lingon.errors import LingonError, SettingsError
 from lingon.files import read_setting_file, write_bytes
 from lingon.source_language import AUTO
 
-LINE_SUFFIXES = (".txt", ".html", ".htm")  # files that are translated line by line, or as --format says
+LINE_SUFFIXES = (".txt", ".html", ".htm")  # files that are read as lines or as one text with markup: see --format
 OTHER_SUFFIXES = frozenset([".doc", ".docm", ".pdf", ".ppt", ".pptm", ".rtf", ".xls", ".xlsm"])
 """Documents that are not read: their lines are no text."""
 

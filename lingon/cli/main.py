@@ -77,11 +77,12 @@ def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] |
 
     entries: the verbs; None means all that are installed
     """
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         found = list(find_entry_points("lingon.verbs").values() if entries is None else entries)
-        app = build(_needed(found, sys.argv[1:] if arguments is None else arguments))
+        app = build(_needed(found, given))
         with _named_standard_output():
-            result = app(arguments, prog_name="lingon", standalone_mode=False)
+            result = app(given, prog_name="lingon", standalone_mode=False)
             if sys.stdout is not None:
                 sys.stdout.flush()
         return result if isinstance(result, int) else 0
@@ -92,8 +93,8 @@ def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] |
     except LingonError as error:
         return _print_error(str(error), error.exit_code)
     except UsageError as error:
-        where = error.ctx.command_path if error.ctx else "lingon"
-        return _print_error(f"{error.format_message()} (see {where} --help)", error.exit_code)
+        where = error.ctx.command_path if error.ctx else " ".join(["lingon", *given[:1]])  # of an option without value
+        return _print_error(f"{_wrong_usage(error)} (see {where} --help)", error.exit_code)
     except typer.Abort:
         return _print_error("aborted", 1)
     except KeyboardInterrupt:
@@ -106,9 +107,9 @@ def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] |
         _flush_or_drop()
 
 
-def _needed(entries: list[EntryPoint], arguments: Sequence[str]) -> list[EntryPoint]:
+def _needed(entries: list[EntryPoint], arguments: list[str]) -> list[EntryPoint]:
     """The verb that the first argument names, so that no other one is loaded; all verbs if it names none."""
-    return [entry for entry in entries if [entry.name] == list(arguments[:1])] or entries
+    return [entry for entry in entries if [entry.name] == arguments[:1]] or entries
 
 
 def build(entries: Iterable[EntryPoint]) -> typer.Typer:
@@ -191,6 +192,15 @@ def _unloadable(entry: EntryPoint, error: Exception) -> Verb:
     else:
         explain.__doc__ = "(cannot be loaded here)"
     return explain
+
+
+def _wrong_usage(error: Any) -> str:
+    """The message of a usage error, with the value, which pydantic leaves out; typer checks values with pydantic."""
+    message = str(error.format_message()).replace("Value error, ", "")
+    if "Input should be " not in message:
+        return message
+    value = error.__cause__.errors()[0]["input"]
+    return f"{message.replace('Input should be', 'must be')}, got {value}"
 
 
 def _print_error(message: str, exit_code: int) -> int:

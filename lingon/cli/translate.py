@@ -61,6 +61,7 @@ def translate(
     from lingon.cli.document import check_options, is_document, translate_document
     from lingon.cli.lines.loop import TranslateWork
 
+    reading = reading.for_input(None if texts else input_file)
     request: TranslateOptions = {
         **search.request(),
         **restrictions.request(),
@@ -75,12 +76,11 @@ def translate(
         "guard": guard.value if guard else None,
         "shortlist": shortlist,
     }
-    shown = _shown(columns)
     if input_file is not None and not texts and is_document(input_file):
-        check_options(shown, search.num_hypotheses, as_json=as_json, read=reading.wrapped or reading.is_markup)
+        check_options(_shown(columns), search.num_hypotheses, as_json=as_json, read=not reading.is_by_line)
         complete = translate_document(backend, input_file, output_file, request, batch_size)
     else:
-        work = TranslateWork(request, shown, as_json)
+        work = TranslateWork(request, _shown(columns), as_json)
         complete = _translate_lines(backend, texts or (), input_file, output_file, work, reading, batch_size)
     if not complete:
         raise typer.Exit(1)

@@ -14,6 +14,8 @@ SCHEMES = ("dns", "ipv4", "ipv6", "unix", "unix-abstract", "vsock", "xds")
 
 LAST_PORT = 65535
 
+START = "start a server with `lingon serve`"  # what to do if nothing listens at an address
+
 
 def with_port(address: str, port: int) -> str:
     """The address as HOST:PORT or a name of gRPC; port: taken if the address has none.
@@ -88,18 +90,19 @@ def block_of(address: str) -> str:
     return str(ipaddress.ip_network((parsed, 64), strict=False))
 
 
-def no_answer(server: str, details: str, *, tls: bool) -> str:
+def no_answer(server: str, details: str, *, tls: bool, start: str = START) -> str:
     """Why no answer came from a server, in the words of a user.
 
     details: gRPC's message for UNAVAILABLE; it has no codes for these causes, and one that no pattern fits is passed on
     tls: whether the client uses TLS
+    start: what to do if nothing listens there
     """
     closed = "a client certificate (--tls-client-certificate)" if tls else "TLS (--tls or --tls-ca, in Python tls=)"
     for pattern, why in (*_CAUSES, (_CLOSED, f"it closed the connection at once; it may expect {closed}")):
         if found := re.search(pattern, details):
             return f"no answer from {server}: {found.expand(why)}"
     if refused := re.search(r"ip(?:v4|v6):(\S+): Failed to connect to remote host: Connection refused", details):
-        return f"no answer from {server}: {_refused(server, unquote(refused[1]))}"
+        return f"no answer from {server}: {_refused(server, unquote(refused[1]), start)}"
     return f"no answer from {server} (does a server run there?): {details}"
 
 
@@ -127,11 +130,11 @@ _CAUSES = (
 _CLOSED = "connections to all backends failing.*(Socket closed|Connection reset by peer)"
 
 
-def _refused(server: str, tried: str) -> str:
+def _refused(server: str, tried: str, start: str) -> str:
     """The words for a refused connection; tried: the address of the last attempt, the only one that gRPC names."""
     if server == tried or server.startswith(("ipv4:", "ipv6:")):
-        return "nothing listens there; start a server with `lingon serve`, or correct the address"
+        return f"nothing listens there; {start}, or correct the address"
     return (
-        f"nothing listens at {tried}, the last address of this host that was tried; start a server with "
-        "`lingon serve`, or give an IP address in place of the name to see the error of another one"
+        f"nothing listens at {tried}, the last address of this host that was tried; {start}, or give an IP address in "
+        "place of the name to see the error of another one"
     )

@@ -26,6 +26,7 @@ class ModelsClient(SyncClientBase):
     """
 
     _default_port = DEFAULT_ADMIN_PORT
+    _start = "start the server with --admin-port"
     _where = "models are listed and changed on the admin port, --admin-port of `lingon serve`"
 
     def __init__(

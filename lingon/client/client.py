@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 from google.rpc import code_pb2
 
-from lingon.client.address import no_answer, with_port
+from lingon.client.address import START, no_answer, with_port
 from lingon.client.calls.awaited import AsyncCalls, closed_as_error
 from lingon.client.calls.blocking import Blocking, BlockingCalls
 from lingon.client.calls.iterables import Pending
@@ -49,6 +49,7 @@ class _ClientBase:
     """The settings, the channel and the protocol of a client of either kind."""
 
     _default_port = DEFAULT_PORT
+    _start = START
     _where = f"translations are on the port --port of `lingon serve`, {DEFAULT_PORT} by default"
 
     def __init__(
@@ -136,7 +137,7 @@ class _ClientBase:
         if code == code_pb2.CANCELLED and self._closed.is_set():
             return CLOSED
         if code == code_pb2.UNAVAILABLE:
-            return no_answer(self.target, details, tls=self._credentials is not None)
+            return no_answer(self.target, details, tls=self._credentials is not None, start=self._start)
         if code == code_pb2.DEADLINE_EXCEEDED:
             return f"no answer from {self.target} in time: {details}"
         if code == code_pb2.UNIMPLEMENTED and details == "Method not found!":

@@ -158,7 +158,8 @@ class Catalog(Generic[Model]):
             if found := [(entry, pair) for entry, pair in closest if entry.name == name]:
                 return found
         labels = ", ".join(entry.label for entry, _ in closest)
-        raise InvalidRequest("model", f"several models fit; name one of {labels}")
+        more = "give both languages or " if len({pair for _, pair in closest}) > 1 else ""
+        raise InvalidRequest("model", f"several models fit; {more}name one of {labels}")
 
     def listing(self) -> str:
         """The served models as text, for messages."""

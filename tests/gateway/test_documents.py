@@ -114,15 +114,26 @@ async def test_our_own_api_answers_a_file_with_a_file_and_keeps_none(name: str, 
     assert reply.status == 200, reply.body
     assert (reply.body == content) if name in ("a.srt", "a.md") else files_of(reply.body) == files_of(content)
     shown = "document.de.docx" if name == "file" else f"a.de{Path(name).suffix}"
-    assert reply.headers["content-disposition"] == f"attachment; filename*=UTF-8''{shown}"
+    assert reply.headers["content-disposition"] == f"attachment; filename=\"{shown}\"; filename*=UTF-8''{shown}"
     assert DETECTED not in reply.headers
 
 
 async def test_the_name_of_a_translation_has_the_characters_of_that_of_the_file():
     async with gateway() as http:
         reply = await http.upload(DOCUMENT, "Grüße 1.txt", TEXT.encode(), target_language_code="de")
-    assert reply.headers["content-disposition"] == "attachment; filename*=UTF-8''Gr%C3%BC%C3%9Fe%201.de.txt"
+    plain, coded = 'filename="Gr__e 1.de.txt"', "filename*=UTF-8''Gr%C3%BC%C3%9Fe%201.de.txt"
+    assert reply.headers["content-disposition"] == f"attachment; {plain}; {coded}"
     assert reply.headers[DETECTED] == "en"
+
+
+async def test_curl_gives_a_translation_its_name(tmp_path: Path):
+    """curl reads no `filename*`, so that the name needs a form in ASCII too."""
+    (tmp_path / "a b.txt").write_text(TEXT)
+    async with gateway() as http:
+        call = ["curl", "-sSOJ", http.url + DOCUMENT, "-F", "file=@a b.txt", "-F", "targetLanguageCode=de"]
+        curl = await asyncio.create_subprocess_exec(*call, cwd=tmp_path)
+        assert await curl.wait() == 0
+    assert (tmp_path / "a b.de.txt").read_bytes() == TEXT.encode()
 
 
 @pytest.mark.parametrize(

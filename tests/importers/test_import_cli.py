@@ -162,7 +162,7 @@ def test_the_folder_of_a_version_is_refused_before_the_model_is_read(
             ["models/x", *GATES, "--gate-sentences", "500", "--shortlist", "learn"],
             "after the 500 of the gates, has 500",
         ),
-        (["--report", "--max-source-tokens", "1"], "--max-source-tokens': Input should be greater than or equal to 2"),
+        (["--report", "--max-source-tokens", "1"], "--max-source-tokens': must be greater than or equal to 2, got 1"),
         (["--report", "--max-source-tokens", "32768"], "should be less than or equal to 32767"),
     ],
 )

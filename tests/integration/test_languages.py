@@ -357,7 +357,7 @@ def test_a_teacher_of_several_languages_is_asked_for_a_pair(
     ("options", "message"),
     [
         (["--beam-size", "99"], "--beam-size must be 1 to 8, got 99"),
-        (["--beam-size", "99999999999"], "'--beam-size': Input should be less than or equal to 128"),
+        (["--beam-size", "99999999999"], "'--beam-size': must be less than or equal to 128, got 99999999999"),
         (["--length-penalty", "99"], "--length-penalty must be 0 to 10, got 99"),
     ],
 )

@@ -118,6 +118,14 @@ def test_a_port_that_nothing_listens_on_is_named_without_the_jargon_of_grpc() ->
         assert message(address) == f"no answer from {address}: {why}"
 
 
+def test_an_admin_port_that_is_not_open_is_told_how_to_open() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        with ModelsClient(f"127.0.0.1:{bound.getsockname()[1]}") as client, pytest.raises(ServerError) as refused:
+            client.models()
+    assert str(refused.value).endswith("; start the server with --admin-port, or correct the address")
+
+
 def test_a_refused_address_of_a_name_does_not_hide_that_the_name_has_others() -> None:
     details = "last error: UNKNOWN: ipv6:%5B::1%5D:9: Failed to connect to remote host: Connection refused"
     told = no_answer("localhost:9", details, tls=True)

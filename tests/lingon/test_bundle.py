@@ -55,6 +55,17 @@ def test_a_published_bundle_is_read_back(bundle: Bundle) -> None:
     opened.verify()
 
 
+def test_a_folder_of_models_is_no_bundle_and_its_models_are_named(tmp_path: Path, bundle: Bundle) -> None:
+    write_small_bundle(tmp_path / "en-fr" / "3")
+    (tmp_path / "notes").mkdir()
+    with pytest.raises(BundleError) as refused:
+        open_bundle(tmp_path)
+    models = f"{tmp_path}/en-de, {tmp_path}/en-fr"
+    assert str(refused.value) == f"{tmp_path}: a folder of models, not one of them; name one of {models}"
+    with pytest.raises(BundleError, match=r"notes: no bundle \(no manifest\.json\) and no version of one$"):
+        open_bundle(tmp_path / "notes")
+
+
 @pytest.mark.no_cover
 @given(
     st.builds(

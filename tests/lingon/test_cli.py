@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -82,6 +83,26 @@ def test_a_file_with_markup_is_one_text_and_printed_as_it_comes(lingon: Command,
     (asked,) = service.requests
     assert asked.text == pb.TextOptions(format=pb.TEXT_FORMAT_HTML, ignore_tags=["code"])
     assert list(asked.texts) == [page.removesuffix("\n")]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("page.html", (), pb.TEXT_FORMAT_HTML),
+        ("PAGE.HTM", (), pb.TEXT_FORMAT_HTML),
+        ("page.html.gz", (), pb.TEXT_FORMAT_HTML),
+        ("page.html", ("--format", "xml"), pb.TEXT_FORMAT_XML),
+        ("page.html", ("--format", "plain"), pb.TEXT_FORMAT_PLAIN),
+        ("html.txt", (), pb.TEXT_FORMAT_PLAIN),
+    ],
+)
+def test_a_page_is_read_as_html_unless_the_format_is_given(
+    name: str, given: tuple[str, ...], expected: int, lingon: Command, service: FakeService, tmp_path: Path
+) -> None:
+    content = b"<p>one\ntwo</p>\n"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert lingon("translate", "--input", str(tmp_path / name), *given)[:2] == (0, "<P>ONE\nTWO</P>\n")
+    assert {request.text.format or pb.TEXT_FORMAT_PLAIN for request in service.requests} == {expected}
 
 
 def test_what_is_wrong_with_a_file_with_markup_names_it_as_a_document(lingon: Command) -> None:

@@ -133,6 +133,8 @@ async def test_a_document_in_a_language_without_a_model_is_refused(call: Call) -
         ("a.pdf", b"", {}, UnreadableDocument, "a file must end in .txt, .* got .pdf"),
         ("a.docx", b"no archive", {}, UnreadableDocument, "the file is no archive of its kind"),
         ("a.txt", b"\xff", {}, UnreadableDocument, "the file is not UTF-8"),
+        ("a.txt", "Tom", {}, SettingsError, "the content of a document must be bytes, got str"),
+        ("a.docx", None, {}, SettingsError, "the content of a document must be bytes, got NoneType"),
         ("a.txt", b"Tom", {"format": "html"}, SettingsError, "format is for text; a document says itself"),
         ("a.txt", b"Tom", {"splitting_tags": ["b"]}, SettingsError, "splitting_tags is for text"),
         ("a.txt", b"Tom", {"source": "auto"}, SettingsError, '"auto" needs a target language'),
@@ -140,7 +142,7 @@ async def test_a_document_in_a_language_without_a_model_is_refused(call: Call) -
     ],
 )
 async def test_what_cannot_be_translated_is_refused(
-    call: Call, name: str, content: bytes, options: dict[str, Any], error: type[Exception], message: str
+    call: Call, name: str, content: Any, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     async with running() as server:
         with pytest.raises(error, match=message):

@@ -24,7 +24,8 @@ from tests.support.repository import ROOT
 HEAVY = {"torch", "onnxruntime", "onnx", "numpy", "grpc", "sentencepiece", "sacrebleu", "tensorboard", "matplotlib"}
 
 VERBS = """
-import sys, time
+import enum, sys, time, typer
+from typing import Annotated
 from lingon.errors import LingonError, SettingsError
 
 def good(): "Works."; print("done")
@@ -37,6 +38,7 @@ def interrupted(): raise KeyboardInterrupt
 def endless():
     print("ready", flush=True)
     while True: time.sleep(0.01)
+def count(number: Annotated[int, typer.Option(min=1)] = 1, kind: enum.StrEnum("Kind", ["A", "B"]) = "a"): pass
 def chatty():
     for _ in range(100_000): print("a line that nobody reads")
 """
@@ -70,13 +72,29 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2(run):
     assert run("wrong") == (2, "", "lingon: error: dim must be even, got 3\n")
 
 
-@pytest.mark.parametrize("arguments", [["--colour"], ["unasked"]])
+@pytest.mark.parametrize("arguments", [["--colour"], ["unasked"], ["--number"]])
 def test_wrong_usage_is_one_line_that_names_the_help_and_exit_code_2(run, arguments):
-    code, out, err = run("bad", *arguments)
+    code, out, err = run("count", *arguments)
     assert (code, out) == (2, "")
     assert err.startswith("lingon: error: ")
-    assert err.endswith("(see lingon bad --help)\n")
+    assert err.endswith("(see lingon count --help)\n")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--number", "0", "must be greater than or equal to 1, got 0"),
+        ("--number", "x", "must be a valid integer, unable to parse string as an integer, got x"),
+        ("--kind", "c", "'c' is not one of 'a', 'b'."),
+    ],
+)
+def test_a_wrong_value_of_an_option_is_named_with_its_bound(run, option, value, message):
+    assert run("count", option, value) == (
+        2,
+        "",
+        f"lingon: error: Invalid value for '{option}': {message} (see lingon count --help)\n",
+    )
 
 
 def test_an_unknown_verb_is_one_line_and_exit_code_2(capsys):

@@ -7,26 +7,21 @@ from dataclasses import dataclass
 from lingon.attention_kinds import AttentionKind
 from lingon.cli.attend.picture import Picture, make_picture
 from lingon.cli.backend import open_translator
+from lingon.cli.lines.wording import reworded
 from lingon.cli.options.backend import BackendOptions
 from lingon.client.values.attention import AttentionSelection
 from lingon.client.values.results import AttentionMatrix
 from lingon.errors import LingonError, ServerError, SettingsError
 
 FLAGS = {
-    "source_language_code": "--source-language",
-    "target_language_code": "--target-language",
-    "; see ListModels": "",
-    "attention.layers": "--layer",
-    "attention.heads": "--head",
     "attention.kinds": "--of",
     "attention.alignment": "--of",
     "pairs[0].source": "the source",
     "pairs[0].target": "the target",
     "texts[0]": "the source",
     "select fewer kinds, layers or heads, set mean_of_heads, or send fewer pairs": "give --layer, --head or --mean",
-    "shorten it or set options.long_text to LONG_TEXT_POLICY_SPLIT": "shorten it",
 }
-"""Parts of the messages of a server, and what they are on a command line."""
+"""Parts of the messages of a server, and what they are to this verb, besides those of all verbs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,4 +106,4 @@ def ask(
 def _reworded(message: str) -> str:
     for field, flag in FLAGS.items():
         message = message.replace(field, flag)
-    return message
+    return reworded(message, translating=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -186,13 +186,14 @@ class Reading(OptionGroup):
         ),
     ] = False
     written: Annotated[
-        TextFormat,
+        TextFormat | None,
         typer.Option(
             "--format",
             help="How the input is written. html and xml: it is one document; the text of its elements is translated, "
             "all else stays as it is, and tags inside a sentence are placed in its translation.",
+            show_default="html if --input ends in .html or .htm, else plain",
         ),
-    ] = TextFormat.PLAIN
+    ] = None
     ignore_tag: Annotated[
         list[str] | None,
         typer.Option(
@@ -211,17 +212,28 @@ class Reading(OptionGroup):
         ),
     ] = None
 
+    def for_input(self, path: Path | None) -> Reading:
+        """These options with the format of the input: the one that is given, else the one that its name says."""
+        name = path.name.lower().removesuffix(".gz") if path is not None else ""
+        named = TextFormat.HTML if name.endswith((".html", ".htm")) else TextFormat.PLAIN
+        return replace(self, written=self.written or named)
+
     @property
     def is_markup(self) -> bool:
         """Whether the input is a document with markup."""
-        return self.written is not TextFormat.PLAIN
+        return self.written in (TextFormat.HTML, TextFormat.XML)
+
+    @property
+    def is_by_line(self) -> bool:
+        """Whether each line is a text."""
+        return not (self.wrapped or self.is_markup)
 
     def request(self, *, forced: bool) -> client.TranslateOptions:
         """The options as the client takes them; forced: whether there are forced words."""
         return {
             "long_text": "split" if self.split_long else "refuse",
             "split_sentences": self._splitting(forced=forced),
-            "format": self.written.value,
+            "format": self.written.value if self.written else None,
             "ignore_tags": self.ignore_tag,
             "keep": self.keep,
             "protect": self.protect,

@@ -43,10 +43,12 @@ def translate_document(
     find_source: Callable[[Sequence[str], TranslateOptions], Exchange[str]],
     translate: Callable[[Sequence[str], TranslateOptions], Exchange[list[TextResult]]],
 ) -> Exchange[DocumentResult]:
-    """Translate the file of this name; raises UnreadableDocument.
+    """Translate the file of this name; raises UnreadableDocument, or SettingsError for what is no content or no option.
 
     find_source, translate: exchanges of the texts
     """
+    if not isinstance(content, bytes | bytearray):
+        raise SettingsError(f"the content of a document must be bytes, got {type(content).__name__}")
     if given := [each for each in READING if options.get(each) is not None]:
         raise SettingsError(f"{given[0]} is for text; a document says itself how it is written")
     from lingon.documents import read_document  # 40 ms, which most clients do not need

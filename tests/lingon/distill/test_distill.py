@@ -176,7 +176,7 @@ def test_a_server_that_replaces_the_teacher_ends_the_run(tmp_path: Path, transla
         (["--source-language", "auto"], 2, "a distillation has one model for all texts; name their language, got the"),
         (["--source", "none.en"], 1, "none.en: No such file or directory"),
         (["--beam-size", "99"], 1, "error: --beam-size must be 1 to 8, got 99"),
-        (["--beam-size", "99999999999"], 2, "'--beam-size': Input should be less than or equal to 128"),
+        (["--beam-size", "99999999999"], 2, "'--beam-size': must be less than or equal to 128, got 99999999999"),
         (["--target-language", "fr"], 1, "no model translates from any language to fr; served: en-de/9 (en to de)"),
     ],
 )
