@@ -125,9 +125,9 @@ class StepAttention : public Attention {
   bool has_table_;
 };
 
-// Inputs: query (rows, dim), keys (sentences, heads, size, width) and values (sentences, heads, width, size) both float16
-// or both float, lengths (sentences) int64, the keys of each sentence. A sentence has rows / sentences adjacent rows. Output: (rows,
-// dim).
+// Inputs: query (rows, dim), keys (sentences, heads, size, width) and values (sentences, heads, width, size) both
+// float16 or both float, lengths (sentences) int64, the keys of each sentence. A sentence has rows / sentences adjacent
+// rows. Output: (rows, dim).
 class CrossAttention : public Attention {
  public:
   using Attention::Attention;
