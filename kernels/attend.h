@@ -15,8 +15,8 @@ LINGON_INLINE const T* place_of(const T* base, int64_t stride, const Heads<T>& h
   return base + key * stride + (heads.rows ? heads.rows[key] * heads.row_stride : 0);
 }
 
-// Scores of the keys in rows: the dot products of eight keys at a time, the last key again where there are fewer. Lane i
-// of a product adds the elements i, i + 8, i + 16, ...
+// Scores of the keys in rows: the dot products of eight keys at a time, the last key again where there are fewer. Lane
+// i of a product adds the elements i, i + 8, i + 16, ...
 template <typename T>
 LINGON_INLINE void scores_of_rows(const float* query, const Heads<T>& heads, const T* base, float scale,
                                   float* scores) {
@@ -56,8 +56,8 @@ LINGON_INLINE void scores_of_some(const Queries& queries, const Heads<T>& heads,
       store(scores + (head * Q + query) * stride, sums[query][head] * spread<Vector>(scale));
 }
 
-// Scores of the keys in columns for the heads from `first` on. Beyond the length they are of whatever lies there; beyond
-// a row nothing is read.
+// Scores of the keys in columns for the heads from `first` on. Beyond the length they are of whatever lies there;
+// beyond a row nothing is read.
 template <int Q, int H, typename T>
 LINGON_INLINE void scores_of_columns(const Queries& queries, const Heads<T>& heads, int64_t first, float scale,
                                      float* weights, int64_t stride) {

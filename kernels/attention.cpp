@@ -125,9 +125,9 @@ class StepAttention : public Attention {
   bool has_table_;
 };
 
-// Inputs: query (rows, dim), keys (sentences, heads, size, width) and values (sentences, heads, width, size) both float16
-// or both float, lengths (sentences) int64, the keys of each sentence. A sentence has rows / sentences adjacent rows. Output: (rows,
-// dim).
+// Inputs: query (rows, dim), keys (sentences, heads, size, width) and values (sentences, heads, width, size) both
+// float16 or both float, lengths (sentences) int64, the keys of each sentence. A sentence has rows / sentences adjacent
+// rows. Output: (rows, dim).
 class CrossAttention : public Attention {
  public:
   using Attention::Attention;
@@ -216,9 +216,9 @@ class SelfAttention : public Attention {
         const float* own = values + begin * 3 * heads.dim() + head * heads.size;
         float* written = mixed + begin * heads.dim() + head * heads.size;
         if (causal_ && narrow_)
-          attend_to_narrow_past(own, heads, length[sentence], written);
+          attend_to_past<Half>(own, heads, length[sentence], written);
         else if (causal_)
-          attend_to_past(own, heads, length[sentence], written);
+          attend_to_past<float>(own, heads, length[sentence], written);
         else
           attend_to_all(own, heads, length[sentence], written);
       }
@@ -235,26 +235,18 @@ class SelfAttention : public Attention {
     kernels().attend({values, stride, length, mixed, heads.dim()}, read, scale_, weights_of(length, 1));
   }
 
+  // A query reads the keys up to its own, which are stored as T first, as in the cache of a decoder.
+  template <typename T>
   void attend_to_past(const float* values, const Shape& heads, int64_t length, float* mixed) const {
-    const int64_t stride = 3 * heads.dim();
-    const float *keys = values + heads.dim(), *past = values + 2 * heads.dim();
-    for (int64_t query = 0; query < length; ++query) {
-      const Heads<float> read{keys, past, 1, 0, stride, stride, query + 1, heads.size, false};
-      kernels().attend({values + query * stride, 0, 1, mixed + query * heads.dim(), 0}, read, scale_,
-                       weights_of(length, 1));
-    }
-  }
-
-  void attend_to_narrow_past(const float* values, const Shape& heads, int64_t length, float* mixed) const {
     const int64_t stride = 3 * heads.dim(), size = heads.size;
-    Half *keys = scratch<Half>(2 * length * size), *past = keys + length * size;
+    T *keys = scratch<T>(2 * length * size), *past = keys + length * size;
     float* weights = weights_of(length, 1);
     for (int64_t query = 0; query < length; ++query) {
       const float* own = values + query * stride;
-      kernels().narrow(own + heads.dim(), size, keys + query * size);
-      kernels().narrow(own + 2 * heads.dim(), size, past + query * size);
-      const Heads<Half> read{keys, past, 1, 0, size, size, query + 1, size, false};
-      kernels().attend_halves({own, 0, 1, mixed + query * heads.dim(), 0}, read, scale_, weights);
+      store(own + heads.dim(), size, keys + query * size);
+      store(own + 2 * heads.dim(), size, past + query * size);
+      const Heads<T> read{keys, past, 1, 0, size, size, query + 1, size, false};
+      attend({own, 0, 1, mixed + query * heads.dim(), 0}, read, scale_, weights);
     }
   }
 

@@ -13,8 +13,8 @@ namespace lingon {
 namespace LINGON_ISA {
 namespace {
 
-// The most rows of a tile of so many panels: their sums fit the registers beside the weights. Few rows take many panels,
-// so that no addition waits for the one before.
+// The most rows of a tile of so many panels: their sums fit the registers beside the weights. Few rows take many
+// panels, so that no addition waits for the one before.
 #if defined(LINGON_AVX512_VNNI)
 constexpr int rows_of(int panels) { return panels == 4 ? 6 : 12; }
 #else

@@ -7,8 +7,8 @@
 namespace lingon {
 namespace {
 
-// The lengths of sentences, each 1 to `width`, and their sum. They are a copy, because a graph may bind an output to the
-// memory of an input: what is written there must not change a length that was checked.
+// The lengths of sentences, each 1 to `width`, and their sum. They are a copy, because a graph may bind an output to
+// the memory of an input: what is written there must not change a length that was checked.
 struct Lengths {
   std::vector<int64_t> each;
   int64_t sentences, tokens;

@@ -177,7 +177,9 @@ LINGON_INLINE float smallest_lane(Floats values) {
 }
 
 #ifdef LINGON_AVX512_VNNI
-LINGON_INLINE float largest_lane(WideFloats values) { return largest_lane(larger(low_half(values), high_half(values))); }
+LINGON_INLINE float largest_lane(WideFloats values) {
+  return largest_lane(larger(low_half(values), high_half(values)));
+}
 LINGON_INLINE float smallest_lane(WideFloats values) {
   return smallest_lane(smaller(low_half(values), high_half(values)));
 }

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <map>
+#include <list>
 #include <mutex>
+#include <utility>
 
 #include "kernels.h"
 #include "operators.h"
@@ -35,18 +36,14 @@ void check_sizes(int64_t inputs, int64_t outputs) {
 template <typename Packed, typename Equals, typename Make>
 std::shared_ptr<const Packed> shared(uint64_t hash, const Equals& equals, const Make& make) {
   static std::mutex mutex;
-  static std::multimap<uint64_t, std::weak_ptr<const Packed>> known;
+  static std::list<std::pair<uint64_t, std::weak_ptr<const Packed>>> known;
   const std::lock_guard<std::mutex> lock(mutex);
-  for (auto [each, end] = known.equal_range(hash); each != end;) {
-    if (auto packed = each->second.lock()) {
-      if (equals(*packed)) return packed;
-      ++each;
-    } else {
-      each = known.erase(each);
-    }
-  }
+  known.remove_if([](const auto& each) { return each.second.expired(); });
+  for (const auto& each : known)
+    if (each.first == hash)
+      if (const auto packed = each.second.lock(); packed && equals(*packed)) return packed;
   std::shared_ptr<const Packed> packed = make();
-  known.emplace(hash, packed);
+  known.emplace_back(hash, packed);
   return packed;
 }
 

@@ -1,9 +1,9 @@
 // Runs every operator on random nodes, sound and spoilt, without ONNX Runtime: driver SEED CASES [SECONDS].
 //
 // It fails if a result depends on the number of threads or helpers, or on other nodes that run at the same time, if a
-// refusal is not one line that names the operator, and if an allocation that fails ends the process. Sanitizers see the
-// rest. It prints a digest of all results, which is the same for every instruction set: `kernels/tests/run.py` compares
-// them.
+// refusal is not one line that names the operator, if an allocation that fails ends the process, and if memory is left
+// over. Sanitizers see the rest. It prints a digest of all results, which is the same for every instruction set:
+// `kernels/tests/run.py` compares them.
 #include <chrono>
 #include <cmath>
 
@@ -14,6 +14,8 @@
 extern "C" lingon::OrtStatus* RegisterCustomOps(lingon::OrtSessionOptions*, const lingon::OrtApiBase*);
 extern "C" const char* lingon_kernels_name();
 
+static std::atomic<int64_t> blocks_in_use{0};
+
 // Fails where a test wants it; malloc keeps the checks of sanitizers.
 __attribute__((noinline)) void* operator new(size_t size) {
   using namespace lingon;
@@ -21,11 +23,17 @@ __attribute__((noinline)) void* operator new(size_t size) {
     allocations_left = 0;
     throw std::bad_alloc();
   }
-  if (void* made = std::malloc(size ? size : 1)) return made;
+  if (void* made = std::malloc(size ? size : 1)) {
+    ++blocks_in_use;
+    return made;
+  }
   throw std::bad_alloc();
 }
-__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
-__attribute__((noinline)) void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory) noexcept {
+  blocks_in_use -= memory != nullptr;
+  std::free(memory);
+}
+__attribute__((noinline)) void operator delete(void* memory, size_t) noexcept { operator delete(memory); }
 
 namespace lingon {
 namespace {
@@ -167,6 +175,20 @@ void check_sessions(uint64_t seed, uint64_t cases) {
   for (std::thread& each : threads) each.join();
 }
 
+// Nodes that are gone leave no memory behind; what is known of the last weights is free with the next ones.
+void check_memory(uint64_t seed, uint64_t cases) {
+  constexpr int64_t kOfLastWeights = 6;  // two blocks for each type
+  const auto run_all = [cases](uint64_t seed) {
+    for (uint64_t number = 0; number < cases; ++number) run(draw(seed, number, false), 1);
+    return blocks_in_use.load();
+  };
+  const int64_t before = run_all(seed), after = run_all(seed + 1);
+  if (after - before > kOfLastWeights) {
+    std::fprintf(stderr, "%lld blocks of memory are left over\n", (long long)(after - before));
+    std::exit(1);
+  }
+}
+
 int main_of(uint64_t seed, uint64_t cases, double seconds) {
   for (const auto& each : operators()) {
     bool known = false;
@@ -188,6 +210,7 @@ int main_of(uint64_t seed, uint64_t cases, double seconds) {
       std::printf("%llu %016llx\n", (unsigned long long)done, (unsigned long long)found);
   }
   check_sessions(seed, cases < 90 ? cases : 90);
+  check_memory(seed, cases < 300 ? cases : 300);
   std::printf("%s: %llu nodes, digest %016llx\n", lingon_kernels_name(), (unsigned long long)done,
               (unsigned long long)all.hash);
   return 0;

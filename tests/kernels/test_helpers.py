@@ -14,7 +14,7 @@ import onnxruntime as ort
 import pytest
 
 from lingon.serving.runtime.kernels import use_helpers
-from tests.support.native_operators import same_bits, session_of
+from tests.support.native_operators import in_process, same_bits, session_of
 
 pytestmark = pytest.mark.usefixtures("native_library")
 WIDTH = 512
@@ -104,6 +104,26 @@ def test_a_helper_leaves_the_core_of_the_thread_that_it_helps() -> None:
     with ThreadPoolExecutor(1) as pool:
         pool.submit(work).result()
     assert {cores_of(task) for task in helper_threads()} <= {str(core), str(max(allowed))}
+
+
+IN_A_STEP_AT_LOW_PRIORITY = """
+import os
+from pathlib import Path
+from lingon.serving.runtime.sessions.pair import ActiveThreads, HelpedSession
+from lingon.serving.system.threads import run_at_low_priority
+
+session = HelpedSession(None, ActiveThreads(), 1)
+run_at_low_priority(lambda: session.__enter__() or session.__exit__())
+names = {int(task.name): (task / "comm").read_text() for task in Path("/proc/self/task").iterdir()}
+helpers = [thread for thread, name in names.items() if name == "lingon helper\\n"]
+print([os.getpriority(os.PRIO_PROCESS, thread) for thread in (0, *helpers)])
+"""
+
+
+def test_helpers_have_the_priority_of_the_thread_that_makes_their_session() -> None:
+    """Also if the first step of a model is one of its check, which runs at low priority."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert in_process("", IN_A_STEP_AT_LOW_PRIORITY).decode().strip() == str([own, own])
 
 
 def test_helpers_end_with_the_process(tmp_path: Path) -> None:

@@ -95,6 +95,8 @@ class HelpedSession(SessionPair[SessionT]):
     def __init__(self, session: SessionT, active_threads: ActiveThreads, helpers: int) -> None:
         super().__init__(session, session, active_threads)
         self._helpers = helpers
+        use_helpers(helpers)  # They start here: from a check at low priority they would have that for good.
+        use_helpers(0)
 
     def __enter__(self) -> SessionT:
         if self._active_threads.begin():

@@ -119,6 +119,8 @@ def test_helpers_serve_a_thread_that_is_alone(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(pair, "use_helpers", asked.append)
     clock = Clock()
     session = HelpedSession("the session", ActiveThreads(clock), helpers=3)
+    assert asked == [3, 0]  # the helpers start
+    asked.clear()
 
     def use() -> str:
         with session as used:
