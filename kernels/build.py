@@ -33,7 +33,7 @@ OPTIMISED = ("-O3",)
 SANITIZED = ("-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
 LINK = (
     *("-shared", "-pthread", "-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,--gc-sections"),
-    f"-Wl,--version-script={FOLDER / 'exports.map'}",
+    *("-Xlinker", f"--version-script={FOLDER / 'exports.map'}"),  # -Wl would end the path at a comma
 )
 
 AVX2 = ("-mavx2", "-mf16c", "-mfma")

@@ -172,6 +172,17 @@ def test_the_library_shows_its_entries_alone(native_library: Path):
 
 
 @pytest.mark.native
+def test_a_library_is_linked_in_a_folder_of_any_name(tmp_path: Path):
+    tree = Checkout(tmp_path / "a, b").tree
+    code = (
+        "import subprocess; from kernels.build import LINK, find_compiler\n"
+        "subprocess.run([*find_compiler(), *LINK, '-x', 'c++', '/dev/null', '-o', 'made.so'], check=True)"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tree, check=True)
+    assert (tree / "made.so").is_file()
+
+
+@pytest.mark.native
 @pytest.mark.parametrize("name", INSTRUCTION_SETS[os.uname().machine])
 def test_code_for_one_instruction_set_cannot_be_linked_into_other_code(name: str, tmp_path: Path):
     """A function that several objects define is linked once, which may be the one of a processor that is not there.
