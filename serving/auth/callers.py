@@ -27,21 +27,19 @@ gRPC passes no arguments of an interceptor to a method.
 
 
 _known_caller: ContextVar[str | None] = ContextVar("known_caller", default=None)
-"""The caller of the call that this task serves, once it is known."""
+"""The caller of the call that this task serves, once `find_caller_for_task` found it."""
 
 
 def caller_of(context: Context) -> str:
-    """The identity of the caller of the call that this task serves, which is found once; see `find_caller`."""
-    caller = _known_caller.get()
-    if caller is None:
-        caller = find_caller(context)
-        set_caller(caller)
-    return caller
+    """The identity of the caller of the call that this task serves; see `find_caller`."""
+    return _known_caller.get() or find_caller(context)
 
 
-def set_caller(caller: str) -> None:
-    """Make the identity of a caller known to the current context, in which the task of its call starts."""
+def find_caller_for_task(context: Context) -> str:
+    """Return the identity of the caller, and keep it for `caller_of` in this task: certificates take long to read."""
+    caller = find_caller(context)
     _known_caller.set(caller)
+    return caller
 
 
 def find_caller(context: Context) -> str:

@@ -163,7 +163,7 @@ def test_the_folder_of_a_version_is_refused_before_the_model_is_read(
             "after the 500 of the gates, has 500",
         ),
         (["--report", "--max-source-tokens", "1"], "--max-source-tokens': must be greater than or equal to 2, got 1"),
-        (["--report", "--max-source-tokens", "32768"], "should be less than or equal to 32767"),
+        (["--report", "--max-source-tokens", "32768"], "must be less than or equal to 32767, got 32768"),
     ],
 )
 def test_a_wrong_command_is_one_line(
