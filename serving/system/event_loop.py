@@ -62,19 +62,11 @@ class TimeSlice:
 
         A slice begins with the first work of an iteration of the loop: what the request waited for was no work.
         """
-        if self._is_over():
-            await self._wait_for_turn()
-
-    def _is_over(self) -> bool:
-        """Whether the current slice is longer than MAX_SLICE; begins another one in another iteration."""
-        if self._iteration == self._turns.iteration():
-            return time.monotonic() - self._start > MAX_SLICE
-        self._begin()
-        return False
-
-    async def _wait_for_turn(self) -> None:
-        await self._turns.wait(self.caller)
-        self._begin()
+        if self._iteration != self._turns.iteration():
+            self._begin()
+        elif time.monotonic() - self._start > MAX_SLICE:
+            await self._turns.wait(self.caller)
+            self._begin()
 
     def _begin(self) -> None:
         self._iteration, self._start = self._turns.iteration(), time.monotonic()
@@ -82,8 +74,7 @@ class TimeSlice:
     async def run(self, steps: Generator[None, None, Result]) -> Result:
         """Run a generator to its end, in slices; returns what it returns."""
         while True:
-            if self._is_over():
-                await self._wait_for_turn()
+            await self.yield_if_due()
             try:
                 next(steps)
             except StopIteration as end:

@@ -44,7 +44,7 @@ CELLS = [(rows, beam_size) for beam_size in (1, 4) for rows in (1, 8, 32, 64, 12
 
 
 class Clock:
-    """Seconds spent in each part since the last `read`, without the time of nested parts, and the calls of each."""
+    """Seconds spent in each part since the last `read_steps`, without those of nested parts, and the calls of each."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = defaultdict(float)

@@ -14,10 +14,7 @@ from lingon.documents.errors import UnreadableDocument
 
 MOST_BYTES = 256 << 20  # of all files of an archive together, unpacked
 MOST_FILES = 10_000
-_METHODS = (
-    zipfile.ZIP_STORED,
-    zipfile.ZIP_DEFLATED,
-)  # of the standards of all kinds; the others have errors of their own
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # of all kinds' standards; others have errors of their own
 _MANIFEST = "META-INF/manifest.xml"
 MOST_MANIFEST_BYTES = 1 << 20  # that are read of it
 _COMPOUND = b"\xd0\xcf\x11\xe0"  # the first bytes of older formats, and of encrypted documents

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import ExitStack, aclosing, contextmanager
 from functools import partial
 
 from lingon.errors import InvalidRequest
@@ -109,7 +109,9 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
             found = (catalog.find(*wanted),) if isinstance(request, pb.ScoreRequest) else catalog.route(*wanted)
             legs = [_leg(each) for each in found]
             current().about(texts=count, model="+".join(leg.translator.label for leg in legs))
-            with found[0].model.in_flight, found[-1].model.in_flight:  # of one model or two
+            with ExitStack() as loaded:
+                for each in found:
+                    loaded.enter_context(each.model.in_flight)
                 yield legs, texts
 
 
