@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import re
 import time
@@ -17,7 +18,7 @@ from google.protobuf import wrappers_pb2
 from google.protobuf.message import Message
 from google.rpc import code_pb2
 
-from lingon.client.address import no_answer
+from lingon.client.address import block_of, no_answer
 from lingon.client.client import CHANNEL_OPTIONS
 from lingon.client.protocol.exchanges import MODELS_SECONDS
 from lingon.client.protocol.steps import (
@@ -54,6 +55,13 @@ class Caller:
     key: str | None
     address: str
     request_id: str
+
+    @property
+    def owner(self) -> str:
+        """What the caller's files and turns belong to: a digest of its key, or its address without one."""
+        if self.key is None:
+            return block_of(self.address)
+        return hashlib.sha256(self.key.encode(errors="replace")).hexdigest()
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Return the metadata of a call; raises ServerError for a key that none can be."""

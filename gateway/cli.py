@@ -21,6 +21,7 @@ def gateway(
     page: options.Page = True,
     data_dir: options.DataDir = None,
     cors: options.Cors = None,
+    hosts: options.Hosts = None,
     certificate: options.Certificate = None,
     key: options.Key = None,
     max_connections: options.MaxConnections = 4096,
@@ -36,7 +37,7 @@ def gateway(
     from lingon.cli.backend import server_address
     from lingon.errors import SettingsError
     from lingon.gateway.app import GatewayOptions
-    from lingon.gateway.run import run_apart
+    from lingon.gateway.run import default_hosts, run_apart
     from lingon.gateway.server import HttpOptions
 
     if (certificate is None) != (key is None):
@@ -49,7 +50,13 @@ def gateway(
         max_connections=max_connections,
         trusted_proxies=trusted_proxies,
     )
-    offered = GatewayOptions(apis=_listed(apis), page=page, data_dir=data_dir, cors=_listed(cors or ""))
+    offered = GatewayOptions(
+        apis=_listed(apis),
+        page=page,
+        data_dir=data_dir,
+        cors=_listed(cors or ""),
+        hosts=_listed(hosts or "") or default_hosts(http),
+    )
     target = server_address(server)
     tls = credentials.client_tls()
     run_apart(target, tls, timeout, http, offered, metrics_port, typer.echo, insecure=credentials.insecure)

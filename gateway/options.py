@@ -23,6 +23,13 @@ Cors = Annotated[
     str | None,
     typer.Option(help="Origins of pages that may call the APIs, separated by commas, or *.", show_default="none"),
 ]
+Hosts = Annotated[
+    str | None,
+    typer.Option(
+        help="Names by which the gateway may be called, separated by commas, or *; addresses and localhost always may.",
+        show_default="none on a loopback address without trusted proxies, else all",
+    ),
+]
 Certificate = Annotated[
     Path | None, typer.Option(help="PEM file of a certificate chain, for HTTPS.", show_default="none: HTTP")
 ]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, start_http_server
 
-from lingon.client.address import with_port
+from lingon.client.address import is_local, with_port
 from lingon.client.client import DEFAULT_PORT
 from lingon.client.tls import Tls, check_encrypted
 from lingon.errors import LingonError
@@ -20,6 +20,8 @@ from lingon.gateway.backend import Backend
 from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.requests.body import BodyLimits
 from lingon.gateway.server import HttpOptions, Listening, listening
+from lingon.gateway.translations.document_processes import DocumentLimits, DocumentProcesses
+from lingon.gateway.translations.documents import Documents
 from lingon.gateway.translations.kept_files import KeptFiles
 
 
@@ -32,6 +34,7 @@ class ServerSettings(Protocol):
     http_page: bool
     http_data_dir: Path | None
     http_cors: tuple[str, ...]
+    http_hosts: tuple[str, ...]
     http_max_connections: int
     http_max_call_seconds: float
     http_trusted_proxies: str
@@ -43,12 +46,19 @@ class ServerSettings(Protocol):
 
 @asynccontextmanager
 async def in_server(
-    channel: Any, registry: CollectorRegistry, settings: ServerSettings, *, body_bytes: int
+    channel: Any,
+    registry: CollectorRegistry,
+    settings: ServerSettings,
+    *,
+    body_bytes: int,
+    document_processes: int,
+    document_bytes: int,
 ) -> AsyncIterator[Listening]:
     """Open the HTTP port of a server in its event loop.
 
     channel: to its gRPC services, see Backend; registry: of its metrics
     body_bytes: of the bodies of all open requests
+    document_processes, document_bytes: see DocumentLimits
     """
     assert settings.http_port is not None
     http = HttpOptions(
@@ -66,24 +76,40 @@ async def in_server(
         page=settings.http_page,
         data_dir=settings.http_data_dir,
         cors=settings.http_cors,
+        hosts=settings.http_hosts or default_hosts(http),
         limits=BodyLimits(together=body_bytes),
     )
+    documents = DocumentLimits(processes=document_processes, memory=document_bytes)
     call_seconds = min(settings.max_call_seconds, settings.http_max_call_seconds)
-    async with _open(Backend(channel, call_seconds), registry, http, options) as opened:
+    async with _open(Backend(channel, call_seconds), registry, http, options, documents) as opened:
         yield opened
+
+
+def default_hosts(http: HttpOptions) -> Sequence[str]:
+    """Return the names that a gateway may be called by if none are given.
+
+    On loopback it is for this machine, unless a proxy passes on the requests of others.
+    """
+    return () if is_local(http.host) and not http.trusted_proxies else ("*",)
 
 
 @asynccontextmanager
 async def _open(
-    backend: Backend, registry: CollectorRegistry, http: HttpOptions, options: GatewayOptions
+    backend: Backend,
+    registry: CollectorRegistry,
+    http: HttpOptions,
+    options: GatewayOptions,
+    limits: DocumentLimits | None = None,
 ) -> AsyncIterator[Listening]:
     metrics = GatewayMetrics(registry)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(backend.close)
-        files = None if options.data_dir is None else KeptFiles(options.data_dir / "documents")
-        if files is not None:
-            stack.callback(asyncio.create_task(files.remove_old_ones()).cancel)
-        app = build(backend, metrics, options, files)
+        kept = None if options.data_dir is None else KeptFiles(options.data_dir / "documents")
+        if kept is not None:
+            stack.callback(asyncio.create_task(kept.remove_old_ones()).cancel)
+        processes = DocumentProcesses(limits)
+        stack.push_async_callback(processes.close)
+        app = build(backend, metrics, options, Documents(processes, kept))
         yield await stack.enter_async_context(listening(app, metrics, http))
 
 

@@ -54,7 +54,7 @@ from lingon.serving.rpc.services.google import GoogleService, add_google
 from lingon.serving.rpc.services.health import Health, model_services
 from lingon.serving.rpc.services.translation import TranslationService
 from lingon.serving.runtime.device import onnxruntime_version
-from lingon.serving.settings import HTTP_BYTES, Settings
+from lingon.serving.settings import DOCUMENT_BYTES, DOCUMENT_PROCESSES, HTTP_BYTES, Settings
 from lingon.serving.system.event_loop import LagMonitor
 from lingon.serving.system.memory import limit_malloc_caches
 from lingon.serving.system.preemption import new_threads_never_preempt, spare_each_other
@@ -340,7 +340,14 @@ def http_apis(settings: Settings, channel: LocalChannel, registry: CollectorRegi
     if entry is None:
         raise LingonError("this installation has no HTTP APIs (entry point lingon.gateways: http)")
     with name_missing_extra("lingon serve --http-port", entry.extras):
-        return entry.load()(channel, registry, settings, body_bytes=HTTP_BYTES)
+        return entry.load()(
+            channel,
+            registry,
+            settings,
+            body_bytes=HTTP_BYTES,
+            document_processes=DOCUMENT_PROCESSES,
+            document_bytes=DOCUMENT_BYTES,
+        )
 
 
 def _ready_line(

@@ -25,6 +25,8 @@ MAX_TEXTS = 10_000  # texts; upper bound of max_texts
 SLOW_BYTES = 128 << 20  # bytes; of the requests of all calls that arrive slowly
 HELD_BYTES = 64 << 20  # bytes; of the large requests of all open calls
 HTTP_BYTES = 64 << 20  # bytes; of the bodies of all open requests of HTTP
+DOCUMENT_PROCESSES = 2  # at once that read or write documents
+DOCUMENT_BYTES = 192 << 20  # bytes; of a document in such a process
 GRPC_MAX = 2**31 - 1  # bytes or milliseconds; gRPC counts both in 32 bits
 LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*")
 LIMITS = EngineLimits()  # the source of five defaults
@@ -221,6 +223,12 @@ class Settings(BaseModel):
         description="Origins of web pages that may call the HTTP APIs, separated by commas, or *. Unset: pages of "
         "other origins may not.",
     )
+    http_hosts: tuple[str, ...] = Field(
+        (),
+        description="Names by which the HTTP port may be called, separated by commas, or *; addresses and localhost "
+        "always may. Unset: none on a loopback address without trusted proxies, because a web page can have its own "
+        "name lead to this machine; else all.",
+    )
     http_max_connections: Positive = Field(
         4096, description="Connections to the HTTP port at once; above this number they are answered with 503."
     )
@@ -266,7 +274,9 @@ class Settings(BaseModel):
             )
         return self
 
-    @field_validator("models", "preferred_models", "tls_client_names", "http_apis", "http_cors", mode="before")
+    @field_validator(
+        "models", "preferred_models", "tls_client_names", "http_apis", "http_cors", "http_hosts", mode="before"
+    )
     @classmethod
     def _comma_separated(cls, value: Any) -> Any:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value

@@ -17,7 +17,7 @@ from lingon.gateway.dialects.deepl_documents import DeepLDocuments
 from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
-from lingon.gateway.translations.kept_files import KeptFiles
+from lingon.gateway.translations.documents import Documents
 from lingon.gateway.translations.languages import name_of
 from lingon.gateway.translations.translate import Wanted, translate
 from lingon.language_pairs import Pairs
@@ -75,9 +75,9 @@ class DeepLApi:
     name = "deepl"
     key_in_body = True
 
-    def __init__(self, files: KeptFiles | None = None) -> None:
+    def __init__(self, documents: Documents) -> None:
         self._used = UsedCharacters()
-        self._documents = DeepLDocuments(files, self._wanted, self._used.add)
+        self._documents = DeepLDocuments(documents, self._wanted, self._used.add)
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
         """Return the routes."""
@@ -141,7 +141,6 @@ class DeepLApi:
 
     async def usage(self, call: Call) -> Response:
         """Return how many characters were translated for this key since the start."""
-        await call.backend.models(call.caller)  # checks the key
         return _reply({"character_count": self._used.of(call.caller.key), "character_limit": NO_LIMIT}, call.fields)
 
     async def glossaries(self, call: Call) -> Response:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import logging
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,11 @@ from lingon.errors import LingonError, ServerError
 from lingon.gateway.requests.endpoint import Call
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem, problem_of
-from lingon.gateway.translations.documents import name_with_suffix, translate_file
-from lingon.gateway.translations.kept_files import KeptFiles
+from lingon.gateway.translations.documents import Documents
+from lingon.gateway.translations.kept_files import DONE, ERROR, Kept, KeptFiles
 from lingon.gateway.translations.translate import Wanted
 
+API = "deepl"
 SECONDS_LEFT = 5  # that a document takes, as a client is told
 logger = logging.getLogger(__name__)
 
@@ -30,13 +30,13 @@ class DeepLDocuments:
 
     def __init__(
         self,
-        files: KeptFiles | None,
+        documents: Documents,
         wanted: Callable[[Fields], Wanted],
         count: Callable[[str | None, int], None],
     ) -> None:
-        """files: None if there is no place for them; wanted: reads fields; count: adds characters of a key."""
-        self._files, self._wanted, self._count = files, wanted, count
-        self._running: dict[str, asyncio.Task[None]] = {}
+        """wanted: reads fields; count: adds characters of a key."""
+        self._documents, self._wanted, self._count = documents, wanted, count
+        self._running: set[asyncio.Task[None]] = set()
 
     async def upload(self, call: Call) -> Response:
         """Take a document and begin to translate it."""
@@ -44,82 +44,66 @@ class DeepLDocuments:
         if fields.file is None:
             raise Problem(400, "Parameter 'file' not specified.")
         given, content = fields.file
-        name = name_with_suffix(fields.text("filename") or given, content)
-        wanted = self._wanted(fields)
-        await call.backend.models(call.caller)  # checks the key before anything is kept
-        files.check_room(call.caller.address, len(content))
-        number, key = secrets.token_hex(16), secrets.token_hex(32)
-        suffix = Path(name).suffix.lower()
-        files.write_state(number, {"status": "translating", "key": _digest(key), "suffix": suffix})
+        wanted = replace(self._wanted(fields), patient=True)
+        secret = secrets.token_hex(32)
+        kept = await files.begin(API, call.caller, len(content), secret)
         call.held.keep()
-        task = asyncio.create_task(self._translate(call, files, number, name, content, wanted))
-        self._running[number] = task
-        task.add_done_callback(lambda _: self._end(number, call))
-        return JSONResponse({"document_id": number, "document_key": key})
+        task = asyncio.create_task(
+            self._translate(call, files, kept, fields.text("filename") or given, content, wanted)
+        )
+        self._running.add(task)
+        task.add_done_callback(lambda _: self._end(task, call))
+        return JSONResponse({"document_id": kept.number, "document_key": secret})
 
     async def status(self, call: Call) -> Response:
         """Tell the state of a document."""
-        number, state = self._state(call)
-        found: dict[str, Any] = {"document_id": number, "status": state["status"]}
-        if state["status"] == "translating" and number not in self._running:
-            found |= _failed("the gateway was restarted; upload the document again")
-        elif state["status"] == "translating":
-            found["seconds_remaining"] = SECONDS_LEFT
-        elif state["status"] == "error":
-            found |= _failed(state["message"])
+        kept = self._kept(call)
+        found: dict[str, Any] = {"document_id": kept.number, "status": kept.status}
+        if kept.status == DONE:
+            found["billed_characters"] = kept.characters
+        elif kept.status == ERROR:
+            found |= {"error_message": kept.message, "message": kept.message}
         else:
-            found["billed_characters"] = state["characters"]
+            found["seconds_remaining"] = SECONDS_LEFT
         return JSONResponse(found)
 
     async def download(self, call: Call) -> Response:
         """Return a translation, once."""
-        number, state = self._state(call)
-        if state["status"] != "done":
+        kept = self._kept(call)
+        if kept.status != DONE:
             raise Problem(503, "the document is not translated yet", retry_after=SECONDS_LEFT)
-        content = self.place().result(f"{number}{state['suffix']}")
-        self.place().remove(number)
+        content = await self.place().content(kept)
+        await self.place().remove(kept)
         return Response(content, media_type="application/octet-stream")
 
     async def _translate(
-        self, call: Call, files: KeptFiles, number: str, name: str, content: bytes, wanted: Wanted
+        self, call: Call, files: KeptFiles, kept: Kept, name: str, content: bytes, wanted: Wanted
     ) -> None:
-        state = files.read_state(number)
         try:
-            found = await translate_file(call, name, content, wanted)
-            files.write_result(call.caller.address, number, state["suffix"], found.content)
-            state |= {"status": "done", "characters": found.characters}
+            found = await self._documents.translate(call, name, content, wanted)
+            await files.finish(kept, Path(found.name).suffix.lower(), found.content, found.characters)
             self._count(call.caller.key, found.characters)
+            return
         except Problem as problem:
-            state |= {"status": "error", "message": str(problem)}
+            message = str(problem)
         except ServerError as error:
-            state |= {"status": "error", "message": str(problem_of(error))}
-        except (LingonError, OSError) as error:
+            message = str(problem_of(error))
+        except LingonError as error:
             logger.error("a document was not translated: %s", error)
-            state |= {"status": "error", "message": "the gateway failed; its log says why"}
-        files.write_state(number, state)
+            message = "the gateway failed; its log says why"
+        await files.fail(kept, message)
 
-    def _end(self, number: str, call: Call) -> None:
-        del self._running[number]
+    def _end(self, task: asyncio.Task[None], call: Call) -> None:
+        self._running.discard(task)
         call.held.release()
 
-    def _state(self, call: Call) -> tuple[str, dict[str, Any]]:
-        """Return number and state of the document of a call, which must have its key."""
-        number = call.request.path_params["number"]
-        state = self.place().read_state(number)
-        if not hmac.compare_digest(state["key"], _digest(call.fields.text("document_key"))):
-            raise Problem(404, "no such document")
-        return number, state
+    def _kept(self, call: Call) -> Kept:
+        """Return the document of a call, which must have its document_key."""
+        number, secret = call.request.path_params["number"], call.fields.text("document_key")
+        return self.place().find(number, API, call.caller, secret)
 
     def place(self) -> KeptFiles:
         """Return where documents are kept; raises Problem without a folder for them."""
-        if self._files is None:
+        if self._documents.kept is None:
             raise Problem(400, "documents are not supported: the server has no folder for them")
-        return self._files
-
-
-def _digest(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
-
-
-def _failed(message: str) -> dict[str, str]:
-    return {"status": "error", "error_message": message, "message": message}
+        return self._documents.kept

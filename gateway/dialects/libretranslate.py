@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from google.rpc import code_pb2
 from starlette.requests import Request
@@ -19,7 +19,7 @@ from lingon.gateway.dialects.libretranslate_spec import spec
 from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
-from lingon.gateway.translations.documents import translate_file
+from lingon.gateway.translations.documents import Documents
 from lingon.gateway.translations.kept_files import KeptFiles
 from lingon.gateway.translations.languages import name_of, stays_unchanged
 from lingon.gateway.translations.translate import Wanted, likeliest, translate
@@ -33,16 +33,13 @@ READ = "GET", "POST"
 
 
 class LibreTranslateApi:
-    """The routes of LibreTranslate, but for suggestions.
-
-    files: where translated files are kept; None if there is no place for them
-    """
+    """The routes of LibreTranslate, but for suggestions."""
 
     name = "libretranslate"
     key_in_body = True
 
-    def __init__(self, files: KeptFiles | None = None) -> None:
-        self._files = files
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
         """Return the routes."""
@@ -50,10 +47,10 @@ class LibreTranslateApi:
         yield endpoints.route(self, "/languages", self.languages, READ)
         yield endpoints.route(self, "/detect", self.detect)
         yield endpoints.route(self, "/translate_file", self.translate_file, place=self._place)
-        yield endpoints.route(self, "/download_file/{name}", self.download_file, ("GET",))
-        yield endpoints.route(self, "/frontend/settings", self.settings, ("GET",))
-        yield endpoints.route(self, "/health", self.health, ("GET",))
-        yield endpoints.route(self, "/spec", self.spec, ("GET",))
+        yield endpoints.route(self, "/download_file/{name}", self.download_file, ("GET",), linked=True)
+        yield endpoints.route(self, "/frontend/settings", self.settings, ("GET",), public=True)
+        yield endpoints.route(self, "/health", self.health, ("GET",), public=True)
+        yield endpoints.route(self, "/spec", self.spec, ("GET",), public=True)
         yield endpoints.route(self, "/suggest", self.suggest)
 
     def key_of(self, request: Request, fields: Fields) -> str | None:
@@ -117,19 +114,28 @@ class LibreTranslateApi:
             raise Problem(400, "Invalid request: missing file parameter")
         name, content = call.fields.file
         wanted = await _wanted(call)
-        files.check_room(call.caller.address, len(content))
-        found = await translate_file(call, name, content, wanted)
-        kept = files.keep_result(call.caller.address, name, found.content)
-        return JSONResponse({"translatedFileUrl": str(call.request.url_for("download_file", name=quote(kept)))})
+        kept = await files.begin(self.name, call.caller, len(content))
+        try:
+            found = await self._documents.translate(call, name, content, wanted)
+            suffix = Path(found.name).suffix.lower()
+            await files.finish(kept, suffix, found.content, found.characters)
+        except BaseException:
+            await files.remove(kept)
+            raise
+        where = call.request.url_for("download_file", name=f"{kept.number}{suffix}")
+        return JSONResponse({"translatedFileUrl": str(where)})
 
     async def download_file(self, call: Call) -> Response:
         """Return a file that was translated."""
-        content = self._place().result(call.request.path_params["name"])
-        return Response(content, media_type="application/octet-stream")
+        files, name = self._place(), call.request.path_params["name"]
+        kept = files.find(Path(name).stem, self.name, call.caller)
+        if name != f"{kept.number}{kept.suffix}":
+            raise Problem(404, "no such file")
+        return Response(await files.content(kept), media_type="application/octet-stream")
 
     async def settings(self, call: Call) -> Response:
         """Return what the server offers, also to a page that has no key."""
-        formats, needs_key, pairs = sorted(SUFFIXES) if self._files else [], False, Pairs(())
+        formats, needs_key, pairs = sorted(SUFFIXES) if self._documents.kept else [], False, Pairs(())
         try:
             pairs = Pairs.of(await call.backend.models(call.caller))
         except ServerError as error:
@@ -167,9 +173,9 @@ class LibreTranslateApi:
         raise Problem(501, "suggestions are not supported")
 
     def _place(self) -> KeptFiles:
-        if self._files is None:
+        if self._documents.kept is None:
             raise Problem(400, "files are not supported: the server has no folder for them")
-        return self._files
+        return self._documents.kept
 
 
 async def _wanted(call: Call) -> Wanted:
@@ -179,7 +185,7 @@ async def _wanted(call: Call) -> Wanted:
         return Wanted(target)
     if not is_one_language(source, target):
         return Wanted(target, source)
-    models = await call.backend.models(call.caller)  # which checks the key
+    models = await call.backend.models(call.caller, fresh=False)
     return Wanted(target, source, unchanged=stays_unchanged(models, source, target))
 
 

@@ -21,7 +21,7 @@ from lingon.gateway.requests.endpoint import Call, Endpoints, Streamed, bearer, 
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.json_messages import from_json, to_json
 from lingon.gateway.requests.problem import Problem, problem_of
-from lingon.gateway.translations.documents import name_with_suffix, translate_file
+from lingon.gateway.translations.documents import Documents
 from lingon.gateway.translations.translate import Wanted, detect
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -36,6 +36,9 @@ class NativeApi:
 
     name = "lingon"
     key_in_body = False
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents = documents
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
         """Return the routes."""
@@ -87,11 +90,9 @@ class NativeApi:
         options = pb.DecodingOptions()
         if beams := fields.number("beamSize", 0, 0, MOST_BEAMS):
             options.beam_size = beams
-        name = name_with_suffix(given, content)
-        found = await translate_file(call, name, content, Wanted(target, source, options=options))
+        found = await self._documents.translate(call, given, content, Wanted(target, source, options=options))
         headers = {
-            "content-disposition": _attachment(_named(name, target)),
-            "x-content-type-options": "nosniff",
+            "content-disposition": _attachment(_named(found.name, target)),
             **({DETECTED: found.detected} if found.detected else {}),
         }
         return Response(found.content, headers=headers, media_type="application/octet-stream")
@@ -118,7 +119,7 @@ class NativeApi:
         first = [await anext(messages), await anext(messages, None)]
         as_events = LINES not in call.request.headers.get("accept", "")
         kind = EVENT_STREAM if as_events else LINES
-        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}  # nginx would collect the events
+        headers = {"x-accel-buffering": "no"}  # nginx would collect the events
         return Streamed(_events(first, messages, as_events=as_events), headers=headers, media_type=kind)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from lingon.gateway.requests.body_budget import HeldBody
 from lingon.gateway.requests.problem import Problem
 
-SMALL_BYTES = 65_536  # bytes; up to here a body is read before the key of its request is checked
+SMALL_BYTES = 65_536  # bytes; up to here a body whose caller is not known yet counts as one of its address
 BODY_SECONDS = 30.0  # for a body to arrive whole
 MAX_FIELDS = 2000  # of a form
 MAX_VALUES = 250_000  # texts, numbers, objects and lists of JSON
@@ -35,17 +35,17 @@ class BodyLimits:
     together: int = 64 << 20
 
 
-async def read_body(request: Request, most: int, held: HeldBody, admit: Callable[[], Awaitable[None]]) -> bytes:
+async def read_body(request: Request, most: int, held: HeldBody, large: Callable[[], None] | None) -> bytes:
     """Return the body; raises Problem 413 if it has more bytes, 408 if it does not arrive, 415 if it is compressed.
 
-    held: what counts its bytes; admit: called before more than SMALL_BYTES are read, raises if the caller may not call
+    held: what counts its bytes; large: called when it has more than SMALL_BYTES
     """
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem(415, "a compressed body is not accepted; send it without Content-Encoding")
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > most:
         raise _too_large(most)
-    parts, size, admitted = [], 0, False
+    parts, size = [], 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
@@ -54,9 +54,9 @@ async def read_body(request: Request, most: int, held: HeldBody, admit: Callable
                     raise _too_large(most)
                 held.add(len(part))
                 parts.append(part)
-                if size > SMALL_BYTES and not admitted:
-                    admitted = True
-                    await admit()
+                if size > SMALL_BYTES and large is not None:
+                    large()
+                    large = None
     except TimeoutError:
         raise Problem(408, f"the body did not arrive within {BODY_SECONDS:g} seconds") from None
     except ClientDisconnect:
@@ -86,13 +86,17 @@ def parse_json(body: bytes) -> dict[str, Any]:
     return found
 
 
-def count_values(request: Request, body: bytes, held: HeldBody) -> None:
+def has_json(request: Request, body: bytes) -> bool:
+    """Whether the fields of a body are read as JSON."""
+    kind = media_type(request)
+    return kind in JSON_TYPES or kind.endswith("+json") or (not kind and body.lstrip()[:1] == b"{")
+
+
+def count_values(body: bytes, held: HeldBody) -> None:
     """Count the memory that the values of a JSON body will take, before they are read.
 
     Text in strings counts as values, unless there would then be too many. Raises Problem 413 above MAX_VALUES, 503.
     """
-    if media_type(request) in (FORM, MULTIPART):
-        return
     values = _marks(body)
     if values > MAX_VALUES and (values := _marks(_STRING.sub(b"", body))) > MAX_VALUES:
         raise Problem(413, f"the body may have {MAX_VALUES:,} values at most, got {values:,}")

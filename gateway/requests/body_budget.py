@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 
 from lingon.client.address import block_of
@@ -18,7 +17,6 @@ class BodyBudget:
     def __init__(self, most: int) -> None:
         """most: bytes of all bodies; those of a caller are half of it at most."""
         self._most, self.held_bytes = most, 0
-        self.reading = asyncio.Lock()  # while a file is read, which takes memory for a moment
         self._by_caller = Counter[str]()
 
     def hold(self, caller: str, size: int) -> None:
@@ -53,7 +51,6 @@ class HeldBody:
 
     def __init__(self, budget: BodyBudget, address: str) -> None:
         self._budget, self._caller, self._size, self._users = budget, block_of(address), 0, 1
-        self.reading = budget.reading
 
     def add(self, size: int) -> None:
         """Count bytes that arrived; raises Problem 503."""

@@ -9,10 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Protocol
 
-from google.rpc import code_pb2
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -21,9 +19,10 @@ from starlette.types import Receive, Scope, Send
 from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.metrics import GatewayMetrics
-from lingon.gateway.requests.body import BodyLimits, count_values, read_body
+from lingon.gateway.requests.body import BodyLimits, count_values, has_json, read_body
 from lingon.gateway.requests.body_budget import BodyBudget, HeldBody
 from lingon.gateway.requests.fields import Fields, fields_of
+from lingon.gateway.requests.known_callers import KnownCallers
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.status import REQUEST_ID, request_id_from
 
@@ -33,6 +32,9 @@ WATCH_CLIENT = "lingon.watch_client"
 WatchClient = Callable[[Callable[[], None]], Callable[[], None]]
 """Takes what to call when the client disconnects, at once if it has; returns what ends that. A task that waits for the
 message of ASGI would cost every request time."""
+
+PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+"""Headers of all replies: they are for one caller, and no browser is to guess what they are."""
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +55,7 @@ class Api(Protocol):
     """An API of the gateway.
 
     name: for metrics, and the option that chooses APIs
-    key_in_body: whether the API key may be a field of the body
+    key_in_body: whether the API key may be a field of the body, which is then read to know the caller
     """
 
     name: str
@@ -90,11 +92,12 @@ Handler = Callable[[Call], Awaitable[Response]]
 class Endpoints:
     """Makes routes of handlers.
 
-    limits: of bodies; budget: what all of them hold
+    callers: those whose keys are known; limits: of bodies; budget: what all of them hold
     origins: whose pages may call, or "*"
     """
 
     backend: Backend
+    callers: KnownCallers
     metrics: GatewayMetrics
     limits: BodyLimits
     budget: BodyBudget
@@ -109,25 +112,31 @@ class Endpoints:
         *,
         place: Callable[[], object] | None = None,
         message: bool = False,
+        public: bool = False,
+        linked: bool = False,
     ) -> Route:
         """Return a route.
 
         place: for a route whose body has a file, raises Problem before it is read if there is no place for files
-        message: whether its body is a message, which has no fields
+        message: whether its body is a message of JSON, which has no fields
+        public: whether callers need no key
+        linked: whether pages of other origins may link to it
         """
-        endpoint = _Endpoint(self, api, handler, place, message)
+        endpoint = _Endpoint(self, api, handler, place, message, public, linked)
         return Route(path, endpoint.run, methods=list(methods), name=getattr(handler, "__name__", None))
 
 
 @dataclass(frozen=True, slots=True)
 class _Endpoint:
-    """Answers the requests of a route; place, message: see `Endpoints.route`."""
+    """Answers the requests of a route; place and the others below it: see `Endpoints.route`."""
 
     shared: Endpoints
     api: Api
     handler: Handler
     place: Callable[[], object] | None
     message: bool
+    public: bool
+    linked: bool
 
     async def run(self, request: Request) -> Response:
         """Answer a request and count it."""
@@ -166,49 +175,57 @@ class _Endpoint:
             response = self.api.error(_as_problem(error), request)
         finally:
             held.release()
-        response.headers[REQUEST_ID] = request_id
+        response.headers.update({REQUEST_ID: request_id, **PRIVATE})
         return response
 
     async def _handle(self, request: Request, caller: Caller, held: HeldBody) -> Response:
         """Read the body of a request and call the handler; caller: without the key."""
-        self._check_origin(request)
+        self._check_site(request)
         if self.place is not None:
             self.place()
+        caller = replace(caller, key=self.api.key_of(request, Fields(request.query_params.multi_items())))
+        known = await self._is_known(caller)
         limits = self.shared.limits
         most = limits.plain if self.place is None else limits.with_file
-        body = await read_body(request, most, held, partial(self._admit, request, caller, held))
-        count_values(request, body, held)
+        body = await read_body(request, most, held, None if known else held.count_without_key)
+        if self.message or has_json(request, body):
+            count_values(body, held)
         fields = await fields_of(request, b"" if self.message else body)
         if fields.file is not None:
             body = b""  # the file is kept once
         caller = replace(caller, key=self.api.key_of(request, fields))
+        if not known:
+            await self.shared.callers.check(caller)
         call = Call(request, body, fields, caller, self.shared.backend, held)
         return await _until_disconnect(request, self.handler(call))
 
-    def _check_origin(self, request: Request) -> None:
+    async def _is_known(self, caller: Caller) -> bool:
+        """Whether a caller may call; False if it may have its key in the body. Raises ServerError.
+
+        The key of the request is that of its headers and query.
+        """
+        if self.public:
+            return True
+        if caller.key is None and self.api.key_in_body:
+            return await self.shared.callers.accepts(caller)
+        await self.shared.callers.check(caller)
+        return True
+
+    def _check_site(self, request: Request) -> None:
         """Refuse a call that a browser makes for a page of another origin; raises Problem.
 
         The page could not read the reply, and yet it would make the server work. Browsers tell localhost and all hosts
-        with HTTPS where a call is from. The header Host does not help with the others: proxies change it.
+        with HTTPS where a call is from, extensions aside, whose origins have schemes of their own.
         """
-        origin, site = request.headers.get("origin", ""), request.headers.get("sec-fetch-site")
-        if site not in ("cross-site", "same-site") or not origin.startswith(("http://", "https://")):
+        headers = request.headers
+        origin, origins = headers.get("origin", ""), self.shared.origins
+        if headers.get("sec-fetch-site") not in ("cross-site", "same-site") or "*" in origins or origin in origins:
             return
-        if origin not in self.shared.origins and "*" not in self.shared.origins:
-            raise Problem(403, f"pages of {origin[:100]} may not call: --http-cors does not list them")
-
-    async def _admit(self, request: Request, caller: Caller, held: HeldBody) -> None:
-        """Check the key of a request whose body is large before the rest is read; raises ServerError, Problem.
-
-        A key that is a field of the body cannot be checked; such bodies share what one caller may hold.
-        """
-        key = self.api.key_of(request, Fields(request.query_params.multi_items()))
-        try:
-            await self.shared.backend.models(replace(caller, key=key))
-        except ServerError as error:
-            if error.code != code_pb2.UNAUTHENTICATED or key is not None or not self.api.key_in_body:
-                raise
-            held.count_without_key()
+        if origin not in ("", "null") and not origin.startswith(("http://", "https://")):
+            return
+        if self.linked and headers.get("sec-fetch-mode") == "navigate":
+            return
+        raise Problem(403, f"pages of {origin[:100] or 'other origins'} may not call: --http-cors does not list them")
 
 
 def _as_problem(error: Exception) -> Problem:

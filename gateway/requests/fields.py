@@ -8,8 +8,10 @@ from typing import Any
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
-from lingon.gateway.requests.body import FORM, JSON_TYPES, MULTIPART, media_type, parse_form, parse_json
+from lingon.gateway.requests.body import FORM, MULTIPART, has_json, media_type, parse_form, parse_json
 from lingon.gateway.requests.problem import Problem
+
+MOST_DIGITS = 9  # of a number; Python takes quadratic time to read many
 
 
 class Fields:
@@ -55,9 +57,10 @@ class Fields:
     def number(self, name: str, default: int, least: int, most: int) -> int:
         """Return a field that is a whole number within bounds."""
         text = self.text(name, str(default))
-        if not (text.isascii() and text.isdigit() and least <= int(text[:9]) <= most):
+        value = int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else -1
+        if not least <= value <= most:
             raise Problem(400, f"{name} must be {least} to {most}, got {text[:40]!r}", field=name)
-        return int(text)
+        return value
 
     def choice(self, name: str, values: Iterable[str], default: str) -> str:
         """Return a field that is one of several values, in any case."""
@@ -90,7 +93,7 @@ async def fields_of(request: Request, body: bytes) -> Fields:
     kind, file = media_type(request), None
     if not body:
         return Fields(pairs)
-    if kind in JSON_TYPES or kind.endswith("+json") or (not kind and body.lstrip()[:1] == b"{"):
+    if has_json(request, body):
         pairs += parse_json(body).items()
     elif kind in (FORM, MULTIPART):
         form = await parse_form(request, body, kind)

@@ -35,16 +35,16 @@ class Calls:
     limit of a call.
     """
 
-    def __init__(self, backend: Backend, caller: Caller, like: pb.TranslateRequest) -> None:
-        """like: a request without texts."""
-        self._backend, self._caller, self._like = backend, caller, like
+    def __init__(self, backend: Backend, caller: Caller, like: pb.TranslateRequest, *, patient: bool = False) -> None:
+        """like: a request without texts; patient: whether a single call waits for a full server too."""
+        self._backend, self._caller, self._like, self._patient = backend, caller, like, patient
         self._limit = asyncio.Semaphore(IN_FLIGHT)
 
     async def pieces(self, texts: Sequence[str], most: int) -> list[list[Piece]]:
         """Return the pieces of each text; most: texts of one call."""
         parts = [part for _, part in cut(texts, most)]
         if len(parts) == 1:
-            return await self._part(texts, patient=False)
+            return await self._part(texts, patient=self._patient)
         found = await _all(self._part(part, patient=True) for part in parts)
         return [pieces for part in found for pieces in part]
 

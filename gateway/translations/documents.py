@@ -1,55 +1,74 @@
-"""Files to translate."""
+"""Files to translate: read and written in processes of their own, and kept until they are fetched."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from lingon.documents import UnreadableDocument, memory_of, read_document, suffix_of
 from lingon.gateway.requests.endpoint import Call
 from lingon.gateway.requests.problem import Problem
+from lingon.gateway.translations.document_processes import DocumentProcesses, File
+from lingon.gateway.translations.kept_files import KeptFiles
 from lingon.gateway.translations.translate import Wanted, detect, translate
 from lingon.translation.v1 import translation_pb2 as pb
+
+TEXT_COPIES = 2  # of the texts of a file in memory: as they came from its process, and as text
 
 
 @dataclass(frozen=True, slots=True)
 class TranslatedFile:
     """A file that was translated.
 
+    name: of the file, with a suffix
     characters: of its texts
     detected: its language if that was detected; empty if it was given, or the file has no text
     """
 
+    name: str
     content: bytes
     characters: int
     detected: str = ""
 
 
-def name_with_suffix(name: str, content: bytes) -> str:
-    """Return the name of a file, with the suffix of its kind if it has none: some clients send every file as `file`."""
-    return name if Path(name).suffix else f"document{suffix_of(content)}"
+class Documents:
+    """What APIs do with files.
 
-
-async def translate_file(call: Call, name: str, content: bytes, wanted: Wanted) -> TranslatedFile:
-    """Return the translation of a file; raises Problem for one that cannot be read.
-
-    If its language is not given, it is detected once: a single text may be too short for that.
+    kept: the files that are kept; None if there is no folder for them
     """
-    call.held.add(await asyncio.to_thread(memory_of, name, content))
+
+    def __init__(self, processes: DocumentProcesses, kept: KeptFiles | None = None) -> None:
+        self._processes, self.kept = processes, kept
+
+    async def translate(self, call: Call, name: str, content: bytes, wanted: Wanted) -> TranslatedFile:
+        """Return the translation of a file; raises Problem for one that cannot be read.
+
+        If its language is not given, it is detected once: a single text may be too short for that.
+        """
+        file = File(name, content, wanted.target, call.caller.owner)
+        async with _limited(call.backend.timeout, "read"):
+            read = await self._processes.read(file)
+        call.held.add(TEXT_COPIES * read.size)
+        options = pb.TextOptions()
+        options.CopyFrom(wanted.text)
+        options.MergeFrom(read.options)
+        wanted = replace(wanted, text=options)
+        detected, texts = "", list(read.texts)
+        if not wanted.source and texts:
+            (source,) = await detect(call.backend, ["\n".join(texts)], call.caller, wanted)
+            detected, wanted = source.language, replace(wanted, source=source.language, unchanged=source.stays)
+        results = await translate(call.backend, texts, wanted, call.caller)
+        async with _limited(call.backend.timeout, "written"):
+            written = await self._processes.write(read.file, [each.text for each in results])
+        return TranslatedFile(read.file.name, written, read.characters, detected)
+
+
+@asynccontextmanager
+async def _limited(seconds: float, done: str) -> AsyncIterator[None]:
+    """Bound the time of work on a file, waiting included; raises Problem 504."""
     try:
-        async with call.held.reading:
-            document = await asyncio.to_thread(read_document, name, content, wanted.target)
-    except UnreadableDocument as error:
-        raise Problem(400, str(error), field="file") from None
-    options = pb.TextOptions()
-    options.CopyFrom(wanted.text)
-    options.MergeFrom(document.options)
-    wanted = replace(wanted, text=options)
-    detected = ""
-    if not wanted.source and document.texts:
-        (source,) = await detect(call.backend, ["\n".join(document.texts)], call.caller, wanted)
-        detected, wanted = source.language, replace(wanted, source=source.language, unchanged=source.stays)
-    results = await translate(call.backend, document.texts, wanted, call.caller)
-    written = await asyncio.to_thread(document.write, [each.text for each in results])
-    return TranslatedFile(written, document.characters, detected)
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise Problem(504, f"the file was not {done} within {seconds:g} s; try again later") from None

@@ -1,117 +1,205 @@
-"""Where translated files are kept until they are fetched."""
+"""Where files are kept until they are fetched: each belongs to the API and to the caller that sent it."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import logging
 import re
 import secrets
+import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
-from lingon.documents import SUFFIXES
 from lingon.errors import SettingsError
-from lingon.files import make_folders, remove_partial_files, write_new_private, write_private
+from lingon.files import make_folders, write_private
+from lingon.gateway.backend import Caller
 from lingon.gateway.requests.problem import Problem
 
 KEEP_SECONDS = 3600.0  # for which a file is kept that nobody fetches
 MOST_BYTES = 2**28  # of all files that are kept; those of one caller have a quarter of it
-LEAST_BYTES = 4096  # that a file counts
+LEAST_BYTES = 16_384  # that a file counts
 ROOM_SECONDS = 60.0  # after which a file for which there was no room is tried again
 REMOVE_SECONDS = 60.0  # between two looks for old files
-IDS = re.compile(r"[0-9a-f]{32}")
+RECORD, CONTENT = "record.json", "content"  # the files of a folder
+NUMBER = re.compile(r"[0-9a-f]{32}")
+TRANSLATING, DONE, ERROR = "translating", "done", "error"
+logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True, slots=True)
+class Kept:
+    """A file that is kept.
+
+    api: name of the API that it came by; owner: see Caller
+    secret: digest of what its caller must show beside the key; empty if nothing
+    made: time of its upload, in seconds since 1970
+    status: TRANSLATING, DONE or ERROR; message: what was wrong
+    suffix: of its name; characters: of its texts
+    size: bytes that it counts
+    """
+
+    number: str
+    api: str
+    owner: str
+    made: float
+    secret: str = ""
+    status: str = TRANSLATING
+    message: str = ""
+    suffix: str = ""
+    characters: int = 0
+    size: int = LEAST_BYTES
 
 
 class KeptFiles:
-    """Files in a folder, for the user of the server only: documents until they are fetched, and all for an hour.
+    """Files in folders of their own, for the user of the server only. All are known here, so that no folder is listed.
 
     The names of files say nothing of what they hold. A restart forgets nothing that was finished.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
+        """Raises SettingsError for a folder that cannot be used. Files that are not whole are removed."""
         self._folder, self._clock = folder, clock
-        self._owners: dict[str, str] = {}  # of the files that were written since the start, by their names
+        self._files: dict[str, Kept] = {}  # the oldest first
+        self._bytes, self._by_owner = 0, Counter[str]()
         try:
             make_folders(folder)
             folder.chmod(0o700)
-            remove_partial_files(folder)
-            self.remove_old()
+            found = {path: _read(path) for path in folder.iterdir() if NUMBER.match(path.name)}
         except OSError as error:
             raise SettingsError(f"the folder for files {folder} cannot be used: {error.strerror}") from None
+        for path in [path for path, kept in found.items() if kept is None]:
+            _remove(path)
+        for kept in sorted(filter(None, found.values()), key=lambda kept: kept.made):
+            if kept.status == TRANSLATING:
+                kept.status, kept.message = ERROR, "the gateway was restarted; upload the document again"
+            self._add(kept)
 
-    def check_room(self, owner: str, size: int) -> None:
-        """Raise Problem if there is no room for a file of a caller."""
-        self.remove_old()
-        sizes = {path.name: max(size, LEAST_BYTES) for path, size, _ in self._files()}
-        self._owners = {name: each for name, each in self._owners.items() if name in sizes}
-        own = sum(sizes[name] for name, each in self._owners.items() if each == owner)
-        if sum(sizes.values()) + size > MOST_BYTES or own + size > MOST_BYTES // 4:
-            message = "there is no room for more files until others are fetched or an hour old; try again later"
-            raise Problem(503, message, retry_after=ROOM_SECONDS)
+    async def begin(self, api: str, caller: Caller, size: int, secret: str = "") -> Kept:
+        """Keep a place for the translation of a file of so many bytes; raises Problem if there is no room.
 
-    def keep_result(self, owner: str, name: str, content: bytes) -> str:
-        """Keep a translation; returns the name to fetch it by. Raises Problem if there is no room."""
-        number, suffix = secrets.token_hex(16), Path(name).suffix.lower()
-        self.write_result(owner, number, suffix, content)
-        return f"{number}{suffix}"
+        secret: what its caller must show beside the key
+        """
+        size, digest = max(size, LEAST_BYTES), digest_of(secret) if secret else ""
+        self._check_room(caller.owner, size)
+        number = secrets.token_hex(16)
+        kept = Kept(number=number, api=api, owner=caller.owner, made=self._clock(), secret=digest, size=size)
+        self._add(kept)
+        await self._write(kept)
+        return kept
 
-    def write_result(self, owner: str, number: str, suffix: str, content: bytes) -> None:
-        """Keep the translation of a document; raises Problem if there is no room."""
-        self.check_room(owner, len(content))
-        name = f"{number}{suffix}"
-        self._owners[name] = owner
-        write_new_private(self._folder / name, content)
+    async def finish(self, kept: Kept, suffix: str, content: bytes, characters: int) -> None:
+        """Keep a translation; raises Problem if there is no room."""
+        more = max(len(content), LEAST_BYTES) - kept.size
+        if more > 0:
+            self._check_room(kept.owner, more)
+        self._count(kept, more)
+        kept.size += more
+        kept.status, kept.suffix, kept.characters = DONE, suffix, characters
+        await self._write(kept, content)
 
-    def result(self, name: str) -> bytes:
-        """Return a translation that was kept; raises Problem 404."""
-        self.remove_old()
-        path = Path(name)
-        if not IDS.fullmatch(path.stem) or path.suffix not in SUFFIXES or path.name != name:
-            raise Problem(404, "no such file")
+    async def fail(self, kept: Kept, message: str) -> None:
+        """Keep what was wrong with a file."""
+        kept.status, kept.message = ERROR, message
+        await self._write(kept)
+
+    def find(self, number: str, api: str, caller: Caller, secret: str = "") -> Kept:
+        """Return a file of this API and caller; raises Problem 404.
+
+        A caller without a key, whom only a server without keys lets in, may have any.
+        """
+        kept = self._files.get(number)
+        if (
+            kept is None
+            or kept.api != api
+            or (caller.key is not None and kept.owner != caller.owner)
+            or not secrets.compare_digest(kept.secret, digest_of(secret) if kept.secret else "")
+            or self._is_old(kept)
+        ):
+            raise Problem(404, "no such file, or it was removed")
+        return kept
+
+    async def content(self, kept: Kept) -> bytes:
+        """Return a translation; raises Problem 404."""
         try:
-            return (self._folder / name).read_bytes()
+            return await asyncio.to_thread((self._folder / kept.number / CONTENT).read_bytes)
         except OSError:
             raise Problem(404, "no such file, or it was removed") from None
 
-    def write_state(self, number: str, state: dict[str, Any]) -> None:
-        """Write what is known of a document."""
-        write_private(self._folder / f"{number}.json", json.dumps(state).encode())
-
-    def read_state(self, number: str) -> dict[str, Any]:
-        """Return what is known of a document; raises Problem 404."""
-        self.remove_old()
-        try:
-            if IDS.fullmatch(number):
-                found: dict[str, Any] = json.loads((self._folder / f"{number}.json").read_text(encoding="utf-8"))
-                return found
-        except (OSError, ValueError):
-            pass
-        raise Problem(404, "no such document")
-
-    def remove(self, number: str) -> None:
-        """Remove a document and its translation."""
-        for path in self._folder.glob(f"{number}.*"):
-            path.unlink(missing_ok=True)
+    async def remove(self, kept: Kept) -> None:
+        """Remove a file."""
+        if self._files.pop(kept.number, None) is not None:
+            self._count(kept, -kept.size)
+            await asyncio.to_thread(_remove, self._folder / kept.number)
 
     async def remove_old_ones(self) -> None:
         """Remove them from time to time, until it is cancelled."""
         while True:
+            while self._files and self._is_old(kept := next(iter(self._files.values()))):
+                await self.remove(kept)
             await asyncio.sleep(REMOVE_SECONDS)
-            self.remove_old()
 
-    def remove_old(self) -> None:
-        """Remove the files that were kept for too long."""
-        oldest = self._clock() - KEEP_SECONDS
-        for path, _, changed in self._files():
-            if changed < oldest:
-                path.unlink(missing_ok=True)
+    def _is_old(self, kept: Kept) -> bool:
+        return kept.made < self._clock() - KEEP_SECONDS
 
-    def _files(self) -> Iterator[tuple[Path, int, float]]:
-        """Yield the files with their bytes and the times of their last change."""
-        for path in self._folder.iterdir():
-            with suppress(FileNotFoundError):  # another request has removed it
-                status = path.stat()
-                yield path, status.st_size, status.st_mtime
+    def _add(self, kept: Kept) -> None:
+        self._files[kept.number] = kept
+        self._count(kept, kept.size)
+
+    def _count(self, kept: Kept, size: int) -> None:
+        self._bytes += size
+        self._by_owner[kept.owner] += size
+        if not self._by_owner[kept.owner]:
+            del self._by_owner[kept.owner]
+
+    def _check_room(self, owner: str, size: int) -> None:
+        if self._bytes + size > MOST_BYTES or self._by_owner[owner] + size > MOST_BYTES // 4:
+            raise _no_room()
+
+    async def _write(self, kept: Kept, content: bytes | None = None) -> None:
+        """Write what is known of a file, and its translation before it; raises Problem if the disk is full."""
+        try:
+            await asyncio.to_thread(_write, self._folder / kept.number, kept, content)
+        except OSError as error:
+            logger.error("a file could not be kept: %s", error)
+            await self.remove(kept)
+            raise _no_room() from None
+
+
+def digest_of(secret: str) -> str:
+    """Return the SHA-256 of a secret."""
+    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
+
+
+def _no_room() -> Problem:
+    message = "there is no room for more files until others are fetched or an hour old; try again later"
+    return Problem(503, message, retry_after=ROOM_SECONDS)
+
+
+def _write(folder: Path, kept: Kept, content: bytes | None) -> None:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if content is not None:
+        write_private(folder / CONTENT, content)
+    write_private(folder / RECORD, json.dumps(asdict(kept)).encode())
+
+
+def _read(folder: Path) -> Kept | None:
+    """Return the file of a folder; None if it is not whole."""
+    try:
+        found = json.loads((folder / RECORD).read_bytes())
+        kept = Kept(**found)
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+    right = all(type(getattr(kept, each.name)).__name__ == each.type for each in fields(kept))
+    return kept if right and kept.number == folder.name and NUMBER.fullmatch(kept.number) else None
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)

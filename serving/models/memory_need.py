@@ -10,13 +10,14 @@ from lingon.machine import granted_bytes, resident_bytes
 from lingon.serving.observability.logs import event
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime.device import CUDA, card_bytes
-from lingon.serving.settings import HELD_BYTES, HTTP_BYTES, SLOW_BYTES
+from lingon.serving.settings import DOCUMENT_BYTES, DOCUMENT_PROCESSES, HELD_BYTES, HTTP_BYTES, SLOW_BYTES
 from lingon.serving.translation.detection import IDENTIFIER_BYTES, identifier_is_installed
 from lingon.serving.translation.translator import Translator
 
 MIB = 1 << 20
 WEIGHT_COPIES = 3  # of a model on a card: decoder steps, greedy steps and the scorer each hold those of the decoder
 PARSED = 30  # bytes in memory for each byte of the largest request: two bytes may make an empty message of 60
+EMPTY_PROCESS = 32 << 20  # bytes; of a process that reads documents, before the first
 COPIES = 5  # of the bytes of bodies of HTTP: a body, its texts of 2 bytes a character, its parts; 2.8 to 4.7 measured
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class MemoryNeed:
     states: decoder states of all rows of all models, with the longest sources, and batches that are kept for reuse
     runs: the largest run of every worker
     requests: what tells many languages apart, the largest request, parsed, what open calls may hold of requests that
-        arrive or are whole, bodies of HTTP
+        arrive or are whole, bodies of HTTP, documents that are read or written
     card: what models on a graphics card may need there; not in the total
     """
 
@@ -51,7 +52,9 @@ def memory_need(translators: Iterable[Translator], max_message_bytes: int, *, ht
     here = [each.engine for each in found if each.provider != CUDA]
     states, runs = sum(each.state_bytes for each in here), sum(each.run_bytes for each in here)
     identifier = IDENTIFIER_BYTES if identifier_is_installed() else 0
-    requests = identifier + PARSED * max_message_bytes + SLOW_BYTES + HELD_BYTES + (COPIES * HTTP_BYTES if http else 0)
+    requests = identifier + PARSED * max_message_bytes + SLOW_BYTES + HELD_BYTES
+    if http:
+        requests += COPIES * HTTP_BYTES + DOCUMENT_PROCESSES * (EMPTY_PROCESS + DOCUMENT_BYTES)
     card = sum(
         WEIGHT_COPIES * each.graph_bytes + each.engine.state_bytes + each.engine.run_bytes
         for each in found

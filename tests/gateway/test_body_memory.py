@@ -21,7 +21,9 @@ FILE = 16 * MIB
 
 def head(path: str, *headers: str) -> bytes:
     kind = "content-type: multipart/form-data; boundary=x"
-    return "\r\n".join([f"POST {path} HTTP/1.1", "host: x", kind, f"content-length: {FILE}", *headers, "", ""]).encode()
+    return "\r\n".join(
+        [f"POST {path} HTTP/1.1", "host: localhost", kind, f"content-length: {FILE}", *headers, "", ""]
+    ).encode()
 
 
 async def begin(http: Gateway, sent: bytes, size: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -66,7 +66,13 @@ async def exchange(http: Gateway, sent: bytes, seconds: float = 10.0) -> bytes:
 
 
 def ask(path: str, body: bytes = b"", *headers: str, length: int | None = None) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", "host: x", "connection: close", "content-type: application/json", *headers]
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "host: localhost",
+        "connection: close",
+        "content-type: application/json",
+        *headers,
+    ]
     return "\r\n".join([*lines, f"content-length: {len(body) if length is None else length}", "", ""]).encode() + body
 
 
@@ -85,7 +91,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read():
 
 async def test_headers_that_do_not_end_are_refused():
     async with gateway() as http:
-        begun = b"POST /v1/translate HTTP/1.1\r\nhost: x\r\n"
+        begun = b"POST /v1/translate HTTP/1.1\r\nhost: localhost\r\n"
         for sent in (begun + b"x: y\r\n" * 200_000, begun + b"x: " + b"y" * 1_000_000, b"GET /" + b"a" * 1_000_000):
             refused = await exchange(http, sent)
             assert refused.startswith(b"HTTP/1.1 431"), sent[:60]
@@ -114,7 +120,7 @@ async def test_slow_headers_and_a_slow_body_end_their_connection(monkeypatch: py
     monkeypatch.setattr(server_module, "HEADER_SECONDS", 0.2)
     monkeypatch.setattr(body_module, "BODY_SECONDS", 0.2)
     async with gateway() as http:
-        assert await exchange(http, b"POST /v1/translate HTTP/1.1\r\nhost: x\r\n") == b""
+        assert await exchange(http, b"POST /v1/translate HTTP/1.1\r\nhost: localhost\r\n") == b""
         assert await exchange(http, b"") == b""
         late = await exchange(http, ask("/v1/translate", b"{", length=9))
     assert late.startswith(b"HTTP/1.1 408")
@@ -128,7 +134,7 @@ async def test_the_body_of_a_request_is_not_counted_in_the_headers_of_the_next_o
     async with gateway() as http:
         reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
         body = b'{"texts": ["Tom"]}' + b" " * 100_000
-        writer.write(ask_and_stay(body) + b"GET /v1/models HTTP/1.1\r\nhost: x\r\n")
+        writer.write(ask_and_stay(body) + b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n")
         first = await asyncio.wait_for(reader.readuntil(b"}"), 10)
         writer.write(b"connection: close\r\n\r\n")
         rest = await asyncio.wait_for(reader.read(), 10)
@@ -143,7 +149,7 @@ async def test_slow_headers_end_their_connection_only_after_the_earlier_reply(mo
     runner = EchoRunner()
     async with gateway(runner) as http:
         runner.gate.clear()
-        asked = ask_and_stay(b'{"texts": ["Tom"]}') + b"GET /v1/models HTTP/1.1\r\nhost: x\r\n"
+        asked = ask_and_stay(b'{"texts": ["Tom"]}') + b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n"
         answer = asyncio.create_task(exchange(http, asked))
         await asyncio.sleep(0.5)
         assert not answer.done()

@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import errno
 import os
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lingon.documents.text_files.plain import BLOCK_LINES
+from lingon.gateway.backend import Caller
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations import kept_files
 from lingon.gateway.translations.kept_files import KEEP_SECONDS, LEAST_BYTES, KeptFiles
+from lingon.serving.auth.api_keys import new_key
+from tests.support.echo_engine import EchoRunner
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, Reply, gateway
+from tests.support.key_files import write_key_file
 from tests.support.office_files import docx, files_of, odt, paragraph, pptx, run, xlsx
 
+CALLER = Caller(None, "192.0.2.1", "")
 DOCUMENT, DETECTED = "/v1/translate:document", "x-lingon-detected-language"
 TEXT = "It is raining.\r\n\r\n  Tom lives in Boston.\n"
 HTML = "<!doctype html><p>It is <b>raining</b>.</p><script>let a = 1;</script>"
 
 
-async def done(http: Gateway, made: dict[str, str]) -> Reply:
+def names_in(folder: Path) -> set[str]:
+    return {each.name for each in folder.iterdir()}
+
+
+async def done(http: Gateway, made: dict[str, str], headers: dict[str, str] | None = None) -> Reply:
     """Wait until a document is translated; returns its state."""
-    states: list[Reply] = []
-
-    async def ended() -> bool:
-        states.append(await http.post(f"/v2/document/{made['document_id']}", {"document_key": made["document_key"]}))
-        return states[-1].json["status"] in ("done", "error")
-
-    for _ in range(100):
-        if await ended():
-            break
-    return states[-1]
+    while True:
+        path, key = f"/v2/document/{made['document_id']}", {"document_key": made["document_key"]}
+        state = await http.post(path, key, headers)
+        if state.json["status"] != "translating":
+            return state
+        await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.txt", TEXT), ("a.html", HTML), ("file", HTML), ("file", TEXT)])
@@ -46,9 +52,10 @@ async def test_a_document_is_translated_and_fetched_once(tmp_path: Path, name: s
         assert (state["status"], state["billed_characters"]) == ("done", len(content))
         path, key = f"/v2/document/{made['document_id']}", {"document_key": made["document_key"]}
         assert (await http.form(f"{path}/result", {"document_key": "0" * 64})).status == 404
-        kept = list((tmp_path / "documents").iterdir())
-        assert {stat.S_IMODE(each.stat().st_mode) for each in kept} == {0o600}
-        assert stat.S_IMODE((tmp_path / "documents").stat().st_mode) == 0o700
+        kept = list((tmp_path / "documents").rglob("*"))
+        assert {stat.S_IMODE(each.stat().st_mode) for each in kept if each.is_file()} == {0o600}
+        folders = [tmp_path / "documents", *(each for each in kept if each.is_dir())]
+        assert {stat.S_IMODE(each.stat().st_mode) for each in folders} == {0o700}
         fetched = await http.form(f"{path}/result", key)
         assert fetched.body.decode() == content
         assert (await http.form(f"{path}/result", key)).status == 404
@@ -97,10 +104,7 @@ async def test_an_office_document_comes_back_with_its_formats(tmp_path: Path, na
         fetched = await http.form(f"/v2/document/{made['document_id']}/result", key)
         reply = await http.upload("/translate_file", name, content, source="en", target="de")
     assert (fetched.body == content) if name in ("a.srt", "a.md") else files_of(fetched.body) == files_of(content)
-    if name == "file":
-        assert "a file must end in .txt, .html" in reply.body.decode()
-    else:
-        assert reply.json["translatedFileUrl"].endswith(Path(name).suffix)
+    assert reply.json["translatedFileUrl"].endswith(".docx" if name == "file" else Path(name).suffix)
     if content is OFFICE:
         assert state["billed_characters"] == len("It is raining.Tom & I")
 
@@ -172,24 +176,90 @@ async def test_the_target_language_of_a_request_is_that_of_its_file(tmp_path: Pa
     assert '<file target-language="de" original="a">' in fetched.body.decode()
 
 
-async def test_what_a_document_takes_in_memory_counts_as_the_body_of_its_request(tmp_path: Path):
-    content = docx(paragraph(run("Tom")), header1="<!--" + "x" * (20 << 20) + "-->")
+async def test_the_texts_of_a_document_count_as_the_body_of_its_request(tmp_path: Path):
+    content = docx("".join(paragraph(run("It is raining. " * 4000)) for _ in range(300)))  # 18 MB in 60 KB
     async with gateway(http_data_dir=tmp_path) as http:
-        uploads = [http.upload("/translate_file", "a.docx", content, source="en", target="de") for _ in range(2)]
-        first, second = await asyncio.gather(*uploads)
-        after = await http.upload("/translate_file", "a.docx", content, source="en", target="de")
-    assert sorted([first.status, second.status]) == [200, 503]
-    assert after.status == 200
+        reply = await http.upload("/translate_file", "a.docx", content, source="en", target="de")
+        after = await http.upload("/translate_file", "a.docx", OFFICE, source="en", target="de")
+    assert (reply.status, after.status) == (503, 200)
+    assert "the bodies of requests of this address may hold 33,554,432 bytes" in reply.json["error"]
 
 
 async def test_a_document_that_a_restart_cut_short_is_an_error(tmp_path: Path):
-    number = "0" * 32
-    state = {"status": "translating", "key": _digest("k"), "suffix": ".txt"}
-    KeptFiles(tmp_path / "documents").write_state(number, state)
+    kept = await KeptFiles(tmp_path / "documents").begin("deepl", CALLER, 1, "k")
     async with gateway(http_data_dir=tmp_path) as http:
-        state = (await http.form(f"/v2/document/{number}", {"document_key": "k"})).json
+        state = (await http.form(f"/v2/document/{kept.number}", {"document_key": "k"})).json
     assert state["status"] == "error"
     assert "restarted" in state["error_message"]
+
+
+async def test_a_restart_forgets_no_file_and_removes_what_is_none(tmp_path: Path):
+    files, damages = (
+        KeptFiles(tmp_path),
+        ("", "[", '{"number": 1}', "[" * 100_000, '{"number": "0", "api": [], "owner": {}}'),
+    )
+    kept = await files.begin("deepl", CALLER, 1)
+    await files.finish(kept, ".txt", b"text", 4)
+    for number, record in enumerate(damages):
+        (tmp_path / f"{number:032x}").mkdir()
+        (tmp_path / f"{number:032x}" / "record.json").write_text(record)
+    (tmp_path / "notes.txt").write_text("of somebody else")
+    again = KeptFiles(tmp_path)
+    found = again.find(kept.number, "deepl", CALLER)
+    assert (found, await again.content(found)) == (kept, b"text")
+    assert names_in(tmp_path) == {kept.number, "notes.txt"}
+
+
+async def test_a_file_belongs_to_the_api_and_to_the_key_that_it_came_by(tmp_path: Path):
+    keys = write_key_file(tmp_path, {"a": (key := new_key()), "b": (other := new_key())})
+    own, foreign = ({"authorization": f"Bearer {each}"} for each in (key, other))
+    async with gateway(api_keys=keys, http_data_dir=tmp_path / "data") as http:
+        made = (await http.upload("/v2/document", "a.txt", TEXT.encode(), target_lang="DE", auth_key=key)).json
+        path, secret = f"/v2/document/{made['document_id']}", f"?document_key={made['document_key']}"
+        assert (await done(http, made, own)).json["status"] == "done"
+        for way, headers, status in (
+            (f"{path}{secret}", {}, 403),
+            (f"{path}{secret}", foreign, 404),
+            (f"{path}/result{secret}", {}, 403),
+            (f"{path}/result{secret}", foreign, 404),
+            (f"{path}/result?document_key={'0' * 64}", own, 404),
+            (f"/download_file/{made['document_id']}.txt", own, 404),
+        ):
+            assert (await http.get(way, headers)).status == status, way
+        assert (await http.get(f"{path}/result{secret}", own)).body == TEXT.encode()
+        reply = await http.upload("/translate_file", "a.txt", TEXT.encode(), source="en", target="de", api_key=key)
+        where = reply.json["translatedFileUrl"].removeprefix(http.url)
+        assert [(await http.get(where, headers)).status for headers in ({}, foreign, own)] == [403, 404, 200]
+        assert (await http.get(f"{where}?api_key={key}")).body == TEXT.encode()
+
+
+async def test_no_route_reads_a_file_before_it_knows_the_caller(tmp_path: Path):
+    keys, content = write_key_file(tmp_path, {"a": new_key()}), docx(paragraph(run("Tom")))
+    async with gateway(api_keys=keys, http_data_dir=tmp_path / "data") as http:
+        for path in (DOCUMENT, "/v2/document", "/translate_file"):
+            for sent in (content, docx("<w:p/>"), b"not a document"):
+                reply = await http.upload(path, "a.docx", sent, target_lang="DE", source="en", target="de")
+                assert reply.status in (401, 403), (path, reply.body)
+    assert list((tmp_path / "data" / "documents").iterdir()) == []
+
+
+async def test_a_document_waits_while_the_queue_of_the_server_is_full(tmp_path: Path):
+    runner = EchoRunner()
+    async with gateway(runner, http_data_dir=tmp_path, max_queue_texts=1, max_rows=1, engines=1) as http:
+        runner.gate.clear()
+
+        def refused() -> float:
+            return http.server.metric("lingon_requests_total", method="Translate", code="RESOURCE_EXHAUSTED")
+
+        model, texts = {"model": "en-de", "version": "1"}, list[asyncio.Task[Reply]]()
+        for metric in ("lingon_running_sentences", "lingon_queue_depth"):
+            texts.append(asyncio.create_task(http.post("/v1/translate", {"texts": ["Tom"]})))
+            await eventually(lambda metric=metric: http.server.metric(metric, **model) == 1)
+        made = (await http.upload("/v2/document", "a.txt", b"Tom", target_lang="DE", source_lang="EN")).json
+        await eventually(lambda: refused() >= 1)
+        runner.gate.set()
+        assert (await done(http, made)).json["status"] == "done"
+        await asyncio.gather(*texts)
 
 
 async def test_libretranslate_translates_a_file_and_says_where_it_is(tmp_path: Path):
@@ -208,32 +278,45 @@ async def test_without_a_folder_files_are_not_supported():
         assert (await http.upload("/translate_file", "a.txt", b"Tom", source="en", target="de")).status == 400
 
 
-def test_files_beyond_the_room_are_refused_and_those_of_one_caller_leave_room_for_others(
+async def test_files_beyond_the_room_are_refused_and_those_of_one_caller_leave_room_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(kept_files, "MOST_BYTES", 8 * LEAST_BYTES)
-    files = KeptFiles(tmp_path / "d")
-    first = [files.keep_result("a", "a.txt", b"text") for _ in range(2)]
+    files, caller = KeptFiles(tmp_path / "d"), CALLER
+    first = [await files.begin("deepl", caller, 1) for _ in range(2)]
     with pytest.raises(Problem, match="there is no room for more files") as refused:
-        files.keep_result("a", "a.txt", b"text")
+        await files.begin("deepl", caller, 1)
     assert (refused.value.http_status, refused.value.retry_after) == (503, 60)
-    files.remove(first[0].partition(".")[0])
-    files.keep_result("a", "a.txt", b"text")
-    for caller in "bcd":
+    await files.remove(first[0])
+    await files.begin("deepl", caller, 1)
+    for key in "bcd":
         for _ in range(2):
-            files.keep_result(caller, "a.txt", b"text")
+            await files.begin("deepl", replace(caller, key=key), 1)
     with pytest.raises(Problem, match="no room"):
-        files.keep_result("e", "a.txt", b"text")
-    assert files.result(first[1]) == b"text"
+        await files.begin("deepl", replace(caller, key="e"), 1)
+    with pytest.raises(Problem, match="no room"):
+        await files.finish(first[1], ".txt", bytes(LEAST_BYTES + 1), 1)
+    await files.finish(first[1], ".txt", bytes(LEAST_BYTES), 1)
+
+
+async def test_a_full_disk_is_no_room_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    files = KeptFiles(tmp_path)
+    kept = await files.begin("deepl", CALLER, 1)
+    monkeypatch.setattr(kept_files, "write_private", fail)
+    for refused in (files.begin("deepl", CALLER, 1), files.finish(kept, ".txt", b"text", 4)):
+        with pytest.raises(Problem, match="there is no room"):
+            await refused
+    assert names_in(tmp_path) == set()
 
 
 async def test_old_files_are_removed_without_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(kept_files, "REMOVE_SECONDS", 0.01)
+    old = await KeptFiles(tmp_path / "documents", clock=lambda: 0).begin("deepl", CALLER, 1)
     async with gateway(http_data_dir=tmp_path):
-        old = tmp_path / "documents" / "old.txt"
-        old.write_bytes(b"text")
-        os.utime(old, (0, 0))
-        await eventually(lambda: not old.exists())
+        await eventually(lambda: not (tmp_path / "documents" / old.number).exists())
 
 
 async def test_the_language_of_a_file_is_detected_once(tmp_path: Path):
@@ -244,16 +327,11 @@ async def test_the_language_of_a_file_is_detected_once(tmp_path: Path):
         assert http.server.metric("lingon_requests_total", method="DetectLanguages", code="OK") == 1
 
 
-def test_a_file_that_nobody_fetches_is_removed_after_an_hour(tmp_path: Path):
+async def test_a_file_that_nobody_fetches_is_gone_after_an_hour(tmp_path: Path):
     now = [time.time()]
     files = KeptFiles(tmp_path / "d", clock=lambda: now[0])
-    name = files.keep_result("a", "a.txt", b"text")
-    assert files.result(name) == b"text"
+    kept = await files.begin("deepl", CALLER, 1)
+    assert files.find(kept.number, "deepl", CALLER) is kept
     now[0] += KEEP_SECONDS + 1
     with pytest.raises(Problem, match="no such file"):
-        files.result(name)
-    assert list((tmp_path / "d").iterdir()) == []
-
-
-def _digest(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
+        files.find(kept.number, "deepl", CALLER)

@@ -136,7 +136,7 @@ async def test_a_call_that_exceeds_its_limit_says_so():
 
 async def test_a_stream_is_in_flight_until_its_end():
     body = json.dumps({"texts": ["one two three"], "options": {"beamSize": 1}}).encode()
-    head = f"POST /v1/translate:stream HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    head = f"POST /v1/translate:stream HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n".encode()
     async with gateway(EchoRunner(endless=True, delay=0.05)) as http:
         metric = http.server.metric
         reader, writer = await asyncio.open_connection("127.0.0.1", http.port)

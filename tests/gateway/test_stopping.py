@@ -15,7 +15,8 @@ async def test_a_request_that_has_not_arrived_when_the_time_to_drain_is_over_get
     async with gateway(drain_seconds=1) as http:
         reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
         writer.write(
-            b"POST /v1/translate HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 90\r\n\r\n{"
+            b"POST /v1/translate HTTP/1.1\r\nhost: localhost\r\n"
+            b"content-type: application/json\r\ncontent-length: 90\r\n\r\n{"
         )
         await writer.drain()
         await eventually(lambda: http.server.metric("lingon_http_requests_in_flight") == 1)

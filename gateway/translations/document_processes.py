@@ -1,0 +1,202 @@
+"""Processes that read and write documents: as many as there are places, which callers get in turn."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from lingon.documents.process import COUNT, DONE, FAILED, OUT_OF_MEMORY, READ, SIZE, WRITE, packed
+from lingon.errors import LingonError
+from lingon.gateway.requests.problem import Problem
+from lingon.translation.v1 import translation_pb2 as pb
+
+PIECE_BYTES = 65_536  # of a message, after which the process has to read before more is sent
+RETRY_SECONDS = 1.0  # after which a document for which there was no place may be sent again
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DocumentLimits:
+    """What documents may take.
+
+    processes: at once; memory: bytes of each, beside what Python takes
+    computing: seconds of processor time to read a file, and again to write it
+    waiting: files that wait for a place
+    """
+
+    processes: int = 2
+    memory: int = 192 << 20
+    computing: int = 20
+    waiting: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to translate; target: the language to translate to, for files that say it; owner: see Caller."""
+
+    name: str
+    content: bytes
+    target: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFile:
+    """What a file has to translate; its name has a suffix, and its texts have options; characters: of its texts."""
+
+    file: File
+    texts: Sequence[str]
+    options: pb.TextOptions
+    characters: int
+    size: int
+
+
+class DocumentProcesses:
+    """Reads and writes documents in processes of their own, which end when one passes its limits.
+
+    Belongs to the event loop. Cancelling a task ends the process that works for it.
+    """
+
+    def __init__(self, limits: DocumentLimits | None = None) -> None:
+        self._limits = limits or DocumentLimits()
+        self._turns = Turns(self._limits.processes, self._limits.waiting)
+        self._idle: list[asyncio.subprocess.Process] = []
+
+    async def read(self, file: File) -> ReadFile:
+        """Return what a file has to translate; raises Problem."""
+        name, texts, characters = await self._ask(file, READ)
+        found = pb.TranslateRequest.FromString(texts)
+        named = File(name.decode(), file.content, file.target, file.owner)
+        return ReadFile(named, found.texts, found.text, int(characters), len(texts))
+
+    async def write(self, file: File, translations: Sequence[str]) -> bytes:
+        """Return a file with the translations of its texts; raises Problem."""
+        (written,) = await self._ask(file, WRITE, pb.TranslateRequest(texts=translations).SerializeToString())
+        return written
+
+    async def close(self) -> None:
+        """End the processes that have nothing to do; cancelled tasks end the others."""
+        while self._idle:
+            await _end(self._idle.pop())
+
+    async def _ask(self, file: File, operation: bytes, *more: bytes) -> list[bytes]:
+        """Return what a process answers, without the outcome."""
+        async with self._turns.place(file.owner):
+            process = await self._process()
+            try:
+                reply = await _exchange(
+                    process, operation, file.name.encode(), file.target.encode(), file.content, *more
+                )
+            except (OSError, EOFError):
+                raise self._ended(await process.wait()) from None
+            except BaseException:
+                await asyncio.shield(_end(process))
+                raise
+            self._idle.append(process)
+        outcome, *found = reply
+        if outcome == DONE:
+            return found
+        message = found[0].decode()
+        if outcome == FAILED:
+            raise LingonError(f"a document could not be read or written: {message}")
+        raise Problem(400, message, field="file")
+
+    async def _process(self) -> asyncio.subprocess.Process:
+        """Return a process that waits for a message."""
+        while self._idle:
+            process = self._idle.pop()
+            if process.returncode is None:
+                return process
+        arguments = map(str, (self._limits.memory, self._limits.computing))
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-W", "ignore", "-m", "lingon.documents.process", *arguments),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+
+    def _ended(self, code: int) -> LingonError:
+        """Return the error of a document whose process has ended with this code."""
+        if code == OUT_OF_MEMORY:
+            return Problem(400, f"the file takes more than {self._limits.memory >> 20} MiB of memory", field="file")
+        if code == -signal.SIGXCPU:
+            return Problem(400, f"the file takes more than {self._limits.computing} s of computing time", field="file")
+        return LingonError(f"the process of a document ended with {code}")
+
+
+async def _exchange(process: asyncio.subprocess.Process, *parts: bytes) -> list[bytes]:
+    """Send a message and return the parts of the reply; raises EOFError or OSError if the process ends."""
+    source, sink = process.stdout, process.stdin
+    assert source is not None
+    assert sink is not None
+    for part in (packed(parts), *parts):
+        for begin in range(0, len(part), PIECE_BYTES):
+            sink.write(part[begin : begin + PIECE_BYTES])
+            await sink.drain()
+    (count,) = COUNT.unpack(await source.readexactly(COUNT.size))
+    sizes = [SIZE.unpack(await source.readexactly(SIZE.size))[0] for _ in range(count)]
+    return [await source.readexactly(size) for size in sizes]
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+    await process.wait()
+
+
+class Turns:
+    """Gives a number of places to callers in turn, and to the tasks of one caller in their order."""
+
+    def __init__(self, places: int, most: int) -> None:
+        """most: tasks that wait."""
+        self._free, self._most = places, most
+        self._waiting = OrderedDict[str, deque[asyncio.Future[Any]]]()
+
+    @asynccontextmanager
+    async def place(self, owner: str) -> AsyncIterator[None]:
+        """Hold a place until the block ends; raises Problem 503 if too many wait."""
+        if self._free:
+            self._free -= 1
+        else:
+            await self._turn(owner)
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _turn(self, owner: str) -> None:
+        if sum(map(len, self._waiting.values())) >= self._most:
+            message = f"{self._most} documents wait to be read or written; try again"
+            raise Problem(503, message, reason="QUEUE_FULL", retry_after=RETRY_SECONDS)
+        turn = asyncio.get_running_loop().create_future()
+        own = self._waiting.setdefault(owner, deque())
+        own.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # it has got its place meanwhile
+                self._pass_on()
+            elif turn in own:
+                own.remove(turn)
+                if not own:
+                    del self._waiting[owner]
+            raise
+
+    def _pass_on(self) -> None:
+        """Give a place to the next task of the next caller."""
+        while self._waiting:
+            owner, own = self._waiting.popitem(last=False)
+            turn = own.popleft()
+            if own:
+                self._waiting[owner] = own
+            if not turn.cancelled():
+                turn.set_result(None)
+                return
+        self._free += 1

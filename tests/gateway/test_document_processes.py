@@ -1,0 +1,160 @@
+"""Processes of documents: a file that costs too much ends its process, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from lingon.errors import LingonError
+from lingon.gateway.requests.problem import Problem
+from lingon.gateway.translations.document_processes import DocumentLimits, DocumentProcesses, File, Turns
+from tests.support.eventually import eventually
+from tests.support.gateway import gateway
+from tests.support.office_files import docx, files_of, paragraph, run
+
+SMALL = File("a.txt", b"It is raining.\n", "de", "a")
+LARGE = File("a.md", b"It is *raining* in the `town`.\n\n" * 24_000, "de", "a")  # takes seconds
+
+
+@asynccontextmanager
+async def processes(**limits: int) -> AsyncIterator[DocumentProcesses]:
+    found = DocumentProcesses(DocumentLimits(**limits))
+    try:
+        yield found
+    finally:
+        await found.close()
+
+
+def children() -> set[int]:
+    """The processes that this one has started."""
+    return {int(each) for task in Path("/proc/self/task").iterdir() for each in (task / "children").read_text().split()}
+
+
+async def test_a_file_is_read_and_written_as_in_this_process():
+    file = File("letter", docx(paragraph(run("It is "), run("raining", "<w:b/>"), run("."))), "de", "a")
+    async with processes() as found:
+        read = await found.read(file)
+        assert (read.file.name, list(read.texts), read.characters) == (
+            "document.docx",
+            ['It is <f i="1">raining</f>.'],
+            len("It is raining."),
+        )
+        written = await found.write(read.file, read.texts)
+    assert files_of(written) == files_of(file.content)
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        ({"memory": 16 << 20}, "the file takes more than 16 MiB of memory"),
+        ({"computing": 0}, "the file takes more than 0 s of computing time"),
+    ],
+)
+async def test_a_file_that_passes_a_limit_is_refused_and_the_next_one_read(limit: dict[str, int], message: str):
+    async with processes(**limit) as found:
+        with pytest.raises(Problem) as refused:
+            await found.read(LARGE)
+        assert (str(refused.value), refused.value.http_status) == (message, 400)
+        assert list((await found.read(SMALL)).texts) == ["It is raining.\n"]
+
+
+async def test_a_process_that_crashes_is_replaced(caplog: pytest.LogCaptureFixture):
+    async with processes(processes=1) as found:
+        await found.read(SMALL)
+        (worker,) = children()
+        reading = asyncio.create_task(found.read(LARGE))
+        await asyncio.sleep(0.1)
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(LingonError, match="the process of a document ended with -9"):
+            await reading
+        assert (await found.read(SMALL)).characters == len(SMALL.content)
+        (worker,) = children()
+        os.kill(worker, signal.SIGKILL)  # while it has nothing to do
+        await eventually(lambda: worker not in children())
+        assert (await found.read(SMALL)).characters == len(SMALL.content)
+    assert children() == set()
+
+
+async def test_a_task_that_is_cancelled_ends_its_process_and_frees_its_place():
+    async with processes(processes=1) as found:
+        reading = asyncio.create_task(found.read(LARGE))
+        await eventually(lambda: len(children()) == 1)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert children() == set()
+        assert (await found.read(SMALL)).characters == len(SMALL.content)
+
+
+def limits_of(process: int) -> str:
+    return Path(f"/proc/{process}/limits").read_text()
+
+
+async def test_processes_have_a_low_priority_and_cannot_write_files():
+    async with processes() as found:
+        await found.read(SMALL)
+        (worker,) = children()
+        assert os.getpriority(os.PRIO_PROCESS, worker) > os.getpriority(os.PRIO_PROCESS, 0)
+        assert "Max file size             0                    0" in limits_of(worker)
+
+
+async def test_callers_get_places_in_turn_and_one_that_left_gets_none():
+    turns, order = Turns(1, 10), list[str]()
+
+    async def work(name: str) -> None:
+        async with turns.place(name[0]):
+            order.append(name)
+            await asyncio.sleep(0)
+
+    async with AsyncExitStack() as first:
+        await first.enter_async_context(turns.place("x"))
+        waiting = [asyncio.create_task(work(name)) for name in ("a1", "a2", "a3", "b1", "c1", "b2")]
+        await asyncio.sleep(0)
+        waiting[1].cancel()
+        waiting[4].cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert order == ["a1", "b1", "a3", "b2"]
+    async with turns.place("x"):
+        pass
+
+
+async def test_a_place_is_passed_on_by_a_task_that_is_cancelled_as_it_gets_it():
+    turns = Turns(1, 10)
+    async with AsyncExitStack() as first:
+        await first.enter_async_context(turns.place("x"))
+        waiting = asyncio.create_task(turns.place("a").__aenter__())
+        await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    async with asyncio.timeout(5), turns.place("b"):
+        pass
+
+
+async def test_more_files_than_may_wait_are_refused():
+    turns = Turns(1, 1)
+    async with turns.place("a"):
+        waiting = asyncio.create_task(turns.place("a").__aenter__())
+        await asyncio.sleep(0)
+        with pytest.raises(Problem, match="1 documents wait to be read or written; try again") as refused:
+            await turns.place("b").__aenter__()
+        waiting.cancel()
+    assert (refused.value.http_status, refused.value.retry_after) == (503, 1.0)
+
+
+async def test_a_server_that_stops_does_not_wait_for_documents(tmp_path: Path):
+    async with gateway(http_data_dir=tmp_path, drain_seconds=0.1) as http:
+        sent = [http.upload("/translate_file", "a.md", LARGE.content, source="en", target="de") for _ in range(3)]
+        uploads = [asyncio.create_task(each) for each in sent]
+        await eventually(lambda: len(children()) == 2)
+        started = children()
+    for upload in uploads:
+        upload.cancel()
+    await asyncio.gather(*uploads, return_exceptions=True)
+    assert started & children() == set()
