@@ -6,11 +6,10 @@ import asyncio
 import logging
 import signal
 import sys
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from lingon.documents.process import COUNT, DONE, FAILED, OUT_OF_MEMORY, READ, SIZE, WRITE, packed
 from lingon.errors import LingonError
@@ -152,51 +151,66 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 class Turns:
-    """Gives a number of places to callers in turn, and to the tasks of one caller in their order."""
+    """Gives places to callers in turn, and to the tasks of one caller in their order.
+
+    One place stays for others: a caller has all but one at most.
+    """
 
     def __init__(self, places: int, most: int) -> None:
         """most: tasks that wait."""
-        self._free, self._most = places, most
-        self._waiting = OrderedDict[str, deque[asyncio.Future[Any]]]()
+        self._free, self._own, self._most = places, max(places - 1, 1), most
+        self._held = Counter[str]()
+        self._waiting = OrderedDict[str, deque[asyncio.Future[None]]]()
 
     @asynccontextmanager
     async def place(self, owner: str) -> AsyncIterator[None]:
         """Hold a place until the block ends; raises Problem 503 if too many wait."""
-        if self._free:
-            self._free -= 1
+        if self._free and self._held[owner] < self._own:  # then none of its other tasks waits
+            self._take(owner)
         else:
             await self._turn(owner)
         try:
             yield
         finally:
-            self._pass_on()
+            self._give_back(owner)
 
     async def _turn(self, owner: str) -> None:
         if sum(map(len, self._waiting.values())) >= self._most:
             message = f"{self._most} documents wait to be read or written; try again"
             raise Problem(503, message, reason="QUEUE_FULL", retry_after=RETRY_SECONDS)
         turn = asyncio.get_running_loop().create_future()
-        own = self._waiting.setdefault(owner, deque())
-        own.append(turn)
+        self._waiting.setdefault(owner, deque()).append(turn)
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it has got its place meanwhile
-                self._pass_on()
-            elif turn in own:
-                own.remove(turn)
-                if not own:
-                    del self._waiting[owner]
+            if turn.cancelled():
+                self._leave(owner, turn)
+            else:  # it has got its place meanwhile
+                self._give_back(owner)
             raise
 
-    def _pass_on(self) -> None:
-        """Give a place to the next task of the next caller."""
-        while self._waiting:
-            owner, own = self._waiting.popitem(last=False)
-            turn = own.popleft()
-            if own:
-                self._waiting[owner] = own
-            if not turn.cancelled():
-                turn.set_result(None)
-                return
+    def _take(self, owner: str) -> None:
+        self._free -= 1
+        self._held[owner] += 1
+
+    def _leave(self, owner: str, turn: asyncio.Future[None]) -> None:
+        own = self._waiting[owner]
+        own.remove(turn)
+        if not own:
+            del self._waiting[owner]
+
+    def _give_back(self, owner: str) -> None:
+        """Free a place, and give it to the next caller that may have one more."""
         self._free += 1
+        self._held[owner] -= 1
+        if not self._held[owner]:
+            del self._held[owner]
+        for each in self._waiting:
+            if self._held[each] < self._own:
+                turn = next((turn for turn in self._waiting[each] if not turn.cancelled()), None)
+                if turn is not None:
+                    self._waiting.move_to_end(each)
+                    self._leave(each, turn)
+                    self._take(each)
+                    turn.set_result(None)
+                    return

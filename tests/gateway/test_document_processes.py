@@ -124,6 +124,19 @@ async def test_callers_get_places_in_turn_and_one_that_left_gets_none():
         pass
 
 
+async def test_a_caller_leaves_one_place_to_others():
+    turns = Turns(3, 10)
+    async with turns.place("a"), turns.place("a"):
+        waiting = asyncio.create_task(turns.place("a").__aenter__())
+        await asyncio.sleep(0)
+        async with turns.place("b"):
+            assert not waiting.done()
+        await asyncio.sleep(0)
+        assert not waiting.done()
+    async with asyncio.timeout(5):
+        await waiting
+
+
 async def test_a_place_is_passed_on_by_a_task_that_is_cancelled_as_it_gets_it():
     turns = Turns(1, 10)
     async with AsyncExitStack() as first:
@@ -152,7 +165,7 @@ async def test_a_server_that_stops_does_not_wait_for_documents(tmp_path: Path):
     async with gateway(http_data_dir=tmp_path, drain_seconds=0.1) as http:
         sent = [http.upload("/translate_file", "a.md", LARGE.content, source="en", target="de") for _ in range(3)]
         uploads = [asyncio.create_task(each) for each in sent]
-        await eventually(lambda: len(children()) == 2)
+        await eventually(lambda: len(children()) == 1)
         started = children()
     for upload in uploads:
         upload.cancel()

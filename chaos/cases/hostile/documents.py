@@ -1,0 +1,133 @@
+"""Case 59: documents that take long to read, beside a polite caller and while the server stops."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from chaos.callers.clients import Client, no_collection
+from chaos.case import case
+from chaos.cases.hostile.engine import may_need
+from chaos.cases.hostile.fairness import ENOUGH, SLOWER
+from chaos.context import CaseContext
+from chaos.hostile.probes import QUIET, observed
+from chaos.server import free_port, write_api_keys
+from chaos.verdict.checks import Checks
+from chaos.verdict.history import Outcome, p99
+from lingon.bench.statistics import percentile
+
+HOSTILE = 6  # documents at once
+SLOW = ("slow.md", b"*1* `2` [3](4)\n\n" * 20_000)  # without letters, so that reading it is all the work
+SMALL = ("small.po", b"".join(b'msgid "Tom %d"\nmsgstr "Tom"\n\n' % each for each in range(32)))
+"""A file of 1 KB that is translated already: what remains is what a process costs."""
+
+OVERHEAD = 15.0  # milliseconds
+DRAIN = 5.0  # seconds that the server gives to requests when it stops
+SOON = 2.0  # seconds more until it has ended
+
+
+@case(
+    59,
+    "documents that take long to read",
+    "six at once of one key, again and again: p99 of another key's sentences <= 3 x alone, its document is translated, "
+    "health silent <= 0.25 s; SIGTERM meanwhile: exit within the drain time + 2 s; a document of 1 KB costs <= 15 ms",
+    figures=(
+        "p99 of the polite caller {p99 beside relative to alone} alone, {p99 alone}",
+        "its document after {document beside}, alone {document alone}",
+        "health silent for {health silent}",
+        "{process of a document, p50} for the process of a document of 1 KB",
+        "exit {exit after SIGTERM} after SIGTERM",
+    ),
+    findings=(27,),
+)
+async def slow_documents(context: CaseContext, checks: Checks) -> None:
+    """The documents have no letters, so that nothing of them is translated."""
+    keys, port = write_api_keys(context.scratch / "keys.toml", "polite", "hostile"), free_port()
+    settings = {"api_keys": context.scratch / "keys.toml", "http_port": port, "drain_seconds": DRAIN}
+    async with context.server(**settings) as server:
+        polite = context.client(server, "polite", key=keys["polite"])
+        texts = [text for text in context.texts if len(text) <= 25][:50]
+        await _one_by_one(polite, texts, 1.0)
+        costs = [await _upload(port, keys["polite"], SMALL) for _ in range(20)]
+        checks.at_most("process of a document, p50", percentile(costs[1:], 50) * 1000, OVERHEAD, "ms", timing=True)
+        checks.measured("document alone", costs[-1], "s")
+        alone = await _one_by_one(polite, texts, context.choose(5.0, 2.0))
+        tally = Counter[str]()
+        async with observed(server, polite) as found, _attack(port, keys["hostile"], tally):
+            await asyncio.sleep(2.0)
+            beside = await _one_by_one(polite, texts, context.choose(20.0, 5.0))
+            checks.measured("document beside", await _upload(port, keys["polite"], SMALL), "s")
+        usual, slowed = p99(alone), p99(beside)
+        checks.measured("p99 alone", usual, "ms")
+        checks.measured("p99 beside", slowed, "ms")
+        checks.at_most("p99 beside relative to alone", slowed / usual, SLOWER, "times", timing=True)
+        checks.equal("errors of the polite caller", Counter(each.code for each in beside if not each.good), Counter())
+        checks.measured("hostile documents that ended", tally.total())
+        checks.at_most("health silent", found.health.longest, QUIET, "s", timing=True)
+        checks.at_most("/healthz silent", found.http.longest, QUIET, "s", timing=True)
+        checks.at_most("memory of the process", server.peak_rss(), may_need(server.log), "MB")
+        async with _attack(port, keys["hostile"], tally):
+            await asyncio.sleep(1.0)
+            begin = server.signal(signal.SIGTERM)
+            ended = await server.exited(DRAIN + 20 * SOON)
+            checks.at_most("exit after SIGTERM", ended - begin, DRAIN + SOON, "s", timing=True)
+            checks.equal("exit code", server.exit_code, 0)
+        checks.equal("lines about faults", server.tracebacks(), [])
+
+
+async def _one_by_one(client: Client, texts: Sequence[str], seconds: float) -> list[Outcome]:
+    """One request after the other for some seconds, and until there are ENOUGH or three times as long has passed."""
+    found, start = list[Outcome](), time.monotonic()
+    with no_collection():
+        while (spent := time.monotonic() - start) < seconds or (len(found) < ENOUGH and spent < 3 * seconds):
+            found.append(await client.translate(texts[len(found) % len(texts)]))
+    return found
+
+
+@asynccontextmanager
+async def _attack(port: int, key: str, tally: Counter[str]) -> AsyncIterator[None]:
+    """Send slow documents while the block runs, each again when it has ended."""
+
+    async def send() -> None:
+        while True:
+            with suppress(OSError, asyncio.IncompleteReadError):
+                await _upload(port, key, SLOW)
+                tally["ended"] += 1
+            await asyncio.sleep(0.1)
+
+    tasks = [asyncio.create_task(send()) for _ in range(HOSTILE)]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _upload(port: int, key: str, file: tuple[str, bytes]) -> float:
+    """Send a document and wait for the reply; returns the seconds. Raises OSError, IncompleteReadError."""
+    name, content = file
+    form = [
+        *('--x\r\nContent-Disposition: form-data; name="sourceLanguageCode"\r\n\r\nen\r\n',),
+        *('--x\r\nContent-Disposition: form-data; name="targetLanguageCode"\r\n\r\nde\r\n',),
+        f'--x\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n',
+    ]
+    body = "".join(form).encode() + content + b"\r\n--x--\r\n"
+    head = (
+        "POST /v1/translate:document HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+        f"authorization: Bearer {key}\r\ncontent-type: multipart/form-data; boundary=x\r\n"
+        f"content-length: {len(body)}\r\n\r\n"
+    )
+    begin = time.monotonic()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(head.encode() + body)
+        await reader.readuntil(b"\r\n\r\n")
+        await reader.read()
+    finally:
+        writer.close()
+    return time.monotonic() - begin
