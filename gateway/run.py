@@ -43,12 +43,12 @@ class ServerSettings(Protocol):
 
 @asynccontextmanager
 async def in_server(
-    channel: Any, registry: CollectorRegistry, settings: ServerSettings, *, body_bytes: int
+    channel: Any, registry: CollectorRegistry, settings: ServerSettings, *, held_bytes: int
 ) -> AsyncIterator[Listening]:
     """Open the HTTP port of a server in its event loop.
 
     channel: to its gRPC services, see Backend; registry: of its metrics
-    body_bytes: of the bodies of all open requests
+    held_bytes: of the bodies of all open requests, and as many of all connections
     """
     assert settings.http_port is not None
     http = HttpOptions(
@@ -57,6 +57,7 @@ async def in_server(
         certificate=settings.tls_certificate,
         key=settings.tls_key,
         max_connections=settings.http_max_connections,
+        held_bytes=held_bytes,
         trusted_proxies=settings.http_trusted_proxies,
         drain_seconds=settings.drain_seconds,
         flags="--http-",
@@ -66,7 +67,7 @@ async def in_server(
         page=settings.http_page,
         data_dir=settings.http_data_dir,
         cors=settings.http_cors,
-        limits=BodyLimits(together=body_bytes),
+        limits=BodyLimits(together=held_bytes),
     )
     call_seconds = min(settings.max_call_seconds, settings.http_max_call_seconds)
     async with _open(Backend(channel, call_seconds), registry, http, options) as opened:

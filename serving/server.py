@@ -340,7 +340,7 @@ def http_apis(settings: Settings, channel: LocalChannel, registry: CollectorRegi
     if entry is None:
         raise LingonError("this installation has no HTTP APIs (entry point lingon.gateways: http)")
     with name_missing_extra("lingon serve --http-port", entry.extras):
-        return entry.load()(channel, registry, settings, body_bytes=HTTP_BYTES)
+        return entry.load()(channel, registry, settings, held_bytes=HTTP_BYTES)
 
 
 def _ready_line(

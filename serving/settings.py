@@ -24,7 +24,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MAX_TEXTS = 10_000  # texts; upper bound of max_texts
 SLOW_BYTES = 128 << 20  # bytes; of the requests of all calls that arrive slowly
 HELD_BYTES = 64 << 20  # bytes; of the large requests of all open calls
-HTTP_BYTES = 64 << 20  # bytes; of the bodies of all open requests of HTTP
+HTTP_BYTES = 64 << 20  # bytes; of the bodies of all open requests of HTTP, and as many of all connections
 GRPC_MAX = 2**31 - 1  # bytes or milliseconds; gRPC counts both in 32 bits
 LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*")
 LIMITS = EngineLimits()  # the source of five defaults
@@ -222,7 +222,9 @@ class Settings(BaseModel):
         "other origins may not.",
     )
     http_max_connections: Positive = Field(
-        4096, description="Connections to the HTTP port at once; above this number they are answered with 503."
+        4096,
+        description="Connections to the HTTP port at once; an address that is no trusted proxy has half of them at "
+        "most. Above these numbers they are answered with 503.",
     )
     http_max_call_seconds: Duration = Field(
         120,
