@@ -189,9 +189,10 @@ class Connection(HttpToolsProtocol):
         cut = most if found < 0 else found + len(END)
         while found < 0 and cut and self._unparsed[cut - 1] in END and most - cut < len(END) - 1:
             cut -= 1  # the empty line may have arrived in part
-        self._turn_left -= cut
         self._framing += cut
-        if self._framing > HEADER_BYTES and not self._in_body:
+        if self._in_body:
+            self._turn_left -= cut
+        elif self._framing > HEADER_BYTES:
             raise _too_long()
         return cut
 
@@ -360,7 +361,7 @@ def _waiting_bytes(transport: Any) -> int:
     unsent: int = transport.get_write_buffer_size()
     if not unsent:
         return 0
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         queued = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
         unsent += int.from_bytes(queued, sys.byteorder)
     return unsent

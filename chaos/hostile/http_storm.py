@@ -22,6 +22,7 @@ HEADERS = 60_000  # bytes of large headers
 SMALL_WINDOW = 4096  # bytes that the system of a client that does not read takes for it
 PIECE = 65_536  # bytes that a client sends or reads at once
 Random = random.Random
+Did = Counter[str]
 
 
 def get(path: str, *headers: str) -> bytes:
@@ -105,7 +106,7 @@ class Storm:
     def __init__(self, port: int, seed: int, addresses: int = 16) -> None:
         """addresses: of loopback, from which the clients come."""
         self._port, self._seed, self._addresses = port, seed, addresses
-        self.did: Counter[str] = Counter()
+        self.did = Did()
 
     async def rage(self, seconds: float, clients: int) -> None:
         """Keep so many connections open for so long."""
@@ -151,6 +152,11 @@ class Storm:
         while part := await loop.sock_recv(own, PIECE):
             self.did["bytes read"] += len(part)
             self.did["replies"] += part.count(b"HTTP/1.1 ")
+
+
+def did(output: bytes) -> Did:
+    """Return what the clients of a process did, by what it printed."""
+    return Counter(json.loads(output))
 
 
 def main(port: int, seed: int, seconds: float, clients: int) -> None:

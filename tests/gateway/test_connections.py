@@ -11,12 +11,19 @@ import socket
 from typing import TypeVar
 
 import pytest
+from prometheus_client import CollectorRegistry
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from chaos.hostile.http_storm import Storm, chunked, get, pieces, post
 from lingon.gateway import connection as connection_module
 from lingon.gateway import server as server_module
+from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.open_connections import OpenConnections
+from lingon.gateway.server import HttpOptions, listening
 from tests.support.echo_engine import EchoRunner
 from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, gateway
@@ -145,6 +152,28 @@ async def test_a_stream_of_requests_that_does_not_end_is_read_only_as_it_is_answ
         runner.gate.set()
         await eventually(lambda: connections(http) == 0)
         assert shared.budget.held_bytes == 0
+
+
+@pytest.mark.parametrize("form", ["length", "chunks"])
+async def test_a_body_that_the_application_does_not_read_stays_with_the_client(form: str):
+    done = asyncio.Event()
+
+    async def wait(request: Request) -> Response:
+        await done.wait()
+        return Response()
+
+    app = Starlette(routes=[Route("/", wait, methods=["POST"])])
+    part = b"x" * 1000
+    sent = post("/", part * 20_000) if form == "length" else chunked("/", [part] * 20_000)
+    async with listening(app, GatewayMetrics(CollectorRegistry()), HttpOptions(port=0)) as opened:
+        reader, writer = await asyncio.open_connection("127.0.0.1", opened.port)
+        writer.write(sent)
+        await asyncio.sleep(0.5)
+        assert max(len(each.body) for each in alive(RequestResponseCycle)) < 1_000_000
+        assert writer.transport.get_write_buffer_size() > 10_000_000  # type: ignore[attr-defined]
+        done.set()
+        assert b"200" in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
+        writer.close()
 
 
 @pytest.fixture
