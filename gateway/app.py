@@ -114,7 +114,7 @@ class _Application(Starlette):
         return None
 
     def _is_called_by(self, scope: Scope) -> bool:
-        """Whether the name that a request has for the server is one that it may be called by.
+        """Whether the name that a request has for the server, if any, is one that it may be called by.
 
         The owner of any name can have it lead to this machine, and then pages of that name are of its origin.
         """
@@ -122,7 +122,7 @@ class _Application(Starlette):
             return True
         written = next((value for name, value in scope["headers"] if name == b"host"), b"").decode("latin-1")
         host = _PORT.sub("", written.lower())
-        return host == "localhost" or host.endswith(".localhost") or host in self._hosts or _is_address(host)
+        return host in ("", "localhost") or host.endswith(".localhost") or host in self._hosts or _is_address(host)
 
 
 def build(backend: Backend, metrics: GatewayMetrics, options: GatewayOptions, documents: Documents) -> Starlette:

@@ -34,7 +34,7 @@ Certificate = Annotated[
     Path | None, typer.Option(help="PEM file of a certificate chain, for HTTPS.", show_default="none: HTTP")
 ]
 Key = Annotated[Path | None, typer.Option(help="PEM file of its private key.", show_default="none")]
-MaxConnections = Annotated[int, typer.Option(min=1, help="Connections at once.")]
+MaxConnections = Annotated[int, typer.Option(min=1, help="Connections at once; one address has half of them at most.")]
 TrustedProxies = Annotated[
     str, typer.Option(help="Addresses of proxies whose X-Forwarded-For is believed.", show_default="none")
 ]

@@ -50,14 +50,14 @@ async def in_server(
     registry: CollectorRegistry,
     settings: ServerSettings,
     *,
-    body_bytes: int,
+    held_bytes: int,
     document_processes: int,
     document_bytes: int,
 ) -> AsyncIterator[Listening]:
     """Open the HTTP port of a server in its event loop.
 
     channel: to its gRPC services, see Backend; registry: of its metrics
-    body_bytes: of the bodies of all open requests
+    held_bytes: of the bodies of all open requests, and as many of all connections
     document_processes, document_bytes: see DocumentLimits
     """
     assert settings.http_port is not None
@@ -67,6 +67,7 @@ async def in_server(
         certificate=settings.tls_certificate,
         key=settings.tls_key,
         max_connections=settings.http_max_connections,
+        held_bytes=held_bytes,
         trusted_proxies=settings.http_trusted_proxies,
         drain_seconds=settings.drain_seconds,
         flags="--http-",
@@ -77,7 +78,7 @@ async def in_server(
         data_dir=settings.http_data_dir,
         cors=settings.http_cors,
         hosts=settings.http_hosts or default_hosts(http),
-        limits=BodyLimits(together=body_bytes),
+        limits=BodyLimits(together=held_bytes),
     )
     documents = DocumentLimits(processes=document_processes, memory=document_bytes)
     call_seconds = min(settings.max_call_seconds, settings.http_max_call_seconds)

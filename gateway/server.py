@@ -9,7 +9,7 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,21 +18,24 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from lingon.errors import LingonError, SettingsError
+from lingon.gateway.connection import HEADER_SECONDS, Connection
 from lingon.gateway.metrics import GatewayMetrics
-from lingon.gateway.requests.endpoint import WATCH_CLIENT
+from lingon.gateway.open_connections import Network, OpenConnections
+from lingon.line_limit import LimitedLines
 from lingon.pem import load_pair
 
-HEADER_SECONDS = 10.0  # for the headers of a request to arrive
-HEADER_BYTES = 65_536  # of headers that have not all arrived
-IDLE_SECONDS = 75  # for which a connection without a request stays open
 CUT_SECONDS = 2.0  # for requests that are cut off to be answered
+LATE_SECONDS = 1.0  # between two checks of what connections are awaited for
 FILES_SECONDS = 1.0  # between two checks of the files of the certificate
 BACKLOG = 2048
+ANY = ("0.0.0.0/0", "::/0")  # the networks of all addresses
 logger = logging.getLogger(__name__)
 logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its other lines say what the line "ready" says
+LIMITED_LOGGERS = ("uvicorn.error", "lingon.gateway.connection", "lingon.gateway.requests.endpoint")
+for name in LIMITED_LOGGERS:
+    logging.getLogger(name).addFilter(LimitedLines())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,8 +44,9 @@ class HttpOptions:
 
     port: 0 takes a free one
     certificate, key: PEM files, for HTTPS; read again when they change
-    max_connections: above it a connection is answered with 503
-    trusted_proxies: addresses whose X-Forwarded-For is believed, separated by commas
+    max_connections: above it, and above half of it from one address, a connection is answered with 503
+    held_bytes: what all connections hold of headers, of requests that arrived early and of replies not sent
+    trusted_proxies: addresses whose X-Forwarded-For is believed, separated by commas; they may have all connections
     drain_seconds: for requests to end when the server stops
     flags: start of the names of the options host, port and trusted proxies, for messages
     """
@@ -52,127 +56,49 @@ class HttpOptions:
     certificate: Path | None = None
     key: Path | None = None
     max_connections: int = 4096
+    held_bytes: int = 64 << 20
     trusted_proxies: str = ""
     drain_seconds: float = 30.0
     flags: str = "--"
 
     def __post_init__(self) -> None:
+        try:
+            self.trusted_networks()
+        except ValueError as error:
+            expected = f"{self.flags}trusted-proxies must be addresses, networks such as 10.0.0.0/8, or *"
+            raise SettingsError(f"{expected}; got {str(error)[:60]!r}") from None
+
+    def trusted_networks(self) -> Sequence[Network]:
+        """Return the networks of trusted proxies; raises ValueError with the part that is none."""
+        found: list[Network] = []
         for each in filter(None, map(str.strip, self.trusted_proxies.split(","))):
             try:
-                if each != "*":
-                    ipaddress.ip_network(each, strict=False)
+                found += map(ipaddress.ip_network, ANY) if each == "*" else [ipaddress.ip_network(each, strict=False)]
             except ValueError:
-                expected = f"{self.flags}trusted-proxies must be addresses, networks such as 10.0.0.0/8, or *"
-                raise SettingsError(f"{expected}; got {each[:60]!r}") from None
-
-
-class _Protocol(HttpToolsProtocol):
-    """Closes a connection whose headers do not arrive or do not end, and counts connections.
-
-    Replies to earlier requests of the connection are sent first, and meanwhile not much of such headers is read.
-    """
-
-    _awaits_headers = False
-    _late: asyncio.TimerHandle | None = None  # while headers are awaited and no earlier reply is open
-    _arrived = 0  # bytes of the headers
-    _request_ended = False  # in the bytes that arrived last, some of which are thus not of the headers
-
-    def __init__(self, *args: Any, metrics: GatewayMetrics, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._metrics = metrics
-        self._leaving: dict[Callable[[], None], None] = {}  # called when the client disconnects
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._metrics.connections.inc()
-        self._await_headers()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._headers_came()
-        self._metrics.connections.dec()
-        super().connection_lost(exc)
-        for leave in tuple(self._leaving):
-            leave()
-        self._leaving.clear()
-
-    def data_received(self, data: bytes) -> None:
-        self._request_ended = False
-        super().data_received(data)
-        if self._awaits_headers and not self._request_ended:
-            self._arrived += len(data)
-            self._check_headers()
-
-    def _check_headers(self) -> None:
-        """Refuse headers that have too many bytes, or read no more of them while an earlier reply is open."""
-        if self._arrived <= HEADER_BYTES or self.transport.is_closing():
-            return
-        if self._is_replying:
-            self.flow.pause_reading()
-        else:
-            self._refuse_headers()
-
-    @property
-    def _is_replying(self) -> bool:
-        """Whether a request whose headers have arrived is not answered."""
-        # The cycle is that of the latest request, and None before the first one.
-        return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
-
-    def _refuse_headers(self) -> None:
-        self._headers_came()
-        message = f"the address and the headers may have {HEADER_BYTES:,} bytes at most"
-        self.transport.write(
-            b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
-            b"content-type: text/plain; charset=utf-8\r\n"
-            b"content-length: %d\r\n\r\n%s" % (len(message), message.encode())
-        )
-        self.transport.close()
-
-    def on_message_begin(self) -> None:
-        self._await_headers()
-        super().on_message_begin()
-        self.scope[WATCH_CLIENT] = self._watch_client  # type: ignore[literal-required]
-
-    def _watch_client(self, leave: Callable[[], None]) -> Callable[[], None]:
-        """See lingon.gateway.requests.endpoint.WatchClient."""
-        if self.transport.is_closing():
-            self.loop.call_soon(leave)
-            return lambda: None
-        self.flow.resume_reading()  # a long body pauses it, and the protocol then does not see that the client leaves
-        self._leaving[leave] = None
-        return partial(self._leaving.pop, leave, None)
-
-    def on_headers_complete(self) -> None:
-        self._headers_came()
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        self._request_ended = True
-        super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self._awaits_headers and not self._is_replying and not self.transport.is_closing():
-            self._start_timer()
-            self._check_headers()
-
-    def _await_headers(self) -> None:
-        self._headers_came()
-        self._awaits_headers, self._arrived = True, 0
-        if not self._is_replying:
-            self._start_timer()
-
-    def _start_timer(self) -> None:
-        self._late = self.loop.call_later(HEADER_SECONDS, self.transport.close)
-
-    def _headers_came(self) -> None:
-        self._awaits_headers = False
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
+                raise ValueError(each) from None
+        return found
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals to the process."""
+    """Leaves the signals to the process, and gives a handshake of TLS as much time as headers."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        seconds = HEADER_SECONDS if self.config.ssl else None
+        made: Any = self.config.http_protocol_class
+        connect = partial(made, config=self.config, server_state=self.server_state, app_state={})
+        self.servers = [
+            await asyncio.get_running_loop().create_server(
+                connect,
+                sock=each,
+                ssl=self.config.ssl,
+                backlog=BACKLOG,
+                ssl_handshake_timeout=seconds,
+                ssl_shutdown_timeout=seconds,
+            )
+            for each in sockets or ()
+        ]
+        self.started = True
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -212,7 +138,10 @@ async def listening(app: Starlette, metrics: GatewayMetrics, options: HttpOption
     bound = _bind(options)
     opened = Listening(server, int(bound.getsockname()[1]))
     task = asyncio.create_task(server.serve(sockets=[bound]))
-    watch = asyncio.create_task(_watch_certificate(server.config, options))
+    watches = (
+        asyncio.create_task(_watch_certificate(server.config, options)),
+        asyncio.create_task(_end_late_ones(server.server_state.connections)),
+    )
     try:
         while not server.started:
             if task.done():
@@ -221,26 +150,27 @@ async def listening(app: Starlette, metrics: GatewayMetrics, options: HttpOption
             await asyncio.sleep(0.005)
         yield opened
     finally:
-        watch.cancel()
         opened.stop(options.drain_seconds)
         await asyncio.wait({task}, timeout=opened.seconds_left)
+        for watch in watches:
+            watch.cancel()
         bound.close()
 
 
 def _config(app: Starlette, metrics: GatewayMetrics, options: HttpOptions) -> uvicorn.Config:
+    networks = options.trusted_networks()
+    connections = OpenConnections(options.max_connections, networks, options.held_bytes, metrics)
     config = uvicorn.Config(
         app,
         loop="none",
-        http=partial(_Protocol, metrics=metrics),  # type: ignore[arg-type]
+        http=partial(Connection, connections=connections),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=bool(options.trusted_proxies),
-        forwarded_allow_ips=options.trusted_proxies or None,
-        limit_concurrency=options.max_connections + 1,  # uvicorn refuses the connection that reaches it
-        timeout_keep_alive=IDLE_SECONDS,
+        proxy_headers=bool(networks),
+        forwarded_allow_ips=[str(network) for network in networks],
         timeout_graceful_shutdown=max(int(options.drain_seconds), 1),
         ssl_certfile=options.certificate,
         ssl_keyfile=options.key,
@@ -279,6 +209,15 @@ def _bind(options: HttpOptions) -> socket.socket:
         name = "host" if error.errno == errno.EADDRNOTAVAIL else "port"
         raise LingonError(f"cannot listen on {address}: {error.strerror}; set {options.flags}{name}") from None
     return found
+
+
+async def _end_late_ones(connections: Iterable[Any]) -> None:
+    """Close connections whose clients do not send or read in time; each is a Connection."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(LATE_SECONDS)
+        for each in tuple(connections):
+            each.end_if_late(loop.time())
 
 
 async def _watch_certificate(config: uvicorn.Config, options: HttpOptions) -> None:

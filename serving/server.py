@@ -344,7 +344,7 @@ def http_apis(settings: Settings, channel: LocalChannel, registry: CollectorRegi
             channel,
             registry,
             settings,
-            body_bytes=HTTP_BYTES,
+            held_bytes=HTTP_BYTES,
             document_processes=DOCUMENT_PROCESSES,
             document_bytes=DOCUMENT_BYTES,
         )

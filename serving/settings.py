@@ -24,7 +24,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MAX_TEXTS = 10_000  # texts; upper bound of max_texts
 SLOW_BYTES = 128 << 20  # bytes; of the requests of all calls that arrive slowly
 HELD_BYTES = 64 << 20  # bytes; of the large requests of all open calls
-HTTP_BYTES = 64 << 20  # bytes; of the bodies of all open requests of HTTP
+HTTP_BYTES = 64 << 20  # bytes; of the bodies of all open requests of HTTP, and as many of all connections
 DOCUMENT_PROCESSES = 2  # at once that read or write documents
 DOCUMENT_BYTES = 192 << 20  # bytes; of a document in such a process
 GRPC_MAX = 2**31 - 1  # bytes or milliseconds; gRPC counts both in 32 bits
@@ -230,7 +230,9 @@ class Settings(BaseModel):
         "name lead to this machine; else all.",
     )
     http_max_connections: Positive = Field(
-        4096, description="Connections to the HTTP port at once; above this number they are answered with 503."
+        4096,
+        description="Connections to the HTTP port at once; an address that is no trusted proxy has half of them at "
+        "most. Above these numbers they are answered with 503.",
     )
     http_max_call_seconds: Duration = Field(
         120,

@@ -1,4 +1,4 @@
-"""The bytes that the bodies of all open requests hold, and those of one caller."""
+"""The bytes that all open requests or connections hold, and those of one caller."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ RETRY_SECONDS = 0.5  # after which a body that found no place may be sent again
 class BodyBudget:
     """Bounds the memory of bodies, whatever the number of connections. Belongs to the event loop."""
 
-    def __init__(self, most: int) -> None:
-        """most: bytes of all bodies; those of a caller are half of it at most."""
-        self._most, self.held_bytes = most, 0
+    def __init__(self, most: int, holders: str = "the bodies of requests") -> None:
+        """most: bytes of all bodies; those of a caller are half of it at most; holders: of them, for messages."""
+        self._most, self._holders, self.held_bytes = most, holders, 0
         self._by_caller = Counter[str]()
 
     def hold(self, caller: str, size: int) -> None:
@@ -24,14 +24,10 @@ class BodyBudget:
         own, most = self._by_caller[caller] + size, self._most // 2
         if own > most:
             whose = "without a key in header or query" if caller == WITHOUT_KEY else "of this address"
-            raise _no_place(
-                f"the bodies of requests {whose} may hold {most:,} bytes, and {size:,} more come to {own:,}"
-            )
+            raise _no_place(f"{self._holders} {whose} may hold {most:,} bytes, and {size:,} more come to {own:,}")
         total = self.held_bytes + size
         if total > self._most:
-            raise _no_place(
-                f"the bodies of requests may hold {self._most:,} bytes, and {size:,} more come to {total:,}"
-            )
+            raise _no_place(f"{self._holders} may hold {self._most:,} bytes, and {size:,} more come to {total:,}")
         self._by_caller[caller], self.held_bytes = own, total
 
     def release(self, caller: str, size: int) -> None:

@@ -19,6 +19,7 @@ WEIGHT_COPIES = 3  # of a model on a card: decoder steps, greedy steps and the s
 PARSED = 30  # bytes in memory for each byte of the largest request: two bytes may make an empty message of 60
 EMPTY_PROCESS = 32 << 20  # bytes; of a process that reads documents, before the first
 COPIES = 5  # of the bytes of bodies of HTTP: a body, its texts of 2 bytes a character, its parts; 2.8 to 4.7 measured
+CONNECTION_BYTES = 40_960  # of a connection of HTTP beyond what all share; 25 KiB measured with 120 headers
 logger = logging.getLogger(__name__)
 
 
@@ -30,7 +31,7 @@ class MemoryNeed:
     states: decoder states of all rows of all models, with the longest sources, and batches that are kept for reuse
     runs: the largest run of every worker
     requests: what tells many languages apart, the largest request, parsed, what open calls may hold of requests that
-        arrive or are whole, bodies of HTTP, documents that are read or written
+        arrive or are whole, bodies and connections of HTTP, documents that are read or written
     card: what models on a graphics card may need there; not in the total
     """
 
@@ -46,15 +47,19 @@ class MemoryNeed:
         return self.resident + self.states + self.runs + self.requests
 
 
-def memory_need(translators: Iterable[Translator], max_message_bytes: int, *, http: bool = False) -> MemoryNeed:
-    """Return what a server with these models may need; call it when they are warm; http: whether it has HTTP APIs."""
+def memory_need(translators: Iterable[Translator], max_message_bytes: int, *, http_connections: int = 0) -> MemoryNeed:
+    """Return what a server with these models may need; call it when they are warm.
+
+    http_connections: that its HTTP APIs may have; 0 without HTTP APIs
+    """
     found = list(translators)
     here = [each.engine for each in found if each.provider != CUDA]
     states, runs = sum(each.state_bytes for each in here), sum(each.run_bytes for each in here)
     identifier = IDENTIFIER_BYTES if identifier_is_installed() else 0
     requests = identifier + PARSED * max_message_bytes + SLOW_BYTES + HELD_BYTES
-    if http:
-        requests += COPIES * HTTP_BYTES + DOCUMENT_PROCESSES * (EMPTY_PROCESS + DOCUMENT_BYTES)
+    if http_connections:  # bodies have copies; what connections hold is counted with its copies
+        requests += COPIES * HTTP_BYTES + HTTP_BYTES + CONNECTION_BYTES * http_connections
+        requests += DOCUMENT_PROCESSES * (EMPTY_PROCESS + DOCUMENT_BYTES)
     card = sum(
         WEIGHT_COPIES * each.graph_bytes + each.engine.state_bytes + each.engine.run_bytes
         for each in found

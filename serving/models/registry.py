@@ -174,8 +174,10 @@ class ModelRegistry:
 
     def _report_memory(self) -> None:
         translators = [entry.model.translator for entry in self.catalog.entries]
-        http = self._settings.http_port is not None
-        report_memory(memory_need(translators, self._settings.max_message_bytes, http=http), self._metrics)
+        settings = self._settings
+        connections = 0 if settings.http_port is None else settings.http_max_connections
+        need = memory_need(translators, settings.max_message_bytes, http_connections=connections)
+        report_memory(need, self._metrics)
 
     async def retire(self, entry: Entry[ServedModel]) -> None:
         """Wait until the requests of an unpublished model end, then free what it holds."""

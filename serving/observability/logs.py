@@ -11,12 +11,11 @@ import json
 import logging
 import re
 import sys
-import time
 import traceback
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from lingon.line_limit import LineLimit
 from lingon.text import printable
 
 LOGGED_CODES = {
@@ -30,7 +29,6 @@ LOGGED_CODES = {
 }
 """Codes of calls that failed because of the server or of a limit; other codes are mistakes of callers."""
 
-LINES_PER_SECOND = 10  # limit for calls that end with the same code
 _BARE = re.compile(r'[^\s"=\\]+')
 
 _logger = logging.getLogger(__name__)
@@ -86,31 +84,19 @@ class CallLog:
     In a burst of failures, the next line says how many were left out; the metrics count all of them.
     """
 
-    def __init__(
-        self, logger: logging.Logger, limit: int = LINES_PER_SECOND, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """limit: lines per second and code; clock: returns seconds."""
-        self._logger, self._limit, self._clock = logger, limit, clock
-        self._second: dict[str, int] = {}  # time of the last call, by code
-        self._lines: dict[str, int] = {}  # calls in that second, by code
+    def __init__(self, logger: logging.Logger, limit: LineLimit | None = None) -> None:
+        """limit: of lines with the same code."""
+        self._logger, self._limit = logger, limit or LineLimit()
 
     def record(self, code: str, **fields: Any) -> None:
         """Log a call that ended with a code."""
         if self._logger.isEnabledFor(logging.DEBUG):
             event(self._logger, logging.INFO if code in LOGGED_CODES else logging.DEBUG, "call", code=code, **fields)
         elif code in LOGGED_CODES:
-            left_out = self._count(code, int(self._clock()))
+            left_out = self._limit.left_out(code)
             if left_out is not None:
                 more = {"left_out": left_out} if left_out else {}
                 event(self._logger, logging.INFO, "call", code=code, **fields, **more)
-
-    def _count(self, code: str, second: int) -> int | None:
-        """Count a call. Returns the number of lines left out before it, or None if its line is left out too."""
-        lines, left_out = self._lines.get(code, 0), 0
-        if self._second.get(code) != second:
-            lines, left_out = 0, max(lines - self._limit, 0)
-        self._second[code], self._lines[code] = second, lines + 1
-        return left_out if lines < self._limit else None
 
 
 class ConsoleFormatter(logging.Formatter):

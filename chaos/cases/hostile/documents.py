@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 from chaos.callers.clients import Client, no_collection
 from chaos.case import case
@@ -47,7 +48,7 @@ SOON = 2.0  # seconds more until it has ended
 async def slow_documents(context: CaseContext, checks: Checks) -> None:
     """The documents have no letters, so that nothing of them is translated."""
     keys, port = write_api_keys(context.scratch / "keys.toml", "polite", "hostile"), free_port()
-    settings = {"api_keys": context.scratch / "keys.toml", "http_port": port, "drain_seconds": DRAIN}
+    settings: dict[str, Any] = {"api_keys": context.scratch / "keys.toml", "http_port": port, "drain_seconds": DRAIN}
     async with context.server(**settings) as server:
         polite = context.client(server, "polite", key=keys["polite"])
         texts = [text for text in context.texts if len(text) <= 25][:50]

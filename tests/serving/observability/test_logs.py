@@ -14,6 +14,7 @@ from grpc._cython.cygrpc import ExecuteBatchError  # type: ignore[attr-defined]
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lingon.line_limit import LineLimit
 from lingon.serving.observability.logs import CallLog, ConsoleFormatter, JsonFormatter, event, log_handler
 from tests.support.echo_engine import EchoRunner, running
 from tests.support.eventually import eventually
@@ -87,7 +88,7 @@ def logged(level: int, calls: list[tuple[str, float]]) -> list[tuple[str, int]]:
     logger = logging.Logger("lingon.serving.test", level)
     logger.addHandler(Listener())
     clock = [0.0]
-    log = CallLog(logger, 2, lambda: clock[0])
+    log = CallLog(logger, LineLimit(2, lambda: clock[0]))
     for code, clock[0] in calls:
         log.record(code, method="Translate")
     return found
