@@ -112,7 +112,7 @@ class Planner:
         limits, whole = self._manifest.limits, options.text.sentences is Split.OFF
         splits = options.splits or not whole or options.text.format is not Format.PLAIN
         check_size(text, field, limits, splits=splits, most=size.most_characters)
-        source = await read_source(text, field, options.text, size.most_sentences)
+        source = await read_source(text, field, options.text, size)
         segments, parts = list[Span](), list[Part]()
         reader = _Reader(self._tokenizer, limits, field, options.splits, time_slice, size)
         begin, longest = 0, len(source.text.strip())  # begin: of the next sentence in the normalised text
@@ -129,10 +129,8 @@ class Planner:
             begin = parts[-1].begin + len(parts[-1].text)
             segments.append(segment)
             await time_slice.yield_if_due()
-        if not parts:
-            size.add_characters(len(text))
-            if source.plain is None or not text.strip():
-                raise EmptyText(field, f"{field} is empty")
+        if not parts and (source.plain is None or not text.strip()):
+            raise EmptyText(field, f"{field} is empty")
         if options.rules is not None:
             options.rules.check_parts(len(parts), field)
         tagged = source.plain.aligned(segments) if source.plain else ()
@@ -142,9 +140,9 @@ class Planner:
         if not prefix:
             return plan
         limits = self._manifest.limits
+        plan = replace(plan, prefix=target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1))
         if options.rules is not None:
             options.rules.check_prefix(prefix, name)
-        plan = replace(plan, prefix=target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1))
         check_prefix(limits, plan, name)
         return plan
 
@@ -170,7 +168,6 @@ class _Reader:
         limits, done, parts = self.limits, list[tuple[str, str]](), list[Part]()
         check_size(sentence, self.field, limits, splits=self.splits, most=len(sentence), has=has)
         for block in blocks(sentence, most_characters(limits.max_source_tokens)):
-            self.size.add_characters(len(block))
             done.append((block, normalise(block)))
             await self.time_slice.yield_if_due()
         for part in parts_of(joined(done), self.field, self.tokenizer, limits, splits=self.splits, has=has):
@@ -184,7 +181,6 @@ class _Reader:
 
         Each string that is kept counts as one more sentence, since the model may have to read the sentence again.
         """
-        self.size.add_characters(sum(end - begin for begin, end, _ in steps.spans))
         for _ in kept_strings(steps.text, steps.spans):
             self.size.add_sentence(1)
         rest = without_blanks_around(without(steps.text, steps.spans))

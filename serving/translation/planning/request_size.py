@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lingon.errors import RequestTooLarge
+from lingon.segments.boundaries import count_marks
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.translation.planning.input_processor import most_characters
 
+TEXT_CHARACTERS = 2**19  # without markup; they take a microsecond each
+MARKS = 2**18  # signs that may end a sentence, which take 3 µs each
+MOST_TAGS = 50_000  # tags and signs <, which take 10 µs each
+MOST_REFERENCES = 100_000  # signs & in texts with markup, which take 3 µs each
+MOST_KEPT = 10_000  # strings that are kept, such as URLs and placeholders, which take 20 µs each
+
 
 class RequestSize:
-    """Counts what a request has planned so far. A retry of what it refuses would not help."""
+    """Counts what a request has planned so far. A retry of what it refuses would not help.
+
+    What takes time without becoming a sentence or a token is counted too, before the work: so no request is planned for
+    much more than half a second of CPU. By experiment, a megabyte of the worst signs took 2.4 s to cut into sentences.
+    """
 
     def __init__(
         self, field: str, limits: EngineLimits, jobs: int = 1, check_queue: Callable[[int], None] = lambda jobs: None
@@ -22,6 +33,11 @@ class RequestSize:
         self._field, self._jobs, self._check_queue = field, jobs, check_queue
         self._most = {
             "characters": most_characters(limits.max_queue_tokens),
+            "characters of text": max(8 * limits.max_queue_tokens, TEXT_CHARACTERS),
+            "signs that may end a sentence": max(4 * limits.max_queue_tokens, MARKS),
+            "tags and signs <": MOST_TAGS,
+            "signs &": MOST_REFERENCES,
+            "strings to keep": MOST_KEPT,
             "sentences": limits.max_queue_texts,
             "tokens": limits.max_queue_tokens,
         }
@@ -38,9 +54,21 @@ class RequestSize:
         """Sentences of all texts together, if each is translated once."""
         return self._most["sentences"]
 
-    def add_characters(self, count: int) -> None:
-        """Count text that will be normalised; raises RequestTooLarge."""
-        self._add("characters", count)
+    def add_written(self, text: str, *, marked_up: bool) -> None:
+        """Count a text as it was sent; raises RequestTooLarge."""
+        self._add("characters", len(text))
+        if marked_up:
+            self._add("tags and signs <", text.count("<"))
+            self._add("signs &", text.count("&"))
+
+    def add_text(self, text: str) -> None:
+        """Count a text without markup, in which strings to keep and sentences will be found; raises RequestTooLarge."""
+        self._add("characters of text", len(text))
+        self._add("signs that may end a sentence", count_marks(text))
+
+    def add_kept(self, strings: int) -> None:
+        """Count the strings that are kept of a text; raises RequestTooLarge."""
+        self._add("strings to keep", strings)
 
     def add_sentence(self, tokens: int) -> None:
         """Count a sentence to translate or a pair to score, of so many known tokens; raises RequestTooLarge.
