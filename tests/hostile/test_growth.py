@@ -1,4 +1,4 @@
-"""Planning a text takes a time that grows linearly with the text, whatever the text.
+"""Reading a text and writing its translation takes a time that grows linearly with the text, whatever the text.
 
 The patterns are made by a seed. Other ones, and more of them, are run by hand with TEST_SEED=7 TEST_SCALE=full.
 """
@@ -14,6 +14,7 @@ import pytest
 
 from lingon.errors import InvalidRequest
 from lingon.segments.capitals import is_in_capitals
+from lingon.segments.document import Document
 from lingon.segments.protection import kept_strings
 from lingon.serving.constraints.automaton import ROOT, Automaton
 from lingon.serving.engine.limits import EngineLimits
@@ -22,6 +23,7 @@ from lingon.serving.translation.planning.source import Source, read_source
 from lingon.serving.translation.planning.text_options import Format, TextChoice, text_choice
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.generators import run_to_end
 from tests.support.growth import LINEAR, growth_of
 from tests.support.hostile_texts import ALPHABETS, Pattern, patterns, strings
 from tests.support.scale import scaled
@@ -58,6 +60,16 @@ def plan(text: str, options: TextChoice) -> list[tuple[int, int]]:
     return found
 
 
+def write(text: str, options: TextChoice) -> None:
+    """Read a text with markup and write a translation of it that has other words, each in capitals."""
+    source = read(text, options)
+    if source is None or source.plain is None:
+        return
+    document = Document(source.text, tuple(span for span, _ in source.sentences(options, "en")))
+    joined = document.join([f"{document.segment(index).upper()} x" for index in range(len(document.segments))])
+    run_to_end(source.plain.write(document, joined, [None] * len(document.segments)))
+
+
 def slow(work: Callable[[str], object], kind: str, length: int = LENGTH) -> Iterator[str]:
     """Yield which patterns take more than twice the CPU time at twice the length."""
 
@@ -85,6 +97,13 @@ def test_planning_whole_texts_takes_a_time_linear_in_the_text():
 def test_planning_with_strings_to_keep_takes_a_time_linear_in_the_text(kind: str):
     options = choice(kind, keep=strings(kind, SEED, 250), protect=False)
     assert not [*slow(lambda text: plan(text, options), kind)]
+
+
+@pytest.mark.parametrize("kind", ["html", "xml"])
+def test_writing_with_rules_for_elements_takes_a_time_linear_in_the_text(kind: str):
+    names = ["b", "i", "k", "s", "p", *(f"n{number}" for number in range(250))]
+    options = choice(kind, ignore_tags=["k", *names[5:]], splitting_tags=["s"], non_splitting_tags=["p", "b", "i"])
+    assert not [*slow(lambda text: write(text, options), kind)]
 
 
 def test_looking_for_forced_and_forbidden_words_takes_a_time_linear_in_the_text():
