@@ -47,5 +47,11 @@ def _sentences(block: Block, split: Split, language: str) -> list[int]:
     if block.enclosed:
         return []
     begins = [begin for begin, _ in cut(block.text, split, language)][1:]
-    inside = {place for each in block.inlines for place in begins if each.begin <= place < each.end}
-    return [block.map.raw_span(begin, begin)[0] for begin in begins if begin not in inside]
+    outside, furthest, inlines = list[int](), 0, iter(block.inlines)  # furthest: the end of the elements before a place
+    inline = next(inlines, None)
+    for begin in begins:
+        while inline is not None and inline.begin <= begin:
+            furthest, inline = max(furthest, inline.end), next(inlines, None)
+        if furthest <= begin:
+            outside.append(block.map.raw_span(begin, begin)[0])
+    return outside
