@@ -15,7 +15,8 @@ import pytest
 from lingon.errors import InvalidRequest
 from lingon.segments.capitals import is_in_capitals
 from lingon.segments.document import Document
-from lingon.segments.protection import kept_strings
+from lingon.segments.protection import Translate, kept_strings
+from lingon.segments.steps import translate_sentence
 from lingon.serving.constraints.automaton import ROOT, Automaton
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.translation.planning.request_size import RequestSize
@@ -29,7 +30,7 @@ from tests.support.hostile_texts import ALPHABETS, Pattern, patterns, strings
 from tests.support.scale import scaled
 
 SEED = int(os.environ.get("TEST_SEED", "1"))
-PATTERNS = scaled(16, 300)
+PATTERNS = scaled(12, 300)
 LENGTH = 6_000  # characters of the shorter text
 UNBOUNDED = EngineLimits(max_queue_texts=10**9, max_queue_tokens=10**9)
 
@@ -70,6 +71,19 @@ def write(text: str, options: TextChoice) -> None:
     run_to_end(source.plain.write(document, joined, [None] * len(document.segments)))
 
 
+def translate(text: str, options: TextChoice) -> None:
+    """Do all that is done with the sentences of a text but for the model, which answers with what it was asked."""
+    source = read(text, options)
+    for (begin, end), kept in source.sentences(options, "en") if source else ():
+        steps = translate_sentence(source.text[begin:end], kept, ["Tom", "Boston", "London"], {})
+        request = next(steps, None)
+        while request is not None:
+            try:
+                request = steps.send([request.text] if isinstance(request, Translate) else [])
+            except StopIteration:
+                break
+
+
 def slow(work: Callable[[str], object], kind: str, length: int = LENGTH) -> Iterator[str]:
     """Yield which patterns take more than twice the CPU time at twice the length."""
 
@@ -104,6 +118,12 @@ def test_writing_with_rules_for_elements_takes_a_time_linear_in_the_text(kind: s
     names = ["b", "i", "k", "s", "p", *(f"n{number}" for number in range(250))]
     options = choice(kind, ignore_tags=["k", *names[5:]], splitting_tags=["s"], non_splitting_tags=["p", "b", "i"])
     assert not [*slow(lambda text: write(text, options), kind)]
+
+
+@pytest.mark.parametrize("splitting", [pb.SENTENCE_SPLITTING_ON, pb.SENTENCE_SPLITTING_OFF])
+def test_translating_around_strings_to_keep_takes_a_time_linear_in_the_text(splitting: int):
+    options = choice("plain", keep=strings("plain", SEED, 250), split_sentences=splitting)
+    assert not [*slow(lambda text: translate(text, options), "plain")]
 
 
 def test_looking_for_forced_and_forbidden_words_takes_a_time_linear_in_the_text():
