@@ -27,12 +27,6 @@ _LINE_BREAK = re.compile(f"[{LINE_BREAKS}]")
 _END = f"(?>\r\n|[{LINE_BREAKS}])"
 _BLANKS_IN_LINE = f"[ \t\x1f\xa0\u1680\u2000-\u200a\u202f\u205f\u3000{INVISIBLE}]*+"
 _PARAGRAPH_BREAK = re.compile(f"{_END}{_BLANKS_IN_LINE}{_END}|\u2029")
-_MARK = re.compile(
-    r"[!.?):;\u055c\u0589\u061d-\u061f\u06d4\u0700-\u0702\u07f9\u0837-\u083e\u0964\u0965\u104a\u104b\u104f\u1362-\u1368\u166e\u1735\u1736"
-    r"\u1803\u1809\u1944\u1945\u1aa8-\u1aab\u1b5a-\u1b7e\u1c3b\u1c3c\u1c7e\u1c7f\u2024\u203c\u203d\u2047-\u2049\u2e2e\u2e3c\u2e53\u2e54"
-    r"\u3002\ua4ff\ua60e\ua60f\ua6f3\ua6f7\ua876\ua877\ua8ce\ua8cf\ua92f\ua9c8\ua9c9\uaa5d-\uaa5f\uaaf0\uaaf1\uabeb\ufe52\ufe56\ufe57"
-    r"\uff01\uff0e\uff1f\uff61\U00010a56-\U0001da88]"
-)  # after which sentencex looks for the end of a sentence, in any language
 _PLAIN = re.compile(r"[\w ,'’-]*+.?")  # nothing that ends a sentence before the last character
 _BLANKS = "".join(each for each in map(chr, (*range(0x3001), 0xFEFF)) if not _VISIBLE.match(each))  # no others exist
 _ENDS_WITHOUT_SPACE = "।॥།༎။៕።፧"  # Devanagari, Tibetan, Burmese, Khmer, Ethiopic
@@ -75,11 +69,6 @@ def sentences(text: str, paragraph: Span, language: str) -> Iterator[Span]:
     if whole is not None and marks is not None and marks[1] - whole[0] <= LONGEST:
         whole, marks = (whole[0], marks[1]), None
     yield from filter(None, (whole, marks))
-
-
-def count_marks(text: str) -> int:
-    """Return how many signs of a text may end a sentence: each takes a few microseconds to decide on."""
-    return sum(1 for _ in _MARK.finditer(text))
 
 
 def _between(text: str, separator: re.Pattern[str]) -> Iterator[Span]:

@@ -129,8 +129,10 @@ class Planner:
             begin = parts[-1].begin + len(parts[-1].text)
             segments.append(segment)
             await time_slice.yield_if_due()
-        if not parts and (source.plain is None or not text.strip()):
-            raise EmptyText(field, f"{field} is empty")
+        if not parts:
+            size.add_characters(len(text))
+            if source.plain is None or not text.strip():
+                raise EmptyText(field, f"{field} is empty")
         if options.rules is not None:
             options.rules.check_parts(len(parts), field)
         tagged = source.plain.aligned(segments) if source.plain else ()
@@ -168,6 +170,7 @@ class _Reader:
         limits, done, parts = self.limits, list[tuple[str, str]](), list[Part]()
         check_size(sentence, self.field, limits, splits=self.splits, most=len(sentence), has=has)
         for block in blocks(sentence, most_characters(limits.max_source_tokens)):
+            self.size.add_characters(len(block))
             done.append((block, normalise(block)))
             await self.time_slice.yield_if_due()
         for part in parts_of(joined(done), self.field, self.tokenizer, limits, splits=self.splits, has=has):
@@ -181,6 +184,7 @@ class _Reader:
 
         Each string that is kept counts as one more sentence, since the model may have to read the sentence again.
         """
+        self.size.add_characters(sum(end - begin for begin, end, _ in steps.spans))
         for _ in kept_strings(steps.text, steps.spans):
             self.size.add_sentence(1)
         rest = without_blanks_around(without(steps.text, steps.spans))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from lingon.errors import RequestTooLarge
-from lingon.segments.boundaries import count_marks
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.translation.planning.input_processor import most_characters
 
-TEXT_CHARACTERS = 2**19  # without markup; they take a microsecond each
-MARKS = 2**18  # signs that may end a sentence, which take 3 µs each
+MOST_SIGNS = 2**18  # of a text without markup that are neither letters, figures nor blanks: they take 2 µs each
 MOST_TAGS = 50_000  # tags and signs <, which take 10 µs each
 MOST_REFERENCES = 100_000  # signs & in texts with markup, which take 3 µs each
 MOST_KEPT = 10_000  # strings that are kept, such as URLs and placeholders, which take 20 µs each
+_SIGN = re.compile(r"[^\w\s]")
 
 
 class RequestSize:
@@ -33,8 +33,8 @@ class RequestSize:
         self._field, self._jobs, self._check_queue = field, jobs, check_queue
         self._most = {
             "characters": most_characters(limits.max_queue_tokens),
-            "characters of text": max(8 * limits.max_queue_tokens, TEXT_CHARACTERS),
-            "signs that may end a sentence": max(4 * limits.max_queue_tokens, MARKS),
+            "characters with markup": 3 * most_characters(limits.max_queue_tokens) // 2,
+            "signs beside letters, figures and blanks": max(4 * limits.max_queue_tokens, MOST_SIGNS),
             "tags and signs <": MOST_TAGS,
             "signs &": MOST_REFERENCES,
             "strings to keep": MOST_KEPT,
@@ -56,19 +56,22 @@ class RequestSize:
 
     def add_written(self, text: str, *, marked_up: bool) -> None:
         """Count a text as it was sent; raises RequestTooLarge."""
-        self._add("characters", len(text))
+        self._add("characters with markup", len(text))
         if marked_up:
             self._add("tags and signs <", text.count("<"))
             self._add("signs &", text.count("&"))
 
-    def add_text(self, text: str) -> None:
-        """Count a text without markup, in which strings to keep and sentences will be found; raises RequestTooLarge."""
-        self._add("characters of text", len(text))
-        self._add("signs that may end a sentence", count_marks(text))
+    def add_signs(self, text: str) -> None:
+        """Count the signs of a text without markup; strings to keep and ends of sentences are looked for at each."""
+        self._add("signs beside letters, figures and blanks", len(_SIGN.findall(text)))
 
     def add_kept(self, strings: int) -> None:
         """Count the strings that are kept of a text; raises RequestTooLarge."""
         self._add("strings to keep", strings)
+
+    def add_characters(self, count: int) -> None:
+        """Count text that will be normalised; raises RequestTooLarge."""
+        self._add("characters", count)
 
     def add_sentence(self, tokens: int) -> None:
         """Count a sentence to translate or a pair to score, of so many known tokens; raises RequestTooLarge.

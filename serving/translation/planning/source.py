@@ -78,7 +78,7 @@ def _read(text: str, field: str, options: TextChoice, size: RequestSize) -> Sour
     if plain is not None:
         _check_size(plain, field, size.most_sentences)
     seen = text if plain is None else plain.text
-    size.add_text(seen)
+    size.add_signs(seen)
     stand_ins = () if plain is None else plain.kept()
     found, most = [ProtectedSpan(place, place + 1, Kind.TAG) for place in stand_ins], MOST_KEPT
     try:

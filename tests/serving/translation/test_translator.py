@@ -54,8 +54,12 @@ SPLIT = pb.LONG_TEXT_POLICY_SPLIT
             "1004 sentences or more; a request may have 1000 at most",
         ),
         (["Tom lives in Boston. " * 90], {}, {"max_queue_tokens": 200}, "tokens or more; a request may have 200 at"),
-        ([" " * 300_000] * 2, {}, {}, "600000 characters of text or more; a request may have 524288 at most"),
-        ([".!" * 140_000], {}, {}, "280000 signs that may end a sentence or more; a request may have 262144 at most"),
+        (
+            [".!" * 140_000],
+            {},
+            {},
+            "280000 signs beside letters, figures and blanks or more; a request may have 262144",
+        ),
         (["%s " * 6000] * 2, {}, {}, "12000 strings to keep or more; a request may have 10000 at most"),
         ([" " * 9000] * 10, {}, {"max_queue_tokens": 4000}, "72000 characters or more; a request may have 64256 at"),
     ],
@@ -75,7 +79,7 @@ async def test_planning_ends_at_the_first_sentence_that_the_queue_could_not_take
     [
         ("<b></b>" * 12_001 + "a", "72006 tags and signs < or more; a request may have 50000 at most"),
         ("&amp" * 40_000, "120000 signs & or more; a request may have 100000 at most"),
-        ("<!" + "a" * 400_000 + ">b", "1200012 characters or more; a request may have 1048832 at most"),
+        ("<!" + "a" * 600_000 + ">b", "1800012 characters with markup or more; a request may have 1573248 at most"),
     ],
 )
 async def test_the_markup_of_all_texts_is_counted_before_it_is_read(tmp_path: Path, text: str, found: str):
