@@ -7,6 +7,7 @@ white space.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -124,33 +125,37 @@ def symmetrise(forward: AbstractSet[WordLink], backward: AbstractSet[WordLink], 
         return either
     assert method == "grow-diag-final-and", method
     found = _grow_diagonally(both, either)
+    sources, targets = _words_of(found)
     for links in (forward, backward):
         for source, target in sorted(links):
-            if not _has_source(found, source) and not _has_target(found, target):
+            if source not in sources and target not in targets:
                 found.add((source, target))
+                sources.add(source)
+                targets.add(target)
     return found
 
 
-def _grow_diagonally(found: set[WordLink], either: set[WordLink]) -> set[WordLink]:
+def _grow_diagonally(both: set[WordLink], either: set[WordLink]) -> set[WordLink]:
     """Return the links with those of `either` beside them, also diagonally, that link a word without a link."""
-    found, grown = set(found), True
+    found, (sources, targets) = set(both), _words_of(both)
+    grown = sorted(found)
     while grown:
-        grown = False
-        for source, target in sorted(found):
+        beside, grown = grown, []
+        for source, target in beside:
             for near in ((source + i, target + j) for i in (-1, 0, 1) for j in (-1, 0, 1)):
                 new = near in either and near not in found
-                if new and not (_has_source(found, near[0]) and _has_target(found, near[1])):
+                if new and not (near[0] in sources and near[1] in targets):
                     found.add(near)
-                    grown = True
+                    sources.add(near[0])
+                    targets.add(near[1])
+                    grown.append(near)
+        grown.sort()
     return found
 
 
-def _has_source(links: set[WordLink], word: int) -> bool:
-    return any(source == word for source, _ in links)
-
-
-def _has_target(links: set[WordLink], word: int) -> bool:
-    return any(target == word for _, target in links)
+def _words_of(links: AbstractSet[WordLink]) -> tuple[set[int], set[int]]:
+    """Return the source words and the target words that are linked."""
+    return {source for source, _ in links}, {target for _, target in links}
 
 
 def word_at(text: str, end: int) -> int:
@@ -193,4 +198,5 @@ def word_links(links: Iterable[tuple[Span, Span]], source: str, target: str) -> 
     links: the spans of linked pieces in source and target
     source, target: normalised texts
     """
-    return {(word_at(source, from_piece[1]), word_at(target, to_piece[1])) for from_piece, to_piece in links}
+    spaces, target_spaces = ([space.start() for space in re.finditer(" ", text)] for text in (source, target))
+    return {(bisect_left(spaces, piece[1]), bisect_left(target_spaces, other[1])) for piece, other in links}

@@ -8,7 +8,6 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -73,9 +72,12 @@ def _sort_marks(text: str) -> str:
     """
     if len(text) <= LONG or text.isascii():
         return text
-    letters = "".join(unicodedata.normalize("NFD", letter) for letter in text)
-    runs = groupby(letters, lambda letter: unicodedata.combining(letter) > 0)
-    return "".join("".join(sorted(run, key=unicodedata.combining) if marks else run) for marks, run in runs)
+    letters = text.translate({ord(letter): unicodedata.normalize("NFD", letter) for letter in set(text)})
+    marks = "".join(filter(unicodedata.combining, set(letters)))
+    if not marks:
+        return letters
+    runs = re.compile(f"[{marks}]{{2,}}+")
+    return runs.sub(lambda run: "".join(sorted(run[0], key=unicodedata.combining)), letters)
 
 
 LONG = 1000  # characters: up to this length unicodedata needs at most 0.25 ms to sort the marks

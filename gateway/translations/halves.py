@@ -12,6 +12,8 @@ SPLITS = {
     pb.SENTENCE_SPLITTING_NONEWLINES: Split.NONEWLINES,
 }
 """Where plain text may be cut."""
+REACH = 65_536  # characters on each side of the middle in which sentences are looked for
+MOST_SIGNS = 250_000  # signs < and & of HTML that is cut, 5 µs each; as many tags as a document may have
 
 
 def halves(text: str, options: pb.TextOptions, language: str) -> tuple[str, str] | None:
@@ -33,19 +35,32 @@ def _begins(text: str, options: pb.TextOptions, language: str) -> list[int]:
     """
     split = SPLITS.get(options.split_sentences)
     if options.format == pb.TEXT_FORMAT_HTML:
+        if text.count("<") + text.count("&") > MOST_SIGNS:
+            return []
         rules = MarkupRules.of(options.ignore_tags, options.splitting_tags, options.non_splitting_tags)
         blocks = read_html(text, rules).blocks
         places = [block.begin for block in blocks[1:] if not block.enclosed]
         return places or [place for block in blocks if split for place in _sentences(block, split, language)]
     if options.format == pb.TEXT_FORMAT_XML or split is None:
         return []
-    return [begin for begin, _ in cut(text, split, language)]
+    return _near_middle(text, split, language)
+
+
+def _near_middle(text: str, split: Split, language: str) -> list[int]:
+    """Return where sentences begin near the middle of a text, but for the first one that is read."""
+    first = max(len(text) // 2 - REACH, 0)
+    return [first + begin for begin, _ in cut(text[first : len(text) // 2 + REACH], split, language)][1:]
 
 
 def _sentences(block: Block, split: Split, language: str) -> list[int]:
     """Return where the sentences of a block begin in the text, but for the first and those within an element."""
     if block.enclosed:
         return []
-    begins = [begin for begin, _ in cut(block.text, split, language)][1:]
-    inside = {place for each in block.inlines for place in begins if each.begin <= place < each.end}
-    return [block.map.raw_span(begin, begin)[0] for begin in begins if begin not in inside]
+    outside, furthest, inlines = list[int](), 0, iter(block.inlines)  # furthest: the end of the elements before a place
+    inline = next(inlines, None)
+    for begin in _near_middle(block.text, split, language):
+        while inline is not None and inline.begin <= begin:
+            furthest, inline = max(furthest, inline.end), next(inlines, None)
+        if furthest <= begin:
+            outside.append(block.map.raw_span(begin, begin)[0])
+    return outside

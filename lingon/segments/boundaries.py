@@ -17,6 +17,7 @@ Span = tuple[int, int]  # code points; the end is exclusive
 
 BLOCK = 1000  # characters of a paragraph that sentencex reads at once: at most 1 ms
 LONGEST = 4000  # characters of a sentence; a longer one is cut after a word
+WITHOUT_LETTERS = 100  # characters; sentencex does not read more of them, since they end no sentence
 LINE_BREAKS = "\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"  # the characters at which str.splitlines ends a line
 
 _VISIBLE = re.compile(f"[^\\s{INVISIBLE}]")
@@ -118,6 +119,11 @@ def _candidates(text: str, paragraph: Span, language: str) -> Iterator[Span]:
 
 def _ends(text: str, begin: int, last: int, language: str) -> Iterable[int]:
     """Return where the next sentences end, at least one; the longer the sentence, the longer the block."""
+    stop = min(begin + BLOCK, last)
+    letter = _LETTER.search(text, begin, stop)
+    stop = letter.start() if letter else stop
+    if stop - begin > WITHOUT_LETTERS:
+        return [_after_word(text, begin, stop, stop)]
     for size in (BLOCK, 2 * BLOCK, LONGEST):
         stop = min(begin + size, last)
         found = [*_ends_in_block(text, begin, stop, last, language), *([last] if stop == last else [])]
@@ -131,10 +137,11 @@ def _ends_in_block(text: str, begin: int, stop: int, last: int, language: str) -
     from sentencex import get_sentence_boundaries  # not at the top: clients read markup, and do not install it
 
     block = _LINE_BREAK.sub(" ", text[begin:stop])
+    visible = after = begin  # several ends may be within one run of blanks, which is read once
     for each in get_sentence_boundaries(language, block)[:-1]:
         end = begin + each["end_index"]
-        visible = trimmed_end(text, begin, end)
-        after = next_visible(text, end, last)
+        if end > after:
+            visible, after = trimmed_end(text, begin, end), next_visible(text, end, last)
         if after < last and (has_space(text[visible:after]) or ends_without_space(text[visible - 1])):
             yield end
 

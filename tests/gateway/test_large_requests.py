@@ -105,3 +105,16 @@ def test_a_text_is_cut_between_sentences_or_blocks(
     text: str, options: dict[str, object], expected: tuple[str, str] | None
 ):
     assert halves(text, pb.TextOptions(**options), "en") == expected
+
+
+@pytest.mark.parametrize("options", [{}, HTML])
+def test_a_long_text_is_cut_at_the_sentence_nearest_to_its_middle(options: dict[str, object]):
+    text = "".join(f"Tom has {count} boats. " for count in range(20_000))
+    first, second = halves(text, pb.TextOptions(**options), "en") or ("", "")
+    assert first + second == text
+    assert second.startswith("Tom has ")
+    assert abs(len(first) - len(second)) < 30
+
+
+def test_html_with_more_tags_than_a_document_may_have_is_not_cut():
+    assert halves("<p>Tom." * 250_001, pb.TextOptions(**HTML), "en") is None

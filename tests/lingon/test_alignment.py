@@ -97,6 +97,36 @@ def test_symmetrised_links_are_those_worked_out_by_hand() -> None:
     assert symmetrise(forward, backward, "grow-diag-final-and") == grown | {(6, 7), (4, 5)}
 
 
+@given(LINKS, LINKS)
+def test_the_final_alignment_is_that_of_the_pseudocode_of_koehn_et_al(forward, backward) -> None:
+    """Section 2.1 of Koehn et al. (2005), in which every step looks at all links."""
+    found, grown = set(forward & backward), True
+
+    def links_a_new_word(source: int, target: int) -> bool:
+        return not (any(source == each for each, _ in found) and any(target == each for _, each in found))
+
+    while grown:
+        grown = False
+        for source, target in sorted(found):
+            for near in ((source + i, target + j) for i in (-1, 0, 1) for j in (-1, 0, 1)):
+                if near in forward | backward and near not in found and links_a_new_word(*near):
+                    found.add(near)
+                    grown = True
+    for links in (forward, backward):
+        for source, target in sorted(links):
+            if all(source != each and target != other for each, other in found):
+                found.add((source, target))
+    assert symmetrise(forward, backward, "grow-diag-final-and") == found
+
+
+@given(st.text("ab ", max_size=30), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=20))
+def test_a_piece_belongs_to_the_word_in_which_it_ends(text: str, ends: list[tuple[int, int]]) -> None:
+    links = [((max(first - 1, 0), first), (max(last - 1, 0), last)) for first, last in ends]
+    assert word_links(links, text, text) == {
+        (text.count(" ", 0, first), text.count(" ", 0, last)) for first, last in ends
+    }
+
+
 def test_words_are_linked_if_any_of_their_pieces_are() -> None:
     """The pieces ' ab', 'c' and ' d' of the source, ' x' and 'y' of the target; pieces begin with a space."""
     links = [((2, 3), (0, 1)), ((3, 5), (1, 2))]

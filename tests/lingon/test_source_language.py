@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from lingon.source_language import CERTAIN, FEWEST_LETTERS, NotTranslated, Source, readable, sources_of
+from lingon.source_language import CERTAIN, FEWEST_LETTERS, NotTranslated, Source, readable, sources_of, starts_of
 from lingon.translation.v1 import translation_pb2 as pb
 
 LONG = "x" * FEWEST_LETTERS
@@ -73,3 +73,11 @@ def test_the_language_of_a_page_is_that_of_its_text():
     assert readable(page, pb.TEXT_FORMAT_HTML).split() == ["Read", "more.", "Now"]
     assert readable(page, pb.TEXT_FORMAT_PLAIN).startswith("<script>")
     assert len(readable("word " * 100_000, pb.TEXT_FORMAT_HTML)) == 2000
+
+
+@pytest.mark.parametrize("sign", ["<b>", "&#1"])
+def test_the_markup_that_is_read_to_detect_languages_has_a_bound_over_all_texts(sign: str):
+    few, many = f"{sign * 100}Tom. ", f"{sign * 30_000}Tom. "
+    assert starts_of([few, few], pb.TEXT_FORMAT_HTML) == ["Tom. ", "Tom. "]
+    assert starts_of([many], pb.TEXT_FORMAT_HTML) == ["Tom. "]
+    assert starts_of([many] * 4, pb.TEXT_FORMAT_HTML) == [""] * 4

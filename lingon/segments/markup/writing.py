@@ -106,7 +106,7 @@ class _Writer:
         if begin < end:
             return tag
         text, translation = self._block.text, self._translated.text
-        spaced = text[:begin][-1:].isspace()
+        spaced = begin > 0 and text[begin - 1].isspace()
         if not item.closing:
             apart = spaced and self._raw[max(opening - 1, 0) : opening] != ">"
             return f" {tag}" if apart and _needs_space(before) else tag

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -9,6 +10,10 @@ from lingon.segments.placing.atoms import Word, cut, is_within, words_of
 from lingon.segments.placing.inlines import Aligned, Span
 
 MARK_WEIGHT = 0.25  # of a punctuation mark, relative to the word that it is at
+MOST_CLAIMED = (
+    4  # atoms at each end of a target word: each part of a word claims them, and tags may cut it in thousands
+)
+ANY = -1  # in place of a target word
 
 
 class Claim(NamedTuple):
@@ -69,16 +74,17 @@ class WordClaims:
         for number, word in enumerate(self._sources):
             column = Column(self._columns[number], ranges) if self._columns is not None else None
             best, share = self._best(number)
-            for atom in word.atoms:
-                numbers, weight = range(0), 0.0
-                if best >= 0:
-                    wholes, weight = self._wanted(atom, word, best, share)
-                    numbers = _shifted(self._range(wholes), first)
-                if (known := by_place.get(kept.get(atom[0], -1))) is not None:
-                    numbers, weight = range(known, known + 1), 1.0
-                for place, part in enumerate(cut(atom, self._places)):
-                    own = numbers[place : place + 1] if atom in self._copies else numbers
-                    yield Claimed(part, [Claim(target, weight / len(own)) for target in own], column)
+            for atoms, (wholes, weight) in zip(word, self._wanted(word, best, share), strict=True):
+                wanted = _claims(_shifted(self._range(wholes), first), weight)
+                for atom in atoms:
+                    parts = cut(atom, self._places)
+                    if (known := by_place.get(kept.get(atom[0], -1))) is not None:
+                        claims = [[Claim(known, 1.0)]] * len(parts)
+                    elif (copy := self._copies.get(atom)) is not None:
+                        claims = [[Claim(target, 1.0)] for target in _shifted(self._numbers[copy], first)]
+                    else:
+                        claims = [wanted] * len(parts)
+                    yield from (Claimed(part, own, column) for part, own in zip(parts, claims, strict=True))
 
     def _best(self, source: int) -> tuple[int, float]:
         """Return the target word that has the most of a source word, and how much; -1 without target words."""
@@ -89,23 +95,21 @@ class WordClaims:
         best = max(range(count), key=shares.__getitem__)
         return best, shares[best]
 
-    def _wanted(self, atom: Span, word: Word, best: int, share: float) -> tuple[list[Span], float]:
-        """Return the target atoms that a source atom claims, with which weight.
+    def _wanted(self, word: Word, best: int, share: float) -> list[tuple[list[Span], float]]:
+        """Return which target atoms, and how much, the marks before a source word claim, its cores, those after it.
 
-        best: the target word that has the most of its word, by this share
+        best: the target word that has the most of the word, by this share; -1 without target words
         """
-        target = self._targets[best]
-        if atom in self._copies:
-            return [self._copies[atom]], 1.0
-        if atom in word.cores:
-            return target.cores or target.atoms, share
+        if best < 0:
+            return [([], 0.0)] * len(word)
+        target, marks = self._targets[best], share * MARK_WEIGHT
         if not word.cores:
-            return target.before or target.after or target.cores, share * MARK_WEIGHT
-        marks = target.before if atom in word.before else target.after
-        if not marks and word is self._sources[-1] and atom in word.after:
+            return [(target.before or target.after or target.cores, marks), ([], 0.0), ([], 0.0)]
+        after = target.after
+        if not after and word is self._sources[-1]:
             last = self._targets[-1]
-            marks = last.after if last.cores else last.before
-        return marks, share * MARK_WEIGHT
+            after = last.after if last.cores else last.before
+        return [(target.before, marks), (target.cores or target.atoms, share), (after, marks)]
 
     def _range(self, atoms: Sequence[Span]) -> range:
         """Return the numbers of the parts of atoms that follow one another."""
@@ -120,21 +124,35 @@ class WordClaims:
             if is_within(self._places, atom)
         ]
         spelled = self._by_spelling(target) if cut_atoms else {}
-        found = {}
+        found = dict[Span, Span]()
+        taken = set[Span]()
         for number, atom in cut_atoms:
-            same = spelled.get(source[slice(*atom)], [])
-            if same:
-                best = self._best(number)[0]
-                place = next((place for place, (word, _) in enumerate(same) if word == best), 0)
-                found[atom] = same.pop(place)[1]
+            same = spelled.get(source[slice(*atom)], {})
+            for copies in (same.get(self._best(number)[0]), same.get(ANY)):
+                while copies and copies[0] in taken:
+                    copies.popleft()
+                if copies:
+                    found[atom] = copies[0]
+                    taken.add(copies[0])
+                    break
         return found
 
-    def _by_spelling(self, target: str) -> dict[str, list[tuple[int, Span]]]:
-        found: dict[str, list[tuple[int, Span]]] = {}
+    def _by_spelling(self, target: str) -> dict[str, dict[int, deque[Span]]]:
+        """Return the target atoms by how they are spelled and by their words, and in ANY all of them."""
+        found: dict[str, dict[int, deque[Span]]] = {}
         for number, word in enumerate(self._targets):
             for atom in word.cores:
-                found.setdefault(target[slice(*atom)], []).append((number, atom))
+                same = found.setdefault(target[slice(*atom)], {})
+                for place in (number, ANY):
+                    same.setdefault(place, deque()).append(atom)
         return found
+
+
+def _claims(targets: range, weight: float) -> list[Claim]:
+    """Return claims of atoms with this weight together; of many atoms only those at both ends are claimed."""
+    many = len(targets) > 2 * MOST_CLAIMED
+    ends = [*targets[:MOST_CLAIMED], *targets[-MOST_CLAIMED:]] if many else [*targets]
+    return [Claim(target, weight / len(ends)) for target in ends]
 
 
 def _shifted(numbers: range, by: int) -> range:

@@ -87,8 +87,10 @@ class Runs:
                 continue
             last = column
             for share, numbers in zip(column.shares, column.atoms, strict=True):
+                if share <= best_share:
+                    continue
                 inside = range(max(numbers.start, within[0]), min(numbers.stop, within[1]))
-                if share > best_share and inside and all(map(taken.is_free, inside)):
+                if inside and all(map(taken.is_free, inside)):
                     best, best_share = inside, share
         return dict.fromkeys(best, best_share)
 

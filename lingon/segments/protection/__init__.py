@@ -5,10 +5,13 @@ from lingon.segments.protection.ladder import ladder
 from lingon.segments.protection.requests import Align, Answer, Output, Request, Restored, Rung, Translate
 from lingon.segments.protection.sentence import kept_strings
 from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, replaced, without
+from lingon.segments.protection.strings import NO_STRINGS, KeptStrings
 
 __all__ = [
+    "NO_STRINGS",
     "Align",
     "Answer",
+    "KeptStrings",
     "Kind",
     "Output",
     "ProtectedSpan",

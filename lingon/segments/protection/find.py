@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
@@ -10,6 +9,7 @@ from lingon.segments.boundaries import Span, next_visible, trimmed_end
 from lingon.segments.protection.icu import skeletons
 from lingon.segments.protection.patterns import matches
 from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, replaced
+from lingon.segments.protection.strings import NO_STRINGS, KeptStrings
 
 
 class TooManySpans(Exception):
@@ -17,19 +17,19 @@ class TooManySpans(Exception):
 
 
 def find_protected(
-    text: str, keep: Sequence[str] = (), *, patterns: bool = True, most: int | None = None
+    text: str, keep: KeptStrings = NO_STRINGS, *, patterns: bool = True, most: int | None = None
 ) -> list[ProtectedSpan]:
     """Return the protected spans of a text in order, without overlap.
 
-    keep: further strings to protect, with case; one that begins or ends with a letter or figure is found as a whole
-        word there
+    keep: further strings to protect, with case
     patterns: whether anything but `keep` is protected
     most: matches, of which several may make one span; raises TooManySpans if there are more
-    Takes time linear in the text for each string of `keep`.
+    Takes time linear in the text and in the strings of `keep`.
     """
     messages = merge(skeletons(text)) if patterns else []
     rest = replaced(text, messages, lambda found: " " * len(found))  # what they hold is not found again
-    every = chain(messages, _kept(rest, keep), matches(rest) if patterns else ())
+    kept = (ProtectedSpan(*span, Kind.KEEP) for span in keep.find(rest)) if keep else ()
+    every = chain(messages, kept, matches(rest) if patterns else ())
     found = list(every if most is None else islice(every, most + 1))
     if most is not None and len(found) > most:
         raise TooManySpans
@@ -66,20 +66,3 @@ def _moved(spans: Sequence[ProtectedSpan], begin: int) -> tuple[ProtectedSpan, .
     return tuple(
         ProtectedSpan(span.begin - begin, span.end - begin, span.kind) for span in spans if span.begin >= begin
     )
-
-
-def _kept(text: str, keep: Sequence[str]) -> Iterator[ProtectedSpan]:
-    for string in dict.fromkeys(filter(None, keep)):
-        if string not in text:  # as in most of the blocks of a page, for which this is called again and again
-            continue
-        starts, ends = _is_word(string[0]), _is_word(string[-1])
-        pattern = re.compile(re.escape(string) + (r"(?!\w)" if ends else ""))
-        places = [found.start() for found in pattern.finditer(text)]
-        if starts:
-            places = [place for place in places if not place or not _is_word(text[place - 1])]
-        yield from (ProtectedSpan(place, place + len(string), Kind.KEEP) for place in places)
-
-
-def _is_word(character: str) -> bool:
-    """Whether a character is one of a word, in the sense of regular expressions."""
-    return character == "_" or character.isalnum()

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
+from lingon.segments.boundaries import Span
 from lingon.segments.protection.spans import Kind, ProtectedSpan, merge
 
 _PAIRS = dict(zip("([{\"'“„‚‘«‹", ")]}\"'”“‘’»›", strict=True))
 _BRACKETS = "(["
 _SIGNS = {Kind.EMOJI, Kind.LINE}  # that are no words
+_MOST_PAIRS = 16  # brackets or quotation marks around a span, on each side; spans in a run of them share no more
 _ALONE = re.compile(r"[:=→|]\s*\Z")  # what follows it at the end of a sentence is no part of its grammar
 
 
@@ -53,7 +55,7 @@ class Sentence:
         with neither letter nor figure between them become one.
         """
         groups: list[list[ProtectedSpan]] = []
-        for span in merge(_grown(text, span) for span in spans):
+        for span in merge(_grown(text, spans)):
             if groups and not has_words(text[groups[-1][-1].end : span.begin]):
                 groups[-1].append(span)
             else:
@@ -112,26 +114,56 @@ def has_words(text: str) -> bool:
     return any(map(str.isalnum, text))
 
 
-def _grown(text: str, span: ProtectedSpan) -> ProtectedSpan:
-    """Return a span with the rest of its word, and with the brackets or quotation marks around it."""
-    if span.kind is Kind.SKELETON:
-        return span
-    begin, end = span.begin, span.end
-    if span.kind not in _SIGNS and span.kind is not Kind.TAG:
-        while begin and _in_word(text[begin - 1]):
+class _Runs:
+    """The runs of a kind of character in a text; the last one is remembered, so that many spans in it read it once."""
+
+    def __init__(self, text: str, belongs: Callable[[str], bool]) -> None:
+        self._text, self._belongs = text, belongs
+        self._last: Span = 0, 0
+
+    def around(self, place: int) -> Span | None:
+        """Return the run that a place is in; None if the character there is of another kind, or there is none."""
+        begin, end = self._last
+        if begin <= place < end:
+            return self._last
+        if not (0 <= place < len(self._text) and self._belongs(self._text[place])):
+            return None
+        begin, end = place, place + 1
+        while begin and self._belongs(self._text[begin - 1]):
             begin -= 1
-        while end < len(text) and _in_word(text[end]):
+        while end < len(self._text) and self._belongs(self._text[end]):
             end += 1
-    while end < len(text) and unicodedata.combining(text[end]):  # a mark of the last character
-        end += 1
-    while begin and end < len(text) and _PAIRS.get(text[begin - 1], "") == text[end]:
-        begin, end = begin - 1, end + 1
-    return ProtectedSpan(begin, end, span.kind)
+        self._last = begin, end
+        return self._last
+
+
+def _grown(text: str, spans: Sequence[ProtectedSpan]) -> Iterator[ProtectedSpan]:
+    """Yield each span with the rest of its word, and with the brackets or quotation marks around it.
+
+    spans: in order and without overlap
+    """
+    words, marks = _Runs(text, _in_word), _Runs(text, _is_mark)
+    for span in spans:
+        begin, end, kind = span
+        if kind is not Kind.SKELETON:
+            if kind not in _SIGNS and kind is not Kind.TAG:
+                begin = (words.around(begin - 1) or span)[0]
+                end = (words.around(end) or span)[1]
+            end = (marks.around(end) or (begin, end))[1]  # the marks of the last character
+            least = begin - _MOST_PAIRS
+            while max(least, 0) < begin and end < len(text) and _PAIRS.get(text[begin - 1], "") == text[end]:
+                begin, end = begin - 1, end + 1
+        yield ProtectedSpan(begin, end, kind)
+
+
+def _is_mark(character: str) -> bool:
+    """Whether a character is written on the one before it."""
+    return unicodedata.combining(character) > 0
 
 
 def _in_word(character: str) -> bool:
     """Whether words of this character's script have spaces between them; those of Thai and of later blocks have not."""
-    return character < "\u0e00" and (character.isalnum() or unicodedata.combining(character) > 0)
+    return character < "\u0e00" and (character.isalnum() or _is_mark(character))
 
 
 def kept_strings(text: str, spans: Sequence[ProtectedSpan]) -> list[str]:

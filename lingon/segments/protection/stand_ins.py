@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,10 +10,11 @@ from lingon.segments.boundaries import Span
 from lingon.segments.protection.requests import Restored, Rung
 from lingon.segments.protection.sentence import Sentence
 from lingon.segments.protection.spans import Kind
+from lingon.segments.protection.strings import counts
 from lingon.text import normalise
 
 MOST_WORDS = 4  # in one sentence: with each more, the model more often loses one
-MOST_SOUGHT = 100  # different strings that are looked for one by one
+MOST_SOUGHT = 8  # different strings that are looked for one by one
 _ITSELF = frozenset({Kind.NUMBER, Kind.KEEP})  # what a model may translate as it is: names, years
 _LONGEST_ENDING = 2  # letters that a translation may add to a word: Toms, a Londoner car
 _GENITIVE = re.compile(r"['’]s(?!\w)")
@@ -137,16 +137,7 @@ def usable_words(sentence: Sentence, words: Sequence[str]) -> list[str]:
 
 def counts_hold(source: str, target: str, strings: Iterable[str]) -> bool:
     """Whether each string is in both texts as often."""
-    different = set(strings)
+    different = [*dict.fromkeys(strings)]
     if len(different) <= MOST_SOUGHT:
         return all(source.count(string) == target.count(string) for string in different)
-    return _counted(source, different) == _counted(target, different)
-
-
-def _counted(text: str, strings: set[str]) -> Counter[str]:
-    """Return how often each string is in a text, in time linear in the text for each of their different lengths."""
-    lengths = {len(string) for string in strings}
-    first = re.compile(f"[{''.join(map(re.escape, {string[0] for string in strings}))}]")
-    places = (found.start() for found in first.finditer(text))
-    pieces = (text[place : place + length] for place in places for length in lengths)
-    return Counter(piece for piece in pieces if piece in strings)
+    return counts(source, different) == counts(target, different)

@@ -112,7 +112,7 @@ class Planner:
         limits, whole = self._manifest.limits, options.text.sentences is Split.OFF
         splits = options.splits or not whole or options.text.format is not Format.PLAIN
         check_size(text, field, limits, splits=splits, most=size.most_characters)
-        source = await read_source(text, field, options.text, size.most_sentences)
+        source = await read_source(text, field, options.text, size)
         segments, parts = list[Span](), list[Part]()
         reader = _Reader(self._tokenizer, limits, field, options.splits, time_slice, size)
         begin, longest = 0, len(source.text.strip())  # begin: of the next sentence in the normalised text
@@ -142,9 +142,9 @@ class Planner:
         if not prefix:
             return plan
         limits = self._manifest.limits
+        plan = replace(plan, prefix=target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1))
         if options.rules is not None:
             options.rules.check_prefix(prefix, name)
-        plan = replace(plan, prefix=target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1))
         check_prefix(limits, plan, name)
         return plan
 

@@ -12,10 +12,9 @@ from lingon.segments.boundaries import Span
 from lingon.segments.document import cut
 from lingon.segments.markup import PlainText, TooManyKept, read_html, read_xml
 from lingon.segments.protection import Kind, ProtectedSpan, TooManySpans, find_protected, merge, uncut
+from lingon.serving.translation.planning.request_size import MOST_KEPT, MOST_TAGS, RequestSize
 from lingon.serving.translation.planning.text_options import Format, TextChoice
 
-MOST_KEPT = 10_000  # strings in a text: URLs, placeholders and others
-MOST_TAGS = 50_000  # in a text with markup
 MOST_INLINE_TAGS = 5_000  # elements inside one block, which are placed in one go
 SHORT = 1_000  # characters; sentences of longer texts may be cut
 LONG = 20_000  # characters; shorter texts are read within some milliseconds
@@ -52,17 +51,21 @@ class Source:
                 yield first + begin, first + end
 
 
-async def read_source(text: str, field: str, options: TextChoice, most_sentences: int) -> Source:
-    """Read a text; raises InvalidRequest and TextTooLong, which name the field.
+async def read_source(text: str, field: str, options: TextChoice, size: RequestSize) -> Source:
+    """Read a text; raises InvalidRequest and TextTooLong, which name the field, and RequestTooLarge.
 
-    A long text is read on a thread, since it may take most of a second.
-    most_sentences: of a request
+    A long text is read on a thread, since it may take most of a second. It is bounded before it is read, because a
+    thread goes on when the caller has left.
     """
-    if options.format is Format.PLAIN and not options.keep and is_simple(text):
+    marked_up = options.format is not Format.PLAIN
+    if marked_up and text.count("<") > MOST_TAGS:
+        raise TextTooLong(field, f"{field} has more than {MOST_TAGS} tags or signs <; send it in several texts")
+    size.add_written(text, marked_up=marked_up)
+    if not marked_up and not options.keep and is_simple(text):
         return Source(text, is_simple=True)
     if len(text) <= LONG:
-        return _read(text, field, options, most_sentences)
-    return await asyncio.to_thread(_read, text, field, options, most_sentences)
+        return _read(text, field, options, size)
+    return await asyncio.to_thread(_read, text, field, options, size)
 
 
 def is_simple(text: str) -> bool:
@@ -70,11 +73,12 @@ def is_simple(text: str) -> bool:
     return len(text) <= SHORT and _SIMPLE.fullmatch(text) is not None and not text.isspace()
 
 
-def _read(text: str, field: str, options: TextChoice, most_sentences: int) -> Source:
+def _read(text: str, field: str, options: TextChoice, size: RequestSize) -> Source:
     plain = _plain(text, field, options)
     if plain is not None:
-        _check_size(plain, field, most_sentences)
+        _check_size(plain, field, size.most_sentences)
     seen = text if plain is None else plain.text
+    size.add_signs(seen)
     stand_ins = () if plain is None else plain.kept()
     found, most = [ProtectedSpan(place, place + 1, Kind.TAG) for place in stand_ins], MOST_KEPT
     try:
@@ -87,6 +91,7 @@ def _read(text: str, field: str, options: TextChoice, most_sentences: int) -> So
         message = f"{field} has more than {MOST_KEPT} strings to keep; send it in several texts"
         message += "" if stand_ins else " or set text.protect to false"
         raise TextTooLong(field, message) from None
+    size.add_kept(len(found))
     return Source(seen, merge(found) if stand_ins else found, plain)
 
 
@@ -106,8 +111,6 @@ def _plain(text: str, field: str, options: TextChoice) -> PlainText | None:
     """Return a text without its markup; None for one that has none."""
     if options.format is Format.PLAIN:
         return None
-    if text.count("<") > MOST_TAGS:
-        raise TextTooLong(field, f"{field} has more than {MOST_TAGS} tags or signs <; send it in several texts")
     try:
         return PlainText.of((read_html if options.format is Format.HTML else read_xml)(text, options.rules))
     except MarkupError as error:

@@ -10,9 +10,10 @@ from typing import TypeAlias
 from lingon.errors import InvalidRequest, SettingsError
 from lingon.segments.document import Split
 from lingon.segments.markup import NO_RULES, MarkupRules
+from lingon.segments.protection import NO_STRINGS, KeptStrings
 from lingon.translation.v1 import translation_pb2 as pb
 
-MAX_KEEP = 256  # strings; the time to find them in a text is linear in their number
+MAX_KEEP = 256  # strings
 MAX_TAGS = 256  # names in each list of elements
 MAX_KEEP_CHARACTERS = 256  # of each string to keep, and of each name
 
@@ -46,7 +47,7 @@ class TextChoice:
     rules: MarkupRules = NO_RULES
     sentences: Split = Split.SENTENCES
     return_sentences: bool = False
-    keep: tuple[str, ...] = ()
+    keep: KeptStrings = NO_STRINGS
     protect: bool = True
     lower_capitals: bool = True
     guard: Policy = pb.GUARD_POLICY_WARN
@@ -75,7 +76,7 @@ def text_choice(
         rules=_rules(asked, written),
         sentences=_splitting(asked, written, forced=forced),
         return_sentences=asked.return_sentences,
-        keep=_strings(asked.keep, "text.keep", MAX_KEEP),
+        keep=KeptStrings(_strings(asked.keep, "text.keep", MAX_KEEP)),
         protect=not forced and (asked.protect or not asked.HasField("protect")),
         lower_capitals=not (forced or forbidden) and (asked.lower_capitals or not asked.HasField("lower_capitals")),
         guard=_policy(asked.guard, conflict, greedy=greedy),

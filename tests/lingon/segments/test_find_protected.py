@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.protection import Kind, find_protected
+from lingon.segments.protection import KeptStrings, Kind, find_protected, kept_strings
 
 HOSTILE = "{}<>%$#:_/\\.@,() \n1a=é🍕"
 
 
 def found(text: str, *keep: str) -> list[str]:
-    return [text[span.begin : span.end] for span in find_protected(text, keep)]
+    return [text[span.begin : span.end] for span in find_protected(text, KeptStrings(keep))]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_a_message_whose_braces_do_not_match_has_no_skeleton():
 @given(st.text(alphabet=HOSTILE, max_size=80), st.lists(st.text(alphabet=HOSTILE, max_size=3), max_size=3))
 def test_spans_are_in_order_not_empty_and_apart(text: str, keep: list[str]):
     at = 0
-    for begin, end, _ in find_protected(text, keep):
+    for begin, end, _ in find_protected(text, KeptStrings(keep)):
         assert at <= begin < end <= len(text)
         at = end
 
@@ -111,5 +112,28 @@ def test_a_hostile_text_takes_a_time_that_is_linear_in_its_length(unit: str):
 def test_many_hits_of_a_kept_string_take_a_time_that_is_linear_in_their_number():
     """500,000 took 0.9 s."""
     began = time.process_time()
-    assert len(find_protected("a " * 100_000, ["a"])) == 100_000
+    assert len(find_protected("a " * 100_000, KeptStrings(["a"]))) == 100_000
     assert time.process_time() - began < 2
+
+
+@given(
+    st.text(alphabet="aß-_ 1", max_size=40), st.lists(st.text(alphabet="aß-_ 1", min_size=1, max_size=5), max_size=6)
+)
+def test_kept_strings_are_found_where_each_of_them_alone_would_be(text: str, keep: list[str]):
+    """An expression for each string is the reference: here it finds a string again where it overlaps itself."""
+    places = set[int]()
+    for string in keep:
+        edges = r"(?<!\w)" * bool(re.match(r"\w", string)), r"(?!\w)" * bool(re.search(r"\w\Z", string))
+        for found in re.finditer(f"{edges[0]}(?={re.escape(string)}{edges[1]})", text):
+            places.update(range(found.start(), found.start() + len(string)))
+    assert {place for span in KeptStrings(keep).find(text) for place in range(*span)} == places
+
+
+@given(st.text(alphabet='a1234é "()\u0301', max_size=60), st.lists(st.sampled_from(['"', "\u0301", "a"]), max_size=2))
+def test_a_kept_string_has_the_whole_of_each_word_that_it_touches(text: str, keep: list[str]):
+    spans = find_protected(text, KeptStrings(keep))
+    whole = " ".join(kept_strings(text, spans))
+    words = [
+        found for found in re.finditer(r"\w++", text) if any(b < found.end() and found.start() < e for b, e, _ in spans)
+    ]
+    assert all(word[0] in whole for word in words)

@@ -12,9 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.protection import Align, Answer, Kind, Request, Restored, Rung, Translate, find_protected, ladder
+from lingon.segments.protection import (
+    Align,
+    Answer,
+    KeptStrings,
+    Kind,
+    Request,
+    Restored,
+    Rung,
+    Translate,
+    find_protected,
+    ladder,
+)
 from lingon.segments.protection.requests import Steps
 
+KEEP = KeptStrings(["Acme"])
 WORDS = ["Tom", "Boston", "London", "Paris", "Japan"]
 STRINGS = ["https://a.example/b?c=%20", "{name}", "{{x}}", "%s", "%(n)s", '<x id="1"/>', "__1__", ":who", "4711",
            "🍕", "Acme", "{n, plural, one {# file} other {# files}}"]  # fmt: skip
@@ -73,7 +85,7 @@ def run(steps: Steps, model: Model) -> Restored:
 
 
 def translate(text: str, model: Model, words: list[str] = WORDS) -> Restored:
-    return run(ladder(text, find_protected(text, ["Acme"]), words), model)
+    return run(ladder(text, find_protected(text, KEEP), words), model)
 
 
 @given(TEXTS, st.integers(), st.sampled_from([0.0, 0.05, 0.3, 0.9, 1.0]), st.integers(0, 5))
@@ -81,7 +93,7 @@ def test_every_protected_string_is_in_the_result_as_often_as_in_the_text(
     text: str, seed: int, faults: float, words: int
 ):
     result = translate(text, Model(seed, faults), WORDS[:words])
-    for begin, end, _ in find_protected(text, ["Acme"]):
+    for begin, end, _ in find_protected(text, KEEP):
         assert result.text.count(text[begin:end]) == text.count(text[begin:end])
 
 
@@ -91,14 +103,14 @@ def test_the_spans_of_the_result_hold_what_is_protected(text: str, seed: int, fa
     inside = Counter[str]()
     for begin, end in result.kept:
         inside.update({string: result.text[begin:end].count(string) for string in STRINGS})
-    for begin, end, _ in find_protected(text, ["Acme"]):
+    for begin, end, _ in find_protected(text, KEEP):
         assert inside[text[begin:end]] >= (text[begin:end] in STRINGS)
     assert all(before[1] <= after[0] for before, after in zip(result.kept, result.kept[1:], strict=False))
 
 
 @given(TEXTS)
 def test_a_faultless_model_needs_no_split(text: str):
-    spans = [span for span in find_protected(text, ["Acme"]) if span.kind is not Kind.SKELETON]
+    spans = [span for span in find_protected(text, KEEP) if span.kind is not Kind.SKELETON]
     if len(spans) <= 4:
         assert translate(text, Model(0, 0.0)).rung <= Rung.STAND_IN
 
@@ -107,7 +119,7 @@ def test_a_faultless_model_needs_no_split(text: str):
 def test_the_number_of_requests_is_bounded_by_that_of_the_protected_spans(text: str, seed: int):
     model = Model(seed, 0.9)
     translate(text, model)
-    assert len(model.requests) <= 1 + 24 * len(find_protected(text, ["Acme"]))
+    assert len(model.requests) <= 1 + 24 * len(find_protected(text, KEEP))
 
 
 @pytest.mark.parametrize("text", ["{name}\u0301 goes home", "🍕\u0301 now", "%se\u0301te\u0301 now", "go <x>\u0301"])

@@ -283,6 +283,25 @@ def test_tags_are_those_that_the_standard_library_finds():
     assert ours == [name for name in parser.names if name != "/br"]
 
 
+@pytest.mark.parametrize("standalone", ["", " standalone='yes'"])
+@pytest.mark.parametrize("after", ["r", "r SYSTEM 'r.dtd'", "r PUBLIC '-' \"r.dtd\""])
+def test_the_declarations_of_a_document_of_xml_stay_as_they_are_and_add_nothing(after, standalone):
+    """A default attribute would be in each element, and an entity of another one in each attribute, without a byte."""
+    declared = "<!ENTITY c 'Co>'><!ENTITY d '&c;&c;'><!ATTLIST b translate CDATA 'no' f CDATA '&d;'><!-- ] -->"
+    text = f"<?xml version='1.0'{standalone}?><!DOCTYPE {after} [{declared}]>\n<r>a <b e='&d;'>c</b> &d; &x;</r>"
+    assert [block.text for block in read_xml(text).blocks] == [f"a c {STAND_IN} {STAND_IN}"]
+    assert translated(read_xml(text), str) == text
+    for spoilt in (text.replace("</b>", "</c>"), text.replace("<!DOCTYPE r", "<!DOCTYPE <"), text + "</r>"):
+        with pytest.raises(MarkupError, match=r"^line [12], column \d+: "):
+            read_xml(spoilt)
+
+
+def test_a_reference_to_a_character_may_have_any_number_of_zeros():
+    text = f"<r>&#{'0' * 5000}65; &#x{'0' * 5000}42;</r>"
+    assert [block.text for block in read_xml(text).blocks] == ["A B"]
+    assert translated(read_xml(text), str) == text
+
+
 @pytest.mark.parametrize("part", HOSTILE)
 def test_hostile_html_takes_a_time_that_is_linear_in_its_length(part):
     """1 MB takes at most 1.5 s of CPU; quadratic time takes minutes for this length too."""

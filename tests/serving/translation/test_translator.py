@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lingon.errors import EmptyText, InvalidRequest, QueueFull, TextTooLong
+from lingon.errors import EmptyText, InvalidRequest, QueueFull, RequestTooLarge, TextTooLong
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import Scored
@@ -54,6 +54,13 @@ SPLIT = pb.LONG_TEXT_POLICY_SPLIT
             "1004 sentences or more; a request may have 1000 at most",
         ),
         (["Tom lives in Boston. " * 90], {}, {"max_queue_tokens": 200}, "tokens or more; a request may have 200 at"),
+        (
+            [".!" * 140_000],
+            {},
+            {},
+            "280000 signs beside letters, figures and blanks or more; a request may have 262144",
+        ),
+        (["%s " * 6000] * 2, {}, {}, "12000 strings to keep or more; a request may have 10000 at most"),
         ([" " * 9000] * 10, {}, {"max_queue_tokens": 4000}, "72000 characters or more; a request may have 64256 at"),
     ],
 )
@@ -65,6 +72,21 @@ async def test_planning_ends_at_the_first_sentence_that_the_queue_could_not_take
     resolved = translator.resolve(pb.DecodingOptions(long_text=SPLIT, **options))
     with pytest.raises(InvalidRequest, match=found):
         await translator.plan(pb.TranslateRequest(texts=texts), resolved, TimeSlice())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("<b></b>" * 12_001 + "a", "72006 tags and signs < or more; a request may have 50000 at most"),
+        ("&amp" * 40_000, "120000 signs & or more; a request may have 100000 at most"),
+        ("<!" + "a" * 600_000 + ">b", "1800012 characters with markup or more; a request may have 1573248 at most"),
+    ],
+)
+async def test_the_markup_of_all_texts_is_counted_before_it_is_read(tmp_path: Path, text: str, found: str):
+    translator = Translator(bundle(tmp_path), Engine(EchoRunner(), EngineLimits()), EngineLimits())
+    resolved = translator.resolve(pb.DecodingOptions(), pb.TextOptions(format=pb.TEXT_FORMAT_HTML))
+    with pytest.raises(RequestTooLarge, match=found):
+        await translator.plan(pb.TranslateRequest(texts=[text] * 3), resolved, TimeSlice())
 
 
 async def test_planning_ends_when_the_queue_has_no_place_for_what_is_planned(tmp_path: Path):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 _OLD_NAMES = "|".join(sorted((name for name in html5 if not name.endswith(";")), key=len, reverse=True))
 _OLD = re.compile(f"&(?:{_OLD_NAMES})")  # HTML reads these also without a semicolon
 _IN_HTML = re.compile(rf"&(?:#[0-9]++;?|#[xX][0-9a-fA-F]++;?|[A-Za-z][A-Za-z0-9]{{1,31}}+;|(?:{_OLD_NAMES}))")
-_IN_XML = re.compile(r"&(?:#([0-9]++)|#x([0-9a-fA-F]++)|([^;]++));")
+_IN_XML = re.compile(r"&(?:#0*+([0-9]++)|#x0*+([0-9a-fA-F]++)|([^;&]++));")  # int() refuses thousands of figures
 _WINDOW = 2**14  # characters
 _XML_NAMES = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _ESCAPES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}

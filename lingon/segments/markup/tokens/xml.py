@@ -11,11 +11,13 @@ from xml.parsers import expat
 from lingon.errors import MarkupError
 from lingon.segments.markup.tokens.token import CLOSE, EMPTY, KEPT, OPEN, REMARK, SPLIT, TEXT, Token
 
+_BESIDE = r"(?:\s++|<\?[\s\S]*?\?>|<!--[\s\S]*?-->)*+"
 _PROLOG = re.compile(
-    r"""
-    \ufeff?(?:\s++|<\?[\s\S]*?\?>|<!--[\s\S]*?-->
-    |<!DOCTYPE(?:[^\[<>"']++|"[^"]*+"|'[^']*+')*+
-      (?:\[(?:[^\]"'<]++|"[^"]*+"|'[^']*+'|<!--[\s\S]*?-->|<\?[\s\S]*?\?>|<(?!!--|\?))*+\]\s*+)?+>)*+
+    rf"""
+    \ufeff?{_BESIDE}
+    (?:<!DOCTYPE(?:[^\[<>"']++|"[^"]*+"|'[^']*+')*+
+      (?P<declarations>\[(?:[^\]"'<]++|"[^"]*+"|'[^']*+'|<!--[\s\S]*?-->|<\?[\s\S]*?\?>|<(?!!--|\?))*+\]\s*+)?+>{_BESIDE}
+    )?+
     """,
     re.VERBOSE,
 )
@@ -28,14 +30,14 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-_ROOT, _ROOT_END = b"<r>", b"</r>"
+_LINE = re.compile(".++")
 
 
 def xml_tokens(text: str) -> list[Token]:
     """Return the tokens of a well-formed text; raises MarkupError, which names line and column, for another one."""
     prolog = _PROLOG.match(text)
     assert prolog is not None
-    _check(text, prolog.end())
+    _check(text, prolog)
     tokens: list[Token] = [(SPLIT, 0, prolog.end(), "")] if prolog.end() else []
     for found in _TOKEN.finditer(text, prolog.end()):
         start, end = found.span()
@@ -49,20 +51,41 @@ def xml_tokens(text: str) -> list[Token]:
     return tokens
 
 
-def _check(text: str, body: int) -> None:
-    """Raise MarkupError if a text is not well-formed; body: where its content begins, which may have no root."""
+def _check(text: str, prolog: re.Match[str]) -> None:
+    """Raise MarkupError if a text is not well-formed; it needs no root element.
+
+    The declarations within a document type are not checked, and stay as they are. If they were read, each element would
+    get all default attributes of its name, and each attribute the texts of its entities, which may take seconds for a
+    megabyte. Without them, any entity may be one of the document.
+    """
+    before, after = text[: prolog.end()], f"{text[prolog.end() :]}</r>"
+    begin, end = prolog.span("declarations")
+    if begin < 0:
+        _parse(before, "<r>", after)
+    else:
+        _parse(before[:begin] + _blank(before[begin:end]) + before[end:], "<r/>", "")
+        _parse(_blank(before), "<!DOCTYPE r SYSTEM ''><r>", after)
+
+
+def _parse(before: str, added: str, after: str) -> None:
+    """Raise MarkupError, which names the place in the text without what is added, if it is not well-formed."""
     parser = expat.ParserCreate("utf-8")
     parser.DefaultHandler = _ignore  # With it, Expat leaves the entities of the document as they are.
-    before, after = (part.encode("utf-8", "surrogatepass") for part in (text[:body], text[body:]))
+    first, between, last = (part.encode("utf-8", "surrogatepass") for part in (before, added, after))
     try:
-        parser.Parse(before + _ROOT + after + _ROOT_END, True)
+        parser.Parse(first + between + last, True)
     except expat.ExpatError as error:
         at = parser.ErrorByteIndex
-        if at >= len(before):
-            at = max(at - len(_ROOT), len(before))
-        read = (before + after)[:at].decode("utf-8", "replace")
+        if at >= len(first):
+            at = max(at - len(between), len(first))
+        read = (first + last)[:at].decode("utf-8", "replace")
         line, column = read.count("\n") + 1, len(read) - read.rfind("\n")
         raise MarkupError(f"line {line}, column {column}: {expat.ErrorString(error.code)}") from None
+
+
+def _blank(text: str) -> str:
+    """Return as many spaces as a text has characters, in as many lines."""
+    return _LINE.sub(lambda line: " " * len(line[0]), text)
 
 
 def _ignore(data: str) -> None:
