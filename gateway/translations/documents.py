@@ -14,9 +14,6 @@ from lingon.gateway.translations.kept_files import KeptFiles
 from lingon.gateway.translations.translate import Wanted, detect, translate
 from lingon.translation.v1 import translation_pb2 as pb
 
-TEXT_COPIES = 2  # of the texts of a file in memory: as they came from its process, and as text
-
-
 @dataclass(frozen=True, slots=True)
 class TranslatedFile:
     """A file that was translated.
@@ -49,7 +46,7 @@ class Documents:
         file = File(name, content, wanted.target, call.caller.owner)
         async with _limited(call.backend.timeout, "read"):
             read = await self._processes.read(file)
-        call.held.add(TEXT_COPIES * read.size)
+        call.held.add(max(read.size - len(content), 0))
         options = pb.TextOptions()
         options.CopyFrom(wanted.text)
         options.MergeFrom(read.options)

@@ -17,6 +17,7 @@ from lingon.gateway.backend import Caller
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations import kept_files
 from lingon.gateway.translations.kept_files import KEEP_SECONDS, LEAST_BYTES, KeptFiles
+from lingon.serving import server as server_module
 from lingon.serving.auth.api_keys import new_key
 from tests.support.echo_engine import EchoRunner
 from tests.support.eventually import eventually
@@ -176,13 +177,16 @@ async def test_the_target_language_of_a_request_is_that_of_its_file(tmp_path: Pa
     assert '<file target-language="de" original="a">' in fetched.body.decode()
 
 
-async def test_the_texts_of_a_document_count_as_the_body_of_its_request(tmp_path: Path):
-    content = docx("".join(paragraph(run("It is raining. " * 4000)) for _ in range(300)))  # 18 MB in 60 KB
+async def test_the_texts_of_a_document_count_as_the_body_of_its_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(server_module, "HTTP_BYTES", 1 << 20)
+    content = docx("".join(paragraph(run("It is raining. " * 4000)) for _ in range(10)))  # 600 KB in 6 KB
     async with gateway(http_data_dir=tmp_path) as http:
         reply = await http.upload("/translate_file", "a.docx", content, source="en", target="de")
         after = await http.upload("/translate_file", "a.docx", OFFICE, source="en", target="de")
     assert (reply.status, after.status) == (503, 200)
-    assert "the bodies of requests of this address may hold 33,554,432 bytes" in reply.json["error"]
+    assert "the bodies of requests of this address may hold 524,288 bytes" in reply.json["error"]
 
 
 async def test_a_document_that_a_restart_cut_short_is_an_error(tmp_path: Path):
