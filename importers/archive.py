@@ -17,11 +17,11 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from lingon.errors import LingonError, SourceModelError
+from lingon.importers.files.fields import most_unpacked
 
 SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 MOST_FILES = 10_000  # and folders
 MOST_BYTES = 64 * 2**30  # of all files together
-MOST_RATIO, FREE_BYTES = 100, 2**26  # what is unpacked may be so many times as long as the archive, and 64 MiB more
 MOST_HEADER_BYTES = 2**26  # of a tar file; a header of 1,024 bytes for each of 10,000 files takes 10 MB
 PACKED_TAR: dict[bytes, Callable[[Path], Any]] = {
     b"\x1f\x8b": gzip.open,
@@ -74,7 +74,7 @@ class _Limits:
         self._source, self._files, self._bytes = source, 0, 0
         self._bounds = [
             (MOST_BYTES, "when unpacked"),
-            (MOST_RATIO * source.stat().st_size + FREE_BYTES, "when unpacked, by its own size"),
+            (most_unpacked(source), "when unpacked, by its own size"),
             (shutil.disk_usage(folder).free, f"when unpacked, which are free in {folder.parent}"),
         ]
 

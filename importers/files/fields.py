@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from lingon.errors import SourceModelError
 
 MOST_JSON_BYTES = 64 * 2**20  # of a vocabulary or a configuration; the largest one in use has 17
+MOST_RATIO, FREE_BYTES = 100, 2**26  # a packed file may become so many times as long, and 64 MiB longer
 Choice = TypeVar("Choice")
 
 
@@ -106,3 +107,8 @@ def shown(value: Any) -> str:
 def first_twice(names: Iterable[str]) -> str | None:
     """Return the first name that comes twice; None if each comes once."""
     return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
+def most_unpacked(path: Path) -> int:
+    """Return the bytes that a packed file may become: weights get hardly shorter, zeros a thousandfold."""
+    return MOST_RATIO * path.stat().st_size + FREE_BYTES

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import struct
 import zipfile
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,6 +16,7 @@ from lingon.errors import CheckpointError, SettingsError, SourceModelError
 from lingon.importers.files.fields import Fields
 from lingon.importers.files.tensors import PICKLED, open_tensors
 from lingon.importers.readers.ctranslate2.container import read_variables
+from lingon.importers.readers.marian.container import open_model
 from lingon.importers.readers.marian.files import read_decoder_options
 from lingon.importers.readers.marian.options import MOST_NESTED, MOST_OPTIONS, Options
 from lingon.importers.readers.marian.vocabulary import read_vocabulary
@@ -105,6 +108,17 @@ def test_an_id_of_many_digits_is_one_line(tmp_path: Path, digits: int) -> None:
     (tmp_path / "vocab.yml").write_text(f"</s>: {'9' * digits}\n")
     with pytest.raises(SourceModelError, match="must be a piece, a colon and its id"):
         read_vocabulary(tmp_path / "vocab.yml")
+
+
+@pytest.mark.parametrize("name", ["model.bin.gz", "model.npz"])
+def test_a_model_of_zeros_that_is_packed_a_thousandfold_is_refused(tmp_path: Path, name: str) -> None:
+    path, zeros = tmp_path / name, bytes(2**27)
+    if name.endswith(".gz"):
+        path.write_bytes(gzip.compress(zeros, 1))
+    else:
+        np.savez_compressed(path, zeros=np.frombuffer(zeros, np.int8))
+    with pytest.raises(SourceModelError, match="bytes when unpacked"):
+        open_model(path)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

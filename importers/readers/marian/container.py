@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lingon.errors import SourceModelError
-from lingon.importers.files.fields import first_twice
+from lingon.importers.files.fields import first_twice, most_unpacked
 from lingon.importers.files.tensors import Tensors
 from lingon.importers.readers.marian.options import MOST_OPTIONS
 
@@ -70,6 +70,7 @@ def unpacked(path: Path, most: int = MOST_UNPACKED) -> Bytes:
     try:
         if path.suffix != ".gz":
             return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+        most = min(most, most_unpacked(path))
         with gzip.open(path) as opened:
             content = opened.read(most + 1)
     except (OSError, EOFError, zlib.error) as error:
@@ -89,8 +90,9 @@ def _archive(path: Path) -> tuple[dict[str, Callable[[], Tensor]], bytes | None]
         sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in archive.infolist()}
         if len(sizes) > MOST_ITEMS:
             raise SourceModelError(f"{path}: must have at most {MOST_ITEMS:,} arrays, has {len(sizes):,}")
-        if (size := sum(sizes.values())) > MOST_UNPACKED:
-            raise SourceModelError(f"{path}: must have at most {MOST_UNPACKED:,} bytes when unpacked, has {size:,}")
+        size, most = sum(sizes.values()), min(MOST_UNPACKED, most_unpacked(path))
+        if size > most:
+            raise SourceModelError(f"{path}: must have at most {most:,} bytes when unpacked, has {size:,}")
         options = None
         if OPTIONS in sizes:
             _check_options(path, sizes.pop(OPTIONS))
