@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Packages are compiled when they are installed, whatever the environment says: PyTorch loads in half the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help serve test checks kernels kernels-test e2e docs chaos soak format stubs locks images-test clean
+.PHONY: help serve test checks kernels kernels-test e2e docs chaos soak format stubs locks audit images-test clean
 
 help:
 	@echo "make serve    serve models/en-de and models/en-fr on 127.0.0.1:50051, metrics on :9464"
@@ -28,6 +28,7 @@ help:
 	@echo "make chaos    run the reliability tests against a real server: 50 minutes on 2 cores; results in bench/results"
 	@echo "make soak     run mixed traffic for 30 minutes (MINUTES=...) and watch memory, files and threads"
 	@echo "make locks    write the hashes of all packages again after a change in pyproject.toml or constraints.txt"
+	@echo "make audit    look up known vulnerabilities of all locked packages; needs the network"
 	@echo "make images-test  build the images without an engine and test them as containers; needs root, results in build/images"
 	@echo "make clean    remove .venv, build and caches"
 
@@ -106,6 +107,15 @@ stubs: .venv/test.done
 
 locks: .venv/test.done
 	$(BIN)/python deploy/lock.py
+
+# The tool is installed by hash into an environment of its own, so that it changes no version of .venv.
+AUDIT := build/audit/bin
+audit:
+	@$(PYTHON) -m venv build/audit
+	@$(AUDIT)/python -m pip install --quiet --require-hashes -r deploy/locks/images.txt
+	@result=0; for lock in deploy/locks/*.txt; do \
+		echo "$$lock"; $(AUDIT)/pip-audit --require-hashes --disable-pip --requirement "$$lock" || result=1; \
+	done; exit $$result
 
 images-test: .venv/test.done
 	$(BIN)/python scripts/images.py cpu gpu

@@ -2,6 +2,9 @@
 
 A shard is a function of the plan and the input alone. Translations do not depend on what else is in the batch, so that
 a shard that is done twice, by two machines or after a crash, has the same bytes.
+
+A plan that a folder has is never followed. It is made again from the input, which takes little of the time of a run,
+and must have the same bytes.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from reprlib import Repr
 from typing import Any
 
 from lingon.bulk.formats import Format, format_of, suffix_of
@@ -22,6 +26,7 @@ STATE = "_lingon"
 PLAN = f"{STATE}/plan.json"
 SHARD_ROWS = 50_000
 FORMAT = 2  # of the plan
+MOST_PLAN_BYTES = 2**30
 
 
 @dataclass(frozen=True)
@@ -97,21 +102,25 @@ def plan(
     fail_on_errors: whether a row that cannot be translated ends the run; else it has a reason in the column of errors
     quoted_tsv: whether TSV has quotation marks as CSV; else they are characters as any others
 
-    Raises SettingsError if the folder has the plan of another run, naming the first difference.
+    Raises SettingsError if the folder has the plan of another run, naming the first difference, and LingonError if it
+    has something else in the place of a plan.
     """
     wanted = _wanted(source, output, translate, shard_rows, limit, fail_on_errors, quoted_tsv)
     folder = open_folder(output)
-    begun = read_plan(folder)
+    begun = stored_plan(folder)
+    if begun is not None:
+        _check_task(folder, begun, wanted)  # before the input is cut, which reads all of it
+    wanted = replace(wanted, shards=tuple(_cut(wanted)))
     if begun is None:
-        wanted = replace(wanted, shards=tuple(_cut(wanted)))
         try:
             folder.create(PLAN, wanted.written())
             return wanted
         except FileExistsError:  # another driver was faster
-            begun = read_plan(folder)
-            assert begun is not None
-    _check_same(folder, begun, wanted)
-    return begun
+            begun = stored_plan(folder) or b""
+            _check_task(folder, begun, wanted)
+    if begun != wanted.written():
+        raise LingonError(f"{folder.url}/{PLAN}: has other shards than this input is cut into; choose another folder")
+    return wanted
 
 
 def preview(
@@ -164,7 +173,7 @@ def _outside(folder: Folder, files: Sequence[InputFile]) -> tuple[InputFile, ...
     Raises SettingsError if it was not begun, or no other file is left.
     """
     inside = {each for each in files if each.url.startswith(f"{folder.url.rstrip('/')}/")}
-    if inside and (len(inside) == len(files) or read_plan(folder) is None):
+    if inside and (len(inside) == len(files) or stored_plan(folder) is None):
         raise SettingsError(f"{min(each.url for each in inside)}: is in the folder of the output; choose another one")
     return tuple(each for each in files if each not in inside)
 
@@ -184,35 +193,38 @@ def _cut(wanted: Plan) -> Iterator[Shard]:
                     break
 
 
-def read_plan(folder: Folder) -> Plan | None:
-    """The plan that a folder has; None if it has none. Raises LingonError if it cannot be read."""
+def stored_plan(folder: Folder) -> bytes | None:
+    """The plan that a folder has, as it is written; None if it has none."""
     try:
-        content = json.loads(folder.read(PLAN))
+        return folder.read(PLAN, MOST_PLAN_BYTES)
     except FileNotFoundError:
         return None
-    except ValueError as error:
-        raise LingonError(f"{folder.url}/{PLAN}: is damaged ({error}); choose another folder") from None
-    if content.get("format") != FORMAT:
-        raise SettingsError(f"{folder.url}/{PLAN}: has the format {content.get('format')}; this version reads {FORMAT}")
-    shards = (Shard(number, file, Piece(*rest)) for number, (file, *rest) in enumerate(content["shards"]))
-    files = tuple(InputFile(**each) for each in content["files"])
-    return Plan(folder.url, content["task"], content["model"], files, tuple(shards))
 
 
-def _check_same(folder: Folder, begun: Plan, wanted: Plan) -> None:
-    """Raise SettingsError if a folder was begun with another model, task or input."""
-    before, now = _named_values(begun), _named_values(wanted)
+def _check_task(folder: Folder, begun: bytes, wanted: Plan) -> None:
+    """Raise SettingsError if a folder was begun with another model, task or input; LingonError if it has no plan."""
+    try:
+        before = _named_values(json.loads(begun))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        raise LingonError(f"{folder.url}/{PLAN}: is damaged; choose another folder") from None
+    now = _named_values(json.loads(wanted.written()))
     for name in [*before, *now]:
         if before.get(name) != now.get(name):
+            was, is_now = (_SHOWN.repr(values.get(name)) for values in (before, now))
             raise SettingsError(
-                f"{folder.url}: was begun with {name} {before.get(name)!r}, not {now.get(name)!r}; "
-                "choose another folder"
+                f"{folder.url}: was begun with {_SHOWN.repr(name)[1:-1]} {was}, not {is_now}; choose another folder"
             )
 
 
-def _named_values(of: Plan) -> dict[str, Any]:
-    """What makes two plans the same, by what a message calls it."""
-    flat = {f"{group} {name}": value for group in ("columns", "options") for name, value in of.task[group].items()}
-    rest = {name: value for name, value in of.task.items() if name not in ("columns", "options")}
-    files = {f"the input {each.url}": f"{each.size} bytes, {each.version}" for each in of.files}
-    return {"the model": of.model, **flat, **rest, **files}
+def _named_values(plan: dict[str, Any]) -> dict[str, Any]:
+    """What makes two plans the same, by what a message calls it; plan: as it is written."""
+    task = plan["task"]
+    flat = {f"{group} {name}": value for group in ("columns", "options") for name, value in task[group].items()}
+    rest = {name: value for name, value in task.items() if name not in ("columns", "options")}
+    files = {f"the input {each['url']}": f"{each['size']} bytes, {each['version']}" for each in plan["files"]}
+    return {"the format": plan["format"], "the model": plan["model"], **flat, **rest, **files}
+
+
+_SHOWN = Repr()
+"""Writes a value of a plan for a message, which stays one line whatever the value is."""
+_SHOWN.maxstring = _SHOWN.maxother = 300

@@ -46,7 +46,7 @@ class ProcessEngine:
         translate.close()  # the cores and the memory are for the processes
         context = multiprocessing.get_context("spawn")
         rows = context.Value("Q", 0)
-        with _pool(count, context, plan.output, mine, rows) as pool:
+        with _pool(count, context, plan, mine, rows) as pool:
             yield from _records([pool.submit(_run, shard) for shard in left], rows, watch)
 
     def _count(self, shards: int, translate: Translate) -> int:
@@ -69,10 +69,10 @@ def _translate_of_process(translate: Translate, count: int) -> Translate:
 
 
 @contextmanager
-def _pool(count: int, context: Any, output: str, translate: Translate, rows: Any) -> Iterator[ProcessPoolExecutor]:
+def _pool(count: int, context: Any, plan: Plan, translate: Translate, rows: Any) -> Iterator[ProcessPoolExecutor]:
     """Processes that end with this one, whatever ends it, and at once if this run fails."""
     held, holding = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(count, context, _begin, (output, translate, rows, held))
+    pool = ProcessPoolExecutor(count, context, _begin, (plan, translate, rows, held))
     try:
         yield pool
         pool.shutdown()
@@ -101,8 +101,8 @@ def _records(futures: Iterable[Future[Record]], rows: Any, watch: Watch) -> Iter
 _work: Callable[[Shard], Record] | None = None  # of a process of the pool
 
 
-def _begin(output: str, translate: Translate, rows: Any, held: Connection) -> None:
-    """Prepare a process of the pool. The plan and the model are read with the first shard, whose errors are told.
+def _begin(plan: Plan, translate: Translate, rows: Any, held: Connection) -> None:
+    """Prepare a process of the pool. The model is read with the first shard, whose errors are told.
 
     held: at its end when the run is over, or its process gone
     """
@@ -117,7 +117,7 @@ def _begin(output: str, translate: Translate, rows: Any, held: Connection) -> No
 
     def work(shard: Shard) -> Record:
         if not worker:
-            worker.append(ShardWorker(output, translate))
+            worker.append(ShardWorker(plan, translate))
         return worker[0].run(shard, add)
 
     _work = work

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +14,8 @@ from typing import Any
 from lingon.bulk.formats import Rows
 from lingon.bulk.formats.format import Reader
 from lingon.bulk.formats.packing import packed
-from lingon.bulk.planning import STATE, Plan, Shard, read_plan
-from lingon.bulk.storage import Folder, digest, open_folder, opened
+from lingon.bulk.planning import STATE, Plan, Shard, stored_plan
+from lingon.bulk.storage import Folder, digest, file_digest, opened
 from lingon.bulk.translating import Translate
 from lingon.errors import LingonError
 
@@ -22,17 +23,20 @@ RECORDS = f"{STATE}/shards"
 MANIFEST, SUCCESS = f"{STATE}/manifest.json", "_SUCCESS"
 NAMED_ROWS = 100  # rows with an error that a record names
 READERS = 16  # records that are read at once
+MOST_RECORD_BYTES = 2**24
+SEAL = "record_sha256"  # name of the digest of the other fields in a record
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """What is written about a shard when its file is complete.
 
-    part: name of the file; size: its bytes; sha256: of its bytes
+    plan: the digest of the plan; part: name of the file; size: its bytes; sha256: of its bytes
     problems: the first rows with an error, by their number in the file of the input, from 0
     seconds: of its translation
     """
 
+    plan: str
     shard: int
     part: str
     rows: int
@@ -44,10 +48,32 @@ class Record:
     seconds: float = field(compare=False)
     problems: dict[str, str] = field(default_factory=dict)
 
+    def written(self) -> bytes:
+        """The record as JSON, with a digest of the other fields."""
+        content = asdict(self)
+        seal = digest(json.dumps(content).encode())
+        return (json.dumps({**content, SEAL: seal}, indent=1) + "\n").encode()
+
+    def is_of(self, plan: Plan, shard: Shard) -> bool:
+        """Whether the record is one of this shard of this plan."""
+        named = (plan.digest, shard.number, plan.part(shard), shard.piece.rows)
+        counts = (self.errors, self.source_tokens, self.target_tokens, self.size)
+        return (
+            (self.plan, self.shard, self.part, self.rows) == named
+            and all(type(each) is int for each in counts)
+            and type(self.seconds) is float
+            and math.isfinite(self.seconds)
+        )
+
 
 def missing(plan: Plan) -> list[Shard]:
-    """The shards that are not done: those without a record, or without a file of the size that it states."""
-    done = _done(plan.folder)
+    """The shards that are not done: those without a record of this plan, or without a file of the bytes that it states.
+
+    If there are any, _SUCCESS is removed. Raises LingonError for a file of another run.
+    """
+    done = _done(plan)
+    if len(done) < len(plan.shards) and SUCCESS in plan.folder.sizes(""):
+        plan.folder.remove(SUCCESS)
     return [shard for shard in plan.shards if shard.number not in done]
 
 
@@ -80,6 +106,7 @@ def translate_shard(
     folder = plan.folder
     folder.write(part, content)
     record = Record(
+        plan=plan.digest,
         shard=shard.number,
         part=part,
         rows=len(cells),
@@ -91,16 +118,20 @@ def translate_shard(
         seconds=round(time.monotonic() - begin, 3),
         problems={str(number): problems[number] for number in list(problems)[:NAMED_ROWS]},
     )
-    folder.write(f"{RECORDS}/{shard.number:06d}.json", (json.dumps(asdict(record), indent=1) + "\n").encode())
+    folder.write(f"{RECORDS}/{_record_name(shard)}", record.written())
     return record
 
 
 def finish(plan: Plan) -> dict[str, Any]:
-    """Write the manifest and _SUCCESS; raises LingonError if a shard is missing. Returns the manifest."""
+    """Read all files again, and write the manifest and _SUCCESS; returns the manifest.
+
+    Raises LingonError if a shard is missing, or its file has not the bytes that were written.
+    """
     folder = plan.folder
-    done = _done(folder)
+    done = _done(plan)
     if len(done) < len(plan.shards):
-        raise LingonError(f"{plan.output}: {len(plan.shards) - len(done):,} of {len(plan.shards):,} shards are missing")
+        left = f"{len(plan.shards) - len(done):,} of {len(plan.shards):,} shards are missing"
+        raise LingonError(f"{plan.output}: {left} or have other bytes; the same command makes them again")
     records = done.values()
     manifest = {
         "plan": plan.digest,
@@ -118,22 +149,44 @@ def finish(plan: Plan) -> dict[str, Any]:
     return manifest
 
 
-def _done(folder: Folder) -> dict[int, Record]:
+def _done(plan: Plan) -> dict[int, Record]:
     """The records of the shards that are done, by the number of the shard, in its order.
 
-    A record that cannot be read counts as none, and so does one whose file is not there with the size that it states.
+    A record that is not one of this plan counts as none, and so does one whose file has other bytes than it states.
+    Raises LingonError for a file that looks as one of the output and is none of this plan: readers would take its rows.
     """
+    folder = plan.folder
+    parts, records = folder.sizes(""), folder.sizes(RECORDS)
+    names = {plan.part(shard) for shard in plan.shards}
+    foreign = [name for name in sorted(parts) if name.startswith("part-") and name not in names]
+    if foreign:
+        raise LingonError(f"{folder.url}/{foreign[0]}: is no file of this run; remove it or choose another folder")
 
-    def read(name: str) -> Record | None:
-        try:
-            return Record(**json.loads(folder.read(f"{RECORDS}/{name}")))
-        except (ValueError, TypeError, FileNotFoundError):
+    def read(shard: Shard) -> Record | None:
+        record = _read_record(folder, _record_name(shard))
+        if record is None or not record.is_of(plan, shard) or parts.get(record.part) != record.size:
             return None
+        return record if file_digest(f"{folder.url}/{record.part}") == record.sha256 else None
 
+    written = [shard for shard in plan.shards if _record_name(shard) in records]
     with ThreadPoolExecutor(READERS) as pool:
-        found = [each for each in pool.map(read, sorted(folder.sizes(RECORDS))) if each is not None]
-    parts = folder.sizes("")
-    return {each.shard: each for each in found if parts.get(each.part) == each.size}
+        return {each.shard: each for each in pool.map(read, written) if each is not None}
+
+
+def _record_name(shard: Shard) -> str:
+    return f"{shard.number:06d}.json"
+
+
+def _read_record(folder: Folder, name: str) -> Record | None:
+    """A record as it was written; None if it was changed since."""
+    try:
+        content = folder.read(f"{RECORDS}/{name}", MOST_RECORD_BYTES)
+        found = json.loads(content)
+        del found[SEAL]
+        record = Record(**found)
+        return record if record.written() == content else None
+    except (ValueError, TypeError, LookupError, RecursionError, FileNotFoundError, LingonError):
+        return None
 
 
 class Readers:
@@ -161,12 +214,14 @@ class Readers:
 
 
 class ShardWorker:
-    """Translates shards in a process of its own. It reads the plan from the output, and keeps files and model open."""
+    """Translates shards in a process of its own, which keeps files and model open."""
 
-    def __init__(self, output: str, translate: Translate) -> None:
-        plan = read_plan(open_folder(output))
-        if plan is None:
-            raise LingonError(f"{output}: this worker finds no plan there; the folder must be shared by all machines")
+    def __init__(self, plan: Plan, translate: Translate) -> None:
+        """Raises LingonError if the folder of the output has not this plan, and so is another folder here."""
+        if stored_plan(plan.folder) != plan.written():
+            raise LingonError(
+                f"{plan.output}: this worker does not find the plan there; the folder must be shared by all machines"
+            )
         self._plan, self._readers, self.translate = plan, Readers(plan), translate
 
     def run(self, shard: Shard, on_rows: Callable[[int], object] = lambda rows: None) -> Record:

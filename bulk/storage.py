@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from lingon.bulk.formats import suffix_of
 from lingon.errors import LingonError, SettingsError
-from lingon.files import make_folders, remove_partial_files, write_bytes, write_new
+from lingon.files import make_folders, read_plain_file, remove_partial_files, write_bytes, write_new
 
 VERSIONS = ("ETag", "etag", "md5Hash", "mtime")
 """What a store says about the content of a file, the first of these that it has."""
@@ -32,11 +33,14 @@ class Folder(Protocol):
 
     url: str
 
-    def read(self, name: str) -> bytes:
-        """The bytes of a file; raises FileNotFoundError."""
+    def read(self, name: str, most: int) -> bytes:
+        """The bytes of a file; raises FileNotFoundError, and LingonError for one with more than `most` bytes."""
 
     def sizes(self, below: str) -> dict[str, int]:
         """The bytes of each file in a folder below this one, by its name there; empty if there is none."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file whole, replacing an earlier one."""
@@ -111,17 +115,29 @@ class LocalFolder:
     def __init__(self, folder: Path) -> None:
         self.url, self.path = str(folder), folder
 
-    def read(self, name: str) -> bytes:
-        return (self.path / name).read_bytes()
+    def read(self, name: str, most: int) -> bytes:
+        try:
+            return read_plain_file(self.path, name, most)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise LingonError(f"{self.path / name}: {error.strerror}") from None
 
     def sizes(self, below: str) -> dict[str, int]:
         folder = self.path / below
         if not folder.is_dir():
             return {}
-        return {each.name: each.stat().st_size for each in folder.iterdir() if each.is_file()}
+        status = {each.name: each.lstat() for each in folder.iterdir()}  # a link is no file of a run
+        return {name: each.st_size for name, each in status.items() if stat.S_ISREG(each.st_mode)}
+
+    def remove(self, name: str) -> None:
+        (self.path / name).unlink()
 
     def write(self, name: str, content: bytes) -> None:
-        write_bytes(self._made(name), content)
+        try:
+            write_bytes(self._made(name), content)
+        except IsADirectoryError:
+            raise LingonError(f"{self.path / name}: must be a file, is a folder") from None
 
     def create(self, name: str, content: bytes) -> None:
         write_new(self._made(name), content)
@@ -147,9 +163,12 @@ class StoreFolder:
     def __init__(self, store: Any, path: str) -> None:
         self.url, self._store, self._path = _url(store, path), store, path.rstrip("/")
 
-    def read(self, name: str) -> bytes:
+    def read(self, name: str, most: int) -> bytes:
         with _naming(f"{self.url}/{name}"):
-            return bytes(self._store.cat_file(f"{self._path}/{name}"))
+            content = bytes(self._store.cat_file(f"{self._path}/{name}", start=0, end=most + 1))
+        if len(content) > most:
+            raise LingonError(f"{self.url}/{name}: must have at most {most:,} bytes")
+        return content
 
     def sizes(self, below: str) -> dict[str, int]:
         folder = f"{self._path}/{below}".rstrip("/")
@@ -160,6 +179,10 @@ class StoreFolder:
             except FileNotFoundError:
                 return {}
         return {info["name"].rsplit("/", 1)[-1]: info["size"] for info in found if info["type"] == "file"}
+
+    def remove(self, name: str) -> None:
+        with _naming(f"{self.url}/{name}"):
+            self._store.rm_file(f"{self._path}/{name}")
 
     def write(self, name: str, content: bytes) -> None:
         with _naming(f"{self.url}/{name}"):
@@ -173,6 +196,12 @@ class StoreFolder:
 def digest(content: bytes) -> str:
     """The SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
+
+
+def file_digest(url: str) -> str:
+    """The SHA-256 of a file, in hexadecimal. Raises FileNotFoundError."""
+    with opened(url) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto
 
 
 def _store(url: str) -> tuple[Any, str]:

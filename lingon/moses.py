@@ -237,7 +237,7 @@ def _ends(word: Sequence[str], begin: int, length: int) -> list[int]:
     sizes = [len(piece.removesuffix(WORD_END)) for piece in word]
     if sum(sizes) != length:
         return [begin] * (len(word) - 1) + [begin + length]
-    return [begin + sum(sizes[: place + 1]) for place in range(len(sizes))]
+    return [begin + end for end in itertools.accumulate(sizes)]
 
 
 def _parsed(content: bytes, name: str) -> dict[str, Any]:

@@ -282,3 +282,5 @@ def _read_json(path: Path) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise CheckpointError(f"{path}: {error}") from None
+    except RecursionError:
+        raise CheckpointError(f"{path}: its values are nested too deeply") from None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from lingon.errors import SourceModelError
 
 MOST_JSON_BYTES = 64 * 2**20  # of a vocabulary or a configuration; the largest one in use has 17
+MOST_RATIO, FREE_BYTES = 100, 2**26  # a packed file may become so many times as long, and 64 MiB longer
 Choice = TypeVar("Choice")
 
 
@@ -26,10 +28,10 @@ class Fields:
             size = path.stat().st_size
             if size > MOST_JSON_BYTES:
                 raise SourceModelError(f"{path}: must have at most {MOST_JSON_BYTES:,} bytes, has {size:,}")
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = parse_json(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise SourceModelError(f"{path}: {error.strerror}") from None
-        except (ValueError, RecursionError):
+        except ValueError:
             raise SourceModelError(f"{path}: not JSON") from None
         if not isinstance(found, dict):
             raise SourceModelError(f"{path}: must be a JSON object, is a {type(found).__name__}")
@@ -77,7 +79,7 @@ class Fields:
 
     def error(self, name: str, rule: str) -> SourceModelError:
         """Return the error for a field that breaks a rule."""
-        return SourceModelError(f"{self.path}: {name} {rule}, got {json.dumps(self.values.get(name))[:60]}")
+        return SourceModelError(f"{self.path}: {name} {rule}, got {shown(self.values.get(name))}")
 
     def _value(self, name: str, default: Any) -> Any:
         value = self.values.get(name)
@@ -85,3 +87,28 @@ class Fields:
         if value is None:
             raise SourceModelError(f"{self.path}: has no {name}")
         return value
+
+
+def parse_json(text: str) -> Any:
+    """Return a JSON value that can be written again: not nested too deeply, all texts Unicode. Raises ValueError."""
+    try:
+        found = json.loads(text)
+        json.dumps(found, ensure_ascii=False).encode("utf-8")
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return found
+
+
+def shown(value: Any) -> str:
+    """Return a JSON value for a message; of a list and an object the name alone, for they may be nested deeply."""
+    return json.dumps(value)[:60] if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
+
+
+def first_twice(names: Iterable[str]) -> str | None:
+    """Return the first name that comes twice; None if each comes once."""
+    return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
+def most_unpacked(path: Path) -> int:
+    """Return the bytes that a packed file may become: weights get hardly shorter, zeros a thousandfold."""
+    return MOST_RATIO * path.stat().st_size + FREE_BYTES

@@ -37,7 +37,7 @@ def read_merges(path: Path) -> list[str]:
             raise SourceModelError(f"{path}: the version of the merges must be {VERSION}, is {version[:20]!r}")
     found = []
     for number, line in enumerate(lines[first:], start=first + 1):
-        parts = line.strip("\r ").split(" ")
+        parts = line.strip("\r ").split(" ", 3)  # more would take memory of many times the line
         if parts == [""]:
             continue
         if len(parts) not in (2, 3) or not all(parts) or (len(parts) == 3 and not parts[2].isdigit()):

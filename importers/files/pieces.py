@@ -102,6 +102,7 @@ def rewrite(model: ModelProto, numbering: Numbering, reserved: Collection[str] =
     """
     own = {piece.piece: piece for piece in model.pieces if piece.type in SEGMENTING}
     is_bpe = model.trainer_spec.model_type == TrainerSpec.BPE
+    never = set(numbering.never)
     unknown_score = min((piece.score for piece in own.values()), default=0.0) - UNKNOWN_PENALTY
     written = ModelProto()
     written.CopyFrom(model)
@@ -116,7 +117,7 @@ def rewrite(model: ModelProto, numbering: Numbering, reserved: Collection[str] =
             piece.CopyFrom(own[text])
         elif is_bpe:
             piece.type = Piece.CONTROL
-        elif len(text) == 1 and new not in numbering.never:
+        elif len(text) == 1 and new not in never:
             piece.type, piece.score = Piece.NORMAL, unknown_score
         else:
             piece.type = Piece.UNUSED

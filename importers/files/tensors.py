@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +12,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from lingon.errors import SourceModelError, first_of
+from lingon.importers.files.fields import Fields, shown
 from lingon.importers.files.graphs import graph_files, has_graphs, read_graphs
+from lingon.importers.files.pickles import uses_a_tuple_twice
 
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
 SHARDS = {f"{SAFETENSORS}.index.json": "model-*.safetensors", f"{PICKLED}.index.json": "pytorch_model-*.bin"}
@@ -122,9 +123,9 @@ def _safetensors(path: Path) -> dict[str, Callable[[], Tensor]]:
 def _sharded(index: Path, read: Reader) -> dict[str, Callable[[], Tensor]]:
     """Read the shards that an index names; read: of one of them."""
     try:
-        places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        shards = sorted(set(map(str, places.values())))
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        places = Fields.read(index).values["weight_map"]
+        shards = sorted({each for each in places.values() if isinstance(each, str)})
+    except (KeyError, AttributeError, TypeError):
         raise SourceModelError(f"{index}: has no weight_map of tensors to files") from None
     outside = [name for name in shards if Path(name).name != name]
     if outside:
@@ -134,13 +135,15 @@ def _sharded(index: Path, read: Reader) -> dict[str, Callable[[], Tensor]]:
         found |= read(index.with_name(name))
     missing = sorted(places.keys() - found.keys())
     if missing:
-        raise SourceModelError(f"{index}: {missing[0]} is not in {places[missing[0]]}")
+        raise SourceModelError(f"{index}: {missing[0]} is not in {shown(places[missing[0]])}")
     return found
 
 
 def _pickled(path: Path) -> dict[str, Callable[[], Tensor]]:
     """Read a pickle of tensors and nothing else: a pickle of other classes can run any code."""
     try:
+        if uses_a_tuple_twice(path):
+            raise ValueError("a tuple is used twice")
         # PyTorch before 1.6 saved no archive, and such a file cannot be mapped.
         loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except Exception as error:  # torch raises many kinds for a file that is none of its own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -57,9 +58,10 @@ def tags_of(codes: Iterable[str]) -> dict[str, str]:
     for language, own in by_language.items():
         short = min(own, key=lambda each: _preference(each, language))  # the first of equals
         tags[language] = short.code
+        writings = Counter(each.tag for each in own)
         for each in own:
             if each is not short:
-                alone = [other.tag for other in own].count(each.tag) == 1 and each.tag not in tags
+                alone = writings[each.tag] == 1 and each.tag not in tags
                 tags.setdefault(each.tag if alone else each.written, each.code)
     return tags
 

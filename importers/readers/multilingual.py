@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,11 +146,10 @@ def _in_order(tokens: list[str], first: int, folder: Path) -> list[str]:
 def _declared_ids(folder: Path) -> dict[str, int]:
     """Return the ids of added tokens that the files of the tokenizer declare."""
     try:
-        decoder = json.loads((folder / TOKENIZER_CONFIG).read_text(encoding="utf-8")).get("added_tokens_decoder", {})
+        decoder = Fields.read(folder / TOKENIZER_CONFIG).values.get("added_tokens_decoder", {})
         found = {each["content"]: int(number) for number, each in decoder.items()}
-        if (folder / ADDED).is_file():
-            found |= {token: int(number) for token, number in json.loads((folder / ADDED).read_text("utf-8")).items()}
-    except (OSError, ValueError, AttributeError, KeyError, TypeError):
+        found |= {token: int(number) for token, number in Fields.read_if_there(folder / ADDED).values.items()}
+    except (ValueError, AttributeError, KeyError, TypeError, OverflowError):
         raise SourceModelError(f"{folder / TOKENIZER_CONFIG}: added_tokens_decoder must name tokens by ids") from None
     return found
 
@@ -167,9 +165,9 @@ def _listed_codes(folder: Path) -> list[str]:
         if not (folder / name).is_file():
             continue
         try:
-            found = json.loads((folder / name).read_text(encoding="utf-8")).get("additional_special_tokens", [])
+            found = Fields.read(folder / name).values.get("additional_special_tokens", [])
             codes = [each if isinstance(each, str) else each["content"] for each in found]
-        except (OSError, ValueError, AttributeError, KeyError, TypeError):
+        except (KeyError, TypeError):
             raise SourceModelError(f"{folder / name}: additional_special_tokens must be a list of tokens") from None
         if codes:
             return codes

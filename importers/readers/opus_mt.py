@@ -10,7 +10,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from lingon.bundle import Language
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SourceModelError
-from lingon.importers.files.fields import Fields
+from lingon.importers.files.fields import MOST_JSON_BYTES, Fields, shown
 from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
 from lingon.importers.files.tensors import open_tensors, tensor_files
 from lingon.importers.readers.bart import MOST, BartReader, read_sizes
@@ -83,7 +83,7 @@ class Vocabulary:
         pieces: list[str | None] = [None] * len(ids)
         for piece, number in ids.items():
             if type(number) is not int or not 0 <= number < len(ids):
-                raise SourceModelError(f"{path}: the id of {piece!r} must be 0 to {len(ids) - 1:,}, is {number!r}")
+                raise SourceModelError(f"{path}: the id of {piece!r} must be 0 to {len(ids) - 1:,}, is {shown(number)}")
             if pieces[number] is not None:
                 raise SourceModelError(f"{path}: {piece!r} and {pieces[number]!r} both have the id {number}")
             pieces[number] = piece
@@ -164,8 +164,10 @@ def _language(name: str) -> str:
 
 
 def read_file(path: Path) -> bytes:
-    """Return the content of a file. Raises SourceModelError."""
+    """Return the content of a file of pieces. Raises SourceModelError."""
     try:
+        if (size := path.stat().st_size) > MOST_JSON_BYTES:
+            raise SourceModelError(f"{path}: must have at most {MOST_JSON_BYTES:,} bytes, has {size:,}")
         return path.read_bytes()
     except OSError as error:
         raise SourceModelError(f"{path}: {error.strerror}") from None

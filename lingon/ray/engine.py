@@ -27,7 +27,7 @@ THREADS = 1  # of each engine: most rows a second for each core
 
 
 class Worker(ShardWorker):
-    """An actor. After the death of its process it begins again, with the plan that is in the output."""
+    """An actor. After the death of its process it begins again, with the same plan."""
 
     def ready(self) -> None:
         """Return when the actor has a machine."""
@@ -91,7 +91,7 @@ class RayEngine:
             max_restarts=-1,
             max_task_retries=-1,
         )
-        return lambda: kind.remote(plan.output, translate)
+        return lambda: kind.remote(plan, translate)
 
     @property
     def _engines(self) -> int:

@@ -85,7 +85,7 @@ def test_a_run_in_a_store_that_fails_writes_the_bytes_of_one_here(
     here = tmp_path / "here"
     run(plan(source, str(here), translate, shard_rows=10), LocalEngine(), translate, Silent())
     assert stored(output) == parts(here)
-    assert json.loads(open_folder(output).read("_lingon/manifest.json"))["rows"] == len(MIXED)
+    assert json.loads(open_folder(output).read("_lingon/manifest.json", 10**6))["rows"] == len(MIXED)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.jsonl.zst", "a.csv"])
@@ -116,7 +116,7 @@ def test_of_two_drivers_that_begin_at_once_one_writes_the_plan(bucket: str) -> N
     with ThreadPoolExecutor(8) as pool:
         won = list(pool.map(create, contents))
     assert won.count(True) == 1
-    assert open_folder(f"{bucket}/out").read(PLAN) == contents[won.index(True)]
+    assert open_folder(f"{bucket}/out").read(PLAN, 10**6) == contents[won.index(True)]
 
 
 def test_an_object_that_changed_makes_another_plan(tmp_path: Path, bucket: str, translate: Translate) -> None:

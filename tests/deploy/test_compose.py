@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from lingon.gateway.translations.kept_files import MOST_BYTES
 from lingon.serving.setting_sources import CLIENT_VARIABLES, load
 from lingon.serving.settings import Settings
 from tests.support.deploy_files import DEPLOY, read, seconds
@@ -185,4 +186,7 @@ def test_the_http_apis_are_on_this_machine_alone_and_their_settings_exist():
         assert [by_default(port) for port in service["ports"]] == ["127.0.0.1:8080:8080"]
         assert settings_of(set(service["environment"])) <= set(Settings.model_fields)
         folder = service["environment"]["LINGON_HTTP_DATA_DIR"]
-        assert any(folder.startswith(f"{mount.split(':')[0]}/") for mount in SERVERS["lingon-cpu"]["tmpfs"])
+        (mount,) = service["tmpfs"]
+        ((path, size),) = re.findall(r"^(/[\w/-]+):size=(\d+)m,mode=1777,noexec,nosuid,nodev$", mount)
+        assert folder.startswith(f"{path}/")
+        assert int(size) * 2**20 > MOST_BYTES, "a full store, and the file that tells how far a document is"

@@ -21,6 +21,7 @@ from tests.support.shipped_model import MODEL
 FOLDER = DEPLOY / "kserve"
 RUNTIME = read(FOLDER / "serving-runtime.yaml")
 SERVICE = read(FOLDER / "inference-service.yaml")
+POLICY = read(FOLDER / "network.yaml")
 SCHEMA = json.loads(Path(__file__).with_name("kserve.schema.json").read_text(encoding="utf-8"))
 (SERVER,) = RUNTIME["spec"]["containers"]
 
@@ -57,6 +58,30 @@ def test_a_server_gets_settings_that_exist_and_time_to_drain():
     assert SERVICE["spec"]["predictor"]["terminationGracePeriodSeconds"] > drain + 10
 
 
+def test_the_server_has_no_unneeded_privileges():
+    assert SERVER["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": 10001,
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert SERVICE["spec"]["predictor"]["automountServiceAccountToken"] is False
+
+
+def test_the_network_of_the_pods_is_closed_but_for_calls_scrapes_and_the_download_of_the_model():
+    selector = POLICY["spec"]["podSelector"]["matchLabels"]
+    assert selector == {"serving.kserve.io/inferenceservice": SERVICE["metadata"]["name"]}
+    assert set(POLICY["spec"]["policyTypes"]) == {"Ingress", "Egress"}
+    calls, scrapes = POLICY["spec"]["ingress"]
+    assert all(rule["from"] and rule["ports"] for rule in (calls, scrapes))
+    assert {"port": Settings().port} in calls["ports"]
+    assert {"port": Settings().metrics_port} not in calls["ports"]
+    assert scrapes["ports"] == [{"port": Settings().metrics_port}]
+    assert {rule["port"] for entry in POLICY["spec"]["egress"] for rule in entry["ports"]} == {53, 443}
+
+
 def test_the_number_of_calls_of_a_pod_is_not_limited():
     """Else the server would get single calls, and could not decode them together."""
     assert SERVICE["spec"]["predictor"]["containerConcurrency"] == 0
@@ -71,6 +96,11 @@ def test_a_folder_that_holds_a_bundle_is_served_whatever_its_name(tmp_path):
         assert server.is_healthy()
 
 
+def test_kustomize_applies_every_file():
+    beside = {path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml"}
+    assert set(read(FOLDER / "kustomization.yaml")["resources"]) == beside
+
+
 @pytest.mark.ops
 def test_kustomize_sets_the_image():
     if shutil.which("kubectl") is None:
@@ -79,5 +109,5 @@ def test_kustomize_sets_the_image():
     assert ran.returncode == 0, ran.stderr
     built: dict[str, Any] = {document["kind"]: document for document in yaml.safe_load_all(ran.stdout)}
     (image,) = read(FOLDER / "kustomization.yaml")["images"]
-    assert set(built) == {"ServingRuntime", "InferenceService"}
+    assert set(built) == {"ServingRuntime", "InferenceService", "NetworkPolicy"}
     assert built["ServingRuntime"]["spec"]["containers"][0]["image"] == f"lingon:{image['newTag']}"

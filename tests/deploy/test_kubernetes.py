@@ -43,7 +43,7 @@ def patience(probe: dict[str, Any]) -> float:
 def patch_of(folder: Path, kind: str = "Deployment") -> dict[str, Any]:
     """The only patch of a kustomization for this kind of object."""
     contents = [yaml.safe_load(patch["patch"]) for patch in read(folder / "kustomization.yaml")["patches"]]
-    (content,) = [content for content in contents if content["kind"] == kind]
+    (content,) = [content for content in contents if isinstance(content, dict) and content["kind"] == kind]
     return dict(content)
 
 
@@ -250,13 +250,29 @@ def test_the_component_envoy_names_the_ports_and_paths_of_its_configuration():
     assert re.search(r":distroless-v\d+\.\d+\.\d+$", proxy["image"])
 
 
+@pytest.mark.parametrize("name", sorted(path.name for path in (FOLDER / "components").iterdir()))
+def test_a_component_that_opens_a_server_to_others_asks_for_keys(name):
+    """The pod does not start without the secret that holds them: its volume is not optional."""
+    text = (FOLDER / "components" / name / "kustomization.yaml").read_text(encoding="utf-8")
+    if "LINGON_" not in text:  # it changes no setting of a server
+        return
+    pod = patch_of(FOLDER / "components" / name)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    keys = Path(environment(container)["LINGON_API_KEYS"])
+    (mount,) = [each for each in container["volumeMounts"] if Path(each["mountPath"]) == keys.parent]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == mount["name"]]
+    assert mount["readOnly"] is True
+    assert volume["secret"].keys() == {"secretName", "defaultMode"}
+    assert pod["securityContext"]["fsGroup"] == POD["spec"]["securityContext"]["runAsGroup"]
+    assert keys.name in text.partition("apiVersion")[0]  # the comment says how to make the secret
+    settings = {each.removeprefix("LINGON_").lower() for each in environment(container)}
+    assert settings <= set(Settings.model_fields)
+
+
 def test_the_component_http_opens_one_port_everywhere():
     service, deployment, policy = read(FOLDER / "components" / "http" / "kustomization.yaml")["patches"]
     (container,) = yaml.safe_load(deployment["patch"])["spec"]["template"]["spec"]["containers"]
     assert container["ports"] == [{"name": "http", "containerPort": 8080}]
-    assert {each["name"]: each["value"] for each in container["env"]} == {
-        "LINGON_HTTP_HOST": "0.0.0.0",
-        "LINGON_HTTP_PORT": "8080",
-    }
+    assert environment(container).items() >= {"LINGON_HTTP_HOST": "0.0.0.0", "LINGON_HTTP_PORT": "8080"}.items()
     assert yaml.safe_load(service["patch"])["spec"]["ports"][0]["targetPort"] == "http"
     assert yaml.safe_load(policy["patch"])[0]["value"] == {"port": "http"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 
 import pytest
@@ -96,3 +97,12 @@ def test_make_says_that_it_installs_before_it_is_silent_for_long():
     first = [lines[0] for lines in recipes if any("pip install --quiet" in line for line in lines)]
     assert len(first) == 2
     assert [line for line in first if not re.match(r'\t@echo "installs .* into \.venv: ', line)] == []
+
+
+def test_make_audit_looks_at_every_lock_with_a_tool_that_is_locked_itself():
+    ran = subprocess.run(["make", "--dry-run", "audit"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "pip install --quiet --require-hashes -r deploy/locks/images.txt" in ran.stdout
+    assert "for lock in deploy/locks/*.txt" in ran.stdout
+    assert "pip-audit" in locked(LOCKS["images"])
+    assert "pip-audit" not in locked(LOCKS["dev"])
+    assert ".venv" not in ran.stdout

@@ -206,6 +206,8 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         raise SettingsError(f"{path}: {error.strerror}") from None
     except ValueError as error:
         raise SettingsError(f"{path}: {error}") from None
+    except RecursionError:
+        raise SettingsError(f"{path}: its values are nested too deeply") from None
     for override in overrides:
         _override(values, override)
     return _with_absolute_paths(parse_config(values, str(path)), path.parent.resolve())
@@ -243,7 +245,7 @@ def _override(values: dict[str, Any], override: str) -> None:
 def _value(text: str) -> Any:
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text  # not TOML: an unquoted string
 
 

@@ -113,6 +113,8 @@ def read_variables(path: Path) -> Variables:
     bits = {DTYPES[found[name].kind].itemsize * 8 for name in arrays if found[name].kind in (1, 2)}
     tensors.notes += [LOSSY.format(each) for each in sorted(bits)]
     scalars = {name: _scalar(content, each) for name, each in found.items() if not each.shape}
+    if wrong := next((name for name, value in scalars.items() if not math.isfinite(value)), ""):
+        raise SourceModelError(f"{path}: {wrong} must be finite, is {scalars[wrong]}")
     return Variables(spec, tensors, scalars, names, {name: each.shape for name, each in found.items()})
 
 

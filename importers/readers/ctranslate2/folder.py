@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from lingon.errors import SettingsError, SourceModelError
-from lingon.importers.files.fields import MOST_JSON_BYTES, Fields
+from lingon.importers.files.fields import Fields, first_twice, parse_json
 from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
 from lingon.importers.readers.codes import languages_by_code, languages_of_one_target, tags_of
 from lingon.importers.readers.ctranslate2.container import SCALE, Variables, read_variables
@@ -113,18 +112,14 @@ def read_vocabularies(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def _read_vocabulary(path: Path) -> list[str]:
-    content = read_file(path)
-    if len(content) > MOST_JSON_BYTES:
-        raise SourceModelError(f"{path}: must have at most {MOST_JSON_BYTES:,} bytes, has {len(content):,}")
     try:
-        text = content.decode("utf-8")
-        found: Any = json.loads(text) if path.suffix == ".json" else text.rstrip("\n").split("\n")
-    except (ValueError, RecursionError):
+        text = read_file(path).decode("utf-8")
+        found: Any = parse_json(text) if path.suffix == ".json" else text.rstrip("\n").split("\n")
+    except ValueError:
         raise SourceModelError(f"{path}: must be a list of pieces") from None
     if not (isinstance(found, list) and found and all(isinstance(piece, str) for piece in found)):
         raise SourceModelError(f"{path}: must be a list of pieces")
-    if len(set(found)) < len(found):
-        twice = next(piece for piece in found if found.count(piece) > 1)
+    if (twice := first_twice(found)) is not None:
         raise SourceModelError(f"{path}: has the piece {twice!r} twice")
     return found
 
@@ -169,8 +164,8 @@ def _pieces(folder: Path, side: str, names: Sequence[str]) -> Path:
 
 def _zeros(vocabulary: Sequence[str]) -> str:
     """Return a name for the row of zeros after the last one, which no piece has."""
-    name = "<zeros>"
-    while name in vocabulary:
+    name, taken = "<zeros>", set(vocabulary)
+    while name in taken:
         name = f"<{name}>"
     return name
 

@@ -6,6 +6,7 @@ Both hold the options of the model, in YAML, beside the tensors. A matrix is (in
 from __future__ import annotations
 
 import gzip
+import lzma
 import math
 import struct
 import zipfile
@@ -22,7 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lingon.errors import SourceModelError
+from lingon.importers.files.fields import first_twice, most_unpacked
 from lingon.importers.files.tensors import Tensors
+from lingon.importers.readers.marian.options import MOST_OPTIONS
 
 OPTIONS = "special:model.yml"
 EMBEDDING = "Wemb"  # in the names of the tables of pieces
@@ -31,11 +34,21 @@ FLOAT32, FLOAT16, INT8 = 0x0404, 0x0402, 0x0101
 INTGEMM8 = (0x4101, 0x10001)  # in browsermt/marian-dev and in marian-nmt/marian-dev
 MOST_ITEMS, MOST_DIMENSIONS, MOST_NAME = 100_000, 8, 1024
 MOST_UNPACKED = 8 * 2**30  # bytes of a model that is compressed
-MOST_OPTIONS = 2**20  # bytes
 MOST_SHOWN = 100  # characters of an error of zipfile, which repeats the bytes that are damaged
 
 Bytes = NDArray[np.uint8]
-_NOT_AN_ARCHIVE = (ValueError, OSError, EOFError, KeyError, MemoryError, zipfile.BadZipFile, zlib.error, struct.error)
+_NOT_AN_ARCHIVE = (
+    ValueError,
+    OSError,
+    EOFError,
+    KeyError,
+    MemoryError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+)
 
 
 def open_model(path: Path) -> tuple[Tensors, str]:
@@ -46,8 +59,6 @@ def open_model(path: Path) -> tuple[Tensors, str]:
     readers, options = _archive(path) if path.name.endswith(".npz") else _binary(path)
     if options is None:
         raise SourceModelError(f"{path}: has no {OPTIONS}, the options of the model")
-    if len(options) > MOST_OPTIONS:
-        raise SourceModelError(f"{path}: {OPTIONS} must have at most {MOST_OPTIONS:,} bytes, has {len(options):,}")
     try:
         return Tensors(path, readers), options.rstrip(b"\0").decode("utf-8")
     except UnicodeDecodeError:
@@ -59,6 +70,7 @@ def unpacked(path: Path, most: int = MOST_UNPACKED) -> Bytes:
     try:
         if path.suffix != ".gz":
             return np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+        most = min(most, most_unpacked(path))
         with gzip.open(path) as opened:
             content = opened.read(most + 1)
     except (OSError, EOFError, zlib.error) as error:
@@ -69,27 +81,44 @@ def unpacked(path: Path, most: int = MOST_UNPACKED) -> Bytes:
 
 
 def _archive(path: Path) -> tuple[dict[str, Callable[[], Tensor]], bytes | None]:
-    """Read the names of an archive, which is opened again for each tensor: nothing would close it at the end."""
+    """Read the names of an archive, which stays open as long as a reader of its tensors is there.
+
+    To open it again for each tensor would take the square of their number.
+    """
     try:
-        with zipfile.ZipFile(path) as archive:
-            size = sum(entry.file_size for entry in archive.infolist())
-        if size > MOST_UNPACKED:
-            raise SourceModelError(f"{path}: must have at most {MOST_UNPACKED:,} bytes when unpacked, has {size:,}")
-        with np.load(path) as opened:
-            names = [name for name in opened.files if name != OPTIONS]
-            options = opened[OPTIONS].tobytes() if OPTIONS in opened.files else None
+        archive = zipfile.ZipFile(path)
+        sizes = {entry.filename.removesuffix(".npy"): entry.file_size for entry in archive.infolist()}
+        if len(sizes) > MOST_ITEMS:
+            raise SourceModelError(f"{path}: must have at most {MOST_ITEMS:,} arrays, has {len(sizes):,}")
+        size, most = sum(sizes.values()), min(MOST_UNPACKED, most_unpacked(path))
+        if size > most:
+            raise SourceModelError(f"{path}: must have at most {most:,} bytes when unpacked, has {size:,}")
+        options = None
+        if OPTIONS in sizes:
+            _check_options(path, sizes.pop(OPTIONS))
+            options = _numbers(archive, OPTIONS).tobytes()
     except _NOT_AN_ARCHIVE as error:
-        raise SourceModelError(f"{path}: not a NumPy archive ({error})") from None
-    return {name: partial(_array, path, name) for name in names}, options
+        raise SourceModelError(f"{path}: not a NumPy archive ({str(error)[:MOST_SHOWN]})") from None
+    return {name: partial(_array, path, archive, name) for name in sizes}, options
 
 
-def _array(path: Path, name: str) -> Tensor:
+def _numbers(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    with archive.open(f"{name}.npy") as opened:
+        found: NDArray[Any] = np.lib.format.read_array(opened, allow_pickle=False)
+        return found
+
+
+def _array(path: Path, archive: zipfile.ZipFile, name: str) -> Tensor:
     """Read an array of an archive."""
     try:
-        with np.load(path) as opened:
-            return torch.from_numpy(opened[name])
+        return torch.from_numpy(_numbers(archive, name))
     except (*_NOT_AN_ARCHIVE, TypeError) as error:
         raise SourceModelError(f"{path}: {name} cannot be read ({str(error)[:MOST_SHOWN]})") from None
+
+
+def _check_options(path: Path, size: int) -> None:
+    if size > MOST_OPTIONS:
+        raise SourceModelError(f"{path}: {OPTIONS} must have at most {MOST_OPTIONS:,} bytes, has {size:,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +160,10 @@ class _Cursor:
 def _binary(path: Path) -> tuple[dict[str, Callable[[], Tensor]], bytes | None]:
     content = unpacked(path)
     items = _items(path, content)
-    names = [item.name for item in items]
-    if twice := [name for name in names if names.count(name) > 1][:1]:
-        raise SourceModelError(f"{path}: has {twice[0]} twice")
+    if (twice := first_twice([item.name for item in items])) is not None:
+        raise SourceModelError(f"{path}: has {twice} twice")
     options = next((content[i.start : i.start + i.size].tobytes() for i in items if i.name == OPTIONS), None)
+    _check_options(path, len(options or b""))
     return {item.name: _reader(path, content, item) for item in items if item.name != OPTIONS}, options
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ SIDE_NAMES = {
     "source": ("srcvocab.*.spm", "srcvocab.*.spm.gz", "*.src.vocab.yml", "*.src.vocab"),
     "target": ("trgvocab.*.spm", "trgvocab.*.spm.gz", "*.trg.vocab.yml", "*.trg.vocab"),
 }
+MOST_YAML_FILES = 20  # that are looked into for the options of the decoder
 LEXICONS = ("lex.*s2t.bin", "lex.*s2t.bin.gz", "lex.*s2t", "lex.*s2t.gz")
 _PAIR = re.compile(r"model\.(?:([a-z]{2})([a-z]{2})|([a-z]{2,3})-([a-z]{2,3}))\..*")
 
@@ -59,8 +61,9 @@ class DecoderOptions:
 
 def read_decoder_options(folder: Path) -> DecoderOptions:
     """Return the options of the file that names models and vocabularies."""
-    for path in sorted(folder.glob("*.yml")):
-        if path.stat().st_size < MOST_OPTIONS and "vocab" not in path.name:
+    found = (path for path in sorted(folder.glob("*.yml")) if "vocab" not in path.name)
+    for path in islice(found, MOST_YAML_FILES):
+        if path.stat().st_size < MOST_OPTIONS:
             values = read_yaml(path, unpacked(path).tobytes().decode("utf-8", "replace"))
             if "models" in values and "vocabs" in values:
                 return DecoderOptions(path, values)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from yaml import YAMLError, safe_load
+from yaml import AliasEvent, Node, SafeLoader, YAMLError, load
 
 from lingon.errors import SourceModelError
 from lingon.training.config import Activation
@@ -34,7 +34,8 @@ AS_PLAIN: dict[str, Any] = {
 
 PLAIN_DEPTHS = (0, 2)  # of the decoder's feed-forward layer; 0 is that of the encoder
 MOST = 2**20
-MOST_OPTIONS = 2**20  # bytes of a file of options
+MOST_OPTIONS = 2**16  # bytes of a file of options; those in use have some thousands
+MOST_NESTED = 10  # lists and objects of options inside each other
 FOLLOWED = ("", "d", "n", "nd")  # values of transformer-postprocess-emb
 POST_NORM, PRE_NORM = ("", "an", ""), ("n", "a", "n")
 """What is done before a layer, after it, and at the end: a is the sum with its input, n is a norm."""
@@ -122,12 +123,28 @@ class Options:
         return [] if value in allowed else [f"{name} must be {' or '.join(map(_shown, allowed))}, is {_shown(value)}"]
 
 
+class _Loader(SafeLoader):
+    """Reads plain YAML. With aliases, some hundred bytes can stand for gigabytes."""
+
+    _nested = 0
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        if self.check_event(AliasEvent):
+            raise YAMLError("has an alias")
+        if self._nested > MOST_NESTED:
+            raise YAMLError("is nested too deeply")
+        self._nested += 1
+        node: Node | None = super().compose_node(parent, index)
+        self._nested -= 1
+        return node
+
+
 def read_yaml(path: Path, text: str) -> dict[str, Any]:
-    """Read a YAML object. Raises SourceModelError."""
+    """Read a YAML object. Raises SourceModelError, for one with aliases too."""
     try:
-        found = safe_load(text)
+        found = load(text, _Loader)
     except (YAMLError, ValueError, RecursionError):
-        raise SourceModelError(f"{path}: its options are not YAML") from None
+        raise SourceModelError(f"{path}: its options are not plain YAML") from None
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
         raise SourceModelError(f"{path}: its options must be names with values")
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +9,15 @@ from pathlib import Path
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from lingon.errors import SourceModelError
-from lingon.importers.files.fields import MOST_JSON_BYTES
+from lingon.importers.files.fields import MOST_JSON_BYTES, parse_json, shown
 from lingon.importers.files.pieces import Piece, read_model
 from lingon.importers.readers.marian.container import unpacked
 
 ENDS, UNKNOWNS = ("</s>", "eos"), ("<unk>", "UNK")  # names of the special pieces; the second ones are of Nematus
 MOST_PIECES = 2**20
+MOST_DIGITS = 18  # of an id
 CONTROL_BYTES = frozenset(f"<0x{value:02X}>" for value in range(32))  # which Marian never generates
 
-_LINE = re.compile(r"(?P<key>\S.*?)\s*:\s*(?P<id>\d+)\s*")
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))")
 _SHORT = {"0": "\0", "a": "\a", "b": "\b", "t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "e": "\x1b"} | {
     "N": "\x85",
@@ -75,11 +74,13 @@ def _of_segmenter(path: Path, model: ModelProto) -> MarianVocabulary:
 
 def _json(path: Path, text: str) -> list[tuple[str, int]]:
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
+        found = parse_json(text)
+    except ValueError:
         raise SourceModelError(f"{path}: not JSON") from None
     if wrong := [piece for piece, number in found.items() if type(number) is not int][:1]:
-        raise SourceModelError(f"{path}: the id of {wrong[0]!r} must be a whole number, is {found[wrong[0]]!r}")
+        raise SourceModelError(
+            f"{path}: the id of {wrong[0][:60]!r} must be a whole number, is {shown(found[wrong[0]])}"
+        )
     return list(found.items())
 
 
@@ -96,10 +97,11 @@ def _yaml(path: Path, text: str) -> list[tuple[str, int]]:
         if line.startswith("? "):  # a long key; its value is in the next line
             pending = line[2:]
             continue
-        matched = _LINE.fullmatch(pending + line)
-        if matched is None:
+        key, _, digits = (pending + line).rpartition(":")
+        key, digits = key.rstrip(), digits.strip()
+        if not key or key[0].isspace() or not digits.isdecimal() or len(digits) > MOST_DIGITS:
             raise SourceModelError(f"{path}: line {number} must be a piece, a colon and its id, is {line[:60]!r}")
-        found.append((_unquoted(path, number, matched["key"]), int(matched["id"])))
+        found.append((_unquoted(path, number, key), int(digits)))
         pending = ""
     return found
 
@@ -113,11 +115,13 @@ def _unquoted(path: Path, number: int, key: str) -> str:
 
     def character(found: re.Match[str]) -> str:
         code = found[1] or found[2] or found[3]
-        return chr(int(code, 16)) if code else _SHORT.get(found[4], found[4])
+        text = chr(int(code, 16)) if code else _SHORT.get(found[4], found[4])
+        text.encode("utf-8")  # raises UnicodeEncodeError, a ValueError, for half of a surrogate pair
+        return text
 
     try:
         return _ESCAPE.sub(character, key[1:-1])
-    except (ValueError, OverflowError):  # beyond the last character of Unicode
+    except (ValueError, OverflowError):  # also beyond the last character of Unicode
         raise SourceModelError(f"{path}: line {number} has an escape that is no character: {key[:60]}") from None
 
 

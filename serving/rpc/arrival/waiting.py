@@ -92,7 +92,7 @@ class Arrivals:
             start()
             return None
         arrival = Arrival(path, context, caller, start, time.monotonic())
-        error = self._refusal.of_load(path, context, caller, self._expected_seconds(caller))
+        error = self._refusal.of_load(path, context, caller, self._expected_seconds(caller, arrival.at))
         if error is not None:
             return self._refuse(arrival, error)
         arrival = arrival._replace(unread=self._arrived())
@@ -104,12 +104,17 @@ class Arrivals:
             return self._refuse(arrival, self._full())
         return None
 
-    def _expected_seconds(self, caller: str) -> float:
-        """Return the seconds until a call of a caller that arrives now is started."""
+    def _expected_seconds(self, caller: str, now: float) -> float:
+        """Return the seconds until a call of a caller that arrives now is started.
+
+        That is at least what the oldest one of the caller has waited: a caller whose requests take long to read has its
+        places for long, and gets fewer turns than others.
+        """
         if not self.count:
             return 0.0
-        before = min(self.count, (len(self._waiting.get(caller, ())) + 1) * len(self._waiting))
-        return before * self._interval
+        waiting = self._waiting.get(caller, ())
+        before = min(self.count, (len(waiting) + 1) * len(self._waiting))
+        return max(before * self._interval, now - waiting[0].at if waiting else 0.0)
 
     def _add(self, arrival: Arrival) -> None:
         if not self.count:

@@ -185,3 +185,12 @@ def test_options_that_do_not_fit_are_named(tmp_path: Path, options: list[str], c
     given = ("--model", MODEL, "--source", "a.en", "--output", "out", *options)
     assert message in lingon("distill", *given, code=code, folder=tmp_path)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("line", ["1", "null", "[]", "{}", '"x"', "[null, 1]", "[[], []]", "[1]", "[" * 100_000])
+def test_a_shard_with_a_line_that_is_none_of_ours_is_named(tmp_path: Path, line: str) -> None:
+    texts = [Text("tea")]
+    shards = Shards(tmp_path, Plan(1, digest(texts), "en-de/5", {}), texts)
+    (tmp_path / SHARDS / "00000.jsonl.gz").write_bytes(gzip.compress(f"{line}\n".encode()))
+    with pytest.raises(LingonError, match=r"00000\.jsonl\.gz: damaged"):
+        shards.publish(Choice.BEST)
