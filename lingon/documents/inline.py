@@ -69,7 +69,6 @@ class Inline(Generic[Content]):
 
     def __init__(self, nodes: Sequence[Node[Content]]) -> None:
         """Raises UnreadableDocument."""
-        _check_depth(nodes)
         self._nodes = _joined(nodes)
         begin, end = _without_ends(self._nodes)
         self._begin, self._middle, self._end = self._nodes[:begin], self._nodes[begin:end], self._nodes[end:]
@@ -148,17 +147,17 @@ def steps(nodes: Sequence[Node[Content]]) -> Iterator[tuple[Node[Content], int]]
     around = list[Around[Content]]()
     waiting = [iter(nodes)]
     while waiting:
-        node = next(waiting[-1], None)
-        if node is None:
+        for node in waiting[-1]:
+            if isinstance(node, Around):
+                yield node, 1
+                around.append(node)
+                waiting.append(iter(node.nodes))
+                break
+            yield node, 0
+        else:
             waiting.pop()
             if around:
                 yield around.pop(), -1
-        elif isinstance(node, Around):
-            yield node, 1
-            around.append(node)
-            waiting.append(iter(node.nodes))
-        else:
-            yield node, 0
 
 
 def depth_of(nodes: Sequence[Node[Content]]) -> int:
@@ -166,8 +165,8 @@ def depth_of(nodes: Sequence[Node[Content]]) -> int:
     return max(accumulate((nesting for _, nesting in steps(nodes)), initial=0))
 
 
-def _check_depth(nodes: Sequence[Node[Content]]) -> None:
-    if (depth := depth_of(nodes)) > MOST_AROUND:
+def _check_depth(depth: int) -> None:
+    if depth > MOST_AROUND:
         raise UnreadableDocument(
             f"a text in the file has {depth:,} links and marks around another; at most {MOST_AROUND:,}"
         )
@@ -197,7 +196,10 @@ def write(nodes: Sequence[Node[Content]], text: Callable[[Piece], bytes], conten
 
 
 def _joined(nodes: Sequence[Node[Content]]) -> list[Node[Content]]:
-    """Return nodes in which pieces of one format beside each other are one; white space has the format before it."""
+    """Return nodes in which pieces of one format beside each other are one; white space has the format before it.
+
+    Raises UnreadableDocument if there are too many around another.
+    """
     levels: list[list[Node[Content]]] = [[]]
     for node, nesting in steps(nodes):
         if isinstance(node, Piece):
@@ -206,6 +208,7 @@ def _joined(nodes: Sequence[Node[Content]]) -> list[Node[Content]]:
             levels[-1].append(node)
         elif nesting > 0:
             levels.append([])
+            _check_depth(len(levels) - 1)
         else:
             inside = _joined_beside(levels.pop())
             levels[-1].append(Around(node.before, inside, node.after))
@@ -214,6 +217,8 @@ def _joined(nodes: Sequence[Node[Content]]) -> list[Node[Content]]:
 
 def _joined_beside(nodes: Sequence[Node[Content]]) -> list[Node[Content]]:
     """Return the same of nodes with nothing to join inside of them."""
+    if len(nodes) < 2:  # as most texts
+        return list(nodes)
     found: list[Node[Content]] = []
     alike: list[Piece] = []
     for node in [*nodes, None]:
