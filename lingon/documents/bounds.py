@@ -11,6 +11,7 @@ MOST_TEXT_BYTES = 32 << 20  # of the files that are translated
 MOST_TAGS = 250_000  # of the files that are translated, and of the marks in texts of other files
 TAG_BYTES = 110  # that a tag takes in memory, measured with paragraphs of two runs
 TAG_BYTES_OF_TEXTS = 600  # the same where every second tag has a text, measured with XLIFF and spreadsheets
+MOST_FORMAT = 4096  # bytes of the format of a text that is translated: each part of the text is written with it
 MARK_BYTES = 650  # in memory of a tag or a line break in a text, measured with messages of gettext
 _MARK = re.compile(rb"[\x00-\x1f][\x00-\x20]*|[<{\\]")
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from lingon.documents.errors import UnreadableDocument
 from lingon.translation.v1 import translation_pb2 as pb
 
-_TAG = re.compile(r"<[^>]*>")
+_TAG = re.compile(r"<[^<>]*+>")
+_LONG_NUMBER = re.compile(r"&#([0-9]{8,})")  # of no character, unless it begins with zeros
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,11 @@ def decoded(content: bytes) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UnreadableDocument(f"the file is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+def unescaped(text: str) -> str:
+    """Return a text with the characters that references of HTML stand for, whatever numbers these have."""
+    return html.unescape(_LONG_NUMBER.sub(lambda number: f"&#{number[1].lstrip('0')[:8] or 0}", text))
 
 
 def encoded(text: str, original: bytes) -> bytes:

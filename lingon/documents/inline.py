@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Generic, TypeVar
 from xml.sax.saxutils import escape
 
+from lingon.documents.errors import UnreadableDocument
 from lingon.documents.xml_tree import Element, Text, read_tree
 from lingon.translation.v1 import translation_pb2 as pb
 
 Content = TypeVar("Content")
 """What a document has in a place that is not translated: bytes, or what still has to be written."""
 
-MOST_DEPTH = 1000  # of elements in a translation: those of a file inside each other, each with fields inside
-_APART = re.compile(r'(?<![\w>])<v i="\d+"/>(?![\w<])')
-_POINT = re.compile(r'<v i="\d+"/>')
+MOST_AROUND = 1000  # nodes around another: those of a file inside each other, each with fields inside
+_APART = re.compile(r'(?<![\w>])<v i="\d++"/>(?![\w<])')
+_POINT = re.compile(r'<v i="\d++"/>')
 _NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # XML 1.0 has no way to write them
 
 
@@ -66,6 +68,7 @@ class Inline(Generic[Content]):
     """
 
     def __init__(self, nodes: Sequence[Node[Content]]) -> None:
+        """Raises UnreadableDocument."""
         self._nodes = _joined(nodes)
         begin, end = _without_ends(self._nodes)
         self._begin, self._middle, self._end = self._nodes[:begin], self._nodes[begin:end], self._nodes[end:]
@@ -76,9 +79,9 @@ class Inline(Generic[Content]):
         self.text = self._xml(self._middle) if has_words(self._middle) else ""
 
     def _xml(self, nodes: Sequence[Node[Content]]) -> str:
-        return "".join(map(self._xml_of, nodes))
+        return "".join(self._xml_of(node, nesting) for node, nesting in steps(nodes))
 
-    def _xml_of(self, node: Node[Content]) -> str:
+    def _xml_of(self, node: Node[Content], nesting: int) -> str:
         if isinstance(node, Piece):
             number = self._numbers[node.format]
             text = escape(_NOT_XML.sub("", node.text))
@@ -86,36 +89,45 @@ class Inline(Generic[Content]):
         if isinstance(node, Point):
             self._points.append(node)
             return f'<{"b" if node.splits else "v"} i="{len(self._points) - 1}"/>'
+        if nesting < 0:
+            return "</s>"
         self._arounds.append(node)
-        number = len(self._arounds) - 1
-        return f'<s i="{number}">{self._xml(node.nodes)}</s>'
+        return f'<s i="{len(self._arounds) - 1}">'
 
     def translated(self, translation: str) -> list[Node[Content]]:
         """Return the paragraph of a translation of its text, which has the same elements."""
-        root = read_tree(f"<p>{_with_blanks(self.text, translation)}</p>".encode(), {}, ("i",), MOST_DEPTH)
-        return _joined([*self._begin, *self._read(root, 0), *self._end])
+        root = read_tree(f"<p>{_with_blanks(self.text, translation)}</p>".encode(), {}, ("i",), MOST_AROUND + 2)
+        return _joined([*self._begin, *self._read(root), *self._end])
 
     @property
     def nodes(self) -> list[Node[Content]]:
         """The paragraph as it was."""
         return self._nodes
 
-    def _read(self, element: Element, number: int) -> list[Node[Content]]:
-        """Return the nodes of an element; number: of the format of its text."""
-        found: list[Node[Content]] = []
-        for child in element.children:
-            if isinstance(child, Text):
-                found.append(Piece(child.text, self._formats[number]))
-                continue
-            place = int(child.attributes["i"])
-            if child.name == "f":
-                found += self._read(child, place)
-            elif child.name == "s":
-                around = self._arounds[place]
-                found.append(Around(around.before, self._read(child, number), around.after))
+    def _read(self, root: Element) -> list[Node[Content]]:
+        """Return the nodes of a translation."""
+        levels: list[list[Node[Content]]] = [[]]
+        waiting = [(root, iter(root.children), 0)]
+        while waiting:
+            element, children, format = waiting[-1]
+            child = next(children, None)
+            if child is None:
+                waiting.pop()
+                if element.name == "s":
+                    around, inside = self._arounds[_place(element)], levels.pop()
+                    levels[-1].append(Around(around.before, inside, around.after))
+            elif isinstance(child, Text):
+                levels[-1].append(Piece(child.text, self._formats[format]))
+            elif child.name in ("f", "s"):
+                waiting.append((child, iter(child.children), _place(child) if child.name == "f" else format))
+                levels += [[]] if child.name == "s" else []
             else:
-                found.append(self._points[place])
-        return found
+                levels[-1].append(self._points[_place(child)])
+        return levels[0]
+
+
+def _place(element: Element) -> int:
+    return int(element.attributes["i"])
 
 
 def _with_blanks(source: str, translation: str) -> str:
@@ -130,38 +142,94 @@ def _with_blanks(source: str, translation: str) -> str:
     return _POINT.sub(written, translation) if apart else translation
 
 
+def steps(nodes: Sequence[Node[Content]]) -> Iterator[tuple[Node[Content], int]]:
+    """Yield nodes and those inside of them, in their order; one around others with 1 before and -1 after these."""
+    around = list[Around[Content]]()
+    waiting = [iter(nodes)]
+    while waiting:
+        for node in waiting[-1]:
+            if isinstance(node, Around):
+                yield node, 1
+                around.append(node)
+                waiting.append(iter(node.nodes))
+                break
+            yield node, 0
+        else:
+            waiting.pop()
+            if around:
+                yield around.pop(), -1
+
+
+def depth_of(nodes: Sequence[Node[Content]]) -> int:
+    """Return how many nodes are around one of the nodes at most."""
+    return max(accumulate((nesting for _, nesting in steps(nodes)), initial=0))
+
+
+def _check_depth(depth: int) -> None:
+    if depth > MOST_AROUND:
+        raise UnreadableDocument(
+            f"a text in the file has {depth:,} links and marks around another; at most {MOST_AROUND:,}"
+        )
+
+
 def has_words(nodes: Sequence[Node[Content]]) -> bool:
     """Whether there are letters in the text of nodes."""
-    return any(character.isalpha() for piece in _pieces(nodes) for character in piece.text)
+    return any(any(map(str.isalpha, piece.text)) for piece in pieces(nodes))
+
+
+def pieces(nodes: Sequence[Node[Content]]) -> Iterator[Piece]:
+    """Yield the pieces among nodes and inside of them."""
+    return (node for node, _ in steps(nodes) if isinstance(node, Piece))
 
 
 def write(nodes: Sequence[Node[Content]], text: Callable[[Piece], bytes], content: Callable[[Content], bytes]) -> bytes:
     """Return the bytes of nodes; text: writes pieces, content: everything else."""
-    found = bytearray()
-    for node in nodes:
+    found = list[bytes]()
+    for node, nesting in steps(nodes):
         if isinstance(node, Piece):
-            found += text(node)
+            found.append(text(node))
         elif isinstance(node, Point):
-            found += content(node.content)
+            found.append(content(node.content))
         else:
-            found += content(node.before) + write(node.nodes, text, content) + content(node.after)
-    return bytes(found)
+            found.append(content(node.before if nesting > 0 else node.after))
+    return b"".join(found)
 
 
 def _joined(nodes: Sequence[Node[Content]]) -> list[Node[Content]]:
-    """Return nodes in which pieces of one format beside each other are one; white space has the format before it."""
+    """Return nodes in which pieces of one format beside each other are one; white space has the format before it.
+
+    Raises UnreadableDocument if there are too many around another.
+    """
+    levels: list[list[Node[Content]]] = [[]]
+    for node, nesting in steps(nodes):
+        if isinstance(node, Piece):
+            levels[-1] += [node] if node.text else []
+        elif isinstance(node, Point):
+            levels[-1].append(node)
+        elif nesting > 0:
+            levels.append([])
+            _check_depth(len(levels) - 1)
+        else:
+            inside = _joined_beside(levels.pop())
+            levels[-1].append(Around(node.before, inside, node.after))
+    return _joined_beside(levels[0])
+
+
+def _joined_beside(nodes: Sequence[Node[Content]]) -> list[Node[Content]]:
+    """Return the same of nodes with nothing to join inside of them."""
+    if len(nodes) < 2:  # as most texts
+        return list(nodes)
     found: list[Node[Content]] = []
     alike: list[Piece] = []
-    for node in nodes:
-        goes_on = isinstance(node, Piece) and bool(alike) and (node.format == alike[0].format or node.text.isspace())
-        if alike and not goes_on:
+    for node in [*nodes, None]:
+        if isinstance(node, Piece) and alike and (node.format == alike[0].format or node.text.isspace()):
+            alike.append(node)
+            continue
+        if alike:
             found.append(Piece("".join(piece.text for piece in alike), alike[0].format))
-            alike = []
-        if isinstance(node, Piece):
-            alike += [node] if node.text else []
-        else:
-            found.append(Around(node.before, _joined(node.nodes), node.after) if isinstance(node, Around) else node)
-    return [*found, Piece("".join(piece.text for piece in alike), alike[0].format)] if alike else found
+        alike = [node] if isinstance(node, Piece) else []
+        found += [] if node is None or isinstance(node, Piece) else [node]
+    return found
 
 
 def _without_ends(nodes: Sequence[Node[Content]]) -> tuple[int, int]:
@@ -170,19 +238,9 @@ def _without_ends(nodes: Sequence[Node[Content]]) -> tuple[int, int]:
     return (texts[0], texts[-1] + 1) if texts else (0, 0)
 
 
-def _pieces(nodes: Sequence[Node[Content]]) -> list[Piece]:
-    found: list[Piece] = []
-    for node in nodes:
-        if isinstance(node, Piece):
-            found.append(node)
-        elif isinstance(node, Around):
-            found += _pieces(node.nodes)
-    return found
-
-
 def _formats(nodes: Sequence[Node[Content]]) -> list[bytes]:
     """Return the formats of a paragraph, that of most of its text first: it needs no tags."""
     sizes = Counter[bytes]()
-    for piece in _pieces(nodes):
+    for piece in pieces(nodes):
         sizes[piece.format] += len(piece.text)
     return [format for format, _ in sizes.most_common()]

@@ -9,11 +9,11 @@ from typing import TypeVar
 from lingon.documents.inline import Around, Content, Node, Piece, Point
 
 Key = TypeVar("Key")
-TAG = re.compile(r"</?[A-Za-z][^<>]*>")
+TAG = re.compile(r"</?[A-Za-z][^<>]*+>")
 MOST_DEPTH = 16  # of marks inside each other
 END_CHARACTERS = 8  # in which the end mark of a sentence is looked for
-_BREAK = re.compile(r"(?P<line>(?<![ \t])[ \t]*(?:\r?\n|\r)[ \t\r\n]*)|[\x01-\x09\x0b\x0c\x0e-\x1f]+")
-_WRAP = re.compile("(?<! ) *\0([^\0]*)\0 *")
+_BREAK = re.compile(r"(?P<line>(?<![ \t])[ \t]*+(?:\r?\n|\r)[ \t\r\n]*+)|[\x01-\x09\x0b\x0c\x0e-\x1f]+")
+_WRAP = re.compile("(?<! ) *+\0([^\0]*+)\0 *+")
 _ENDS = re.compile(r"[.!?:;\u2026\u3002\uff01\uff1f]\W*\Z")
 
 

@@ -9,12 +9,14 @@ from xml.parsers import expat
 
 from lingon.documents.errors import UnreadableDocument
 
-# Its repetitions give nothing back, or each would take 100 bytes until the end: a tag may have millions of blanks.
-_TAG = re.compile(rb"""<(?:[^<>"']++|"[^"]*"|'[^']*')*+>""")
+# Their repetitions give nothing back, or each would take 100 bytes until the end: a tag may have millions of blanks.
+_TAG = re.compile(rb"""<(?:[^<>"']++|"[^"]*+"|'[^']*+')*+>""")
+_ATTRIBUTE = re.compile(rb"""(?<!\s)\s++([^\s=<>"']++)\s*+=\s*+("[^"]*+"|'[^']*+')""")
 MOST_DEPTH = 64  # of elements inside each other; a document of an office program has about 20
-MOST_TAG_BYTES = 1 << 20  # of a start tag: its attributes take 30 times as much in memory
+MOST_TAG_BYTES = 1 << 20  # of a start tag or a comment: attributes take 30 times as much in memory
+MOST_ADDRESS = 1000  # characters of the address of a namespace: the parser repeats it in each name of an element
 MOST_NAMES = 10_000  # that are kept: a document of an office program has some hundreds
-_LONG = re.compile(rb"<[^!?<][^<]{%d}" % MOST_TAG_BYTES)
+FED_BYTES = MOST_TAG_BYTES >> 2  # that the parser gets at once: it starts again with a tag that is not whole
 _NO_ATTRIBUTES: dict[str, str] = {}
 
 
@@ -58,11 +60,41 @@ class Element:
     @property
     def whole_text(self) -> str:
         """The text in it and in the elements inside of it."""
-        return "".join(each.text if isinstance(each, Text) else each.whole_text for each in self.children)
+        found, waiting = list[str](), [iter(self.children)]
+        while waiting:
+            child = next(waiting[-1], None)
+            if child is None:
+                waiting.pop()
+            elif isinstance(child, Text):
+                found.append(child.text)
+            else:
+                waiting.append(iter(child.children))
+        return "".join(found)
 
     def child(self, name: str) -> Element | None:
         """Its first child of this name."""
         return next((each for each in self.elements if each.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """An attribute as the file has it; begin, end: its place in the file, with the blanks before it."""
+
+    name: bytes
+    value: bytes
+    begin: int
+    end: int
+
+    @property
+    def local(self) -> bytes:
+        """Its name without a prefix."""
+        return self.name.rpartition(b":")[2]
+
+
+def attributes_of(content: bytes, begin: int, end: int) -> Iterator[Attribute]:
+    """Yield the attributes of the start tag that has this place in a file."""
+    for each in _ATTRIBUTE.finditer(content, begin, end):
+        yield Attribute(each[1], each[2][1:-1], *each.span())
 
 
 def read_tree(
@@ -87,17 +119,36 @@ def read_elements(
 def _read(content: bytes, reader: _Reader) -> list[Element]:
     if b"\x00" in content[:4]:
         raise UnreadableDocument("the XML in the file is not UTF-8")
-    for long in _LONG.finditer(content):
-        tag = _TAG.match(content, long.start())
-        if tag is None or tag.end() - tag.start() > MOST_TAG_BYTES:
-            raise UnreadableDocument(f"the XML in the file has a tag of more than {MOST_TAG_BYTES:,} bytes")
+    parser, fed = reader.parser, 0
     try:
-        reader.parser.Parse(content, True)
+        for piece in _pieces(content):
+            parser.Parse(piece, False)
+            fed += len(piece)
+            _check_tag(fed - parser.CurrentByteIndex)
+        parser.Parse(b"", True)
     except expat.ExpatError as error:
         raise UnreadableDocument(f"the XML in the file is not well-formed at line {error.lineno}") from None
     finally:
         del reader.parser  # its handlers refer to the reader, and the elements would stay until the next collection
     return reader.found
+
+
+def _pieces(content: bytes) -> Iterator[bytes]:
+    """Yield a file in pieces that end with tags where they can, or a text would be divided."""
+    begin = 0
+    while begin < len(content):
+        end = begin + FED_BYTES
+        if end < len(content):
+            end = content.rfind(b">", begin, end) + 1 or end
+        yield content[begin:end]
+        begin = end
+
+
+def _check_tag(size: int) -> None:
+    if size > MOST_TAG_BYTES:
+        raise UnreadableDocument(
+            f"the XML in the file has a tag of more than {MOST_TAG_BYTES:,} bytes, or a comment, got {size:,}"
+        )
 
 
 class _Reader:
@@ -120,6 +171,7 @@ class _Reader:
         self.parser.CharacterDataHandler = self._text
         self.parser.StartDoctypeDeclHandler = _check_doctype
         self.parser.SkippedEntityHandler = _refuse_entity
+        self.parser.StartNamespaceDeclHandler = _check_address
         self.found: list[Element] = []
         self._content, self._prefixes, self._attributes = content, prefixes, attributes
         self._most_depth, self._wanted = most_depth, wanted
@@ -134,6 +186,7 @@ class _Reader:
         tag = _TAG.match(self._content, begin)
         if tag is None:
             raise UnreadableDocument("the XML in the file is not UTF-8")
+        _check_tag(tag.end() - begin)
         if len(self._open) >= self._most_depth:
             raise UnreadableDocument(f"the XML in the file has elements in more than {self._most_depth} others")
         written = re.split(rb"[\s/>]", tag[0][1:], maxsplit=1)[0]
@@ -174,6 +227,12 @@ def _check_doctype(_name: str, _system: str | None, _public: str | None, has_dec
     """Refuse a document type that declares entities; one that only names a file, as in old books, is not loaded."""
     if has_declarations:
         raise UnreadableDocument("the XML in the file has a document type with declarations, which are not read")
+
+
+def _check_address(_prefix: str | None, address: str | None) -> None:
+    if address is not None and len(address) > MOST_ADDRESS:
+        size = f"{len(address):,} characters; at most {MOST_ADDRESS:,}"
+        raise UnreadableDocument(f"the XML in the file has a namespace with an address of {size}")
 
 
 def _refuse_entity(name: str, _is_parameter: bool) -> None:

@@ -16,9 +16,11 @@ from typing import Any
 from markdown_it.token import Token
 
 from lingon.documents.document import Document, decoded, encoded
-from lingon.documents.inline import Around, Inline, Node, Piece, Point, text_options
+from lingon.documents.errors import UnreadableDocument
+from lingon.documents.inline import Inline, Node, Piece, Point, steps, text_options
 from lingon.documents.markdown.bounds import check_markdown
-from lingon.documents.markdown.reading import BLOCKS, Aside, Mark, Reader, UnknownSource
+from lingon.documents.markdown.parsers import BLOCKS, TooMuchMarkup
+from lingon.documents.markdown.reading import Aside, Mark, Reader, UnknownSource
 from lingon.documents.markdown.writing import Block
 
 LINE_CHARACTERS = 72  # of a line, at least, of a paragraph that has several
@@ -97,17 +99,23 @@ class _Reader:
         """Yield the texts of the blocks."""
         front = _front_matter(self._lines)
         environment: dict[str, Any] = {}
-        tokens = BLOCKS.parse("\n" * front + "".join(self._lines[front:]), environment)
+        try:
+            tokens = BLOCKS.parse("\n" * front + "".join(self._lines[front:]), environment)
+        except TooMuchMarkup as error:
+            raise UnreadableDocument(f"in the file {error}") from None
         self._references = environment.get("references", {})
         for before, token in pairwise(tokens):
             if token.type == "tr_open":
                 self._column = 0
             if token.type == "inline" and token.map and token.content:
-                with suppress(UnknownSource):
+                with suppress(UnknownSource, TooMuchMarkup):
                     yield self._text(before, token, token.map[0])
 
     def _text(self, before: Token, token: Token, line: int) -> _Text:
-        """Return the text of a block; before: its start, line: its first one. Raises UnknownSource."""
+        """Return the text of a block; before: its start, line: its first one.
+
+        Raises UnknownSource and TooMuchMarkup for a block that stays as it is.
+        """
         if before.type in _CELLS:
             return self._cell(token.content, line)
         if before.markup.startswith("#"):
@@ -118,6 +126,7 @@ class _Reader:
         source = content.replace("|", r"\|")
         column = self._lines[line].find(source, self._column)
         if column < 0:
+            self._column = len(self._lines[line])  # or each of the cells after it would be looked for in the whole line
             raise UnknownSource
         self._column = column + len(source)
         begin = self._starts[line] + column
@@ -173,12 +182,11 @@ def _front_matter(lines: Sequence[str]) -> int:
 
 def _asides(nodes: Sequence[Node[Mark]]) -> Iterator[Aside]:
     """Yield the titles and the alternative texts in nodes."""
-    for node in nodes:
+    for node, nesting in steps(nodes):
         marks: list[Mark] = []
         if isinstance(node, Point):
             marks = [node.content]
-        elif isinstance(node, Around):
-            yield from _asides(node.nodes)
+        elif not isinstance(node, Piece) and nesting < 0:
             marks = [node.before, node.after]
         yield from (part for mark in marks for part in mark.parts if isinstance(part, Aside))
 

@@ -10,37 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from markdown_it import MarkdownIt
 from markdown_it.common.utils import normalizeReference
 from markdown_it.helpers import parseLinkDestination
-from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from lingon.documents.inline import Around, Node, Piece, Point
+from lingon.documents.inline import Around, Node, Piece, Point, depth_of
+from lingon.documents.markdown.parsers import tokens_of
 from lingon.documents.marks import named_tag, paired
 
-_FORMULA = re.compile(r"\$\$[^$]+\$\$|\$(?![\s$])(?:[^$\\`]++|\\.)++(?<!\s)\$(?![\w$])", re.DOTALL)
-
-
-def _formula(state: StateInline, silent: bool) -> bool:
-    """Read a formula of TeX, such as $x^2$, where GitHub does: not in $5 or $6, whose marks have a blank inside."""
-    found = _FORMULA.match(state.src, state.pos) if not state.src[max(state.pos - 1, 0) : state.pos].isalnum() else None
-    if found is None:
-        return False
-    if not silent:
-        state.push("formula", "", 0).content = found[0]
-    state.pos = found.end()
-    return True
-
-
-PARSER = MarkdownIt("commonmark", {"store_labels": True}).enable(["table", "strikethrough"]).disable("text_join")
-PARSER.inline.ruler.before("escape", "formula", _formula)
-BLOCKS = MarkdownIt("commonmark").enable("table").disable("inline")  # does not read the text inside of blocks
 EMPHASIS = frozenset(["em", "strong", "s"])
-_AUTOLINK = re.compile(r"<[^<>\s]*>")
-_FOOTNOTE = re.compile(r"\[\^[^\[\]\s]+\]")
-_SOFT_BREAK = re.compile(r"[ \t]*\n[ \t]*")
-_HARD_BREAK = re.compile(r"((?:\\|[ \t]*)\n)[ \t]*")
+MOST_DEPTH = 64  # of emphasis, links and tags inside each other
+_AUTOLINK = re.compile(r"<[^<>\s]*+>")
+_FOOTNOTE = re.compile(r"\[\^[^\[\]\s]++\]")
+_SOFT_BREAK = re.compile(r"[ \t]*+\n[ \t]*+")
+_HARD_BREAK = re.compile(r"((?:\\|[ \t]*+)\n)[ \t]*+")
 _TITLE = re.compile(
     r"""[ \t\n]*(?:("(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|\((?:[^()\\]++|\\.)*+\))[ \t\n]*)?\)""", re.DOTALL
 )
@@ -87,7 +70,7 @@ class Reader:
         self._line_end = " " if any(map(str.isalpha, "".join(words))) else "\n"  # pictures keep their lines
 
     def nodes(self) -> list[Node[Mark]]:
-        """Return the nodes of the source; raises UnknownSource."""
+        """Return the nodes of the source; raises UnknownSource, also if it has too many inside each other."""
         levels: list[list[Node[Mark]]] = [[]]
         starts: list[tuple[Mark, int, str]] = []
         tokens = iter(self._tokens)
@@ -100,6 +83,8 @@ class Reader:
                 start = Mark((self._exactly(token.markup or "["),), meaning_of(token), name)
                 starts.append((start, self._at, _label(token)))
                 levels.append([])
+                if len(levels) > MOST_DEPTH:
+                    raise UnknownSource
             elif nesting == -1:
                 start, begin, label = starts.pop()
                 text = self._source[begin : self._at]
@@ -110,7 +95,10 @@ class Reader:
                 levels[-1] += self._nodes(token)
         if self._at != len(self._source):
             raise UnknownSource
-        return _with_tags(levels[0])
+        nodes = _with_tags(levels[0])
+        if depth_of(nodes) > MOST_DEPTH:
+            raise UnknownSource
+        return nodes
 
     def _nodes(self, token: Token) -> Iterator[Node[Mark]]:
         """Yield the nodes of a token without others inside of it."""
@@ -194,12 +182,6 @@ class Reader:
 def _in_line(source: str) -> str:
     """Return the source of a mark in one line: the next one would begin with the marks of the blocks around it."""
     return source.replace("\n", " ")
-
-
-def tokens_of(source: str, references: Mapping[str, Any]) -> list[Token]:
-    """Return the tokens of the text inside a block."""
-    (token,) = PARSER.parseInline(source, {"references": references})
-    return token.children or []
 
 
 def meaning_of(token: Token) -> str:

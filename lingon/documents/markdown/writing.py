@@ -12,7 +12,8 @@ from markdown_it.common.utils import normalizeReference
 from markdown_it.token import Token
 
 from lingon.documents.inline import Around, Node, Piece
-from lingon.documents.markdown.reading import EMPHASIS, PARSER, Aside, Mark, meaning_of
+from lingon.documents.markdown.parsers import PARSER, TooMuchMarkup, environment
+from lingon.documents.markdown.reading import EMPHASIS, Aside, Mark, meaning_of
 
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~#$]")
 _BLOCK_START = re.compile(r"^(\d{0,9})([-+=.)])", re.MULTILINE)
@@ -69,7 +70,10 @@ class Block:
     def _meaning(self, source: str) -> str:
         """Return what the text of a block means; empty if it is no single block of its kind."""
         text = f"{self.before}{source}{self.after}"
-        tokens = PARSER.parse(text, {"references": ChainMap({}, self.references)})
+        try:
+            tokens = PARSER.parse(text, environment(text, ChainMap({}, self.references)))
+        except TooMuchMarkup:
+            return ""
         kind = "heading_open" if self.before or self.after else "paragraph_open"
         if len(tokens) != 3 or tokens[0].type != kind or (self.in_cell and "\n" in source):
             return ""

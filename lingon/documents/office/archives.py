@@ -35,10 +35,13 @@ def opened(content: bytes) -> Iterator[zipfile.ZipFile]:
 
 
 def packed(content: bytes, written: Mapping[str, bytes]) -> bytes:
-    """Return an archive with some files replaced; all have the order, the names and the times that they had."""
+    """Return an archive with some files replaced; all have the order, the names and the times that they had.
+
+    Of files with one name only the last is kept, which is the one that is read.
+    """
     result = io.BytesIO()
     with opened(content) as source, zipfile.ZipFile(result, "w") as archive:
-        for info in source.infolist():
+        for info in source.NameToInfo.values():
             if info.filename in written:
                 archive.writestr(info, written[info.filename])
             else:

@@ -11,7 +11,7 @@ from lingon.documents.xml_tree import read_tree
 from lingon.html_names import VOID
 
 NCX = "http://www.daisy.org/z3986/2005/ncx/"
-_CLOSED = re.compile(r"<(?P<name>[A-Za-z][\w:.-]*)(?P<rest>(?:\s[^<>]*)?)/>")
+_CLOSED = re.compile(r"<(?P<name>[A-Za-z][\w:.-]*+)(?P<rest>(?:\s(?:[^<>/]++|/(?!>))*+)?+)/>")
 
 
 class Page:

@@ -7,22 +7,26 @@ its text in runs of the formats that it had, and all else as it was.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from xml.sax.saxutils import escape
 
-from lingon.documents.inline import Around, Inline, Node, Piece, Point, has_words, write
+from lingon.documents.bounds import MOST_FORMAT, MOST_TEXT_BYTES
+from lingon.documents.errors import UnreadableDocument
+from lingon.documents.inline import Around, Inline, Node, Piece, Point, has_words, steps, write
 from lingon.documents.marks import paired
 from lingon.documents.office.vocabularies import PREFIXES, Vocabulary
-from lingon.documents.xml_tree import Element, Text, read_tree
+from lingon.documents.xml_tree import Element, Text, attributes_of, read_tree
 
 ATTRIBUTES = ("w:fldCharType", "text:c", "office:value-type", "office:string-value", "table:formula")
 MOST_FIELDS = 3  # inside each other
 MOST_TABS = 8  # in a text of a run that end a sentence: they are no tags, which are counted
 _SPACES = re.compile(" {2,}")
-_OF_SPELLING = re.compile(rb'<\w+:(?:lang|noProof)\b[^>]*/>|\s(?:lang|altLang|dirty|err|noProof|smtClean)="[^"]*"')
-_EMPTY = re.compile(rb"<[\w:]+\s*(?:/>|></[\w:]+>)")
+_EMPTY = re.compile(rb"<[\w:]++\s*+(?:/>|></[\w:]++>)")
+# What a spelling checker has noted in the properties of a run: elements, and attributes of the properties.
+_SPELLING = frozenset(["lang", "noProof"])
+_SPELLING_ATTRIBUTES = frozenset([b"lang", b"altLang", b"dirty", b"err", b"noProof", b"smtClean"])
 
 Fragment = tuple["bytes | Paragraph", ...]
 """A part of a file: bytes that are copied, and paragraphs."""
@@ -40,10 +44,15 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes the text of a paragraph; prefix: of its names in the file, in bytes."""
+    """Writes the text of a paragraph.
+
+    prefix: of its names in the file, in bytes
+    ends: the end tags of formats of OpenDocument
+    """
 
     vocabulary: Vocabulary
     prefix: bytes
+    ends: Mapping[bytes, bytes]
 
     def text(self, piece: Piece) -> bytes:
         """Return a run with this text."""
@@ -59,8 +68,7 @@ class Writer:
         spaces = _SPACES.sub(
             lambda run: f' <{self.prefix.decode()}s {self.prefix.decode()}c="{len(run[0]) - 1}"/>', content.decode()
         )
-        begin, end = _tags_of(piece.format)
-        return begin + spaces.encode() + end
+        return piece.format + spaces.encode() + self.ends[piece.format]
 
 
 class XmlFile:
@@ -70,6 +78,8 @@ class XmlFile:
         """Raises UnreadableDocument."""
         self._content, self._vocabulary = content, vocabulary
         self._parts: dict[int, Fragment] = {}  # of paragraphs, by the places of their begin
+        self._ends = {b"": b""}  # the end tags of formats of OpenDocument
+        self._format_bytes = 0  # that are written with the parts of texts
         root = read_tree(content, PREFIXES, ATTRIBUTES)
         self._whole = (content[: root.content], *self._fragment(root.elements, root.content, root.content_end))
         self._whole += (content[root.content_end :],)
@@ -97,7 +107,7 @@ class XmlFile:
         return found
 
     def _read(self, element: Element) -> Fragment:
-        writer = Writer(self._vocabulary, element.written[: element.written.rfind(b":") + 1])
+        writer = Writer(self._vocabulary, element.written[: element.written.rfind(b":") + 1], self._ends)
         nodes = self._nodes(element, b"", writer)
         begin, end = self._content[element.begin : element.content], self._content[element.content_end : element.end]
         if has_words(nodes):
@@ -113,14 +123,17 @@ class XmlFile:
                 found += [] if names.run else [Piece(" ".join(re.split(r"\s+", child.text)), format)]
             elif child.name == names.run:
                 found += self._run(child, writer)
-            elif child.name in names.formats:
-                found += self._nodes(child, format + self._content[child.begin : child.content], writer)
+            elif child.name in names.formats and child.content - child.begin + len(format) <= MOST_FORMAT:
+                inside = format + self._content[child.begin : child.content]
+                self._ends[inside] = b"</%s>%s" % (child.written, self._ends[format])
+                found += self._nodes(child, inside, writer)
             elif child.name == "text:s":
                 found.append(Piece(" " * _number(child.attributes.get("text:c", "1")), format))
             elif child.name in names.around:
                 found.append(self._around(child, writer))
             elif child.name not in names.left_out:
-                found.append(self._point(child, *_tags_of(format)))
+                found.append(self._point(child, format, self._ends[format]))
+            self._count(format)
         return _with_ranges(_with_fields(found, writer))
 
     def _around(self, element: Element, writer: Writer) -> Around[Fragment]:
@@ -132,16 +145,36 @@ class XmlFile:
         """Yield the nodes of a run of Office Open XML; what is no text is in a run of its own."""
         names = self._vocabulary
         properties = run.child(names.properties)
-        format = b"" if properties is None else self._content[properties.begin : properties.end]
-        format = _OF_SPELLING.sub(b"", format)
-        format = b"" if _EMPTY.fullmatch(format) else format
+        format = b"" if properties is None else self._without_spelling(properties)
+        if len(format) > MOST_FORMAT:
+            yield self._point(run, b"", b"")
+            return
         for child in run.elements:
+            self._count(format)
             if child.name == names.text:
                 yield from _with_tabs(child.text, format, writer)
             elif child.name in names.characters:
                 yield Piece(names.characters[child.name], format)
             elif child is not properties and child.name not in names.left_out:
                 yield self._point(child, b"<%s>%s" % (run.written, format), b"</%s>" % run.written)
+
+    def _without_spelling(self, properties: Element) -> bytes:
+        """Return the properties of a run without what a spelling checker has noted; empty if they say nothing else."""
+        found, at = list[bytes](), properties.begin
+        for begin, end in _of_spelling(properties, self._content):
+            found.append(self._content[at:begin])
+            at = end
+        format = b"".join([*found, self._content[at : properties.end]])
+        return b"" if _EMPTY.fullmatch(format) else format
+
+    def _count(self, format: bytes) -> None:
+        """Count a part of a text, which is written with its format."""
+        self._format_bytes += len(format)
+        if self._format_bytes > MOST_TEXT_BYTES:
+            raise UnreadableDocument(
+                f"the parts of the texts in a file have formats of {self._format_bytes:,} bytes; at most"
+                f" {MOST_TEXT_BYTES:,}"
+            )
 
     def _point(self, element: Element, before: bytes, after: bytes) -> Point[Fragment]:
         content = (before, *self._fragment([element], element.begin, element.end), after)
@@ -150,9 +183,9 @@ class XmlFile:
             return FieldMark(content, splits, element.attributes.get("w:fldCharType", ""))
         if element.name in self._vocabulary.ranges:
             kind, attribute, begins = self._vocabulary.ranges[element.name]
-            tag = self._content[element.begin : element.content]
-            value = re.search(rb"""[\s:]%s\s*=\s*("[^"]*"|'[^']*')""" % attribute.encode(), tag)
-            return RangeMark(content, splits, (kind, value[1] if value else b""), begins)
+            attributes = attributes_of(self._content, element.begin, element.content)
+            value = next((each.value for each in attributes if each.local == attribute.encode()), b"")
+            return RangeMark(content, splits, (kind, value), begins)
         return Point(content, splits)
 
 
@@ -223,17 +256,9 @@ def _field(nodes: list[Node[Fragment]], writer: Writer) -> Node[Fragment]:
     return Around(_fragment_of(before, writer), _with_ranges(result), _fragment_of(after, writer))
 
 
-def _fragment_of(nodes: list[Node[Fragment]], writer: Writer) -> Fragment:
+def _fragment_of(nodes: Sequence[Node[Fragment]], writer: Writer) -> Fragment:
     """Return nodes as they are written."""
-    found: list[bytes | Paragraph] = []
-    for node in nodes:
-        if isinstance(node, Piece):
-            found.append(writer.text(node))
-        elif isinstance(node, Point):
-            found += node.content
-        else:
-            found += [*node.before, *_fragment_of(list(node.nodes), writer), *node.after]
-    return tuple(found)
+    return _contents(nodes, lambda piece: (writer.text(piece),))
 
 
 def _outermost(elements: Iterable[Element], vocabulary: Vocabulary) -> Iterator[Element]:
@@ -266,14 +291,16 @@ def _translated(fragment: Fragment) -> Iterator[Paragraph]:
             yield from _translated(_contents(part.inline.nodes))
 
 
-def _contents(nodes: list[Node[Fragment]]) -> Fragment:
-    """Return what is in the points of nodes."""
+def _contents(nodes: Sequence[Node[Fragment]], text: Callable[[Piece], Fragment] = lambda _: ()) -> Fragment:
+    """Return what is in the points of nodes and around nodes; text: writes pieces."""
     found: list[bytes | Paragraph] = []
-    for node in nodes:
-        if isinstance(node, Point):
+    for node, nesting in steps(nodes):
+        if isinstance(node, Piece):
+            found += text(node)
+        elif isinstance(node, Point):
             found += node.content
-        elif isinstance(node, Around):
-            found += [*node.before, *_contents(list(node.nodes)), *node.after]
+        else:
+            found += node.before if nesting > 0 else node.after
     return tuple(found)
 
 
@@ -287,10 +314,18 @@ def _paragraph(paragraph: Paragraph, translations: Mapping[int, str]) -> bytes:
     return paragraph.begin + inside + paragraph.end
 
 
-def _tags_of(format: bytes) -> tuple[bytes, bytes]:
-    """Return the start tags and the end tags of a format of OpenDocument."""
-    names = re.findall(rb"<([^\s/>]+)", format)
-    return format, b"".join(b"</%s>" % name for name in reversed(names))
+def _of_spelling(properties: Element, content: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the places of what a spelling checker has noted in properties."""
+    waiting = [properties]
+    while waiting:
+        each = waiting.pop()
+        if each.name.partition(":")[2] in _SPELLING:
+            yield each.begin, each.end
+            continue
+        for attribute in attributes_of(content, each.begin, each.content):
+            if attribute.name in _SPELLING_ATTRIBUTES:
+                yield attribute.begin, attribute.end
+        waiting += list(each.elements)[::-1]
 
 
 def _local(name: str) -> bytes:
@@ -298,4 +333,4 @@ def _local(name: str) -> bytes:
 
 
 def _number(text: str) -> int:
-    return min(int(text), 1000) if text.isascii() and text.isdigit() else 1
+    return min(int(text.lstrip("0")[:4] or 0), 1000) if text.isascii() and text.isdigit() else 1

@@ -36,22 +36,26 @@ class _Entry:
 
     begin: that of its flags, or of its first string
     flagged: whether it has flags
-    strings: by the names of their keywords, such as msgstr[1], with their escapes resolved
+    lines: of its strings, by the names of their keywords, such as msgstr[1], with their escapes resolved
     start: that of the first line with a translation
     last: that of the line after it
     """
 
     begin: int
     flagged: bool = False
-    strings: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, list[str]] = field(default_factory=dict)
     start: int = 0
     last: int = 0
+
+    def string(self, name: str) -> str:
+        """Return a string; empty if the entry has none of this name."""
+        return "".join(self.lines.get(name, ()))
 
     @property
     def waits(self) -> bool:
         """Whether it has no translation; the header, which has no message, is none."""
-        translations = [text for name, text in self.strings.items() if name.startswith("msgstr")]
-        return bool(self.strings.get("msgid")) and bool(translations) and not any(translations)
+        translations = [self.string(name) for name in self.lines if name.startswith("msgstr")]
+        return bool(self.string("msgid")) and bool(translations) and not any(translations)
 
 
 class _Text:
@@ -84,8 +88,8 @@ def read_gettext(content: bytes) -> Document:
         raise UnreadableDocument(f"the file has {count:,} messages; at most {MOST_ENTRIES:,}")
     lines = re.findall(r"[^\n]*\n|[^\n]+\Z", decoded(content))
     entries = _entries(lines)
-    header = next((entry for entry in entries if entry.strings.get("msgid") == ""), _Entry(0))
-    forms = _forms(header.strings.get("msgstr", ""))
+    header = next((entry for entry in entries if "msgid" in entry.lines and not entry.string("msgid")), _Entry(0))
+    forms = _forms(header.string("msgstr"))
     messages = [(entry, _messages(entry, forms)) for entry in entries if entry.waits]
     check_marks(sum(marks_in(message) for _, each in messages for message in each))
     waiting = [(entry, list(map(_Text, each))) for entry, each in messages]
@@ -113,10 +117,8 @@ def _forms(header: str) -> int:
 
 def _messages(entry: _Entry, forms: int) -> list[str]:
     """Return the messages of an entry: with a plural both, or that of the plural if the language has one form."""
-    message, plural = entry.strings["msgid"], entry.strings.get("msgid_plural")
-    if plural is None:
-        return [message]
-    return [plural] if forms == 1 else [message, plural]
+    names = ["msgid", "msgid_plural"] if "msgid_plural" in entry.lines else ["msgid"]
+    return [entry.string(name) for name in (names[-1:] if forms == 1 else names)]
 
 
 def _entries(lines: Sequence[str]) -> list[_Entry]:
@@ -143,10 +145,10 @@ def _entries(lines: Sequence[str]) -> list[_Entry]:
 def _add(entries: list[_Entry], name: str, text: str, number: int, *, begins: bool) -> None:
     """Add a line to the last entry."""
     string = _STRING.match(text)
-    if not entries or not name or string is None or (begins and name in entries[-1].strings):
+    if not entries or not name or string is None or (begins and name in entries[-1].lines):
         raise UnreadableDocument(f"line {number + 1} of the file is no line of a message of gettext")
     entry = entries[-1]
-    entry.strings[name] = entry.strings.get(name, "") + _ESCAPE.sub(_character, string[1])
+    entry.lines.setdefault(name, []).append(_ESCAPE.sub(_character, string[1]))
     if name.startswith("msgstr"):
         entry.start = entry.start or number
     entry.last = number + 1
@@ -168,7 +170,7 @@ def _lines(entry: _Entry, lines: Sequence[str], messages: Sequence[str], forms: 
     else:
         yield first if "fuzzy" in first else first.replace("#,", "#, fuzzy,", 1)
     yield from more
-    if "msgid_plural" not in entry.strings:
+    if "msgid_plural" not in entry.lines:
         yield from _string("msgstr", messages[0], end)
         return
     for form in range(forms):

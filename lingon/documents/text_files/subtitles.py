@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import html
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from lingon.documents.bounds import check_marks, check_size, memory_of_marks
-from lingon.documents.document import Document, decoded, encoded
+from lingon.documents.document import Document, decoded, encoded, unescaped
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Inline, Node, Piece, Point, text_options, write
 from lingon.documents.marks import named_tag, paired
 
-_START = r"(?:\d{1,4}:)?\d\d:\d\d[,.]\d{1,3}[ \t]*-->"
-_NEXT = rf"[ \t]*(?:\d+[ \t]*(?:\r\n|\r|\n)[ \t]*)?{_START}"  # of a cue without a blank line before it
-_CUE = re.compile(
-    rf"(?P<head>{_START}[ \t]*(?:\d{{1,4}}:)?\d\d:\d\d[,.]\d{{1,3}}[^\r\n]*(?:\r\n|\r|\n))"
-    rf"(?P<text>(?:(?!{_NEXT})[^\r\n]*[^\s][^\r\n]*(?:\r\n|\r|\n|\Z))*)"
-)
-_TIME = re.compile(r"(?:(\d{1,4}):)?(\d\d):(\d\d)[,.](\d{1,3})")
-_MARK = re.compile(r"</?[A-Za-z][^<>\x00\x01]*>|<[\d:.]+>|\{\\[^{}\x00\x01]*\}")
+_START = r"(?:\d{1,4}:)?\d\d:\d\d[,.]\d{1,3}[ \t]*+-->"
+_TIME = r"(?:(\d{1,4}):)?(\d\d):(\d\d)[,.](\d{1,3})"
+_HEAD = re.compile(rf"{_TIME}[ \t]*+-->[ \t]*+{_TIME}")
+_BEGIN = re.compile(rf"[ \t]*+{_START}")  # of a line that is no text, also without a blank line before it
+_NUMBER = re.compile(r"[ \t]*+\d++[ \t]*+")
+_LINE = re.compile(r"([^\r\n]*+)(\r\n|\r|\n|\Z)")
+_MARK = re.compile(r"</?[A-Za-z][^<>\x00\x01]*+>|<[\d:.]++>|\{\\[^{}\x00\x01]*+\}")
+_UNTAGGED = re.compile(r"[^<>]++(>?)")  # in which lines may end, unless it is in a tag
 _ENDS = re.compile(r"""[.!?:\u2026\u3002\uff01\uff1f\u266a][)\]"'\u201d\u2019\u00bb]*\s*\Z""")
 _SPEAKER = re.compile(r"\s*[-\u2010-\u2015]\s*")  # begins what another one says
 BORDER = b"\x00"
@@ -52,7 +54,7 @@ class Cue:
     @property
     def plain(self) -> str:
         """Its text without marks and references to characters."""
-        return html.unescape(_unmarked(self.text))
+        return unescaped(_unmarked(self.text))
 
 
 def memory_of_subtitles(content: bytes) -> int:
@@ -84,11 +86,27 @@ def read_subtitles(content: bytes) -> Document:
 
 def _cues(text: str) -> list[Cue]:
     found: list[Cue] = []
-    for match in _CUE.finditer(text):
-        start, stop = (_seconds(*parts) for parts in _TIME.findall(match["head"])[:2])
-        begin = match.start("text")
-        found.append(Cue(match["text"].rstrip(), begin, begin + len(match["text"].rstrip()), start, stop))
+    lines = [line for line in _LINE.finditer(text) if line[0]]
+    last = 0  # line of the text of the cue before
+    for number, line in enumerate(lines):
+        head = _HEAD.search(line[1]) if number >= last and line[2] else None
+        if head is None:
+            continue
+        last = number + 1
+        while last < len(lines) and not lines[last][1].isspace() and lines[last][1] and not _begins(lines, last):
+            last += 1
+        begin, end = line.end(), lines[last - 1].end()
+        start, stop = _seconds(*head.groups()[:4]), _seconds(*head.groups()[4:])
+        content = text[begin:end].rstrip()
+        found.append(Cue(content, begin, begin + len(content), start, stop))
     return found
+
+
+def _begins(lines: Sequence[re.Match[str]], number: int) -> bool:
+    """Whether a cue begins at a line, with its number or its times."""
+    more = number + 1 < len(lines) and bool(lines[number][2])
+    times = lines[number + 1] if more and _NUMBER.fullmatch(lines[number][1]) else lines[number]
+    return bool(_BEGIN.match(times[1]))
 
 
 def _seconds(hours: str, minutes: str, seconds: str, parts: str) -> float:
@@ -125,7 +143,7 @@ class _Group:
             nodes += [Piece(" "), Point(BORDER)] if place else []
             nodes += _nodes(cue)
         if references:
-            nodes = [Piece(html.unescape(node.text)) if isinstance(node, Piece) else node for node in nodes]
+            nodes = [Piece(unescaped(node.text)) if isinstance(node, Piece) else node for node in nodes]
         self.inline = Inline(paired(nodes, lambda point: named_tag(point.content.decode())))
 
     def translated(self, translation: str) -> list[str]:
@@ -166,21 +184,20 @@ def _words(text: str) -> bool:
 def _divided(text: str, cues: Sequence[Cue]) -> list[str]:
     """Return a translation in as many parts as there are cues, between words, as long as the cues are."""
     words = text.split(" ")
+    ends = list(accumulate(len(word) + 1 for word in words))  # of each word, with the blank after it
     lengths = [max(len(cue.plain), 1) for cue in cues]
-    found: list[str] = []
+    found, first = list[str](), 0
     for place, length in enumerate(lengths):
         left = len(lengths) - place - 1
-        share = len(" ".join(words)) * length / sum(lengths[place:])
-        count = len(words) if left == 0 else max(min(_words_of(words, share), len(words) - left), 1)
-        found.append(" ".join(words[:count]))
-        words = words[count:]
+        begin = ends[first - 1] if first else 0
+        share = (ends[-1] - begin - 1) * length / sum(lengths[place:])
+        count = len(words) - first
+        if left:
+            nearest = min(range(first, len(words)), key=lambda word: abs(ends[word] - begin - 1 - share), default=-1)
+            count = max(min(nearest + 1 - first, count - left), 1)
+        found.append(" ".join(words[first : first + count]))
+        first = min(first + count, len(words))
     return found
-
-
-def _words_of(words: Sequence[str], characters: float) -> int:
-    """Return how many words are nearest to this number of characters."""
-    lengths = [len(" ".join(words[: count + 1])) for count in range(len(words))]
-    return 1 + min(range(len(words)), key=lambda place: abs(lengths[place] - characters)) if words else 0
 
 
 def _wrapped(text: str, cue: Cue) -> str:
@@ -197,14 +214,33 @@ def _wrapped(text: str, cue: Cue) -> str:
 
 def _balanced(text: str, count: int) -> list[str]:
     """Return a text in so many lines of similar lengths at most; marks have no length."""
-    if count <= 1:
-        return [text]
-    length = len(_unmarked(text))
-    blanks = [found.start() for found in re.finditer(r" (?![^<>]*>)", text)]
-    if not blanks:
-        return [text]
-    place = min(blanks, key=lambda blank: abs(len(_unmarked(text[:blank])) - length / count))
-    return [text[:place], *_balanced(text[place + 1 :], count - 1)]
+    blanks, lengths = _blanks(text)
+    found, length = list[str](), len(_unmarked(text))
+    at, done, first = 0, 0, 0  # where the next line begins, the characters before it, and the first blank in it
+    for left in range(count, 1, -1):
+        if first == len(blanks):
+            break
+        wanted = done + (length - done) / left
+        place = bisect_left(lengths, wanted, first)
+        if place == len(blanks) or (place > first and wanted - lengths[place - 1] <= lengths[place] - wanted):
+            place -= 1
+        found.append(text[at : blanks[place]])
+        at, done, first = blanks[place] + 1, lengths[place] + 1, place + 1
+    return [*found, text[at:]]
+
+
+def _blanks(text: str) -> tuple[list[int], list[int]]:
+    """Return the places of the blanks outside of marks, and the characters before each without marks."""
+    blanks, lengths = list[int](), list[int]()
+    at, marked = 0, 0
+    for mark in [*_MARK.finditer(text), None]:
+        for part in _UNTAGGED.finditer(text, at, mark.start() if mark else len(text)):
+            places = [found.start() for found in re.finditer(" ", part[0])] if not part[1] else []
+            blanks += [part.start() + place for place in places]
+            lengths += [part.start() + place - marked for place in places]
+        if mark:
+            at, marked = mark.end(), marked + len(mark[0])
+    return blanks, lengths
 
 
 def _unmarked(text: str) -> str:

@@ -5,7 +5,6 @@ A target that was written or approved before stays. All else in the file is copi
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import quoteattr
@@ -23,7 +22,7 @@ from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Inline, text_options
 from lingon.documents.marks import marks_in
 from lingon.documents.text_files.xliff_codes import ATTRIBUTES, has_content, local, nodes_of, text_of
-from lingon.documents.xml_tree import Element, read_tree
+from lingon.documents.xml_tree import Element, attributes_of, read_tree
 
 _ADDRESS = "urn:oasis:names:tc:xliff:document:"
 _VERSIONS = {f"{_ADDRESS}{version}": "1" for version in ("1.1", "1.2")} | {
@@ -34,7 +33,7 @@ _UNITS = {"1": "trans-unit", "2": "segment"}
 _OPEN_STATES = frozenset(["new", "needs-translation", "initial"])  # of a target that is still to be translated
 _DONE_STATES = frozenset(["translated", "signed-off", "reviewed", "final"])
 _MACHINE = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}  # of a target of version 1
-_STATES = re.compile(rb"""\s(?:state|state-qualifier|subState)\s*=\s*(?:"[^"]*"|'[^']*')""")
+_STATES = frozenset([b"state", b"state-qualifier", b"subState"])  # attributes of a target that a new state replaces
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +132,13 @@ def _target(unit: _Unit, text: bytes, content: bytes, attributes: Mapping[str, s
 
 def _tag(tag: bytes, attributes: Mapping[str, str]) -> bytes:
     """Return a start tag with another state."""
-    begin = _STATES.sub(b"", tag.rstrip(b"/> \t\r\n"))
-    return begin + b"".join(f" {name}={quoteattr(value)}".encode() for name, value in attributes.items()) + b">"
+    found, at = list[bytes](), 0
+    for each in attributes_of(tag, 0, len(tag)):
+        if each.name in _STATES:
+            found.append(tag[at : each.begin])
+            at = each.end
+    found.append(tag[at:].rstrip(b"/> \t\r\n"))
+    return b"".join([*found, *(f" {name}={quoteattr(value)}".encode() for name, value in attributes.items()), b">"])
 
 
 def _languages(root: Element, version: str, target: str) -> Iterator[_Edit]:

@@ -231,3 +231,45 @@ def test_what_would_take_too_much_memory_is_refused(name: str, message: str, mon
     with pytest.raises(UnreadableDocument, match=message):
         texts_of(text)
     assert memory_of("a.md", text.encode()) > len(text)
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        "*a **b " * 500 + "c" + "** d*" * 500,
+        "c <!-- a " * 3000 + "--->",
+        "<b>" * 70 + "*a " * 70 + "c" + "*" * 70 + "</b>" * 70,
+    ],
+    ids=["emphasis", "comments", "tags and emphasis"],
+)
+def test_a_block_with_too_many_marks_stays_and_others_are_translated(block: str):
+    document = read_document("a.md", f"Tom\n\n{block}\n\nand I\n".encode())
+    assert document.texts[0] == "Tom"
+    assert document.texts[-1] == "and I"
+    translations = ["Tim", *document.texts[1:-1], "and you"]
+    assert document.write(translations).decode() == f"Tim\n\n{block}\n\nand you\n"
+
+
+def test_emphasis_links_brackets_and_tags_that_texts_have_are_read():
+    text = "The interval [0, 1) of [a [b] *c **d ~~e~~ f** g* h](i) and ![j](k) is *not* [l <m in <b>n</b>. " * 200
+    document = read_document("a.md", text.encode())
+    assert len(document.texts) == 1 + 200
+    assert document.write(document.texts).decode() == text
+
+
+def test_cells_that_the_rows_of_tables_lack_are_counted():
+    def table(columns: int, rows: int) -> str:
+        return f"|{'a|' * columns}\n|{'-|' * columns}\n" + "b\n" * rows + "\n"
+
+    assert len(read_document("a.md", table(10, 10).encode()).texts) == 20
+    with pytest.raises(
+        UnreadableDocument, match=r"^in the file the rows of its tables lack 9,900 cells; at most 1,605$"
+    ):
+        read_document("a.md", table(100, 100).encode())
+
+
+def test_a_title_in_many_lines_is_text():
+    lines = "Tom and I.\n" * 200
+    assert read_document("a.md", f'[a]: b "\n{lines}"\n'.encode()).texts
+    short = '[a]: b "\nTom and I.\n"\n'
+    assert read_document("a.md", short.encode()).texts == []

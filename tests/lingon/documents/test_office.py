@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.documents import read_document
+from lingon.documents import UnreadableDocument, bounds, read_document
+from lingon.documents.office import paragraphs
 from lingon.documents.office.paragraphs import MOST_TABS
 from tests.support.office_files import DRAWING, archive, docx, field, files_of, odt, paragraph, pptx, run, text_of
 
@@ -243,3 +244,47 @@ def test_diagrams_and_titles_of_charts_of_word_are_texts():
     assert texts_of(archive(files)) == ["Tom", "The sea", "The sea"]
     written = translated("a.docx", archive(files), str.upper)
     assert written["word/charts/chart1.xml"] == written["word/diagrams/data1.xml"] == text.replace("The sea", "THE SEA")
+
+
+def test_what_a_spelling_checker_has_noted_makes_no_other_format():
+    noted = '<w:lang w:val="en"/><w:b/><w:noProof/>', "<w:b/>", '<w:b/><w:lang w:val="de"></w:lang>'
+    assert texts_of(docx(paragraph(*(run("Tom ", each) for each in noted)))) == ["Tom Tom Tom "]
+    runs = "".join(
+        f"<a:r><a:rPr{each}/><a:t>Tom </a:t></a:r>" for each in (' lang="en" b="1"', " b=\"1\"\ndirty='0'", ' b="1"')
+    )
+    assert texts_of(pptx(runs), "a.pptx") == ["Tom Tom Tom "]
+
+
+def test_what_looks_like_a_note_of_a_spelling_checker_in_a_comment_or_a_value_stays():
+    comment = paragraph(run("Tom "), run("and I.", '<!--<x:lang /> lang="a"--><w:b/>'))
+    assert '<!--<x:lang /> lang="a"--><w:b/>' in translated("a.docx", docx(comment), str)["word/document.xml"]
+    value = '<a:r><a:rPr a=\' lang="a"\' lang="b"/><a:t>Tom</a:t></a:r>'
+    assert "<a:rPr a=' lang=\"a\"'/>" in translated("a.pptx", pptx(value), str)["ppt/slides/slide1.xml"]
+
+
+def test_text_with_a_long_format_stays_as_it_is():
+    long = f"<w:b w:val='{'a' * bounds.MOST_FORMAT}'/>"
+    body = paragraph(run("Tom "), run("and ", long), run("I."))
+    assert texts_of(docx(body)) == ['Tom <v i="0"/>I.']
+    assert run("and ", long) in body_of(translated("a.docx", docx(body), str))
+    span = f"<text:span a='{'a' * bounds.MOST_FORMAT}'>and</text:span>"
+    assert texts_of(odt(f"<text:p>Tom {span} I.</text:p>"), "a.odt") == ['Tom <v i="0"/> I.']
+
+
+@pytest.mark.parametrize("name", ["a.docx", "a.odt"])
+def test_the_formats_that_parts_of_texts_repeat_are_counted(name: str, monkeypatch: pytest.MonkeyPatch):
+    body = {
+        "a.docx": docx(paragraph(f"<w:r><w:rPr><w:b/></w:rPr>{'<w:br/><w:t>Tom</w:t>' * 50}</w:r>")),
+        "a.odt": odt(f"<text:p><text:span a='b'>{'<text:tab/>Tom' * 50}</text:span></text:p>"),
+    }[name]
+    assert len(texts_of(body, name)) == 1
+    monkeypatch.setattr(paragraphs, "MOST_TEXT_BYTES", 1000)
+    with pytest.raises(
+        UnreadableDocument, match=r"the parts of the texts in a file have formats of 1,\d{3} bytes; at most 1,000$"
+    ):
+        texts_of(body, name)
+
+
+def test_a_number_of_spaces_may_have_any_number_of_digits():
+    spaces = f"<text:p>Tom<text:s text:c='{'0' * 5000}3'/>and<text:s text:c='{'9' * 5000}'/>I</text:p>"
+    assert texts_of(odt(spaces), "a.odt") == [f"Tom   and{' ' * 1000}I"]

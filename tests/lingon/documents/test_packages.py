@@ -66,6 +66,21 @@ def test_files_keep_their_order_their_times_and_how_they_are_packed():
     assert kept[0] == kept[1]
 
 
+@pytest.mark.filterwarnings("error")
+def test_of_two_files_of_one_name_the_one_that_is_read_is_kept():
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as written:
+        written.writestr("word/document.xml", word(paragraph(run("Tim"))))
+        written.writestr("a", "b")
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            written.writestr("word/document.xml", word(paragraph(run("Tom"))))
+    document = read_document("a.docx", packed.getvalue())
+    assert document.texts == ["Tom"]
+    with zipfile.ZipFile(io.BytesIO(document.write(["Kim"]))) as after:
+        assert after.namelist() == ["word/document.xml", "a"]
+        assert after.read("word/document.xml").decode() == word(paragraph(run("Kim")))
+
+
 def encrypted() -> bytes:
     content = bytearray(docx(paragraph(run("Tom"))))
     for begin in (content.find(b"PK\x03\x04") + 6, content.find(b"PK\x01\x02") + 8):

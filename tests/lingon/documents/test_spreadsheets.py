@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -190,3 +191,46 @@ def test_in_open_document_only_cells_that_hold_text_are_translated():
 def test_in_open_document_the_choices_of_a_list_stay():
     choices = '<table:content-validation table:condition="of:cell-content-is-in-list(&quot;Yes&quot;;&quot;No&quot;)"/>'
     assert texts_of(ods(cell("Yes") + cell("Yes, please"), before=choices), "a.ods") == ["Yes, please"]
+
+
+def test_what_looks_like_a_name_in_a_value_of_a_column_stays():
+    column = "<tableColumn id=' name=\"Tom\"'\n name = 'Tom' totalsRowLabel=\"Tom\"/>"
+    files = translated(
+        xlsx(string("Tom"), tables_table1=f"<table>{column}</table>"), lambda text: text.replace("Tom", 'K"m')
+    )
+    assert "<tableColumn id=' name=\"Tom\"' name='K\"m' totalsRowLabel='K\"m'/>" in files[TABLE]
+
+
+@pytest.mark.parametrize("tables", [3, 40])
+def test_columns_that_get_their_old_names_back_may_not_give_one_name_to_two_of_another_table(tables: int):
+    changed = {"a0": "x", "b0": "X"} | {f"a{number}": f"a{number - 1}" for number in range(1, tables)}
+    columns = {f"tables_table{number}": table(f"a{number - 1}", f"a{number}") for number in range(1, tables)}
+    strings = "".join(map(string, changed))
+    content = xlsx(strings, tables_table0=table("a0", "b0"), **columns)
+    files = translated(content, lambda text: changed[text])
+    names = [re.findall('name="([^"]*)"', files[f"xl/tables/table{number}.xml"]) for number in range(tables)]
+    assert all(len({name.lower() for name in each}) == len(each) for each in names)
+    assert names[0] == ["a0", "b0"]
+
+
+def test_references_with_many_digits_and_halves_of_characters_are_read():
+    digits = "9" * 5000
+    column = f'<tableColumn name="a&#{digits};"/><tableColumn name="&#{"0" * 5000}65;"/>'
+    sheet = '<c t="str"><f>A1</f><v>_xD800_ Tom</v></c>'
+    files = translated(
+        xlsx(string("_xD800_ Tom") + string("A"), sheet, tables_table1=f"<table>{column}</table>"), str.lower
+    )
+    assert "<v>_xD800_ tom</v>" in files[SHEET] or "<v>_xd800_ tom</v>" in files[SHEET]
+    assert f'<tableColumn name="a&#{digits};"/><tableColumn name="a"/>' in files[TABLE]
+
+
+def test_a_text_with_a_long_format_stays_as_it_is():
+    long = f"<rPr><b a='{'a' * bounds.MOST_FORMAT}'/></rPr>"
+    assert texts_of(xlsx(rich(("", "Tom"), (long, "and")) + string("I"))) == ["I"]
+
+
+def test_a_digit_after_the_size_of_letters_has_a_blank_before_it():
+    files = translated(
+        xlsx("", "<oddHeader>&amp;12Tom&amp;L and 9</oddHeader>"), lambda text: text.replace("Tom", "7 Toms")
+    )
+    assert "<oddHeader>&amp;12 7 Toms&amp;L and 9</oddHeader>" in files[SHEET]

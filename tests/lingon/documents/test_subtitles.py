@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.documents import UnreadableDocument, read_document
-from lingon.documents.text_files.subtitles import LINE_CHARACTERS
+from lingon.documents.text_files.subtitles import LINE_CHARACTERS, _balanced
 
 
 def srt(*texts: str, gap: float = 0.1) -> str:
@@ -145,3 +145,34 @@ def test_subtitles_whose_translations_are_their_texts_keep_times_words_and_marks
     found = translated(content, *texts_of(content))
     assert re.findall("(?m)^.*-->.*$", found) == re.findall("(?m)^.*-->.*$", content)
     assert found.split() == content.split()
+
+
+@pytest.mark.parametrize("text", ["word\n", "- word\n", "<i>word</i>\n", "{\\an8}a word\n"])
+def test_a_cue_may_have_any_number_of_lines(text: str):
+    content = srt("Tom,", text * 1500)
+    assert translated(content, *texts_of(content)) == content
+
+
+@given(
+    st.lists(st.sampled_from(["I", "saw", "an", "extraordinarily", "<i>long</i>", "{\\an8}train"])), st.integers(1, 6)
+)
+def test_lines_end_at_the_blanks_that_are_nearest_to_equal_lengths(words: list[str], count: int):
+    text = " ".join(words)
+    lines = _balanced(text, count)
+    assert " ".join(lines) == text
+    rest = text
+    for left, line in zip(range(count, 1, -1), lines, strict=False):
+        wanted = visible(rest) / left
+        ends = [visible(rest[: blank.start()]) for blank in re.finditer(" ", rest)]
+        assert line == rest or abs(visible(line) - wanted) == min(abs(end - wanted) for end in ends)
+        rest = rest[len(line) + 1 :]
+
+
+def visible(text: str) -> int:
+    return len(re.sub(r"<[^<>]*>|\{[^{}]*\}", "", text))
+
+
+@pytest.mark.parametrize("digits", ["9" * 5000, "0" * 5000 + "38"])
+def test_a_reference_of_webvtt_may_have_any_number_of_digits(digits: str):
+    (text,) = texts_of(f"WEBVTT\n\n{srt(f'Tom &#{digits}; I')}", "a.vtt")
+    assert text == f"Tom {'&amp;' if digits.endswith('38') else chr(0xFFFD)} I"

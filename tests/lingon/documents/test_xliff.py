@@ -189,3 +189,9 @@ def test_altered_files_are_read_and_written_well_formed_or_refused(changes: list
     with suppress(UnreadableDocument):
         document = read_document("a.xlf", altered.encode(), "de")
         read_tree(document.write(document.texts), {}, ())
+
+
+def test_a_new_state_replaces_an_old_one_and_nothing_inside_of_a_value():
+    target = '<target resname=\' state="a"\' state = "new"\n/>'
+    unit = f'<trans-unit id="1"><source>Tom</source>{target}</trans-unit>'
+    assert f"<target resname=' state=\"a\"' {STATES}>TOM</target>" in translated(one(unit))

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterator, Sequence
+from itertools import groupby
 from xml.sax.saxutils import escape
 
-from lingon.documents.bounds import check_marks, check_tags
+from lingon.documents.bounds import MOST_FORMAT, check_marks, check_tags
 from lingon.documents.inline import Around, Inline, Node, Piece, Point
 from lingon.documents.office.vocabularies import PREFIXES
 from lingon.documents.xml_tree import Element, read_elements
@@ -21,8 +22,9 @@ WANTED = (*CELLS, COMMENT, THREAD, *HEADERS)
 MOST_HEADER = 255  # characters; a program refuses a file with a longer one
 MOST_CELL = 32_767  # characters
 _CODE = re.compile(r"(?:_x000[Dd]_|\r)?\n|_x[0-9A-Fa-f]{4}_")
-_CODED = re.compile(r"_x([0-9A-Fa-f]{4})_")
-_HEADER_CODE = re.compile(r'&(?:&|"[^"]*"|K(?:[0-9A-Fa-f]{6}|\d\d[+-]\d{3})|\d+|.)|\n')
+_CODED = re.compile(r"_x((?![Dd][89A-Fa-f])[0-9A-Fa-f]{4})_")  # half a character of UTF-16 stays a code
+_HEADER_CODE = re.compile(r'&(?:&|"[^"]*+"|K(?:[0-9A-Fa-f]{6}|\d\d[+-]\d{3})|\d++|.)|\n')
+_SIZE = re.compile(r"&\d++\Z")
 _SECTIONS = ("&L", "&C", "&R", "\n")
 
 Code = Piece
@@ -50,7 +52,10 @@ class Item:
                 return []
             self.begin, self.end = text.content, text.content_end
             return list(_nodes(text.text, b""))
-        return [node for text, format in _runs(element, content) for node in _nodes(text, format)]
+        runs = list(_runs(element, content))
+        if any(len(format) > MOST_FORMAT for _, format in runs):
+            return []
+        return [node for text, format in runs for node in _nodes(text, format)]
 
     def translated(self, translation: str) -> list[Node[Code]]:
         """Return the text of a translation; the text as it was if a program would not read a longer one."""
@@ -77,14 +82,14 @@ class Item:
     def _text(self, nodes: Sequence[Node[Code]]) -> str:
         if self._kind not in HEADERS:
             return "".join(piece.text for piece in _pieces(nodes))
-        found = ""
-        for node in nodes:
-            piece = node.content if isinstance(node, Point) else node
-            assert isinstance(piece, Piece)
+        found, size = list[str](), False
+        for node, piece in zip(nodes, _pieces(nodes), strict=True):
             text = piece.text if isinstance(node, Point) else piece.text.replace("&", "&&")
-            parts = re.search(r"&\d+\Z", found) and text[:1].isdigit()  # which would be read as the size of the letters
-            found += f" {text}" if parts else text
-        return found
+            if size and text[:1].isdigit():  # which would be read as the size of the letters
+                found.append(" ")
+            found.append(text)
+            size = bool(_SIZE.search(text))
+        return "".join(found)
 
 
 class Texts:
@@ -161,10 +166,5 @@ def _pieces(nodes: Sequence[Node[Code]]) -> Iterator[Piece]:
 
 
 def _joined(pieces: Iterator[Piece]) -> list[Piece]:
-    found: list[Piece] = []
-    for piece in pieces:
-        if found and found[-1].format == piece.format:
-            found[-1] = Piece(found[-1].text + piece.text, piece.format)
-        else:
-            found.append(piece)
-    return found
+    alike = groupby(pieces, key=lambda piece: piece.format)
+    return [Piece("".join(piece.text for piece in each), format) for format, each in alike]

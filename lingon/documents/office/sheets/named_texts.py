@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterable, Iterator
 
+from lingon.documents.document import unescaped
+
 _FORMULA = re.compile(
-    rb"<(?:\w+:)?(?:f|formula[12]?|definedName|calculatedColumnFormula|totalsRowFormula)\b[^<>]*>([^<]+)</"
+    rb"<(?:\w++:)?+(?:f|formula[12]?|definedName|calculatedColumnFormula|totalsRowFormula)\b[^<>]*+>([^<]++)</"
 )
 _NAME = re.compile(
-    rb"<(?:\w+:)?(?:cacheField|queryTableField|filter|customFilter|slicerCacheDefinition)\s[^<>]*?"
-    rb"""\b(?:name|val|sourceName)=("[^"]*"|'[^']*')"""
+    rb"<(?:\w++:)?+(?:cacheField|queryTableField|filter|customFilter|slicerCacheDefinition)\s[^<>]*?"
+    rb"""\b(?:name|val|sourceName)=("[^"<]*+"|'[^'<]*+')"""
 )
 _OPEN_FORMULA = re.compile(
-    rb"""\s(?:table|calcext|style):(?:formula|condition|expression|value)=("[^"]*"|'[^']*')"""  # rules of cells too
+    rb"""\s(?:table|calcext|style):(?:formula|condition|expression|value)=("[^"<]*+"|'[^'<]*+')"""  # rules of cells too
 )
-_OPEN_NAME = re.compile(rb"""\stable:(?:value|source-field-name|member-name)=("[^"]*"|'[^']*')""")
+_OPEN_NAME = re.compile(rb"""\stable:(?:value|source-field-name|member-name)=("[^"<]*+"|'[^'<]*+')""")
 _LITERAL = re.compile(r'"((?:[^"]++|"")*+)"')
-_COLUMN = re.compile(r"\[((?:'.|[^\[\]'])+)\]")
+_COLUMN = re.compile(r"\[((?:'.|[^\[\]'])++)(\]?)")  # with one that has no end, or its end would be looked for often
 
 
 def named_texts(contents: Iterable[bytes]) -> set[str]:
@@ -26,7 +27,7 @@ def named_texts(contents: Iterable[bytes]) -> set[str]:
     found = set[str]()
     for content in contents:
         for formula in _FORMULA.finditer(content):
-            found.update(_of_formula(html.unescape(formula[1].decode(errors="replace"))))
+            found.update(_of_formula(unescaped(formula[1].decode(errors="replace"))))
         found.update(_values(_NAME, content))
     return {text.lower() for text in found}
 
@@ -41,7 +42,7 @@ def named_open_texts(content: bytes) -> set[str]:
 
 def _values(pattern: re.Pattern[bytes], content: bytes) -> Iterator[str]:
     for attribute in pattern.finditer(content):
-        yield html.unescape(attribute[1][1:-1].decode(errors="replace"))
+        yield unescaped(attribute[1][1:-1].decode(errors="replace"))
 
 
 def _of_formula(formula: str) -> Iterator[str]:
@@ -50,5 +51,6 @@ def _of_formula(formula: str) -> Iterator[str]:
         text = literal.replace('""', '"')
         yield text
         yield from map(str.strip, text.split(","))
-    for column in _COLUMN.findall(formula):
-        yield re.sub("'(.)", r"\1", column).removeprefix("@")
+    for column, end in _COLUMN.findall(formula):
+        if end:
+            yield re.sub("'(.)", r"\1", column).removeprefix("@")

@@ -7,16 +7,19 @@ some programs show the results that a file has until a cell changes.
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
+from operator import not_
 from xml.sax.saxutils import escape, quoteattr
 
+from lingon.documents.document import unescaped
 from lingon.documents.inline import Node
 from lingon.documents.office.parts import OfficePart, Parts
 from lingon.documents.office.sheets.cells import Code, Texts, plain_text, without_codes
 from lingon.documents.office.sheets.named_texts import named_texts
 from lingon.documents.office.vocabularies import DRAWING
+from lingon.documents.xml_tree import Attribute, attributes_of
 
 WORKBOOK = "xl/workbook.xml"
 MOST_NAME = 255  # characters of the name of a column
@@ -28,14 +31,15 @@ FILES = re.compile(
     rf"{WORKBOOK}|{_TEXTS.pattern}|{_DRAWINGS.pattern}|{_TABLE.pattern}"
     r"|xl/(pivotCache/pivotCacheDefinition|queryTables/|slicerCaches/)[^/]*\.xml"
 )
-_COLUMN = re.compile(r"<(?:\w+:)?tableColumn\s[^<>]*>")
-_NAME = re.compile(r"""(?<=\s)(name|totalsRowLabel)=("[^"]*"|'[^']*')""")
-_CALCULATION = re.compile(rb"<(?:\w+:)?calcPr\b[^<>]*?(?=/?>)")
-_FULL = re.compile(rb"""\sfullCalcOnLoad=(?:"[^"]*"|'[^']*')""")
+MOST_ROUNDS = 8  # in which tables get their old names back: those of one table may be those of others
+_COLUMN = re.compile(rb"<(?:\w++:)?+tableColumn\s[^<>]*+>")
+_CALCULATION = re.compile(rb"<(?:\w++:)?+calcPr\b(?:[^<>/]++|/(?!>))*+")
+_FULL = re.compile(rb"""\sfullCalcOnLoad=(?:"[^"]*+"|'[^']*+')""")
 _RESULT = re.compile(
-    rb"""(<(?:\w+:)?c\s[^<>]{0,200}\bt=["']str["'][^<>]{0,200}>\s*"""
-    rb"<(?:\w+:)?f\b[^<>]*(?:(?<=/)>|>[^<]*</(?:\w+:)?f>)\s*<(?:\w+:)?v>)([^<]*)"
+    rb"(<(?:\w++:)?+c\s(?P<cell>[^<>]*+)>\s*+<(?:\w++:)?+f\b[^<>]*+(?:(?<=/)>|>[^<]*+</(?:\w++:)?+f>)"
+    rb"\s*+<(?:\w++:)?+v>)(?P<result>[^<]*+)"
 )
+_TEXT = re.compile(rb"""\bt=["']str["']""")
 TAGS_OF_STRING = 4  # for each of the two tags around a string in a cell
 
 
@@ -89,10 +93,13 @@ class Workbook:
         changed = {name: name for name in self._columns}
         changed |= {text: each.pop() for text, each in found.items() if len(each) == 1}
         tables = list(self._tables.values())
-        while clashing := [table for table in tables if not table.accepts(changed)]:
-            tables = [table for table in tables if table not in clashing]
-            changed |= {name: name for table in clashing for name in table.names}
-        return changed
+        for _ in range(MOST_ROUNDS):
+            accepting = [table.accepts(changed) for table in tables]
+            if all(accepting):
+                return changed
+            changed |= {name: name for table in compress(tables, map(not_, accepting)) for name in table.names}
+            tables = list(compress(tables, accepting))
+        return changed | {name: name for name in self._columns}
 
     def _calculated(self) -> dict[str, bytes]:
         """Return the workbook with the demand to calculate all again, if formulas have texts as results."""
@@ -109,7 +116,9 @@ def _with_results(content: bytes, changed: Mapping[str, str]) -> bytes:
     """Return a sheet in which the results of formulas have new texts."""
 
     def result(match: re.Match[bytes]) -> bytes:
-        text = changed.get(without_codes(html.unescape(match[2].decode(errors="replace"))))
+        if not _TEXT.search(match["cell"]):
+            return match[0]
+        text = changed.get(without_codes(unescaped(match["result"].decode(errors="replace"))))
         return match[0] if text is None else match[1] + escape(text).encode()
 
     return _RESULT.sub(result, content)
@@ -119,30 +128,38 @@ class _Table:
     """A file with the columns of a table."""
 
     def __init__(self, content: bytes) -> None:
-        self._content = content.decode(errors="surrogateescape")
-        self.names = list(map(_value, self._attributes()))
-
-    def _attributes(self) -> Iterator[re.Match[str]]:
-        return (name for column in _COLUMN.findall(self._content) for name in _NAME.finditer(column))
+        self._content = content
+        self._attributes = list(_attributes(content))
+        self.names = list(map(_value, self._attributes))
 
     def accepts(self, names: Mapping[str, str]) -> bool:
         """Whether its columns may have these names: all have different ones, that are not too long."""
-        columns = [names[_value(each)].lower() for each in self._attributes() if each[1] == "name"]
+        each = zip(self._attributes, self.names, strict=True)
+        columns = [names[name].lower() for attribute, name in each if attribute.name == b"name"]
         return len(set(columns)) == len(columns) and all(0 < len(column) <= MOST_NAME for column in columns)
 
     def written(self, names: Mapping[str, str]) -> bytes:
         """Return the file with other names."""
-
-        def named(attribute: re.Match[str]) -> str:
-            old = _value(attribute)
-            return attribute[0] if names[old] == old else f"{attribute[1]}={_attribute(names[old])}"
-
-        return _COLUMN.sub(lambda column: _NAME.sub(named, column[0]), self._content).encode(errors="surrogateescape")
-
-
-def _value(attribute: re.Match[str]) -> str:
-    return without_codes(html.unescape(attribute[2][1:-1]))
+        found, at = list[bytes](), 0
+        for attribute, name in zip(self._attributes, self.names, strict=True):
+            if names[name] != name:
+                written = b" %s=%s" % (attribute.name, _attribute(names[name]))
+                found += [self._content[at : attribute.begin], written]
+                at = attribute.end
+        return b"".join([*found, self._content[at:]])
 
 
-def _attribute(name: str) -> str:
-    return quoteattr(name.replace("\n", "_x000a_"))
+def _attributes(content: bytes) -> Iterator[Attribute]:
+    """Yield the names of the columns of a table, and the labels of their totals."""
+    for column in _COLUMN.finditer(content):
+        yield from (
+            each for each in attributes_of(content, *column.span()) if each.name in (b"name", b"totalsRowLabel")
+        )
+
+
+def _value(attribute: Attribute) -> str:
+    return without_codes(unescaped(attribute.value.decode(errors="surrogateescape")))
+
+
+def _attribute(name: str) -> bytes:
+    return quoteattr(name.replace("\n", "_x000a_")).encode(errors="surrogateescape")

@@ -1,0 +1,278 @@
+"""Documents made to take long: patterns of tokens that each kind of file gives a meaning, in files of any size.
+
+Each family has the tokens of one place in one kind of file. A pattern repeats some of them there, so that what a reader
+looks for again at each token makes its time grow faster than the file. Nothing in it is a list of known faults.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from lingon.documents import UnreadableDocument, memory_of, read_document, suffix_of
+from tests.support import hostile_tokens as tokens
+from tests.support.hostile_tokens import TIMES
+from tests.support.office_files import DRAWING, archive, main, ods, odt, word
+
+LEAST_BYTES, MOST_BYTES = 4_000, 512_000  # of what is repeated
+TRIES = 6
+NUMBER = "#"  # in a token: a number that is new each time
+Wrap = Callable[[str], bytes]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Family:
+    """Patterns of one place in one kind of file.
+
+    suffix: of the file
+    place: in words
+    wrap: makes a file of what is in the place
+    tokens: that patterns are made of
+    frames: what may be around a pattern, several times
+    """
+
+    suffix: str
+    place: str
+    wrap: Wrap
+    tokens: Sequence[str]
+    frames: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pattern:
+    """A file of any size: what is before, each unit as often as the size asks for in turn, and what is after."""
+
+    family: Family
+    before: str
+    units: tuple[str, ...]
+    after: str
+
+    def content(self, size: int) -> bytes:
+        """Return a file in which the repeated units have about so many bytes."""
+        count = max(size // sum(len(unit.encode()) for unit in self.units), 1)
+        parts = [unit.split(NUMBER) for unit in self.units]
+        repeated = (str(number).join(part) for part in parts for number in range(count))
+        return self.family.wrap("".join([self.before, *repeated, self.after]))
+
+    def __str__(self) -> str:
+        units = " ".join(f"n*{unit!r}" for unit in self.units)
+        return f"{self.family.suffix}, {self.family.place}: {self.before!r} {units} {self.after!r}"
+
+
+def patterns(seed: int, suffix: str = "") -> Iterator[Pattern]:
+    """Yield patterns without end, of each family in turn; suffix: of their files, all if it is empty."""
+    choices = random.Random(seed)
+    families = [family for family in FAMILIES if suffix in ("", family.suffix)]
+    while True:
+        for family in families:
+            alphabet = choices.choices(family.tokens, k=choices.choice([1, 1, 2, 3, 5]))
+            units = tuple(_some(choices, alphabet, 1, 3) for _ in range(choices.choice([1, 1, 1, 2, 2, 3])))
+            before, after = (_some(choices, family.tokens, 0, 2) for _ in range(2))
+            for _ in range(choices.choice([0, 1, 1, 2, 8]) if family.frames else 0):
+                begin, end = choices.choice(family.frames).split("{}")
+                before, after = begin + before, after + end
+            yield Pattern(family, before, units, after)
+
+
+def _some(choices: random.Random, tokens: Sequence[str], least: int, most: int) -> str:
+    return "".join(choices.choices(tokens, k=choices.randint(least, most)))
+
+
+def seconds(name: str, content: bytes) -> float | None:
+    """Return the CPU time of all that is done with a file, written with its own texts; None if it is refused."""
+    gc.disable()  # it would add time for the objects of others
+    begin = time.process_time()
+    try:
+        suffix_of(content)
+        memory_of(name, content)
+        document = read_document(name, content, "de")
+        assert document.characters >= 0
+        document.write(document.texts)
+    except UnreadableDocument:
+        return None
+    finally:
+        gc.enable()
+    return time.process_time() - begin
+
+
+def growth(pattern: Pattern, worth: float, most_ratio: float) -> float:
+    """Return how many times longer a file of twice the size takes, in the best of some tries.
+
+    It is 0 if one of the two is refused, and for a pattern whose files take less CPU time than `worth` seconds.
+    """
+    name, size = f"a{pattern.family.suffix}", LEAST_BYTES
+    while (once := seconds(name, pattern.content(size))) is not None and once < worth and size < MOST_BYTES:
+        size *= 4
+    if once is None or once < worth:
+        return 0
+    twice = float("inf")
+    for _ in range(TRIES):
+        again = seconds(name, pattern.content(2 * size))
+        if again is None:
+            return 0
+        twice = min(twice, again)
+        if twice <= most_ratio * once:
+            break
+        once = min(once, seconds(name, pattern.content(size)) or once)
+    return twice / once
+
+
+def _in(wrap: Callable[[str], bytes], frame: str) -> Wrap:
+    begin, end = frame.split("{}")
+    return lambda body: wrap(begin + body + end)
+
+
+def _docx(body: str) -> bytes:
+    return archive({"word/document.xml": word(body)})
+
+
+def _pptx(body: str) -> bytes:
+    return archive({"ppt/slides/slide1.xml": f'<p:sld xmlns:p="p" xmlns:a="{DRAWING}">{body}</p:sld>'})
+
+
+def _xliff(body: str) -> bytes:
+    unit = f'<trans-unit id="1"><source>{body}</source></trans-unit>'
+    return f'<xliff version="1.2"><file><body>{unit}</body></file></xliff>'.encode()
+
+
+def _book(name: str, frame: str) -> Wrap:
+    return _in(lambda body: archive({"mimetype": "application/epub+zip", name: body}), frame)
+
+
+def _xlsx(name: str, frame: str) -> Wrap:
+    """Return what makes a workbook; name: of the file with the pattern, frame: around it."""
+    files = {
+        "workbook": '<workbook a="b"><calcPr a="b"/></workbook>',
+        "sharedStrings": '<sst a="b"><si><t>Tom</t></si></sst>',
+        "worksheets/a": '<worksheet a="b"><c t="str"><f>A1</f><v>Tom</v></c></worksheet>',
+        "tables/a": '<table a="b"><tableColumn name="Tom"/></table>',
+    }
+
+    def wrap(body: str) -> bytes:
+        return archive({f"xl/{each}.xml": main(content) for each, content in (files | {name: body}).items()})
+
+    return _in(wrap, frame)
+
+
+def _text(frame: str) -> Wrap:
+    return _in(str.encode, frame)
+
+
+def _places(suffix: str, wrap: Callable[[str], bytes], element: str, text: str) -> list[Family]:
+    """Return the places that XML has beside elements; element: an empty one, text: around a text."""
+    begin, end = text.split("{}")
+    whole = f"{begin}Tom{end}"
+    return [
+        Family(suffix, "a text", _in(wrap, text), tokens.XML_TEXT),
+        Family(suffix, "a comment", _in(wrap, f"{begin}<!--{{}}-->Tom{end}"), tokens.UNREAD),
+        Family(suffix, "an instruction", _in(wrap, f"{begin}<?a {{}}?>Tom{end}"), tokens.UNREAD),
+        Family(suffix, "CDATA", _in(wrap, f"{begin}Tom<![CDATA[{{}}]]>{end}"), tokens.UNREAD),
+        Family(suffix, "a value", _in(wrap, f"<{element} b='{{}}'/>{whole}"), tokens.VALUE),
+        Family(suffix, "a start tag", _in(wrap, f"<{element} {{}}/>{whole}"), tokens.ATTRIBUTES),
+    ]
+
+
+FAMILIES = [
+    Family(".txt", "a file", str.encode, [*tokens.WORDS, *tokens.MARKUP]),
+    Family(".html", "a page", str.encode, [*tokens.WORDS, *tokens.MARKUP]),
+    Family(
+        ".docx", "a paragraph", _in(_docx, "<w:p><w:r><w:t>Tom</w:t></w:r>{}</w:p>"), tokens.WORD, tokens.WORD_FRAMES
+    ),
+    Family(".docx", "a run", _in(_docx, "<w:p><w:r><w:rPr><w:b/></w:rPr>{}<w:t>Tom</w:t></w:r></w:p>"), tokens.RUN),
+    Family(
+        ".docx", "properties", _in(_docx, "<w:p><w:r><w:rPr>{}</w:rPr><w:t>Tom</w:t></w:r></w:p>"), tokens.PROPERTIES
+    ),
+    Family(
+        ".docx",
+        "a comment in properties",
+        _in(_docx, "<w:p><w:r><w:rPr><!--{}--></w:rPr><w:t>a</w:t></w:r></w:p>"),
+        tokens.NOTES,
+    ),
+    Family(".docx", "paragraphs", _in(_docx, "<w:p>{}</w:p>"), [*tokens.WORD, "</w:p><w:p>"]),
+    *_places(".docx", _docx, "w:b", "<w:p><w:r><w:t>Tom {}</w:t></w:r></w:p>"),
+    Family(".pptx", "a paragraph", _in(_pptx, "<a:p><a:r><a:t>Tom</a:t></a:r>{}</a:p>"), tokens.SLIDE),
+    *_places(".pptx", _pptx, "a:b", "<a:p><a:r><a:t>Tom {}</a:t></a:r></a:p>"),
+    Family(
+        ".pptx", "the tag of properties", _in(_pptx, "<a:p><a:r><a:rPr{}/><a:t>a</a:t></a:r></a:p>"), tokens.ATTRIBUTES
+    ),
+    Family(".odt", "a paragraph", _in(odt, "<text:p>Tom {}</text:p>"), tokens.OPEN, tokens.OPEN_FRAMES),
+    Family(
+        ".odt", "a format", _in(odt, "<text:p>Tom <text:span a='{}'>Tom<text:s/></text:span></text:p>"), tokens.VALUE
+    ),
+    *_places(".odt", odt, "text:b", "<text:p>Tom {}</text:p>"),
+    Family(".odp", "a slide", _in(odt, "<text:p>Tom {}</text:p>"), tokens.OPEN, tokens.OPEN_FRAMES),
+    Family(".ods", "a row", ods, tokens.CELLS),
+    Family(
+        ".ods", "a formula", _in(ods, "<table:table-cell table:formula='{}'/>"), [*tokens.VALUE, *tokens.FORMULA[:1]]
+    ),
+    *_places(".ods", ods, "text:b", "<table:table-cell><text:p>Tom {}</text:p></table:table-cell>"),
+    Family(".xlsx", "strings", _xlsx("sharedStrings", '<sst a="b">{}</sst>'), tokens.STRINGS),
+    Family(".xlsx", "a string", _xlsx("sharedStrings", '<sst a="b"><si><t>Tom {}</t></si></sst>'), tokens.XML_TEXT),
+    Family(
+        ".xlsx",
+        "a run",
+        _xlsx("sharedStrings", '<sst a="b"><si><r><rPr><b/></rPr><t>Tom {}</t></r></si></sst>'),
+        tokens.XML_TEXT,
+    ),
+    Family(".xlsx", "a sheet", _xlsx("worksheets/a", '<worksheet a="b">{}</worksheet>'), tokens.SHEET),
+    Family(".xlsx", "a formula", _xlsx("worksheets/a", '<worksheet a="b"><f>{}</f></worksheet>'), tokens.FORMULA),
+    Family(
+        ".xlsx",
+        "a header",
+        _xlsx("worksheets/a", '<worksheet a="b"><oddHeader>Tom {}</oddHeader></worksheet>'),
+        tokens.HEADER,
+    ),
+    Family(".xlsx", "a comment", _xlsx("worksheets/a", '<worksheet a="b"><!--{}--></worksheet>'), tokens.UNREAD),
+    Family(".xlsx", "a table", _xlsx("tables/a", '<table a="b">{}</table>'), tokens.COLUMNS),
+    Family(
+        ".xlsx",
+        "a column",
+        _xlsx("tables/a", '<table a="b"><tableColumn {}/></table>'),
+        [*tokens.ATTRIBUTES, " name='a'"],
+    ),
+    Family(".xlsx", "a comment in a table", _xlsx("tables/a", '<table a="b"><!--{}--></table>'), tokens.UNREAD),
+    Family(
+        ".xlsx",
+        "the workbook",
+        _xlsx("workbook", '<workbook a="b"><calcPr {}/></workbook>'),
+        [*tokens.ATTRIBUTES, *tokens.VALUE],
+    ),
+    Family(".epub", "a page", _book("a.xhtml", "{}"), [*tokens.WORDS, *tokens.MARKUP]),
+    Family(
+        ".epub",
+        "the contents",
+        _book("a.ncx", '<ncx xmlns="http://www.daisy.org/z3986/2005/ncx/">{}</ncx>'),
+        ["<text>Tom &amp; #</text>", "<text>a</text>", "<b/>", " "],
+    ),
+    Family(".srt", "a file", str.encode, tokens.SUBTITLES),
+    Family(".srt", "a cue", _text(f"{TIMES}Tom {{}}\n"), [each for each in tokens.SUBTITLES if "\n\n" not in each]),
+    Family(".srt", "a line", _text(f"{TIMES}Tom {{}}\n"), [each for each in tokens.SUBTITLES if "\n" not in each]),
+    Family(
+        ".srt",
+        "a second cue",
+        _text(f"{TIMES}Tom\n\n{TIMES.replace('01', '03')}a {{}}\n"),
+        ["Tom ", "a ", "a", "<i>", "</i>", "\n"],
+    ),
+    Family(".vtt", "a file", _text(f"WEBVTT\n\n{TIMES}Tom\n\n{{}}"), tokens.SUBTITLES),
+    Family(
+        ".vtt",
+        "a cue",
+        _text(f"WEBVTT\n\n{TIMES}Tom {{}}\n"),
+        [each for each in tokens.SUBTITLES if "\n\n" not in each],
+    ),
+    Family(".xlf", "a unit", _in(_xliff, "Tom {}"), tokens.CODES, ["<g>{}</g>", "<mrk>{}</mrk>"]),
+    *_places(".xlf", _xliff, "x", "Tom {}"),
+    Family(".po", "a file", str.encode, tokens.ENTRIES),
+    Family(".po", "a message", _text('msgid "Tom {}"\nmsgstr ""\n'), tokens.MESSAGE),
+    Family(".po", "a header", _text('msgid ""\nmsgstr "{}"\n\nmsgid "Tom"\nmsgstr ""\n'), tokens.PLURALS),
+    Family(".md", "a file", str.encode, [*tokens.MARKDOWN, *tokens.BLOCKS]),
+    Family(".md", "blocks", str.encode, tokens.BLOCKS),
+    Family(".md", "a paragraph", _text("Tom {}\n"), tokens.MARKDOWN),
+    Family(".md", "a paragraph with references", _text("[a]: b\n\nTom {}\n"), tokens.MARKDOWN),
+    Family(".md", "a list", _text("- Tom {}\n"), [*tokens.MARKDOWN, *tokens.BLOCKS]),
+    Family(".md", "a cell", _text("|a|\n|-|\n|Tom {}|\n"), tokens.MARKDOWN),
+]
+SUFFIXES = tuple(dict.fromkeys(family.suffix for family in FAMILIES))
