@@ -11,6 +11,7 @@ from lingon.serving.translation.planning.input_processor import most_characters
 
 MOST_SIGNS = 2**18  # of a text without markup that are neither letters, figures nor blanks: they take 2 µs each
 MOST_TAGS = 50_000  # tags and signs <, which take 10 µs each
+MOST_INLINES = 10_000  # elements within parts of texts, which take 50 µs each to be placed in the translation
 MOST_REFERENCES = 100_000  # signs & in texts with markup, which take 3 µs each
 MOST_KEPT = 10_000  # strings that are kept, such as URLs and placeholders, which take 20 µs each
 _SIGN = re.compile(r"[^\w\s]")
@@ -36,6 +37,7 @@ class RequestSize:
             "characters with markup": 3 * most_characters(limits.max_queue_tokens) // 2,
             "signs beside letters, figures and blanks": max(4 * limits.max_queue_tokens, MOST_SIGNS),
             "tags and signs <": MOST_TAGS,
+            "elements that do not split them": MOST_INLINES,
             "signs &": MOST_REFERENCES,
             "strings to keep": MOST_KEPT,
             "sentences": limits.max_queue_texts,
@@ -64,6 +66,10 @@ class RequestSize:
     def add_signs(self, text: str) -> None:
         """Count the signs of a text without markup; strings to keep and ends of sentences are looked for at each."""
         self._add("signs beside letters, figures and blanks", len(_SIGN.findall(text)))
+
+    def add_inlines(self, elements: int) -> None:
+        """Count the elements that are placed in translations; raises RequestTooLarge."""
+        self._add("elements that do not split them", elements)
 
     def add_kept(self, strings: int) -> None:
         """Count the strings that are kept of a text; raises RequestTooLarge."""

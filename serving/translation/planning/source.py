@@ -77,6 +77,7 @@ def _read(text: str, field: str, options: TextChoice, size: RequestSize) -> Sour
     plain = _plain(text, field, options)
     if plain is not None:
         _check_size(plain, field, size.most_sentences)
+        size.add_inlines(sum(len(block.inlines) for block in plain.markup.blocks))
     seen = text if plain is None else plain.text
     size.add_signs(seen)
     stand_ins = () if plain is None else plain.kept()

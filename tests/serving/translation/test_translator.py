@@ -78,6 +78,7 @@ async def test_planning_ends_at_the_first_sentence_that_the_queue_could_not_take
     ("text", "found"),
     [
         ("<b></b>" * 12_001 + "a", "72006 tags and signs < or more; a request may have 50000 at most"),
+        ("<b>a</b>" * 4_000, "12000 elements that do not split them or more; a request may have 10000 at most"),
         ("&amp" * 40_000, "120000 signs & or more; a request may have 100000 at most"),
         ("<!" + "a" * 600_000 + ">b", "1800012 characters with markup or more; a request may have 1573248 at most"),
     ],
