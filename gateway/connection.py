@@ -220,14 +220,16 @@ class Connection(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_body:  # after a body in chunks; nobody reads such fields
             return
-        super().on_header(name, value)
-        if len(self.headers) > HEADER_LINES:
-            raise _Refused(431, f"a request may have {HEADER_LINES} headers at most")
-        name = self.headers[-1][0]
+        name = name.lower()
+        self.headers.append((name, value))
         if name == b"host":
             self._hosts += 1
         elif name == b"content-length":
             self._body_left = int(value)  # the parser has checked it
+        elif name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        if len(self.headers) > HEADER_LINES:
+            raise _Refused(431, f"a request may have {HEADER_LINES} headers at most")
 
     def on_headers_complete(self) -> None:
         self._check_request()
@@ -324,6 +326,8 @@ class Connection(HttpToolsProtocol):
         if self.flow.write_paused:
             size += self.transport.get_write_buffer_size()
         if size <= FREE_BYTES:
+            if not self._held:
+                return
             size = 0
         if size > self._held:
             self._connections.budget.hold(block_of(self._address), size - self._held)

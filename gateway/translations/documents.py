@@ -14,6 +14,7 @@ from lingon.gateway.translations.kept_files import KeptFiles
 from lingon.gateway.translations.translate import Wanted, detect, translate
 from lingon.translation.v1 import translation_pb2 as pb
 
+
 @dataclass(frozen=True, slots=True)
 class TranslatedFile:
     """A file that was translated.

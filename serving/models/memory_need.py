@@ -19,7 +19,7 @@ WEIGHT_COPIES = 3  # of a model on a card: decoder steps, greedy steps and the s
 PARSED = 30  # bytes in memory for each byte of the largest request: two bytes may make an empty message of 60
 EMPTY_PROCESS = 32 << 20  # bytes; of a process that reads documents, before the first
 COPIES = 5  # of the bytes of bodies of HTTP: a body, its texts of 2 bytes a character, its parts; 2.8 to 4.7 measured
-CONNECTION_BYTES = 40_960  # of a connection of HTTP beyond what all share; 25 KiB measured with 120 headers
+CONNECTION_BYTES = 49_152  # of a connection of HTTP beyond what all share; with 120 headers 25 KiB, and 20 for TLS
 logger = logging.getLogger(__name__)
 
 

@@ -77,8 +77,8 @@ def test_what_is_resident_and_the_largest_request_are_parts_of_the_need():
 
 def test_bodies_connections_and_documents_of_http_are_a_part_of_the_need_of_a_server_with_http_apis():
     without, few, many = (memory_need([], max_message_bytes=4 * MIB, http_connections=most) for most in (0, 100, 4196))
-    assert few.requests - without.requests == (5 + 1) * 64 * MIB + 2 * (32 + 192) * MIB + 100 * 40_960
-    assert many.requests - few.requests == 160 * MIB
+    assert few.requests - without.requests == (5 + 1) * 64 * MIB + 2 * (32 + 192) * MIB + 100 * 49_152
+    assert many.requests - few.requests == 192 * MIB
 
 
 def translator_on(provider: str) -> Translator:
