@@ -13,7 +13,7 @@ from lingon.documents.errors import UnreadableDocument
 _TAG = re.compile(rb"""<(?:[^<>"']++|"[^"]*+"|'[^']*+')*+>""")
 _ATTRIBUTE = re.compile(rb"""(?<!\s)\s++([^\s=<>"']++)\s*+=\s*+("[^"]*+"|'[^']*+')""")
 MOST_DEPTH = 64  # of elements inside each other; a document of an office program has about 20
-MOST_TAG_BYTES = 1 << 20  # of a start tag or a comment: attributes take 30 times as much in memory
+MOST_TAG_BYTES = 1 << 20  # of a start tag: its attributes take 30 times as much in memory
 MOST_ADDRESS = 1000  # characters of the address of a namespace: the parser repeats it in each name of an element
 MOST_NAMES = 10_000  # that are kept: a document of an office program has some hundreds
 FED_BYTES = MOST_TAG_BYTES >> 2  # that the parser gets at once: it starts again with a tag that is not whole
@@ -119,12 +119,16 @@ def read_elements(
 def _read(content: bytes, reader: _Reader) -> list[Element]:
     if b"\x00" in content[:4]:
         raise UnreadableDocument("the XML in the file is not UTF-8")
-    parser, fed = reader.parser, 0
+    parser, at = reader.parser, 0
     try:
-        for piece in _pieces(content):
-            parser.Parse(piece, False)
-            fed += len(piece)
-            _check_tag(fed - parser.CurrentByteIndex)
+        while at < len(content):
+            end = _end_of_piece(content, at)
+            parser.Parse(content[at:end], False)
+            at = end
+            if at - reader.place > MOST_TAG_BYTES:
+                end = _end_of_comment(content, reader.place, at)
+                reader.skipped += end - at
+                at = end
         parser.Parse(b"", True)
     except expat.ExpatError as error:
         raise UnreadableDocument(f"the XML in the file is not well-formed at line {error.lineno}") from None
@@ -133,22 +137,29 @@ def _read(content: bytes, reader: _Reader) -> list[Element]:
     return reader.found
 
 
-def _pieces(content: bytes) -> Iterator[bytes]:
-    """Yield a file in pieces that end with tags where they can, or a text would be divided."""
-    begin = 0
-    while begin < len(content):
-        end = begin + FED_BYTES
-        if end < len(content):
-            end = content.rfind(b">", begin, end) + 1 or end
-        yield content[begin:end]
-        begin = end
+def _end_of_piece(content: bytes, begin: int) -> int:
+    """Return where a piece of a file ends: with a tag if it can, or a text would be divided."""
+    end = begin + FED_BYTES
+    return (content.rfind(b">", begin, end) + 1 or end) if end < len(content) else len(content)
+
+
+def _end_of_comment(content: bytes, begin: int, at: int) -> int:
+    """Return where the mark at the end of a long comment or instruction is: the parser need not read to it.
+
+    begin: of the comment, at: what was read; raises UnreadableDocument if a tag is there.
+    """
+    marks = {b"<!--": b"-->", b"<?": b"?>"}
+    mark = next((mark for start, mark in marks.items() if content.startswith(start, begin)), None)
+    if mark is None:
+        _check_tag(at - begin)
+    assert mark is not None
+    end = content.find(mark, at - len(mark) + 1)
+    return max(end, at) if end >= 0 else len(content)
 
 
 def _check_tag(size: int) -> None:
     if size > MOST_TAG_BYTES:
-        raise UnreadableDocument(
-            f"the XML in the file has a tag of more than {MOST_TAG_BYTES:,} bytes, or a comment, got {size:,}"
-        )
+        raise UnreadableDocument(f"the XML in the file has a tag of more than {MOST_TAG_BYTES:,} bytes, got {size:,}")
 
 
 class _Reader:
@@ -178,11 +189,17 @@ class _Reader:
         self._names: dict[str, str] = {}  # canonical ones, each kept once
         self._written: dict[bytes, bytes] = {}
         self._open: list[Element] = []
+        self.skipped = 0  # bytes of comments that the parser did not get
+
+    @property
+    def place(self) -> int:
+        """Where in the file the parser is: what it has not read whole begins there."""
+        return self.parser.CurrentByteIndex + self.skipped
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if not self._open and self._wanted is not None and self._named(name) not in self._wanted:
             return
-        begin = self.parser.CurrentByteIndex
+        begin = self.place
         tag = _TAG.match(self._content, begin)
         if tag is None:
             raise UnreadableDocument("the XML in the file is not UTF-8")
@@ -206,7 +223,7 @@ class _Reader:
             return
         element = self._open.pop()
         if not element.end:
-            element.content_end = self.parser.CurrentByteIndex
+            element.content_end = self.place
             element.end = self._content.index(b">", element.content_end) + 1
 
     def _text(self, text: str) -> None:

@@ -25,14 +25,22 @@ def test_elements_have_their_places_in_a_file_of_many_pieces():
     assert {content[each.content : each.content_end] for each in elements} == {b"text"}
 
 
-@pytest.mark.parametrize("frame", ["<!--{}-->", "<?a {}?>", "<w:p a='{}'/>"], ids=["comment", "instruction", "tag"])
-def test_what_the_parser_reads_at_once_is_at_most_a_mebibyte(frame: str):
+def test_a_tag_is_at_most_a_mebibyte():
     inside = "a>" * (MOST_TAG_BYTES // 2)
-    read_document("a.docx", docx(frame.format(inside[:-100]) + run("Tom")))
-    with pytest.raises(
-        UnreadableDocument, match=r"a tag of more than 1,048,576 bytes, or a comment, got 1,\d{3},\d{3}$"
-    ):
-        read_document("a.docx", docx(frame.format(inside * 2) + run("Tom")))
+    read_document("a.docx", docx(f"<w:p a='{inside[:-100]}'/>" + run("Tom")))
+    with pytest.raises(UnreadableDocument, match=r"a tag of more than 1,048,576 bytes, got 1,\d{3},\d{3}$"):
+        read_document("a.docx", docx(f"<w:p a='{inside * 2}'/>" + run("Tom")))
+
+
+@pytest.mark.parametrize(("begin", "end"), [("<!--", "-->"), ("<?a ", "?>")], ids=["comment", "instruction"])
+@pytest.mark.parametrize("more", [*range(-12, 4), 100_001])
+def test_elements_after_a_long_comment_have_their_places(begin: str, end: str, more: int):
+    long = f"{begin}{'a' * (MOST_TAG_BYTES + FED_BYTES + more)}{end}"
+    content = f"<a>{long}<b>c</b>{long}<b>c</b></a>".encode()
+    elements = list(read_tree(content, {}, ()).elements)
+    assert [content[each.begin : each.end] for each in elements] == [b"<b>c</b>"] * 2
+    with pytest.raises(UnreadableDocument, match="is not well-formed"):
+        read_tree(content[: len(long)], {}, ())
 
 
 def test_the_address_of_a_namespace_which_each_name_repeats_is_bounded():
