@@ -8,13 +8,10 @@ from pathlib import Path
 
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
-from lingon.documents.markdown import memory_of_markdown, read_markdown
+from lingon.documents.markdown import read_markdown
 from lingon.documents.office import SUFFIXES as ARCHIVES
-from lingon.documents.office import memory_of_archive, read_archive, suffix_of_archive
+from lingon.documents.office import read_archive, suffix_of_archive
 from lingon.documents.text_files import (
-    memory_of_gettext,
-    memory_of_subtitles,
-    memory_of_xliff,
     read_gettext,
     read_page,
     read_subtitles,
@@ -22,7 +19,7 @@ from lingon.documents.text_files import (
     read_xliff,
 )
 
-__all__ = ["SUFFIXES", "Document", "UnreadableDocument", "memory_of", "read_document", "suffix_of"]
+__all__ = ["SUFFIXES", "Document", "UnreadableDocument", "read_document", "suffix_of"]
 
 XLIFF = (".xliff", ".xlf")
 READERS: Mapping[str, Callable[[bytes], Document]] = {
@@ -36,23 +33,8 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".po": read_gettext,
     ".md": read_markdown,
 }
-MEMORY: Mapping[str, Callable[[bytes], int]] = {
-    **{suffix: partial(memory_of_archive, suffix) for suffix in ARCHIVES},
-    ".srt": memory_of_subtitles,
-    ".vtt": memory_of_subtitles,
-    **dict.fromkeys(XLIFF, memory_of_xliff),
-    ".po": memory_of_gettext,
-    ".md": memory_of_markdown,
-}
-"""What the kinds take in memory that take more than the file itself."""
 SUFFIXES = tuple(READERS)
 """The kinds of files, by the ends of their names."""
-
-
-def memory_of(name: str, content: bytes) -> int:
-    """Return the bytes that a document takes in memory while it is translated, beside the file itself, at most."""
-    memory = MEMORY.get(Path(name).suffix.lower())
-    return memory(content) if memory is not None else 0
 
 
 def suffix_of(content: bytes) -> str:

@@ -1,24 +1,12 @@
-"""How much text and markup a document may have, and what that takes in memory."""
+"""How much text and markup a document may have: what it takes in memory is bounded by that."""
 
 from __future__ import annotations
-
-import re
-from collections.abc import Iterable
 
 from lingon.documents.errors import UnreadableDocument
 
 MOST_TEXT_BYTES = 32 << 20  # of the files that are translated
 MOST_TAGS = 250_000  # of the files that are translated, and of the marks in texts of other files
-TAG_BYTES = 110  # that a tag takes in memory, measured with paragraphs of two runs
-TAG_BYTES_OF_TEXTS = 600  # the same where every second tag has a text, measured with XLIFF and spreadsheets
 MOST_FORMAT = 4096  # bytes of the format of a text that is translated: each part of the text is written with it
-MARK_BYTES = 650  # in memory of a tag or a line break in a text, measured with messages of gettext
-_MARK = re.compile(rb"[\x00-\x1f][\x00-\x20]*|[<{\\]")
-
-
-def memory_of_marks(content: bytes) -> int:
-    """Return the bytes that the tags and line breaks in the texts of a file take in memory at most."""
-    return MARK_BYTES * min(sum(1 for _ in _MARK.finditer(content)), MOST_TAGS)
 
 
 def check_marks(marks: int) -> None:
@@ -37,8 +25,3 @@ def check_tags(tags: int, subject: str = "the text files in it have") -> None:
     """Raise UnreadableDocument if files with text have too many tags."""
     if tags > MOST_TAGS:
         raise UnreadableDocument(f"{subject} {tags:,} tags; at most {MOST_TAGS:,}")
-
-
-def memory_of_markup(sizes: Iterable[tuple[int, int]], tag_bytes: int = TAG_BYTES) -> int:
-    """Return the bytes that files take in memory at most; sizes: bytes and tags of each."""
-    return sum(size + tag_bytes * tags for size, tags in sizes)

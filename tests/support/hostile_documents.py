@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lingon.documents import UnreadableDocument, memory_of, read_document, suffix_of
+from lingon.documents import UnreadableDocument, read_document, suffix_of
 from tests.support import hostile_tokens as tokens
 from tests.support.hostile_tokens import TIMES
 from tests.support.office_files import DRAWING, archive, main, ods, odt, word
@@ -87,7 +87,6 @@ def seconds(name: str, content: bytes) -> float | None:
     begin = time.process_time()
     try:
         suffix_of(content)
-        memory_of(name, content)
         document = read_document(name, content, "de")
         assert document.characters >= 0
         document.write(document.texts)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from lingon.documents.document import Document
-from lingon.documents.markdown.bounds import memory_of_markdown
 
-__all__ = ["memory_of_markdown", "read_markdown"]
+__all__ = ["read_markdown"]
 
 
 def read_markdown(content: bytes) -> Document:

@@ -1,4 +1,4 @@
-"""How large a Markdown file may be, and what it takes in memory."""
+"""How large a Markdown file may be: each line and each mark takes a multiple of its bytes in memory."""
 
 from __future__ import annotations
 
@@ -7,12 +7,6 @@ from lingon.documents.errors import UnreadableDocument
 MOST_BYTES = 4 << 20  # of a file
 MOST_LINES = 50_000
 MOST_MARKS = 250_000  # characters that may be marks
-LINE_BYTES, MARK_BYTES = 2300, 300  # in memory, measured with lists of one letter and with words between asterisks
-
-
-def memory_of_markdown(content: bytes) -> int:
-    """Return the bytes that a file takes in memory while it is translated, at most."""
-    return len(content) + LINE_BYTES * content.count(b"\n") + MARK_BYTES * _marks(content)
 
 
 def _marks(content: bytes) -> int:

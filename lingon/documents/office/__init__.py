@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from lingon.documents.office.packages import SUFFIXES, memory_of_archive, read_archive, suffix_of_archive
+from lingon.documents.office.packages import SUFFIXES, read_archive, suffix_of_archive
 
-__all__ = ["SUFFIXES", "memory_of_archive", "read_archive", "suffix_of_archive"]
+__all__ = ["SUFFIXES", "read_archive", "suffix_of_archive"]

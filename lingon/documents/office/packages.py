@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from lingon.documents.bounds import TAG_BYTES, TAG_BYTES_OF_TEXTS, check_size, check_tags, memory_of_markup
+from lingon.documents.bounds import check_size, check_tags
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import text_options
@@ -47,13 +47,11 @@ class _Kind:
     files: matches the names of the files to read
     read: reads them, by their names
     tags: returns how many tags of one are kept in memory, by its name and its content
-    tag_bytes: that each of them takes
     """
 
     files: re.Pattern[str]
     read: Callable[[Mapping[str, bytes]], _Texts]
     tags: Callable[[str, bytes], int] = lambda _, content: content.count(b"<")
-    tag_bytes: int = TAG_BYTES
 
 
 def _word(contents: Mapping[str, bytes]) -> Parts:
@@ -80,7 +78,7 @@ _KINDS = {
         _word,
     ),
     ".pptx": _Kind(re.compile(r"ppt/(slides|notesSlides|diagrams|charts)/[^/]+\.xml"), _slides),
-    ".xlsx": _Kind(FILES, Workbook, tags_of_workbook, TAG_BYTES_OF_TEXTS),
+    ".xlsx": _Kind(FILES, Workbook, tags_of_workbook),
     ".odt": _Kind(re.compile(r"(content|styles|Object \d+/content)\.xml"), _open_document),
     ".odp": _Kind(re.compile(r"(content|Object \d+/content)\.xml"), _open_document),
     ".ods": _Kind(re.compile(r"(content|styles|Object \d+/content)\.xml"), open_workbook),
@@ -100,17 +98,6 @@ def read_archive(suffix: str, content: bytes) -> Document:
     texts = kind.read(contents)
     options = pb.TextOptions(format=pb.TEXT_FORMAT_HTML) if suffix == BOOK else text_options()
     return Document(texts.texts, options, lambda translations: packed(content, texts.written(translations)))
-
-
-def memory_of_archive(suffix: str, content: bytes) -> int:
-    """Return the bytes that a document takes in memory while it is translated, beside the file itself, at most."""
-    kind = _KINDS[suffix]
-    try:
-        with opened(content) as archive:
-            contents = ((name, archive.read(name)) for name in _names(kind, archive))
-            return memory_of_markup(((len(each), kind.tags(name, each)) for name, each in contents), kind.tag_bytes)
-    except UnreadableDocument:
-        return 0  # it will not be read
 
 
 def suffix_of_archive(content: bytes) -> str:

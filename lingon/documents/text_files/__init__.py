@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from lingon.documents.text_files.gettext import memory_of_gettext, read_gettext
+from lingon.documents.text_files.gettext import read_gettext
 from lingon.documents.text_files.plain import read_page, read_text
-from lingon.documents.text_files.subtitles import memory_of_subtitles, read_subtitles
-from lingon.documents.text_files.xliff import memory_of_xliff, read_xliff
+from lingon.documents.text_files.subtitles import read_subtitles
+from lingon.documents.text_files.xliff import read_xliff
 
 __all__ = [
-    "memory_of_gettext",
-    "memory_of_subtitles",
-    "memory_of_xliff",
     "read_gettext",
     "read_page",
     "read_subtitles",

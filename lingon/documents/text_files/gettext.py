@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from lingon.documents.bounds import check_marks, check_size, memory_of_marks
+from lingon.documents.bounds import check_marks, check_size
 from lingon.documents.document import Document, decoded, encoded
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Inline, Node, Point, text_options, write
@@ -26,7 +26,6 @@ _ENCODING = re.compile(r"^Content-Type:.*\bcharset=([^\s;]+)", re.MULTILINE)
 FORMS = 2  # of a plural, if the header does not say it
 MOST_FORMS = 10
 MOST_ENTRIES = 50_000
-ENTRY_BYTES = 3300  # in memory, measured with messages of two tags
 LINE_CHARACTERS = 76  # of the text in a line, as gettext writes it
 
 
@@ -74,11 +73,6 @@ class _Text:
         """Return the message of a translation."""
         nodes = self.inline.translated(translation)
         return without_marks(write(nodes, lambda piece: piece.text.encode(), bytes).decode())
-
-
-def memory_of_gettext(content: bytes) -> int:
-    """Return the bytes that a file takes in memory while it is translated, at most."""
-    return len(content) + ENTRY_BYTES * content.count(b"msgid") + memory_of_marks(content)
 
 
 def read_gettext(content: bytes) -> Document:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from lingon.documents.bounds import check_marks, check_size, memory_of_marks
+from lingon.documents.bounds import check_marks, check_size
 from lingon.documents.document import Document, decoded, encoded, unescaped
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Inline, Node, Piece, Point, text_options, write
@@ -55,11 +55,6 @@ class Cue:
     def plain(self) -> str:
         """Its text without marks and references to characters."""
         return unescaped(_unmarked(self.text))
-
-
-def memory_of_subtitles(content: bytes) -> int:
-    """Return the bytes that subtitles take in memory while they are translated, at most."""
-    return len(content) + memory_of_marks(content)
 
 
 def read_subtitles(content: bytes) -> Document:

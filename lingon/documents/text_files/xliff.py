@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from xml.sax.saxutils import quoteattr
 
 from lingon.documents.bounds import (
-    TAG_BYTES_OF_TEXTS,
     check_marks,
     check_size,
     check_tags,
-    memory_of_marks,
-    memory_of_markup,
 )
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
@@ -53,11 +50,6 @@ class _Edit:
     begin: int
     end: int
     content: bytes
-
-
-def memory_of_xliff(content: bytes) -> int:
-    """Return the bytes that a file takes in memory while it is translated, at most."""
-    return memory_of_markup([(len(content), content.count(b"<"))], TAG_BYTES_OF_TEXTS) + memory_of_marks(content)
 
 
 def read_xliff(content: bytes, target: str = "") -> Document:

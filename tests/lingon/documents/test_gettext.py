@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.documents import UnreadableDocument, bounds, memory_of, read_document
+from lingon.documents import UnreadableDocument, bounds, read_document
 from lingon.documents.text_files import gettext
 
 HEADER = (
@@ -119,10 +119,6 @@ def test_a_broken_file_is_refused_in_one_line(text: str, message: str, monkeypat
         read_document("a.po", text.encode())
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_messages_count_as_memory():
-    assert memory_of("a.po", b'msgid "a"\n' * 10) > memory_of("a.po", b'msgid "a"\n') * 9
 
 
 def quoted(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What documents take in memory while they are read is bounded by what is counted before."""
+"""What documents take in memory while they are read is bounded by their bytes, and by the marks that are counted."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from contextlib import suppress
 
 import pytest
 
-from lingon.documents import UnreadableDocument, memory_of, read_document
+from lingon.documents import UnreadableDocument, read_document
+from lingon.documents.bounds import MOST_TAGS
 from lingon.documents.xml_tree import MOST_TAG_BYTES
 from tests.support.office_files import docx, run, xlsx
 
 MANY = 200_000
+MARK_BYTES = 650  # in memory of a mark
 TIMES = "1\n00:00:01,000 --> 00:00:03,000\n"
 UNIT = (
     '<xliff version="1.2"><file source-language="en"><body><trans-unit id="1"><source>{}</source></trans-unit></body>'
@@ -49,7 +51,7 @@ def test_a_long_tag_or_string_takes_a_few_bytes_for_each_of_its_characters(name:
 def test_names_of_attributes_that_are_not_read_are_not_kept():
     names = (" ".join(f"a{number}_{place}='b'" for place in range(1000)) for number in range(300))
     content = docx("".join(f"<w:p {each}/>" for each in names) + run("Tom"))
-    assert peak_of("a.docx", content) < memory_of("a.docx", content) + 300_000 * 90  # which the parser itself keeps
+    assert peak_of("a.docx", content) < 300_000 * (110 + 90)  # of ours, and what the parser itself keeps
 
 
 def test_a_tag_of_too_many_attributes_is_refused_and_a_long_text_is_not():
@@ -73,4 +75,5 @@ def test_a_tag_of_too_many_attributes_is_refused_and_a_long_text_is_not():
 def test_line_breaks_and_tags_in_texts_are_counted(name: str, pattern: str, count: int):
     text = {"a.po": "a<b>", "a.srt": "a<b>", "a.vtt": "<b>a</b>"}.get(name, "a\n") * count
     content = xlsx(f"<si><t>{text}</t></si>") if name == "a.xlsx" else pattern.format(text).encode()
-    assert peak_of(name, content) < memory_of(name, content) + 3 * len(text) + (2 << 20)
+    marks = min(text.count("<") + text.count("\n"), MOST_TAGS)
+    assert peak_of(name, content) < MARK_BYTES * marks + 6 * len(text) + (2 << 20)
