@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 
 import pytest
@@ -25,7 +26,7 @@ from lingon.serving.translation.planning.text_options import Format, TextChoice,
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.generators import run_to_end
-from tests.support.growth import LINEAR, growth_of
+from tests.support.growth import LINEAR, Work, growth_of
 from tests.support.hostile_texts import ALPHABETS, Pattern, patterns, strings
 from tests.support.scale import scaled
 
@@ -87,8 +88,8 @@ def translate(text: str, options: TextChoice) -> None:
 def slow(work: Callable[[str], object], kind: str, length: int = LENGTH) -> Iterator[str]:
     """Yield which patterns take more than twice the CPU time at twice the length."""
 
-    def work_on(pattern: Pattern) -> Callable[[int], object]:
-        return lambda size: work(pattern.text(size))
+    def work_on(pattern: Pattern) -> Callable[[int], Work]:
+        return lambda size: partial(work, pattern.text(size))
 
     for pattern in islice(patterns(kind, SEED), PATTERNS):
         growth = growth_of(work_on(pattern), length)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import struct
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -30,11 +28,10 @@ from lingon.importers.readers.marian.container import open_model
 from lingon.importers.readers.marian.lexicon import read_lexicon
 from lingon.importers.readers.marian.vocabulary import read_vocabulary
 from lingon.importers.readers.opus_mt import Vocabulary
+from tests.support.growth import LINEAR, growth_of
 
-MOST_RATIO = 3.0  # of the time for twice the length: caches that get too small add up to a third, the square makes it 4
 MEASURABLE = 0.005  # seconds of CPU time; a file is made longer until it takes so long
-LARGEST = 300_000
-TRIES = 8
+LEAST, MOST = 1_250, 300_000  # parts of a file
 Read = Callable[[], object]
 
 
@@ -212,35 +209,18 @@ GENERATORS = [
 ]
 
 
-def _seconds(read: Read) -> float:
-    """The CPU time of reading, which may end with an error of one line; without garbage collections."""
-    gc.disable()
-    begin = time.process_time()
-    with suppress(SourceModelError):
-        read()
-    seconds = time.process_time() - begin
-    gc.enable()
-    return seconds
-
-
-def _ratio(short: Read, long: Read) -> float:
-    """How much longer a read takes than another one, by the shortest times of several."""
-    best = [float("inf"), float("inf")]
-    for _ in range(TRIES):
-        best = [min(seconds, _seconds(read)) for seconds, read in zip(best, (short, long), strict=True)]
-        if best[0] > MEASURABLE / 2 and best[1] < MOST_RATIO * best[0]:
-            break
-    return best[1] / best[0]
-
-
 @pytest.mark.parametrize("write", GENERATORS)
 def test_twice_the_file_takes_twice_the_time(tmp_path: Path, write: Callable[[Path, int], Read]) -> None:
-    """At one of several lengths: caches of the processor make one step longer, and the square makes all of them so."""
-    folders = tmp_path / "short", tmp_path / "long"
-    for folder in folders:
-        folder.mkdir()
-    n = 1_250
-    while _seconds(write(folders[0], n)) < MEASURABLE and n < LARGEST:
-        n *= 2
-    lengths = (n, 2 * n)
-    assert any(_ratio(write(folders[0], each), write(folders[1], 2 * each)) < MOST_RATIO for each in lengths)
+    def prepare(n: int) -> Read:
+        folder = tmp_path / str(n)
+        folder.mkdir(exist_ok=True)
+        read = write(folder, n)
+
+        def work() -> None:
+            with suppress(SourceModelError):
+                read()
+
+        return work
+
+    growth = growth_of(prepare, LEAST, worth=MEASURABLE, most=MOST)
+    assert growth.ratio <= LINEAR, growth

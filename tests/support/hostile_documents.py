@@ -6,19 +6,18 @@ looks for again at each token makes its time grow faster than the file. Nothing 
 
 from __future__ import annotations
 
-import gc
 import random
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from lingon.documents import UnreadableDocument, read_document, suffix_of
 from tests.support import hostile_tokens as tokens
+from tests.support.growth import Growth, Work, growth_of
 from tests.support.hostile_tokens import TIMES
 from tests.support.office_files import DRAWING, archive, main, ods, odt, word
 
 LEAST_BYTES, MOST_BYTES = 4_000, 512_000  # of what is repeated
-TRIES = 6
 NUMBER = "#"  # in a token: a number that is new each time
 Wrap = Callable[[str], bytes]
 
@@ -81,42 +80,20 @@ def _some(choices: random.Random, tokens: Sequence[str], least: int, most: int) 
     return "".join(choices.choices(tokens, k=choices.randint(least, most)))
 
 
-def seconds(name: str, content: bytes) -> float | None:
-    """Return the CPU time of all that is done with a file, written with its own texts; None if it is refused."""
-    gc.disable()  # it would add time for the objects of others
-    begin = time.process_time()
-    try:
-        suffix_of(content)
-        document = read_document(name, content, "de")
-        assert document.characters >= 0
-        document.write(document.texts)
-    except UnreadableDocument:
-        return None
-    finally:
-        gc.enable()
-    return time.process_time() - begin
+def growth(pattern: Pattern, worth: float) -> Growth:
+    """Return how the time of all that is done with a file grows; worth: see `growth_of`."""
+
+    def prepare(size: int) -> Work:
+        return partial(_read_and_write, f"a{pattern.family.suffix}", pattern.content(size))
+
+    return growth_of(prepare, LEAST_BYTES, worth=worth, most=MOST_BYTES, refusals=(UnreadableDocument,))
 
 
-def growth(pattern: Pattern, worth: float, most_ratio: float) -> float:
-    """Return how many times longer a file of twice the size takes, in the best of some tries.
-
-    It is 0 if one of the two is refused, and for a pattern whose files take less CPU time than `worth` seconds.
-    """
-    name, size = f"a{pattern.family.suffix}", LEAST_BYTES
-    while (once := seconds(name, pattern.content(size))) is not None and once < worth and size < MOST_BYTES:
-        size *= 4
-    if once is None or once < worth:
-        return 0
-    twice = float("inf")
-    for _ in range(TRIES):
-        again = seconds(name, pattern.content(2 * size))
-        if again is None:
-            return 0
-        twice = min(twice, again)
-        if twice <= most_ratio * once:
-            break
-        once = min(once, seconds(name, pattern.content(size)) or once)
-    return twice / once
+def _read_and_write(name: str, content: bytes) -> None:
+    suffix_of(content)
+    document = read_document(name, content, "de")
+    assert document.characters >= 0
+    document.write(document.texts)
 
 
 def _in(wrap: Callable[[str], bytes], frame: str) -> Wrap:
