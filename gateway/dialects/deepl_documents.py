@@ -8,6 +8,7 @@ import hmac
 import logging
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ class DeepLDocuments:
         suffix = Path(name).suffix.lower()
         files.write_state(number, {"status": "translating", "key": _digest(key), "suffix": suffix})
         call.held.keep()
+        call = replace(call, caller=call.caller.background())
         task = asyncio.create_task(self._translate(call, files, number, name, content, wanted))
         self._running[number] = task
         task.add_done_callback(lambda _: self._end(number, call))

@@ -23,6 +23,7 @@ from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.requests.body import BodyLimits, count_values, read_body
 from lingon.gateway.requests.body_budget import BodyBudget, HeldBody
+from lingon.gateway.requests.client_timeout import client_timeout
 from lingon.gateway.requests.fields import Fields, fields_of
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.status import REQUEST_ID, request_id_from
@@ -172,6 +173,8 @@ class _Endpoint:
     async def _handle(self, request: Request, caller: Caller, held: HeldBody) -> Response:
         """Read the body of a request and call the handler; caller: without the key."""
         self._check_origin(request)
+        if (seconds := client_timeout(request.headers)) is not None:
+            caller = replace(caller, deadline=time.monotonic() + seconds)
         if self.place is not None:
             self.place()
         limits = self.shared.limits
