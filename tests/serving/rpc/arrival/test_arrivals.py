@@ -237,6 +237,22 @@ async def test_the_wait_that_is_expected_grows_with_the_calls_before(port: Port)
     assert 0 < other < first < second
 
 
+async def test_a_call_is_expected_to_wait_as_long_as_the_oldest_one_of_its_caller_has_waited(port: Port):
+    """The caller a keeps its places, while many calls of others are read."""
+    for number in range(PLACES_OF_CALLER + 1):
+        port.arrive(f"a/{number}")
+    for number in range(50):
+        port.arrive(f"b/{number}")
+        await port.finish(f"b/{number}")
+    await asyncio.sleep(0.1)
+    port.refusals.waits.clear()
+    port.arrive("a/next")
+    port.arrive("b/next")
+    own, other = port.refusals.waits
+    assert own >= 0.1
+    assert other < 0.1
+
+
 class StuckEngine:
     """An engine that is expected to take so many seconds, the last `run` of them for the call itself."""
 
