@@ -55,7 +55,18 @@ def find_caller(context: Context) -> str:
         return KEY + key.name
     for name in certificate_names(context):
         return f"certificate/{name}"
-    return _block_of_peer(_peer_of(context), PORTS[context.peer() == OWN_GATEWAY])
+    return _block_of_peer(_peer_of(context), PORTS[is_of_own_gateway(context)])
+
+
+def is_of_own_gateway(context: Context) -> bool:
+    """Whether the server's own gateway makes a call, for a client of HTTP."""
+    return bool(context.peer() == OWN_GATEWAY)
+
+
+def on_other_port(caller: str) -> str:
+    """Return the identity that the address of a caller has on the other port; empty for a caller with a name."""
+    port, _, address = caller.partition("/")
+    return f"{PORTS[1 - PORTS.index(port)]}/{address}" if port in PORTS else ""
 
 
 def certificate_names(context: Context) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lingon.errors import NotBegun, QueueFull, RequestError, Unauthenticated, WontFinish
+from lingon.serving.auth.callers import PORTS
 from lingon.serving.engine.scheduler import Forecast
 from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.rpc.arrival.later import Arrival, LaterRefusals
@@ -27,6 +28,7 @@ from lingon.serving.rpc.arrival.shedding import (
 from lingon.serving.rpc.arrival.waiting import AT_ONCE, PLACES, PLACES_OF_CALLER, Arrivals, leave_place
 from lingon.serving.rpc.calls import PATIENCE_SECONDS
 from lingon.status import DEFAULT_DEADLINE
+from tests.support.eventually import eventually
 
 key: ContextVar[str] = ContextVar("key", default="")
 
@@ -235,6 +237,22 @@ async def test_the_wait_that_is_expected_grows_with_the_calls_before(port: Port)
     port.arrive("b/0")  # it is second, between the calls of the other caller
     first, second, other = port.refusals.waits
     assert 0 < other < first < second
+
+
+async def test_one_port_of_an_address_does_not_start_all_its_calls_while_the_other_one_has_all_its_places(port: Port):
+    names = [f"{each}/192.0.2.7" for each in PORTS]
+    port.refusals.caller = lambda path, context: path.rpartition("/")[0]  # type: ignore[method-assign]
+    for number in range(PLACES_OF_CALLER + 1):
+        port.arrive(f"{names[0]}/{number}")
+    for number in range(50):
+        port.arrive(f"{names[1]}/{number}")
+        await asyncio.sleep(0)
+        if f"{names[1]}/{number}" in port.started:
+            await port.finish(f"{names[1]}/{number}")
+    assert sum(each.startswith(names[1]) for each in port.started) < 25
+    port.arrive("http/192.0.2.8/0")  # another address is read at once
+    assert port.started[-1] == "http/192.0.2.8/0"
+    await eventually(lambda: f"{names[1]}/49" in port.started or port.read.get(f"{names[1]}/1"))
 
 
 async def test_a_call_is_expected_to_wait_as_long_as_the_oldest_one_of_its_caller_has_waited(port: Port):
