@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from chaos.callers.clients import Client, closed_loop, open_loop
+from chaos.callers.clients import Client, Send, closed_loop, open_loop
 from chaos.callers.goodput import METHODS, measure
 from chaos.callers.http_client import HttpClient
 from chaos.case import case
@@ -151,7 +151,8 @@ async def both_ports(context: CaseContext, checks: Checks) -> None:
         await closed_loop(both, context.texts, 48, seconds=2.0)  # warms up
         capacity = sum(each.good for each in await closed_loop(both, context.texts, 48, seconds=seconds)) / seconds
         checks.at_least("capacity", capacity, 1.0, "/s")
-        for name, sender in zip(SENDERS, (send["HTTP"], send["gRPC"], both), strict=True):
+        senders: tuple[Send, ...] = send["HTTP"], send["gRPC"], both
+        for name, sender in zip(SENDERS, senders, strict=True):
             outcomes = await open_loop(sender, context.texts, 2 * capacity, seconds, seed=61)
             good = Counter(each.id.partition("-")[0] for each in outcomes if each.good)
             share = 100 * good.total() / seconds / capacity
