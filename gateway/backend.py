@@ -9,7 +9,8 @@ import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -35,7 +36,7 @@ from lingon.client.protocol.steps import (
 )
 from lingon.client.tls import AUTHORIZATION
 from lingon.errors import ServerError
-from lingon.status import CLIENT_ADDRESS, REQUEST_ID, call_error
+from lingon.status import CLIENT_ADDRESS, DEFAULT_DEADLINE, REQUEST_ID, call_error
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
@@ -50,11 +51,28 @@ class Caller:
     """Who calls the gateway.
 
     key: API key, if one was sent; address: of the client; request_id: for logs
+    deadline: until which the client waits, on the clock of `time.monotonic`; None if it has not said so
+    in_background: whether no client waits, so that the calls wait for a place in the queue
     """
 
     key: str | None
     address: str
     request_id: str
+    deadline: float | None = None
+    in_background: bool = False
+
+    def background(self) -> Caller:
+        """Return the caller for work that goes on after the reply to its request."""
+        return replace(self, deadline=None, in_background=True)
+
+    def seconds(self, most: float) -> float:
+        """Return the time limit of a call, at most `most`; raises ServerError if the client waits no longer."""
+        if self.deadline is None:
+            return most
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise ServerError("the client waits no longer for the reply", code_pb2.DEADLINE_EXCEEDED)
+        return min(left, most)
 
     @property
     def owner(self) -> str:
@@ -66,6 +84,8 @@ class Caller:
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Return the metadata of a call; raises ServerError for a key that none can be."""
         found = [(CLIENT_ADDRESS, self.address), (REQUEST_ID, self.request_id)]
+        if self.deadline is None:
+            found.append((DEFAULT_DEADLINE, "1"))
         if self.key is not None:
             if not KEY.fullmatch(self.key):
                 raise ServerError("the API key has characters that a key cannot have", code_pb2.UNAUTHENTICATED)
@@ -148,9 +168,10 @@ class Backend:
         self, request: pb.TranslateStreamRequest, caller: Caller
     ) -> AsyncIterator[pb.TranslateStreamResponse]:
         """Yield the messages of a stream; closing the iterator cancels the call."""
-        call = self._stub.TranslateStream(request, timeout=self.timeout, metadata=caller.metadata())
+        seconds = caller.seconds(self.timeout)
+        call = self._stub.TranslateStream(request, timeout=seconds, metadata=caller.metadata())
         try:
-            with self._server_errors():
+            with self._server_errors(seconds):
                 async for message in call:
                     yield message
         finally:
@@ -158,7 +179,7 @@ class Backend:
 
     async def healthy(self) -> None:
         """Raise ServerError unless the server serves; needs no key."""
-        with self._server_errors():
+        with self._server_errors(self.timeout):
             state = await self._health(wrappers_pb2.StringValue(), timeout=self.timeout)
         if state.value != SERVING:
             raise ServerError("the server is starting or shutting down", code_pb2.UNAVAILABLE)
@@ -169,22 +190,24 @@ class Backend:
 
     async def _call(self, method: Any, request: Any, caller: Caller, seconds: float | None = None) -> Any:
         """Return a reply; seconds: its time limit, in place of that of every call."""
-        with self._server_errors():
-            timeout = self.timeout if seconds is None else seconds
+        timeout = caller.seconds(self.timeout if seconds is None else seconds)
+        with self._server_errors(timeout):
             return await method(request, timeout=timeout, metadata=caller.metadata())
 
     @contextmanager
-    def _server_errors(self) -> Iterator[None]:
+    def _server_errors(self, seconds: float) -> Iterator[None]:
+        """Raise the errors of a call as ServerError; seconds: its time limit."""
         try:
             yield
         except grpc.aio.AioRpcError as error:
             code = error.code().value[0]
-            raise call_error(code, error.details() or "", error.trailing_metadata() or (), self._explain) from None
+            explain = partial(self._explain, seconds)
+            raise call_error(code, error.details() or "", error.trailing_metadata() or (), explain) from None
 
-    def _explain(self, code: int, details: str) -> str:
+    def _explain(self, seconds: float, code: int, details: str) -> str:
         """Return the message of an error that gRPC itself made; the log has the address of the server."""
         if code == code_pb2.DEADLINE_EXCEEDED:
-            return f"the call was not done within {self.timeout:g} s"
+            return f"the call was not done within {seconds:.4g} s"
         if code != code_pb2.UNAVAILABLE:
             return details
         logger.warning(no_answer(self._target, details, tls=self._tls))

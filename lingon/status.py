@@ -22,15 +22,20 @@ from lingon.errors import (
     ServerError,
     TooManyCalls,
     UnknownModel,
+    WontFinish,
 )
 
 STATUS_DETAILS = "grpc-status-details-bin"
 REQUEST_ID = "x-request-id"
 CLIENT_ADDRESS = "x-lingon-client-address"  # of the client of a gateway; a server believes its own gateway alone
+DEFAULT_DEADLINE = "x-lingon-default-deadline"
+"""Metadata of a call whose deadline is a limit of the gateway: how long its client waits is not known."""
+
 DOMAIN = "lingon"
 _SANE_ID = re.compile(r"[A-Za-z0-9_.:/+=-]{1,128}")
 RETRY_MILLISECONDS: dict[type[RequestError], int] = {
     QueueFull: 200,
+    WontFinish: 200,
     TooManyCalls: 500,
     Draining: 1000,
     EngineLost: 500,

@@ -44,10 +44,11 @@ class DeepLDocuments:
         if fields.file is None:
             raise Problem(400, "Parameter 'file' not specified.")
         given, content = fields.file
-        wanted = replace(self._wanted(fields), patient=True)
+        wanted = self._wanted(fields)
         secret = secrets.token_hex(32)
         kept = await files.begin(API, call.caller, len(content), secret)
         call.held.keep()
+        call = replace(call, caller=call.caller.background())
         task = asyncio.create_task(
             self._translate(call, files, kept, fields.text("filename") or given, content, wanted)
         )

@@ -21,6 +21,7 @@ from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.requests.body import BodyLimits, count_values, has_json, read_body
 from lingon.gateway.requests.body_budget import BodyBudget, HeldBody
+from lingon.gateway.requests.client_timeout import client_timeout
 from lingon.gateway.requests.fields import Fields, fields_of
 from lingon.gateway.requests.known_callers import KnownCallers
 from lingon.gateway.requests.problem import Problem, problem_of
@@ -181,6 +182,8 @@ class _Endpoint:
     async def _handle(self, request: Request, caller: Caller, held: HeldBody) -> Response:
         """Read the body of a request and call the handler; caller: without the key."""
         self._check_site(request)
+        if (seconds := client_timeout(request.headers)) is not None:
+            caller = replace(caller, deadline=time.monotonic() + seconds)
         if self.place is not None:
             self.place()
         caller = replace(caller, key=self.api.key_of(request, Fields(request.query_params.multi_items())))

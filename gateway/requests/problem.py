@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from google.rpc import code_pb2
 
-from lingon.errors import LingonError, ServerError
+from lingon.errors import LingonError, ServerError, WontFinish
 
 HTTP_STATUS: dict[int, int] = {
     code_pb2.CANCELLED: 499,
@@ -22,6 +22,9 @@ HTTP_STATUS: dict[int, int] = {
     code_pb2.UNAUTHENTICATED: 401,
 }
 """The HTTP status of a gRPC status, as google/rpc/code.proto lists them; 500 for the others."""
+
+OVERLOADED = 503
+"""The HTTP status of a request that was refused because it would not be done in time: the next one may be."""
 
 CODE: dict[int, int] = {
     400: code_pb2.INVALID_ARGUMENT,
@@ -89,7 +92,7 @@ def problem_of(error: ServerError) -> Problem:
     internal = error.code in (code_pb2.INTERNAL, code_pb2.UNKNOWN, code_pb2.DATA_LOSS)
     message = "the server failed to answer; its log says why" if internal else str(error)
     return Problem(
-        HTTP_STATUS.get(error.code, 500),
+        OVERLOADED if error.reason == WontFinish.reason else HTTP_STATUS.get(error.code, 500),
         message,
         code=error.code,
         reason=error.reason,

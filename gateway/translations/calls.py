@@ -31,20 +31,20 @@ Piece = tuple[str, Result]
 class Calls:
     """Sends the calls of one request of HTTP.
 
-    A single call is refused at once by a full server. Several wait for each other in the queue, and each has the time
-    limit of a call.
+    A single call is refused at once by a full server, unless no client waits for it. Several wait for each other in the
+    queue, and each has the time limit of a call.
     """
 
-    def __init__(self, backend: Backend, caller: Caller, like: pb.TranslateRequest, *, patient: bool = False) -> None:
-        """like: a request without texts; patient: whether a single call waits for a full server too."""
-        self._backend, self._caller, self._like, self._patient = backend, caller, like, patient
+    def __init__(self, backend: Backend, caller: Caller, like: pb.TranslateRequest) -> None:
+        """like: a request without texts."""
+        self._backend, self._caller, self._like = backend, caller, like
         self._limit = asyncio.Semaphore(IN_FLIGHT)
 
     async def pieces(self, texts: Sequence[str], most: int) -> list[list[Piece]]:
         """Return the pieces of each text; most: texts of one call."""
         parts = [part for _, part in cut(texts, most)]
         if len(parts) == 1:
-            return await self._part(texts, patient=self._patient)
+            return await self._part(texts, patient=self._caller.in_background)
         found = await _all(self._part(part, patient=True) for part in parts)
         return [pieces for part in found for pieces in part]
 
@@ -62,7 +62,8 @@ class Calls:
             protocol = ClientProtocol(retry=PATIENT if patient or end - begin < len(texts) else ONCE)
             request = write_request(pb.TranslateRequest, texts=texts[begin:end])
             request.MergeFrom(self._like)
-            reply = yield from protocol.call_until(time.monotonic() + self._backend.timeout, TRANSLATE, request)
+            deadline = time.monotonic() + self._caller.seconds(self._backend.timeout)
+            reply = yield from protocol.call_until(deadline, TRANSLATE, request)
             return list(reply.results)
 
         exchange = ask_in_halves(ask, lambda error: error, 0, len(texts), 0.0)

@@ -28,7 +28,6 @@ class Wanted:
     source: language tag; empty to detect it for each text
     alternatives: further translations of each text, as many as the model can give
     unchanged: whether the texts are in the target language, and stay as they are
-    patient: whether they wait while the queue of the server is full, as nobody waits for the reply
     """
 
     target: str
@@ -37,7 +36,6 @@ class Wanted:
     options: pb.DecodingOptions = field(default_factory=pb.DecodingOptions)
     alternatives: int = 0
     unchanged: bool = False
-    patient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,7 @@ async def _of_one_language(
         text=wanted.text,
     )
     most = len(texts) if len(texts) == 1 else await _most(backend, caller)
-    found = await Calls(backend, caller, like, patient=wanted.patient).pieces(texts, most)
+    found = await Calls(backend, caller, like).pieces(texts, most)
     return [
         _joined(pieces, place, len(texts), language)
         for place, (pieces, language) in enumerate(zip(found, languages, strict=True))

@@ -125,9 +125,9 @@ class Shards:
             try:
                 # Not splitlines: it also ends a line at U+2028 and others, which JSON leaves as they are.
                 lines = gzip.decompress(path.read_bytes()).decode().removesuffix("\n").split("\n")
-                results = [Translated(tuple(found), fault) for fault, *found in map(json.loads, lines)]
+                results = [_parsed(line) for line in lines]
                 yield from zip(self.texts_of(number), results, strict=True)
-            except (OSError, EOFError, ValueError) as error:
+            except (OSError, EOFError, ValueError, RecursionError) as error:
                 raise LingonError(f"{path}: damaged ({error}); delete it and start again") from None
 
     def _check_plan(self) -> None:
@@ -136,7 +136,7 @@ class Shards:
             begun = json.loads(path.read_text(encoding="utf-8"))
             ours = asdict(self._plan)
             differing = next((name for name in ours if begun[name] != ours[name]), None)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise SettingsError(f"{path}: not a plan ({error})") from None
         if differing is not None:
             raise SettingsError(
@@ -146,3 +146,13 @@ class Shards:
 
     def _path(self, number: int) -> Path:
         return self._folder / SHARDS / f"{number:05d}.jsonl.gz"
+
+
+def _parsed(line: str) -> Translated:
+    """The translations of a text, as `Shards.write` writes them. Raises ValueError."""
+    found = json.loads(line)
+    if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found[1:]):
+        raise ValueError("a line must be a fault and translations")
+    if not isinstance(found[0], str | None):
+        raise ValueError("a fault must be a text")
+    return Translated(tuple(found[1:]), found[0])

@@ -17,6 +17,7 @@ from lingon.status import CLIENT_ADDRESS
 Context = grpc.aio.ServicerContext[Any, Any]
 
 OWN_GATEWAY = "in-process"  # peer of the calls that the server's own gateway makes for its clients
+PORTS = ("address", "http")  # starts of the identities of callers by their address: of the gRPC port, of HTTP
 KEY = "key/"  # start of the identity of a caller with an API key
 
 presented_key: ContextVar[ApiKey | None] = ContextVar("presented_key", default=None)
@@ -45,15 +46,27 @@ def find_caller_for_task(context: Context) -> str:
 def find_caller(context: Context) -> str:
     """The identity of the caller: the key's name, else the client certificate's, else the address as `block_of` has it.
 
-    A prefix keeps the three kinds apart, so that one cannot imitate another. It is for fair queuing, logs and traces,
-    not for labels of metrics.
+    A prefix keeps the kinds apart, so that one cannot imitate another. It is for fair queuing, logs and traces, not for
+    labels of metrics. An address is a caller of its own on each port: behind a proxy one address has many clients, and
+    those of HTTP that do not say how long they wait would fill the queue for those of gRPC.
     """
     key = presented_key.get()
     if key is not None:
         return KEY + key.name
     for name in certificate_names(context):
         return f"certificate/{name}"
-    return _block_of_peer(_peer_of(context))
+    return _block_of_peer(_peer_of(context), PORTS[is_of_own_gateway(context)])
+
+
+def is_of_own_gateway(context: Context) -> bool:
+    """Whether the server's own gateway makes a call, for a client of HTTP."""
+    return bool(context.peer() == OWN_GATEWAY)
+
+
+def on_other_port(caller: str) -> str:
+    """Return the identity that the address of a caller has on the other port; empty for a caller with a name."""
+    port, _, address = caller.partition("/")
+    return f"{PORTS[1 - PORTS.index(port)]}/{address}" if port in PORTS else ""
 
 
 def certificate_names(context: Context) -> list[str]:
@@ -93,8 +106,8 @@ def _peer_of(context: Context) -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def _block_of_peer(peer: str) -> str:
-    return f"address/{block_of(_address_of(peer))}"
+def _block_of_peer(peer: str, port: str) -> str:
+    return f"{port}/{block_of(_address_of(peer))}"
 
 
 @functools.lru_cache(maxsize=1024)

@@ -17,7 +17,7 @@ from lingon.serving.engine.batches import SPARE_BATCHES, SPARE_BYTES
 from lingon.serving.engine.lanes import reserved_rows
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import NullObserver, Observer
-from lingon.serving.engine.scheduler import Scheduler
+from lingon.serving.engine.scheduler import Forecast, Scheduler
 from lingon.serving.engine.worker import LOST, Worker
 from lingon.serving.runtime.runner import AttentionSize, BatchShape, Runner, width_for
 from lingon.text import EOS
@@ -126,9 +126,9 @@ class Engine:
         """Raise what `submit` would raise for so many texts of a caller, before any work is done for them."""
         self.scheduler.check_texts(caller, texts)
 
-    def expected_seconds(self, caller: str) -> float:
-        """Return the seconds until a typical call of a caller would be done; infinite if the queue is full for it."""
-        return self.scheduler.expected_seconds(caller)
+    def forecast(self, caller: str) -> Forecast:
+        """Return when a typical call of a caller would begin and be done; infinite if the queue is full for it."""
+        return self.scheduler.forecast(caller)
 
     def cancel(self, jobs: Sequence[Job]) -> None:
         """End these jobs with Cancelled before the next step; jobs that ended are ignored."""

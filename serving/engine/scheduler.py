@@ -67,6 +67,16 @@ class StepPlan(NamedTuple):
     idle: bool = False
 
 
+class Forecast(NamedTuple):
+    """Seconds until a call would be done, and until its work would begin."""
+
+    done: float
+    begun: float
+
+
+AT_ONCE, NEVER = Forecast(0.0, 0.0), Forecast(math.inf, math.inf)
+
+
 class Scheduler:
     """Hands jobs to workers 0, 1, ...; safe from any thread."""
 
@@ -166,21 +176,23 @@ class Scheduler:
             self._check_open()
             self._queue.check_texts(caller, texts)
 
-    def expected_seconds(self, caller: str) -> float:
-        """Return the seconds until a typical call of a caller would be done; infinite if the queue has no place for it.
+    def forecast(self, caller: str) -> Forecast:
+        """Return when a typical call of a caller would begin and be done; infinite if the queue has no place for it.
 
-        A caller that is not known is expected to have tiny calls: `submit` knows more. The result is 0 while the queue
-        is empty, as for `submit`, and if `submit` would say something else than QueueFull.
+        A caller that is not known is expected to have tiny calls: `submit` knows more. The result is AT_ONCE while the
+        queue is empty, as for `submit`, and if `submit` would say something else than QueueFull.
         """
         with self._changed:
             if not len(self._queue) or self._failed or self._stopping:
-                return 0.0
+                return AT_ONCE
             try:
                 self._queue.check_texts(caller, 1)
             except QueueFull:
-                return math.inf
+                return NEVER
             typical = self._typical.of(caller)
-            return self._estimator.estimate(self._queue.most_cost_before(caller, typical.cost), typical.tokens)
+            cost = self._queue.most_cost_before(caller, typical.cost)
+            begun = self._estimator.estimate(cost - typical.cost, 0)
+            return Forecast(self._estimator.estimate(cost, typical.tokens), begun)
 
     def _check_open(self) -> None:
         if self._failed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 from lingon.errors import NotBegun
-from lingon.status import REQUEST_ID, STATUS_DETAILS, request_id_from
+from lingon.status import DEFAULT_DEADLINE, REQUEST_ID, STATUS_DETAILS, request_id_from
 from lingon.translation.v1 import translation_pb2 as pb
 
 _GRPC_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
@@ -20,6 +21,11 @@ SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}/" 
 RETRY_AFTER = "retry-after-ms"
 LATE = "the deadline passed before the call began"
 TRANSIT_SECONDS = 0.2  # seconds that a call may take from its caller to the server
+PATIENCE_SECONDS = 10.0
+"""Seconds that a call may wait until its work begins, if its client has not said how long it waits for the reply. Most
+clients of HTTP give up after some ten seconds, and what they wait for then is lost. The work itself may take longer.
+"""
+
 Context = grpc.aio.ServicerContext[Any, Any]
 Metadata = Iterable[tuple[str, str | bytes]]
 
@@ -42,6 +48,13 @@ def is_late(context: Context) -> bool:
 def time_left(context: Context) -> float | None:
     """Return the seconds until the deadline of a call; None without one, although grpc's type stubs deny it."""
     return context.time_remaining()
+
+
+def patience_of(context: Context) -> float:
+    """Return the seconds that a call may wait until its work begins; infinite if its client has set a deadline."""
+    if time_left(context) is None or any(name == DEFAULT_DEADLINE for name, _ in context.invocation_metadata() or ()):
+        return PATIENCE_SECONDS
+    return math.inf
 
 
 class Ending(NamedTuple):

@@ -253,7 +253,7 @@ async def test_the_address_of_a_client_is_that_of_the_caller(tmp_path: Path, cap
             with suppress(grpc.aio.AioRpcError):
                 await http.server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=forged)
     callers = [getattr(each, "fields", {}).get("caller") for each in caplog.records if each.message == "call"]
-    assert callers == ["address/127.0.0.1"] * 2
+    assert callers == ["http/127.0.0.1", "address/127.0.0.1"]
 
 
 async def test_a_full_queue_is_an_overload_in_every_api():
@@ -359,7 +359,7 @@ async def test_the_address_that_a_proxy_tells_is_believed_if_the_proxy_is_truste
         async with gateway(api_keys=keys, http_trusted_proxies=trusted) as http:
             await http.post("/v1/translate", {"texts": ["Tom"]}, {"x-forwarded-for": "192.0.2.7"})
     callers = [getattr(each, "fields", {}).get("caller") for each in caplog.records if each.message == "call"]
-    assert callers == [f"address/{caller}"]
+    assert callers == [f"http/{caller}"]
 
 
 async def test_a_request_is_answered_although_the_server_is_told_to_stop():

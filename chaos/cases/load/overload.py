@@ -1,24 +1,27 @@
-"""Cases 11 to 13, 20 and 56: overload, and which requests are refused.
+"""Cases 11 to 13, 20, 56 and 61: overload, and which requests are refused.
 
 In cases 11 to 20 a step that takes 5 ms longer and a batch of 2 rows keep the capacity at about 25 texts a second: they
-measure how the server treats overload, not how fast this process sends or the server refuses. Case 56 measures the
-server as it ships.
+measure how the server treats overload, not how fast this process sends or the server refuses. Cases 56 and 61
+measure the server as it ships.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-from chaos.callers.clients import Client, closed_loop, open_loop
+from chaos.callers.clients import Client, Send, closed_loop, open_loop
 from chaos.callers.goodput import METHODS, measure
+from chaos.callers.http_client import HttpClient
 from chaos.case import case
 from chaos.cases.lifecycle.engine_failure import measured
 from chaos.context import CaseContext
-from chaos.server import CHECK_PAUSE, Server, write_api_keys
+from chaos.server import CHECK_PAUSE, Server, free_port, write_api_keys
 from chaos.verdict import checker
 from chaos.verdict.checks import Checks
 from chaos.verdict.history import DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, Outcome, p99
@@ -34,6 +37,11 @@ SHIPPED = {1.5: 75.0, 2.0: 55.0, 5.0: 40.0, 10.0: 25.0}
 
 On one core a refusal takes a fifth to a tenth of a translation, most of it inside gRPC and the network.
 """
+
+
+SENDERS = ("HTTP alone", "gRPC alone", "both")
+PATIENCE = 3.0  # seconds that a client of either port waits
+PAUSE = 3.0  # seconds between two loads, in which the calls of the first one end
 
 
 def _shipped(method: str, times: float) -> str:
@@ -105,6 +113,58 @@ async def shipped_goodput(context: CaseContext, checks: Checks) -> None:
                 share, bound = 100 * point.goodput / peaks[point.method], SHIPPED[point.times]
                 checks.at_least(_shipped(point.method, point.times), share, bound, "%", timing=True)
         checks.equal("server is ready", await context.client(server).health(), "SERVING")
+
+
+@case(
+    61,
+    "HTTP and gRPC at twice the capacity, server as it ships",
+    "of the capacity, HTTP alone, gRPC alone and both >= 85 %; with both, the port with fewer >= 80 % of the other",
+    figures=(
+        *(f"{name}: {{goodput of {name}}} of the capacity of {{capacity}}" for name in SENDERS),
+        "with both, fewer of more: {the port with fewer, of the other}",
+        "client: {CPU of the client} of a core",
+    ),
+)
+async def both_ports(context: CaseContext, checks: Checks) -> None:
+    """Poisson arrivals with deadlines of 3 s, which clients of HTTP say in a header, on connections that stay open.
+
+    The capacity is that of a closed loop of 48 calls at once, half over each port. One client process on the other core
+    sends all of it: its CPU time is a figure, since a client that lags measures itself.
+    """
+    port, used = free_port(), time.process_time()
+    async with context.server(http_port=port) as server:
+        client, http, began = (
+            context.client(server),
+            HttpClient(port, context.history, keep_alive=True),
+            time.monotonic(),
+        )
+        send = {
+            "gRPC": partial(client.translate, deadline=PATIENCE),
+            "HTTP": partial(http.translate, deadline=PATIENCE),
+        }
+        turns = itertools.count()
+
+        async def both(text: str, **more: Any) -> Outcome:
+            return await tuple(send.values())[next(turns) % 2](text, **more)
+
+        seconds = context.choose(20.0, 5.0)
+        await closed_loop(both, context.texts, 48, seconds=2.0)  # warms up
+        capacity = sum(each.good for each in await closed_loop(both, context.texts, 48, seconds=seconds)) / seconds
+        checks.at_least("capacity", capacity, 1.0, "/s")
+        senders: tuple[Send, ...] = send["HTTP"], send["gRPC"], both
+        for name, sender in zip(SENDERS, senders, strict=True):
+            outcomes = await open_loop(sender, context.texts, 2 * capacity, seconds, seed=61)
+            good = Counter(each.id.partition("-")[0] for each in outcomes if each.good)
+            share = 100 * good.total() / seconds / capacity
+            checks.at_least(f"goodput of {name}", share, 85.0, "%", timing=True)
+            context.session.log(f"  {name}: {dict(Counter((each.code, each.reason) for each in outcomes))}")
+            await asyncio.sleep(PAUSE)
+        fewer = 100 * min(good["http"], good["client"]) / max(*good.values(), 1)
+        checks.at_least("the port with fewer, of the other", fewer, 80.0, "%", timing=True)
+        cpu = 100 * (time.process_time() - used) / (time.monotonic() - began)
+        checks.at_most("CPU of the client", cpu, 70.0, "%", timing=True)
+        http.close()
+        await context.check_run(checks, server, calls_logged=False)
 
 
 @case(

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from lingon.errors import RequestError
 from lingon.machine import usable_cores
+from lingon.serving.auth.callers import is_of_own_gateway
 from lingon.serving.models.inflight import Arrived
 from lingon.serving.rpc.calls import Context, time_left
 
@@ -82,6 +83,8 @@ class LaterRefusals:
     def put_off(self, arrival: Arrival, error: RequestError) -> bool:
         """Keep a call to refuse it later; returns False if it is to be refused at once."""
         if len(self._calls) >= self._most or self._share() < self._busy:
+            return False
+        if is_of_own_gateway(arrival.context):  # nothing of gRPC is spent on it, and its client closes its connection
             return False
         self._calls.append((arrival, error))
         if self._work is None:

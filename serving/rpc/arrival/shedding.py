@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 from lingon.errors import NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.auth.callers import find_caller
 from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.scheduler import AT_ONCE, Forecast
 from lingon.serving.models.inflight import AdmissionGate, Arrived
 from lingon.serving.rpc.arrival.later import Arrival
 from lingon.serving.rpc.calls import (
@@ -26,6 +27,7 @@ from lingon.serving.rpc.calls import (
     Metadata,
     abort,
     ending_of,
+    patience_of,
     request_id_of,
     time_left,
 )
@@ -56,32 +58,45 @@ class Counts(Protocol):
         """Count, log and trace a call of TranslationService that ends so many seconds after it arrived, unread."""
 
 
-class _Forecast(NamedTuple):
-    """When a typical call of one caller would be done; until: on the clock of `time.monotonic`."""
+class _KnownForecast(NamedTuple):
+    """The forecast for one caller; until: on the clock of the LoadShedder."""
 
-    seconds: float
+    forecast: Forecast
     until: float
 
 
 class LoadShedder:
     """Decides from the queues whether a call is refused before it is read. Belongs to the event loop."""
 
-    def __init__(self, gate: AdmissionGate, engines: Callable[[], Sequence[Engine]]) -> None:
+    def __init__(
+        self,
+        gate: AdmissionGate,
+        engines: Callable[[], Sequence[Engine]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """engines: returns those of all served models; a call may be for any of them."""
-        self._gate, self._engines = gate, engines
-        self._forecasts: dict[str, _Forecast] = {}
+        self._gate, self._engines, self._clock = gate, engines, clock
+        self._forecasts: dict[str, _KnownForecast] = {}
 
     def arrive(self) -> Arrived:
         """See `lingon.serving.models.inflight.AdmissionGate`."""
         return self._gate.arrive()
 
     def check(
-        self, caller: str, left: float | None, wait: float = 0.0, *, new: bool = True, queued: bool = True
+        self,
+        caller: str,
+        left: float | None,
+        wait: float = 0.0,
+        *,
+        patience: float = math.inf,
+        new: bool = True,
+        queued: bool = True,
     ) -> None:
         """Raise the error of a call that no engine would take.
 
         left: seconds until its deadline, None without one
         wait: seconds until it is read
+        patience: seconds that it may wait until its work begins
         new: whether it arrives now, so that it is refused while the server drains
         queued: whether it has work for an engine
         """
@@ -93,21 +108,26 @@ class LoadShedder:
             raise QueueFull("too many calls wait to be read; try again")
         if not queued:
             return
-        expected = self._expected_seconds(caller)
-        if expected == math.inf:
+        forecast = self._forecast(caller)
+        if forecast.done == math.inf:
             raise QueueFull("the queue is full; try again")
-        expected = wait + MARGIN * expected
-        if left is not None and expected > left:
-            raise WontFinish(f"the work would take about {expected:.1f} s, which is longer than the deadline allows")
+        done, begun = wait + MARGIN * forecast.done, wait + forecast.begun
+        if left is not None and done > left:
+            raise WontFinish(f"the work would take about {done:.1f} s, which is longer than the deadline allows")
+        if begun > patience:
+            raise QueueFull(
+                f"the work would begin in about {begun:.1f} s, and a call without a deadline of its client waits "
+                f"{patience:g} s at most; try again"
+            )
 
-    def _expected_seconds(self, caller: str) -> float:
-        now, known = time.monotonic(), self._forecasts.get(caller)
+    def _forecast(self, caller: str) -> Forecast:
+        now, known = self._clock(), self._forecasts.get(caller)
         if known is None or known.until < now:
-            seconds = min((engine.expected_seconds(caller) for engine in self._engines()), default=0.0)
+            forecast = min((engine.forecast(caller) for engine in self._engines()), default=AT_ONCE)
             if len(self._forecasts) >= MAX_FORECASTS:
                 self._forecasts.clear()
-            known = self._forecasts[caller] = _Forecast(seconds, now + FRESH_SECONDS)
-        return known.seconds
+            known = self._forecasts[caller] = _KnownForecast(forecast, now + FRESH_SECONDS)
+        return known.forecast
 
 
 class EarlyRefusal:
@@ -142,7 +162,9 @@ class EarlyRefusal:
         wait: seconds until the call is read; new: see `LoadShedder.check`
         """
         try:
-            self._shedder.check(caller, time_left(context), wait, new=new, queued=path in METHODS)
+            queued = path in METHODS
+            patience = patience_of(context) if queued else math.inf
+            self._shedder.check(caller, time_left(context), wait, patience=patience, new=new, queued=queued)
         except RequestError as error:
             return error.with_traceback(None)  # its frames would keep the call in a cycle
         return None

@@ -17,6 +17,7 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 
 from lingon.errors import Draining, QueueFull, RequestError
+from lingon.serving.auth.callers import on_other_port
 from lingon.serving.engine.fair_queue import FairQueue
 from lingon.serving.models.inflight import Arrived, arrived
 from lingon.serving.rpc.arrival.later import Arrival, LaterRefusals, Refusal, Start
@@ -28,6 +29,12 @@ PLACES = 16
 PLACES_OF_CALLER = 12
 """Those of one caller at most: a request that does not end keeps its place for 0.1 s, and other callers are read
 meanwhile. More than half of all, so that of two callers one always finds a place.
+"""
+
+PASS_SECONDS = 0.01
+"""Seconds between two calls that start before those of their address on the other port, which have all places that they
+may have. A request of HTTP has arrived whole and is read at once; one of gRPC is read in several steps. Without this
+bound HTTP would start all its calls while those of gRPC wait to be read.
 """
 
 MOST_LATER = 8192  # refusals that are put off at once, of some kilobytes each
@@ -80,6 +87,8 @@ class Arrivals:
         self._places = PLACES  # that no call holds
         self.count = 0
         self._due = False  # `_admit` will run
+        self._passed = 0.0  # when a call started before those of its address that wait on the other port
+        self._timer: asyncio.TimerHandle | None = None  # until `_admit` runs although no call leaves its place
         self._interval = self._latest = 0.0  # seconds from one call that leaves to the next; when the latest one left
         self._endings: set[asyncio.Task[None]] = set()
         self._later = LaterRefusals(refusal, MOST_LATER)
@@ -96,10 +105,12 @@ class Arrivals:
         if error is not None:
             return self._refuse(arrival, error)
         arrival = arrival._replace(unread=self._arrived())
-        if caller not in self._waiting and self._may_start(caller) and not self._due:
+        if caller not in self._waiting and self._may_start(caller) and not self._due and not self._is_ahead(caller):
             self._start(arrival)
         elif self.count < self._most or self._make_room(caller):
             self._add(arrival)
+            if self._is_ahead(caller):
+                self._admit_soon()
         else:
             return self._refuse(arrival, self._full())
         return None
@@ -198,11 +209,30 @@ class Arrivals:
         """Return the caller whose call starts next; None if none may start."""
         if not self.count or not self._places:
             return None
-        while not self._may_start(caller := self._order.next()):
-            if len(self._order) == 1:
-                return None
+        if not any(self._may_start(each) and not self._is_held_back(each) for each in self._waiting):
+            return None
+        while not self._may_start(caller := self._order.next()) or self._is_held_back(caller):
             self._order.charge(caller, 1)  # a turn that it cannot use
+        if self._is_ahead(caller):
+            self._passed = time.monotonic()
         return caller
+
+    def _is_ahead(self, caller: str) -> bool:
+        """Whether calls of the same address wait on the other port, and have all places that they may have."""
+        other = on_other_port(caller)
+        return other in self._waiting and self._reading[other] >= PLACES_OF_CALLER
+
+    def _is_held_back(self, caller: str) -> bool:
+        """Whether a call must wait for those of its address on the other port; if so, looks again later."""
+        if not self._is_ahead(caller) or time.monotonic() >= self._passed + PASS_SECONDS:
+            return False
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(PASS_SECONDS, self._look_again)
+        return True
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self._admit_soon()
 
     def _admit_next(self, caller: str) -> None:
         now = time.monotonic()

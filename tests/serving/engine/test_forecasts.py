@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from lingon.errors import Cancelled, WontFinish
-from lingon.serving.engine.scheduler import Scheduler
+from lingon.serving.engine.scheduler import AT_ONCE, NEVER, Scheduler
 from tests.support.scheduler_steps import Clock, job, make_scheduler, next_step, of_caller
 
 
@@ -34,9 +32,9 @@ def serve_a_hundred_a_second(scheduler: Scheduler, clock: Clock, waiting: int) -
 def test_the_forecast_for_a_caller_is_that_of_a_call_like_those_before() -> None:
     clock = Clock()
     scheduler = make_scheduler(1, clock, max_rows=1)
-    assert scheduler.expected_seconds("") == 0.0
+    assert scheduler.forecast("") == AT_ONCE
     serve_a_hundred_a_second(scheduler, clock, waiting=100)
-    assert scheduler.expected_seconds("") == pytest.approx(1.0, abs=0.1)
+    assert scheduler.forecast("").done == pytest.approx(1.0, abs=0.1)
 
 
 def test_the_forecast_for_a_caller_knows_nothing_of_the_large_calls_of_another() -> None:
@@ -47,18 +45,30 @@ def test_the_forecast_for_a_caller_knows_nothing_of_the_large_calls_of_another()
     scheduler.close(small)
     serve_a_hundred_a_second(scheduler, clock, waiting=10)
     scheduler.submit([of_caller("large", 500)])
-    assert scheduler.expected_seconds("large") > 1.0
-    assert scheduler.expected_seconds("small") < 0.1
-    assert scheduler.expected_seconds("unknown") < 0.1
+    assert scheduler.forecast("large").done > 1.0
+    assert scheduler.forecast("small").done < 0.1
+    assert scheduler.forecast("unknown").done < 0.1
+
+
+def test_the_own_work_of_a_call_does_not_count_as_waiting() -> None:
+    clock = Clock()
+    scheduler = make_scheduler(1, clock, max_rows=1)
+    scheduler.submit([of_caller("large", 500)])
+    ((large,), _) = next_step(scheduler, 0)
+    scheduler.close(large)
+    serve_a_hundred_a_second(scheduler, clock, waiting=10)
+    forecast = scheduler.forecast("large")
+    assert forecast.begun == pytest.approx(0.1, abs=0.05)
+    assert forecast.done > 1.0
 
 
 def test_the_forecast_for_a_caller_that_fills_the_queue_is_infinite() -> None:
     scheduler = make_scheduler(1, max_rows=1, max_queue_texts=2)
     scheduler.submit([of_caller("flood"), of_caller("flood")])
-    assert scheduler.expected_seconds("flood") == math.inf
-    assert scheduler.expected_seconds("other") == 0.0  # it gets the place of the other one
+    assert scheduler.forecast("flood") == NEVER
+    assert scheduler.forecast("other") == AT_ONCE  # it gets the place of the other one
     scheduler.stop(0)
-    assert scheduler.expected_seconds("flood") == 0.0  # `submit` says why not
+    assert scheduler.forecast("flood") == AT_ONCE  # `submit` says why not
 
 
 def test_cancelled_jobs_do_not_affect_the_estimate() -> None:

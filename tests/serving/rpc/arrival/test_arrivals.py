@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from lingon.errors import NotBegun, QueueFull, RequestError, Unauthenticated, WontFinish
+from lingon.serving.auth.callers import PORTS
+from lingon.serving.engine.scheduler import Forecast
 from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.rpc.arrival.later import Arrival, LaterRefusals
 from lingon.serving.rpc.arrival.shedding import (
@@ -24,6 +26,9 @@ from lingon.serving.rpc.arrival.shedding import (
     LoadShedder,
 )
 from lingon.serving.rpc.arrival.waiting import AT_ONCE, PLACES, PLACES_OF_CALLER, Arrivals, leave_place
+from lingon.serving.rpc.calls import PATIENCE_SECONDS
+from lingon.status import DEFAULT_DEADLINE
+from tests.support.eventually import eventually
 
 key: ContextVar[str] = ContextVar("key", default="")
 
@@ -234,22 +239,54 @@ async def test_the_wait_that_is_expected_grows_with_the_calls_before(port: Port)
     assert 0 < other < first < second
 
 
-class StuckEngine:
-    """An engine that is expected to take so many seconds."""
+async def test_one_port_of_an_address_does_not_start_all_its_calls_while_the_other_one_has_all_its_places(port: Port):
+    names = [f"{each}/192.0.2.7" for each in PORTS]
+    port.refusals.caller = lambda path, context: path.rpartition("/")[0]  # type: ignore[method-assign]
+    for number in range(PLACES_OF_CALLER + 1):
+        port.arrive(f"{names[0]}/{number}")
+    for number in range(50):
+        port.arrive(f"{names[1]}/{number}")
+        await asyncio.sleep(0)
+        if f"{names[1]}/{number}" in port.started:
+            await port.finish(f"{names[1]}/{number}")
+    assert sum(each.startswith(names[1]) for each in port.started) < 25
+    port.arrive("http/192.0.2.8/0")  # another address is read at once
+    assert port.started[-1] == "http/192.0.2.8/0"
+    await eventually(lambda: f"{names[1]}/49" in port.started or port.read.get(f"{names[1]}/1"))
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+
+async def test_a_call_is_expected_to_wait_as_long_as_the_oldest_one_of_its_caller_has_waited(port: Port):
+    """The caller a keeps its places, while many calls of others are read."""
+    for number in range(PLACES_OF_CALLER + 1):
+        port.arrive(f"a/{number}")
+    for number in range(50):
+        port.arrive(f"b/{number}")
+        await port.finish(f"b/{number}")
+    await asyncio.sleep(0.1)
+    port.refusals.waits.clear()
+    port.arrive("a/next")
+    port.arrive("b/next")
+    own, other = port.refusals.waits
+    assert own >= 0.1
+    assert other < 0.1
+
+
+class StuckEngine:
+    """An engine that is expected to take so many seconds, the last `run` of them for the call itself."""
+
+    def __init__(self, seconds: float, run: float) -> None:
+        self.seconds, self.run = seconds, run
         self.asked = 0
 
-    def expected_seconds(self, caller: str) -> float:
+    def forecast(self, caller: str) -> Forecast:
         self.asked += 1
-        return self.seconds
+        return Forecast(self.seconds, self.seconds - self.run)
 
 
-def shedder(*seconds: float) -> LoadShedder:
+def shedder(*seconds: float, run: float = 0.0) -> LoadShedder:
     gate = AdmissionGate()
     gate.open()
-    engines: Any = [StuckEngine(each) for each in seconds]
+    engines: Any = [StuckEngine(each, run) for each in seconds]
     return LoadShedder(gate, lambda: engines)
 
 
@@ -279,9 +316,33 @@ def test_a_call_is_refused_if_no_engine_can_do_it_in_time(
     assert type(caught.value) is error
 
 
+@pytest.mark.parametrize("run", [0.0, 100.0])
+@pytest.mark.parametrize(("left", "metadata"), [(None, ()), (120.0, ((DEFAULT_DEADLINE, "1"),))])
+def test_a_call_whose_client_sets_no_deadline_waits_for_a_bounded_time_however_long_its_own_work_is(
+    run: float, left: float | None, metadata: tuple[tuple[str, str], ...]
+):
+    """The second one is a call of the gateway, whose deadline is a limit of the gateway."""
+    context: Any = SimpleNamespace(time_remaining=lambda: left, invocation_metadata=lambda: metadata)
+    counts: Any = None
+    waits = PATIENCE_SECONDS
+    for wait, refused in ((waits - 0.1, False), (waits + 0.1, True)):
+        refusal = EarlyRefusal(shedder(wait + run, run=run), counts, None)
+        for path in METHODS:
+            error = refusal.of_load(path, context, "a")
+            late = left is not None and MARGIN * (wait + run) > left
+            assert type(error) is (WontFinish if late else QueueFull if refused else type(None))
+
+
+def test_a_call_with_a_deadline_of_its_client_waits_as_long_as_the_deadline_allows():
+    context: Any = SimpleNamespace(time_remaining=lambda: 60.0, invocation_metadata=lambda: ())
+    counts: Any = None
+    refusal = EarlyRefusal(shedder(4 * PATIENCE_SECONDS), counts, None)
+    assert all(refusal.of_load(path, context, "a") is None for path in METHODS)
+
+
 @pytest.mark.parametrize("seconds", [1.0, math.inf])
 def test_detecting_languages_waits_for_a_place_to_be_read_and_for_no_engine(seconds: float):
-    context: Any = SimpleNamespace(time_remaining=lambda: 0.5)
+    context: Any = SimpleNamespace(time_remaining=lambda: 0.5, invocation_metadata=lambda: ())
     counts: Any = None
     refusal = EarlyRefusal(shedder(seconds), counts, None)
     (detecting,) = READ_IN_ORDER - METHODS

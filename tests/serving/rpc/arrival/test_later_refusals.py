@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lingon.errors import QueueFull, RequestError
+from lingon.serving.auth.callers import OWN_GATEWAY
 from lingon.serving.rpc.arrival.later import LEAST, MOST, Arrival, LaterRefusals, LoopShare
 from tests.support.eventually import eventually
 
@@ -20,9 +21,13 @@ class Call:
     """The context of a call with so many seconds left."""
 
     left: float | None = None
+    sender: str = "ipv4:127.0.0.1:5000"
 
     def time_remaining(self) -> float | None:
         return self.left
+
+    def peer(self) -> str:
+        return self.sender
 
 
 @dataclass
@@ -54,8 +59,8 @@ class Loop:
         self.share, self.refusals = share, Refusals()
         self.later = LaterRefusals(self.refusals, most, lambda: self.share)
 
-    def put_off(self, path: str, left: float | None = None) -> bool:
-        context: Any = Call(left)
+    def put_off(self, path: str, left: float | None = None, **more: str) -> bool:
+        context: Any = Call(left, **more)
         start: Any = None
         return self.later.put_off(Arrival(path, context, "a", start, 0.0), QueueFull("full"))
 
@@ -116,3 +121,7 @@ async def test_the_share_of_a_loop_is_what_its_thread_computes(monkeypatch: pyte
     wall[0], cpu[0] = 2.0, 1.25
     assert share() == pytest.approx(1.0, abs=0.01)
     await asyncio.sleep(0)
+
+
+async def test_the_refusal_of_a_call_of_http_is_never_put_off():
+    assert not Loop(share=1.0).put_off("http", sender=OWN_GATEWAY)
