@@ -79,7 +79,7 @@ def _from_file(config: Path | None) -> Given:
         content = tomllib.loads(config.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"{config}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(f"{config}: not TOML ({error})") from None
     for name, value in content.items():
         _check_known(name, f"{config}: unknown setting {name}")

@@ -32,7 +32,7 @@ LOADS_CODE = {
     "shelve",
     "yaml",
 }
-READS_YAML = {"safe_load", "YAMLError"}  # which build no objects
+READS_YAML = {"safe_load", "SafeLoader", "AliasEvent", "Node", "YAMLError"}  # which build no objects
 RUNS_CODE = {"eval", "exec", "compile", "__import__", "execfile"}
 DANGEROUS = {
     ("torch", "load"),

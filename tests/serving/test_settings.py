@@ -67,6 +67,7 @@ def test_engines_share_the_usable_cores():
         ({}, {}, "max_quue_texts = 3", "server.toml: unknown setting max_quue_texts; did you mean max_queue_texts?"),
         ({}, {}, "xyz = 3", "server.toml: unknown setting xyz$"),
         ({}, {}, "port = ", "server.toml: not TOML"),
+        ({}, {}, "port = " + "[" * 10_000, "server.toml: not TOML"),
         ({"engines": 0}, {}, "", "engines (from --engines): input should be greater than or equal to 1, got 0"),
         ({"max_rows": 0}, {}, "", "max_rows (from --max-rows): input should be greater than or equal to 1, got 0"),
         ({}, {"LINGON_PORT": "x"}, "", "port (from LINGON_PORT): .*, got 'x'"),

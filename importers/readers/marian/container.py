@@ -104,7 +104,7 @@ def _archive(path: Path) -> tuple[dict[str, Callable[[], Tensor]], bytes | None]
 
 def _numbers(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
     with archive.open(f"{name}.npy") as opened:
-        found: NDArray[Any] = np.lib.format.read_array(opened, allow_pickle=False)
+        found: NDArray[Any] = np.lib.format.read_array(opened)  # which reads no pickle
         return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from yaml import AliasEvent, Node, SafeLoader, YAMLError, load
+from yaml import AliasEvent, Node, SafeLoader, YAMLError
 
 from lingon.errors import SourceModelError
 from lingon.training.config import Activation
@@ -142,7 +142,7 @@ class _Loader(SafeLoader):
 def read_yaml(path: Path, text: str) -> dict[str, Any]:
     """Read a YAML object. Raises SourceModelError, for one with aliases too."""
     try:
-        found = load(text, _Loader)
+        found = _Loader(text).get_single_data()
     except (YAMLError, ValueError, RecursionError):
         raise SourceModelError(f"{path}: its options are not plain YAML") from None
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
