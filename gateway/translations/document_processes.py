@@ -65,7 +65,7 @@ class DocumentProcesses:
 
     def __init__(self, limits: DocumentLimits | None = None) -> None:
         self._limits = limits or DocumentLimits()
-        self._turns = Turns(self._limits.processes, self._limits.waiting)
+        self._places = Places(self._limits.processes, self._limits.waiting)
         self._idle: list[asyncio.subprocess.Process] = []
 
     async def read(self, file: File) -> ReadFile:
@@ -87,7 +87,7 @@ class DocumentProcesses:
 
     async def _ask(self, file: File, operation: bytes, *more: bytes) -> list[bytes]:
         """Return what a process answers, without the outcome."""
-        async with self._turns.place(file.owner):
+        async with self._places.place(file.owner):
             process = await self._process()
             try:
                 reply = await _exchange(
@@ -150,7 +150,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-class Turns:
+class Places:
     """Gives places to callers in turn, and to the tasks of one caller in their order.
 
     One place stays for others: a caller has all but one at most.

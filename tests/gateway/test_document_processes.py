@@ -13,7 +13,7 @@ import pytest
 
 from lingon.errors import LingonError
 from lingon.gateway.requests.problem import Problem
-from lingon.gateway.translations.document_processes import DocumentLimits, DocumentProcesses, File, Turns
+from lingon.gateway.translations.document_processes import DocumentLimits, DocumentProcesses, File, Places
 from tests.support.eventually import eventually
 from tests.support.gateway import gateway
 from tests.support.office_files import docx, files_of, paragraph, run
@@ -105,31 +105,31 @@ async def test_processes_have_a_low_priority_and_cannot_write_files():
 
 
 async def test_callers_get_places_in_turn_and_one_that_left_gets_none():
-    turns, order = Turns(1, 10), list[str]()
+    places, order = Places(1, 10), list[str]()
 
     async def work(name: str) -> None:
-        async with turns.place(name[0]):
+        async with places.place(name[0]):
             order.append(name)
             await asyncio.sleep(0)
 
     async with AsyncExitStack() as first:
-        await first.enter_async_context(turns.place("x"))
+        await first.enter_async_context(places.place("x"))
         waiting = [asyncio.create_task(work(name)) for name in ("a1", "a2", "a3", "b1", "c1", "b2")]
         await asyncio.sleep(0)
         waiting[1].cancel()
         waiting[4].cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     assert order == ["a1", "b1", "a3", "b2"]
-    async with turns.place("x"):
+    async with places.place("x"):
         pass
 
 
 async def test_a_caller_leaves_one_place_to_others():
-    turns = Turns(3, 10)
-    async with turns.place("a"), turns.place("a"):
-        waiting = asyncio.create_task(turns.place("a").__aenter__())
+    places = Places(3, 10)
+    async with places.place("a"), places.place("a"):
+        waiting = asyncio.create_task(places.place("a").__aenter__())
         await asyncio.sleep(0)
-        async with turns.place("b"):
+        async with places.place("b"):
             assert not waiting.done()
         await asyncio.sleep(0)
         assert not waiting.done()
@@ -138,25 +138,25 @@ async def test_a_caller_leaves_one_place_to_others():
 
 
 async def test_a_place_is_passed_on_by_a_task_that_is_cancelled_as_it_gets_it():
-    turns = Turns(1, 10)
+    places = Places(1, 10)
     async with AsyncExitStack() as first:
-        await first.enter_async_context(turns.place("x"))
-        waiting = asyncio.create_task(turns.place("a").__aenter__())
+        await first.enter_async_context(places.place("x"))
+        waiting = asyncio.create_task(places.place("a").__aenter__())
         await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    async with asyncio.timeout(5), turns.place("b"):
+    async with asyncio.timeout(5), places.place("b"):
         pass
 
 
 async def test_more_files_than_may_wait_are_refused():
-    turns = Turns(1, 1)
-    async with turns.place("a"):
-        waiting = asyncio.create_task(turns.place("a").__aenter__())
+    places = Places(1, 1)
+    async with places.place("a"):
+        waiting = asyncio.create_task(places.place("a").__aenter__())
         await asyncio.sleep(0)
         with pytest.raises(Problem, match="1 documents wait to be read or written; try again") as refused:
-            await turns.place("b").__aenter__()
+            await places.place("b").__aenter__()
         waiting.cancel()
     assert (refused.value.http_status, refused.value.retry_after) == (503, 1.0)
 
