@@ -46,14 +46,6 @@ def sources(*folders: str) -> list[Path]:
     return sorted(path for path in found if "_pb2" not in path.name)
 
 
-def long_functions(path: Path, lines: int) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            if length > lines:
-                yield f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {length} lines"
-
-
 def only_weights(keyword: ast.keyword) -> bool:
     """Whether an argument makes torch.load refuse all but tensors."""
     return keyword.arg == "weights_only" and isinstance(keyword.value, ast.Constant) and keyword.value.value is True
@@ -78,19 +70,10 @@ def loaders_of_code(path: Path) -> Iterator[str]:
         yield from (f"{path.relative_to(ROOT)}: {name}" for name in used)
 
 
-def test_a_file_has_at_most_400_lines():
-    lengths = {
-        path: len(path.read_text(encoding="utf-8").splitlines())
-        for path in sources(*PACKAGES, "kernels", "scripts", "tests")
-    }
-    assert [f"{path.relative_to(ROOT)}: {length}" for path, length in lengths.items() if length > 400] == []
-
-
-def test_a_file_in_c_plus_plus_has_at_most_400_lines_of_120_characters():
+def test_a_file_in_c_plus_plus_has_lines_of_120_characters_at_most():
     files = [path for path in (ROOT / "kernels").rglob("*") if path.suffix in (".cpp", ".h")]
     texts = {path.relative_to(ROOT): path.read_text(encoding="utf-8").splitlines() for path in files}
     assert texts
-    assert {path: len(lines) for path, lines in texts.items() if len(lines) > 400} == {}
     wide = [
         f"{path}:{place}" for path, lines in texts.items() for place, line in enumerate(lines, 1) if len(line) > 120
     ]
@@ -105,12 +88,6 @@ def test_a_test_imports_no_other_test():
         for found in IMPORTS_A_TEST.findall(path.read_text(encoding="utf-8"))
     }
     assert imports == set()
-
-
-def test_a_function_has_at_most_50_lines():
-    assert [
-        line for path in sources(*PACKAGES, "kernels", "scripts", "tests") for line in long_functions(path, 50)
-    ] == []
 
 
 def test_no_file_is_loaded_in_a_way_that_could_run_its_code():
