@@ -9,7 +9,7 @@ import pytest
 
 from lingon.gateway.translations.kept_files import MOST_BYTES
 from lingon.serving.setting_sources import CLIENT_VARIABLES, load
-from lingon.serving.settings import Settings
+from lingon.serving.settings import DOCUMENT_BYTES, DOCUMENT_PROCESSES, Settings
 from tests.support.deploy_files import DEPLOY, read, seconds
 from tests.support.repository import ROOT
 
@@ -190,3 +190,10 @@ def test_the_http_apis_are_on_this_machine_alone_and_their_settings_exist():
         ((path, size),) = re.findall(r"^(/[\w/-]+):size=(\d+)m,mode=1777,noexec,nosuid,nodev$", mount)
         assert folder.startswith(f"{path}/")
         assert int(size) * 2**20 > MOST_BYTES, "a full store, and the file that tells how far a document is"
+
+
+def test_with_the_http_apis_a_server_has_the_memory_of_documents_and_of_the_store_beside_its_own():
+    http = read(DEPLOY / "compose.http.yaml")["services"]["lingon-cpu"]
+    limits = [service["deploy"]["resources"]["limits"]["memory"] for service in (SERVERS["lingon-cpu"], http)]
+    own, with_http = (int(by_default(limit).removesuffix("g")) << 30 for limit in limits)
+    assert with_http - own >= DOCUMENT_PROCESSES * DOCUMENT_BYTES + MOST_BYTES
