@@ -59,6 +59,7 @@ class Documents:
         results = await translate(call.backend, texts, wanted, call.caller)
         async with _limited(call.backend.timeout, "written"):
             written = await self._processes.write(read.file, [each.text for each in results])
+        call.held.add(max(len(written) - max(len(content), read.size), 0))
         return TranslatedFile(read.file.name, written, read.characters, detected)
 
 

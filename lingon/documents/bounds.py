@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from lingon.documents.errors import UnreadableDocument
 
 MOST_TEXT_BYTES = 32 << 20  # of the files that are translated
+MOST_REPLY_BYTES = 32 << 20  # of the texts of a file, or of a translated file: twice the largest file over HTTP
 MOST_TAGS = 250_000  # of the files that are translated, and of the marks in texts of other files
 TAG_BYTES = 110  # that a tag takes in memory, measured with paragraphs of two runs
 TAG_BYTES_OF_TEXTS = 600  # the same where every second tag has a text, measured with XLIFF and spreadsheets
@@ -31,6 +32,12 @@ def check_size(size: int, subject: str = "the text files in it have") -> None:
     """Raise UnreadableDocument if files with text have too many bytes."""
     if size > MOST_TEXT_BYTES:
         raise UnreadableDocument(f"{subject} {size:,} bytes; at most {MOST_TEXT_BYTES:,}")
+
+
+def check_reply(size: int, subject: str) -> None:
+    """Raise UnreadableDocument if what the process of a document returns has too many bytes."""
+    if size > MOST_REPLY_BYTES:
+        raise UnreadableDocument(f"{subject} {size:,} bytes; at most {MOST_REPLY_BYTES:,}")
 
 
 def check_tags(tags: int, subject: str = "the text files in it have") -> None:
