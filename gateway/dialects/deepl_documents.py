@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from lingon.errors import LingonError, ServerError
-from lingon.gateway.requests.endpoint import Call
+from lingon.gateway.requests.endpoint import Call, as_problem
 from lingon.gateway.requests.fields import Fields
-from lingon.gateway.requests.problem import Problem, problem_of
+from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.documents import Documents
 from lingon.gateway.translations.kept_files import DONE, ERROR, Kept, KeptFiles
 from lingon.gateway.translations.translate import Wanted
 
 API = "deepl"
 SECONDS_LEFT = 5  # that a document takes, as a client is told
-logger = logging.getLogger(__name__)
 
 
 class DeepLDocuments:
@@ -84,14 +82,10 @@ class DeepLDocuments:
             await files.finish(kept, Path(found.name).suffix.lower(), found.content, found.characters)
             self._count(call.caller.key, found.characters)
             return
-        except Problem as problem:
-            message = str(problem)
-        except ServerError as error:
-            message = str(problem_of(error))
-        except LingonError as error:
-            logger.error("a document was not translated: %s", error)
-            message = "the gateway failed; its log says why"
-        await files.fail(kept, message)
+        except Exception as error:  # each is an end that the client is to know of
+            message = str(as_problem(error))
+        with suppress(Problem):  # the disk is full, as the log says
+            await files.fail(kept, message)
 
     def _end(self, task: asyncio.Task[None], call: Call) -> None:
         self._running.discard(task)

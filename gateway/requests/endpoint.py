@@ -172,7 +172,7 @@ class _Endpoint:
             stopping = Problem(503, "the server is shutting down; try again", retry_after=1.0)
             response = self.api.error(stopping, request)
         except Exception as error:
-            response = self.api.error(_as_problem(error), request)
+            response = self.api.error(as_problem(error), request)
         finally:
             held.release()
         response.headers.update({REQUEST_ID: request_id, **PRIVATE})
@@ -228,7 +228,7 @@ class _Endpoint:
         raise Problem(403, f"pages of {origin[:100] or 'other origins'} may not call: --http-cors does not list them")
 
 
-def _as_problem(error: Exception) -> Problem:
+def as_problem(error: Exception) -> Problem:
     """Return the problem of an error of a handler; logs one that the caller cannot have caused."""
     if isinstance(error, Problem):
         return error

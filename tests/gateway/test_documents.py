@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import stat
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -413,3 +414,14 @@ async def test_files_are_gone_after_an_hour_whatever_becomes_of_the_clock(
     removing = asyncio.create_task(files.remove_old_ones())
     await eventually(lambda: names_in(tmp_path) == set())
     removing.cancel()
+
+
+async def test_a_document_whose_process_cannot_be_started_ends_in_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with gateway(http_data_dir=tmp_path) as http:
+        monkeypatch.setattr(sys, "executable", "/no/python")
+        made = (await http.upload("/v2/document", "a.txt", b"Tom", target_lang="DE", source_lang="EN")).json
+        async with asyncio.timeout(10):
+            state = (await done(http, made)).json
+    assert (state["status"], "No such file" in state["message"]) == ("error", False)
