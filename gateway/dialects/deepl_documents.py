@@ -44,7 +44,7 @@ class DeepLDocuments:
         given, content = fields.file
         wanted = replace(self._wanted(fields), patient=True)
         secret = secrets.token_hex(32)
-        kept = await files.begin(API, call.caller, len(content), secret)
+        kept = await files.begin(API, call.holder, len(content), secret)
         call.held.keep()
         task = asyncio.create_task(
             self._translate(call, files, kept, fields.text("filename") or given, content, wanted)
@@ -94,7 +94,7 @@ class DeepLDocuments:
     def _kept(self, call: Call) -> Kept:
         """Return the document of a call, which must have its document_key."""
         number, secret = call.request.path_params["number"], call.fields.text("document_key")
-        return self.place().find(number, API, call.caller, secret)
+        return self.place().find(number, API, call.holder, secret)
 
     def place(self) -> KeptFiles:
         """Return where documents are kept; raises Problem without a folder for them."""

@@ -41,12 +41,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request whose body has been read."""
+    """A request whose body has been read.
+
+    holder: of its files and turns: the caller, without its key if the server needs none
+    """
 
     request: Request
     body: bytes
     fields: Fields
     caller: Caller
+    holder: Caller
     backend: Backend
     held: HeldBody
 
@@ -196,7 +200,8 @@ class _Endpoint:
         caller = replace(caller, key=self.api.key_of(request, fields))
         if not known:
             await self.shared.callers.check(caller)
-        call = Call(request, body, fields, caller, self.shared.backend, held)
+        holder = caller if self.public else await self.shared.callers.as_known(caller)
+        call = Call(request, body, fields, caller, holder, self.shared.backend, held)
         return await _until_disconnect(request, self.handler(call))
 
     async def _is_known(self, caller: Caller) -> bool:

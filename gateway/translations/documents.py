@@ -44,7 +44,7 @@ class Documents:
 
         If its language is not given, it is detected once: a single text may be too short for that.
         """
-        file = File(name, content, wanted.target, call.caller.owner)
+        file = File(name, content, wanted.target, call.holder.owner)
         async with _limited(call.backend.timeout, "read"):
             read = await self._processes.read(file)
         call.held.add(max(read.size - len(content), 0))

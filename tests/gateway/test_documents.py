@@ -416,6 +416,20 @@ async def test_files_are_gone_after_an_hour_whatever_becomes_of_the_clock(
     removing.cancel()
 
 
+async def test_keys_of_its_own_making_give_a_caller_no_more_room_where_none_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(kept_files, "MOST_BYTES", 8 * LEAST_BYTES)
+    async with gateway(http_data_dir=tmp_path) as http:
+        found = [
+            await http.upload("/translate_file", "a.txt", b"Tom", source="en", target="de", api_key=f"k{number}")
+            for number in range(4)
+        ]
+        assert [reply.status for reply in found] == [200, 200, 503, 503]
+        where = found[0].json["translatedFileUrl"].removeprefix(http.url)
+        assert [(await http.get(f"{where}{key}")).body for key in ("", "?api_key=other")] == [b"Tom"] * 2
+
+
 async def test_a_document_whose_process_cannot_be_started_ends_in_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
