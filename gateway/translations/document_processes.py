@@ -6,8 +6,8 @@ import asyncio
 import signal
 import sys
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
 from lingon.documents.process import COUNT, DONE, FAILED, OUT_OF_MEMORY, READ, SIZE, STAYS, WRITE, packed
@@ -25,7 +25,7 @@ class DocumentLimits:
 
     processes: at once; memory: bytes of each, beside what Python takes
     computing: seconds of processor time to read a file, and again to write it
-    waiting: files that wait for a place to be read; those of one caller are half of them at most
+    waiting: files that wait for a place to be read, but for patient ones; those of one caller are half of them at most
     """
 
     processes: int = 2
@@ -66,9 +66,12 @@ class DocumentProcesses:
         self._turns = Turns(self._limits.processes, self._limits.waiting)
         self._idle: list[asyncio.subprocess.Process] = []
 
-    async def read(self, file: File) -> ReadFile:
-        """Return what a file has to translate; raises Problem."""
-        name, texts, characters = await self._ask(file, READ)
+    async def read(self, file: File, *, patient: bool = False) -> ReadFile:
+        """Return what a file has to translate; raises Problem.
+
+        patient: whether it waits for a place however many others do
+        """
+        name, texts, characters = await self._ask(file, READ, patient=patient)
         found = pb.TranslateRequest.FromString(texts)
         named = File(name.decode(), file.content, file.target, file.owner)
         return ReadFile(named, found.texts, found.text, int(characters), len(texts))
@@ -79,7 +82,7 @@ class DocumentProcesses:
         It waits for a place however many others do: its translations are done.
         """
         translated = pb.TranslateRequest(texts=translations).SerializeToString()
-        (written,) = await self._ask(file, WRITE, translated)
+        (written,) = await self._ask(file, WRITE, translated, patient=True)
         return written
 
     async def close(self) -> None:
@@ -87,9 +90,9 @@ class DocumentProcesses:
         while self._idle:
             await _end(self._idle.pop())
 
-    async def _ask(self, file: File, operation: bytes, *more: bytes) -> list[bytes]:
+    async def _ask(self, file: File, operation: bytes, *more: bytes, patient: bool) -> list[bytes]:
         """Return what an operation of a process returns."""
-        async with self._turns.place(file.owner, always=operation == WRITE):
+        async with self._turns.place(file.owner, patient=patient):
             process = await self._process()
             try:
                 reply = await _exchange(
@@ -161,37 +164,46 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 class Turns:
     """Gives places to callers in turn, and to the tasks of one caller in their order.
 
-    One place stays for others: a caller has all but one at most. Half of those that wait may be of one caller.
+    One place stays for others: a caller has all but one at most. Half of the tasks that may wait are of one caller;
+    patient ones are not counted.
     """
 
     def __init__(self, places: int, most: int) -> None:
-        """most: tasks that wait, beside those that always may."""
+        """most: tasks that wait."""
         self._free, self._own, self._most = places, max(places - 1, 1), most
-        self._held = Counter[str]()
+        self._held, self._counted = Counter[str](), Counter[str]()
         self._waiting = OrderedDict[str, deque[asyncio.Future[None]]]()
 
     @asynccontextmanager
-    async def place(self, owner: str, *, always: bool = False) -> AsyncIterator[None]:
-        """Hold a place until the block ends; raises Problem 503 if too many wait, unless the task may always wait."""
+    async def place(self, owner: str, *, patient: bool = False) -> AsyncIterator[None]:
+        """Hold a place until the block ends; raises Problem 503 if too many wait, unless the task is patient."""
         if self._free and self._held[owner] < self._own:  # then none of its other tasks waits
             self._take(owner)
-        else:
-            if not always:
-                self._check_room(owner)
+        elif patient:
             await self._turn(owner)
+        else:
+            with self._count(owner):
+                await self._turn(owner)
         try:
             yield
         finally:
             self._give_back(owner)
 
-    def _check_room(self, owner: str) -> None:
-        """Raise Problem 503 if too many tasks wait, or too many of this caller."""
-        waiting, own, most_own = sum(map(len, self._waiting.values())), self._waiting.get(owner, ()), self._most // 2
-        if waiting < self._most and len(own) < max(most_own, 1):
-            return
-        shown = f"{waiting} documents" if waiting >= self._most else f"{len(own)} documents of this caller"
-        message = f"{shown} wait to be read or written; try again"
-        raise Problem(503, message, reason="QUEUE_FULL", retry_after=RETRY_SECONDS)
+    @contextmanager
+    def _count(self, owner: str) -> Iterator[None]:
+        """Count a task that waits; raises Problem 503 if too many wait, or too many of this caller."""
+        waiting, own = self._counted.total(), self._counted[owner]
+        if waiting >= self._most or own >= max(self._most // 2, 1):
+            shown = f"{waiting} documents" if waiting >= self._most else f"{own} documents of this caller"
+            message = f"{shown} wait to be read or written; try again"
+            raise Problem(503, message, reason="QUEUE_FULL", retry_after=RETRY_SECONDS)
+        self._counted[owner] += 1
+        try:
+            yield
+        finally:
+            self._counted[owner] -= 1
+            if not self._counted[owner]:
+                del self._counted[owner]
 
     async def _turn(self, owner: str) -> None:
         turn = asyncio.get_running_loop().create_future()

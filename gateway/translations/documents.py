@@ -46,7 +46,7 @@ class Documents:
         """
         file = File(name, content, wanted.target, call.holder.owner)
         async with _limited(call.backend.timeout, "read"):
-            read = await self._processes.read(file)
+            read = await self._processes.read(file, patient=wanted.patient)
         call.held.add(max(read.size - len(content), 0))
         options = pb.TextOptions()
         options.CopyFrom(wanted.text)

@@ -171,6 +171,9 @@ async def test_one_caller_leaves_half_of_those_that_may_wait_to_others():
             task = asyncio.create_task(turns.place(owner).__aenter__())
             waiting.callback(task.cancel)
 
+        patient = asyncio.create_task(turns.place("a", patient=True).__aenter__())
+        waiting.callback(patient.cancel)
+
         for _ in range(most // 2):
             wait("a")
         await asyncio.sleep(0)

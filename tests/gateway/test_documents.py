@@ -9,14 +9,17 @@ import stat
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from lingon.documents.text_files.plain import BLOCK_LINES
+from lingon.gateway import run as run_module
 from lingon.gateway.backend import Caller
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations import kept_files
+from lingon.gateway.translations.document_processes import DocumentLimits
 from lingon.gateway.translations.kept_files import KEEP_SECONDS, LEAST_BYTES, MOST_BYTES, KeptFiles
 from lingon.serving import server as server_module
 from lingon.serving.auth.api_keys import new_key
@@ -439,3 +442,15 @@ async def test_a_document_whose_process_cannot_be_started_ends_in_an_error(
         async with asyncio.timeout(10):
             state = (await done(http, made)).json
     assert (state["status"], "No such file" in state["message"]) == ("error", False)
+
+
+async def test_all_documents_that_are_accepted_are_translated_however_many_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(run_module, "DocumentLimits", partial(DocumentLimits, waiting=2))
+    async with gateway(http_data_dir=tmp_path) as http:
+        fields = {"target_lang": "DE", "source_lang": "EN"}
+        sent = [http.upload("/v2/document", "a.txt", f"Tom {number}.".encode(), **fields) for number in range(8)]
+        made = [reply.json for reply in await asyncio.gather(*sent)]
+        states = [(await done(http, each)).json for each in made]
+    assert [(state["status"], state.get("message")) for state in states] == [("done", None)] * len(made)
