@@ -33,7 +33,12 @@ BACKLOG = 2048
 ANY = ("0.0.0.0/0", "::/0")  # the networks of all addresses
 logger = logging.getLogger(__name__)
 logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its other lines say what the line "ready" says
-LIMITED_LOGGERS = ("uvicorn.error", "lingon.gateway.connection", "lingon.gateway.requests.endpoint")
+LIMITED_LOGGERS = (
+    "uvicorn.error",
+    "lingon.gateway.connection",
+    "lingon.gateway.requests.endpoint",
+    "lingon.gateway.translations.kept_files",
+)
 for name in LIMITED_LOGGERS:
     logging.getLogger(name).addFilter(LimitedLines())
 

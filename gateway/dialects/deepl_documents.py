@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
 
-from lingon.errors import LingonError, ServerError
-from lingon.gateway.requests.endpoint import Call
+from lingon.gateway.requests.endpoint import Call, as_problem
 from lingon.gateway.requests.fields import Fields
-from lingon.gateway.requests.problem import Problem, problem_of
+from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.documents import Documents
 from lingon.gateway.translations.kept_files import DONE, ERROR, Kept, KeptFiles
 from lingon.gateway.translations.translate import Wanted
 
 API = "deepl"
 SECONDS_LEFT = 5  # that a document takes, as a client is told
-logger = logging.getLogger(__name__)
 
 
 class DeepLDocuments:
@@ -46,7 +44,7 @@ class DeepLDocuments:
         given, content = fields.file
         wanted = self._wanted(fields)
         secret = secrets.token_hex(32)
-        kept = await files.begin(API, call.caller, len(content), secret)
+        kept = await files.begin(API, call.holder, len(content), secret)
         call.held.keep()
         call = replace(call, caller=call.caller.background())
         task = asyncio.create_task(
@@ -85,14 +83,10 @@ class DeepLDocuments:
             await files.finish(kept, Path(found.name).suffix.lower(), found.content, found.characters)
             self._count(call.caller.key, found.characters)
             return
-        except Problem as problem:
-            message = str(problem)
-        except ServerError as error:
-            message = str(problem_of(error))
-        except LingonError as error:
-            logger.error("a document was not translated: %s", error)
-            message = "the gateway failed; its log says why"
-        await files.fail(kept, message)
+        except Exception as error:  # each is an end that the client is to know of
+            message = str(as_problem(error))
+        with suppress(Problem):  # the disk is full, as the log says
+            await files.fail(kept, message)
 
     def _end(self, task: asyncio.Task[None], call: Call) -> None:
         self._running.discard(task)
@@ -101,7 +95,7 @@ class DeepLDocuments:
     def _kept(self, call: Call) -> Kept:
         """Return the document of a call, which must have its document_key."""
         number, secret = call.request.path_params["number"], call.fields.text("document_key")
-        return self.place().find(number, API, call.caller, secret)
+        return self.place().find(number, API, call.holder, secret)
 
     def place(self) -> KeptFiles:
         """Return where documents are kept; raises Problem without a folder for them."""

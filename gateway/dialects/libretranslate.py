@@ -114,7 +114,7 @@ class LibreTranslateApi:
             raise Problem(400, "Invalid request: missing file parameter")
         name, content = call.fields.file
         wanted = await _wanted(call)
-        kept = await files.begin(self.name, call.caller, len(content))
+        kept = await files.begin(self.name, call.holder, len(content))
         try:
             found = await self._documents.translate(call, name, content, wanted)
             suffix = Path(found.name).suffix.lower()
@@ -128,7 +128,7 @@ class LibreTranslateApi:
     async def download_file(self, call: Call) -> Response:
         """Return a file that was translated."""
         files, name = self._place(), call.request.path_params["name"]
-        kept = files.find(Path(name).stem, self.name, call.caller)
+        kept = files.find(Path(name).stem, self.name, call.holder)
         if name != f"{kept.number}{kept.suffix}":
             raise Problem(404, "no such file")
         return Response(await files.content(kept), media_type="application/octet-stream")

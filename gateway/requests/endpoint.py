@@ -42,12 +42,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request whose body has been read."""
+    """A request whose body has been read.
+
+    holder: of its files and turns: the caller, without its key if the server needs none
+    """
 
     request: Request
     body: bytes
     fields: Fields
     caller: Caller
+    holder: Caller
     backend: Backend
     held: HeldBody
 
@@ -173,7 +177,7 @@ class _Endpoint:
             stopping = Problem(503, "the server is shutting down; try again", retry_after=1.0)
             response = self.api.error(stopping, request)
         except Exception as error:
-            response = self.api.error(_as_problem(error), request)
+            response = self.api.error(as_problem(error), request)
         finally:
             held.release()
         response.headers.update({REQUEST_ID: request_id, **PRIVATE})
@@ -199,7 +203,8 @@ class _Endpoint:
         caller = replace(caller, key=self.api.key_of(request, fields))
         if not known:
             await self.shared.callers.check(caller)
-        call = Call(request, body, fields, caller, self.shared.backend, held)
+        holder = caller if self.public else await self.shared.callers.as_known(caller)
+        call = Call(request, body, fields, caller, holder, self.shared.backend, held)
         return await _until_disconnect(request, self.handler(call))
 
     async def _is_known(self, caller: Caller) -> bool:
@@ -231,7 +236,7 @@ class _Endpoint:
         raise Problem(403, f"pages of {origin[:100] or 'other origins'} may not call: --http-cors does not list them")
 
 
-def _as_problem(error: Exception) -> Problem:
+def as_problem(error: Exception) -> Problem:
     """Return the problem of an error of a handler; logs one that the caller cannot have caused."""
     if isinstance(error, Problem):
         return error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 
 from google.rpc import code_pb2
 
@@ -13,6 +14,7 @@ from lingon.gateway.backend import Backend, Caller
 
 KNOWN_SECONDS = 1.0  # after which a key is checked again; the calls of a request check it too
 MOST_KNOWN = 4096
+WITHOUT_KEY = Caller(None, "", "")
 
 
 class KnownCallers:
@@ -21,6 +23,7 @@ class KnownCallers:
     def __init__(self, backend: Backend, clock: Callable[[], float] = time.monotonic) -> None:
         self._backend, self._clock = backend, clock
         self._ends = OrderedDict[str | None, float]()  # by what tells keys apart; None for callers without one
+        self._needs_key_until = 0.0
 
     async def check(self, caller: Caller) -> None:
         """Raise ServerError unless the server accepts the key of a caller, or needs none."""
@@ -32,6 +35,18 @@ class KnownCallers:
         self._ends.move_to_end(known)
         if len(self._ends) > MOST_KNOWN:
             self._ends.popitem(last=False)
+
+    async def as_known(self, caller: Caller) -> Caller:
+        """Return a caller, without its key if the server needs none; raises ServerError.
+
+        A caller could otherwise send another key with each request, and have the share of many callers.
+        """
+        if caller.key is None or self._needs_key_until > self._clock():
+            return caller
+        if await self.accepts(WITHOUT_KEY):
+            return replace(caller, key=None)
+        self._needs_key_until = self._clock() + KNOWN_SECONDS
+        return caller
 
     async def accepts(self, caller: Caller) -> bool:
         """Whether the server accepts the key of a caller, or needs none; raises ServerError for other errors."""

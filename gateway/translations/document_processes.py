@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 
-from lingon.documents.process import COUNT, DONE, FAILED, OUT_OF_MEMORY, READ, SIZE, WRITE, packed
+from lingon.documents.process import COUNT, DONE, FAILED, OUT_OF_MEMORY, READ, SIZE, STAYS, WRITE, packed
 from lingon.errors import LingonError
 from lingon.gateway.requests.problem import Problem
 from lingon.translation.v1 import translation_pb2 as pb
 
 PIECE_BYTES = 65_536  # of a message, after which the process has to read before more is sent
 RETRY_SECONDS = 1.0  # after which a document for which there was no place may be sent again
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +25,7 @@ class DocumentLimits:
 
     processes: at once; memory: bytes of each, beside what Python takes
     computing: seconds of processor time to read a file, and again to write it
-    waiting: files that wait for a place
+    waiting: files that wait for a place to be read, but for patient ones; those of one caller are half of them at most
     """
 
     processes: int = 2
@@ -68,16 +66,23 @@ class DocumentProcesses:
         self._places = Places(self._limits.processes, self._limits.waiting)
         self._idle: list[asyncio.subprocess.Process] = []
 
-    async def read(self, file: File) -> ReadFile:
-        """Return what a file has to translate; raises Problem."""
-        name, texts, characters = await self._ask(file, READ)
+    async def read(self, file: File, *, patient: bool = False) -> ReadFile:
+        """Return what a file has to translate; raises Problem.
+
+        patient: whether it waits for a place however many others do
+        """
+        name, texts, characters = await self._ask(file, READ, patient=patient)
         found = pb.TranslateRequest.FromString(texts)
         named = File(name.decode(), file.content, file.target, file.owner)
         return ReadFile(named, found.texts, found.text, int(characters), len(texts))
 
     async def write(self, file: File, translations: Sequence[str]) -> bytes:
-        """Return a file with the translations of its texts; raises Problem."""
-        (written,) = await self._ask(file, WRITE, pb.TranslateRequest(texts=translations).SerializeToString())
+        """Return a file with the translations of its texts; raises Problem.
+
+        It waits for a place however many others do: its translations are done.
+        """
+        translated = pb.TranslateRequest(texts=translations).SerializeToString()
+        (written,) = await self._ask(file, WRITE, translated, patient=True)
         return written
 
     async def close(self) -> None:
@@ -85,9 +90,9 @@ class DocumentProcesses:
         while self._idle:
             await _end(self._idle.pop())
 
-    async def _ask(self, file: File, operation: bytes, *more: bytes) -> list[bytes]:
-        """Return what a process answers, without the outcome."""
-        async with self._places.place(file.owner):
+    async def _ask(self, file: File, operation: bytes, *more: bytes, patient: bool) -> list[bytes]:
+        """Return what an operation of a process returns."""
+        async with self._places.place(file.owner, patient=patient):
             process = await self._process()
             try:
                 reply = await _exchange(
@@ -98,8 +103,11 @@ class DocumentProcesses:
             except BaseException:
                 await asyncio.shield(_end(process))
                 raise
-            self._idle.append(process)
-        outcome, *found = reply
+            outcome, stays, *found = reply
+            if stays == STAYS:
+                self._idle.append(process)
+            else:
+                await asyncio.shield(_end(process))
         if outcome == DONE:
             return found
         message = found[0].decode()
@@ -108,18 +116,21 @@ class DocumentProcesses:
         raise Problem(400, message, field="file")
 
     async def _process(self) -> asyncio.subprocess.Process:
-        """Return a process that waits for a message."""
+        """Return a process that waits for a message; raises LingonError if none can be started."""
         while self._idle:
             process = self._idle.pop()
             if process.returncode is None:
                 return process
         arguments = map(str, (self._limits.memory, self._limits.computing))
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-W", "ignore", "-m", "lingon.documents.process", *arguments),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
+        try:
+            return await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-W", "ignore", "-m", "lingon.documents.process", *arguments),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:  # out of memory, of processes or of open files
+            raise LingonError(f"no process for documents could be started: {error.strerror}") from None
 
     def _ended(self, code: int) -> LingonError:
         """Return the error of a document whose process has ended with this code."""
@@ -153,31 +164,48 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 class Places:
     """Gives places to callers in turn, and to the tasks of one caller in their order.
 
-    One place stays for others: a caller has all but one at most.
+    One place stays for others: a caller has all but one at most. Half of the tasks that may wait are of one caller;
+    patient ones are not counted.
     """
 
     def __init__(self, places: int, most: int) -> None:
         """most: tasks that wait."""
         self._free, self._own, self._most = places, max(places - 1, 1), most
-        self._held = Counter[str]()
+        self._held, self._counted = Counter[str](), Counter[str]()
         self._waiting = OrderedDict[str, deque[asyncio.Future[None]]]()
 
     @asynccontextmanager
-    async def place(self, owner: str) -> AsyncIterator[None]:
-        """Hold a place until the block ends; raises Problem 503 if too many wait."""
+    async def place(self, owner: str, *, patient: bool = False) -> AsyncIterator[None]:
+        """Hold a place until the block ends; raises Problem 503 if too many wait, unless the task is patient."""
         if self._free and self._held[owner] < self._own:  # then none of its other tasks waits
             self._take(owner)
-        else:
+        elif patient:
             await self._turn(owner)
+        else:
+            with self._count(owner):
+                await self._turn(owner)
         try:
             yield
         finally:
             self._give_back(owner)
 
-    async def _turn(self, owner: str) -> None:
-        if sum(map(len, self._waiting.values())) >= self._most:
-            message = f"{self._most} documents wait to be read or written; try again"
+    @contextmanager
+    def _count(self, owner: str) -> Iterator[None]:
+        """Count a task that waits; raises Problem 503 if too many wait, or too many of this caller."""
+        waiting, own = self._counted.total(), self._counted[owner]
+        if waiting >= self._most or own >= max(self._most // 2, 1):
+            shown = f"{waiting} documents" if waiting >= self._most else f"{own} documents of this caller"
+            message = f"{shown} wait to be read or written; try again"
             raise Problem(503, message, reason="QUEUE_FULL", retry_after=RETRY_SECONDS)
+        self._counted[owner] += 1
+        try:
+            yield
+        finally:
+            self._counted[owner] -= 1
+            if not self._counted[owner]:
+                del self._counted[owner]
+
+    async def _turn(self, owner: str) -> None:
         turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, deque()).append(turn)
         try:

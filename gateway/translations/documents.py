@@ -44,9 +44,9 @@ class Documents:
 
         If its language is not given, it is detected once: a single text may be too short for that.
         """
-        file = File(name, content, wanted.target, call.caller.owner)
+        file = File(name, content, wanted.target, call.holder.owner)
         async with _limited(call.backend.timeout, "read"):
-            read = await self._processes.read(file)
+            read = await self._processes.read(file, patient=call.caller.in_background)
         call.held.add(max(read.size - len(content), 0))
         options = pb.TextOptions()
         options.CopyFrom(wanted.text)
@@ -59,6 +59,7 @@ class Documents:
         results = await translate(call.backend, texts, wanted, call.caller)
         async with _limited(call.backend.timeout, "written"):
             written = await self._processes.write(read.file, [each.text for each in results])
+        call.held.add(max(len(written) - max(len(content), read.size), 0))
         return TranslatedFile(read.file.name, written, read.characters, detected)
 
 

@@ -12,8 +12,10 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import TypeVar
 
 from lingon.errors import SettingsError
 from lingon.files import make_folders, write_private
@@ -29,6 +31,7 @@ RECORD, CONTENT = "record.json", "content"  # the files of a folder
 NUMBER = re.compile(r"[0-9a-f]{32}")
 TRANSLATING, DONE, ERROR = "translating", "done", "error"
 logger = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -58,12 +61,14 @@ class Kept:
 class KeptFiles:
     """Files in folders of their own, for the user of the server only. All are known here, so that no folder is listed.
 
-    The names of files say nothing of what they hold. A restart forgets nothing that was finished.
+    The names of files say nothing of what they hold. A restart forgets nothing that was finished. One thread works on
+    the disk, in the order of the calls: a file is not read before it is written, nor written after it is removed.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         """Raises SettingsError for a folder that cannot be used. Files that are not whole are removed."""
         self._folder, self._clock = folder, clock
+        self._disk = ThreadPoolExecutor(1, "kept-files")
         self._files: dict[str, Kept] = {}  # the oldest first
         self._bytes, self._by_owner = 0, Counter[str]()
         try:
@@ -77,6 +82,7 @@ class KeptFiles:
         for kept in sorted(filter(None, found.values()), key=lambda kept: kept.made):
             if kept.status == TRANSLATING:
                 kept.status, kept.message = ERROR, "the gateway was restarted; upload the document again"
+                kept.size = LEAST_BYTES
             self._add(kept)
 
     async def begin(self, api: str, caller: Caller, size: int, secret: str = "") -> Kept:
@@ -89,23 +95,30 @@ class KeptFiles:
         number = secrets.token_hex(16)
         kept = Kept(number=number, api=api, owner=caller.owner, made=self._clock(), secret=digest, size=size)
         self._add(kept)
-        await self._write(kept)
+        try:
+            await self._write(kept)
+        except asyncio.CancelledError:
+            await self.remove(kept)
+            raise
         return kept
 
     async def finish(self, kept: Kept, suffix: str, content: bytes, characters: int) -> None:
-        """Keep a translation; raises Problem if there is no room."""
+        """Keep a translation; raises Problem if there is no room, or if the file was removed meanwhile."""
+        if kept.number not in self._files:
+            raise _no_file()
         more = max(len(content), LEAST_BYTES) - kept.size
         if more > 0:
             self._check_room(kept.owner, more)
-        self._count(kept, more)
-        kept.size += more
+        self._resize(kept, kept.size + more)
         kept.status, kept.suffix, kept.characters = DONE, suffix, characters
         await self._write(kept, content)
 
     async def fail(self, kept: Kept, message: str) -> None:
-        """Keep what was wrong with a file."""
-        kept.status, kept.message = ERROR, message
-        await self._write(kept)
+        """Keep what was wrong with a file, unless it was removed meanwhile."""
+        if kept.number in self._files:
+            self._resize(kept, LEAST_BYTES)
+            kept.status, kept.message = ERROR, message
+            await self._write(kept)
 
     def find(self, number: str, api: str, caller: Caller, secret: str = "") -> Kept:
         """Return a file of this API and caller; raises Problem 404.
@@ -120,31 +133,31 @@ class KeptFiles:
             or not secrets.compare_digest(kept.secret, digest_of(secret) if kept.secret else "")
             or self._is_old(kept)
         ):
-            raise Problem(404, "no such file, or it was removed")
+            raise _no_file()
         return kept
 
     async def content(self, kept: Kept) -> bytes:
         """Return a translation; raises Problem 404."""
         try:
-            return await asyncio.to_thread((self._folder / kept.number / CONTENT).read_bytes)
+            return await self._on_disk((self._folder / kept.number / CONTENT).read_bytes)
         except OSError:
-            raise Problem(404, "no such file, or it was removed") from None
+            raise _no_file() from None
 
     async def remove(self, kept: Kept) -> None:
         """Remove a file."""
         if self._files.pop(kept.number, None) is not None:
             self._count(kept, -kept.size)
-            await asyncio.to_thread(_remove, self._folder / kept.number)
+            await self._on_disk(lambda: _remove(self._folder / kept.number))
 
     async def remove_old_ones(self) -> None:
         """Remove them from time to time, until it is cancelled."""
         while True:
-            while self._files and self._is_old(kept := next(iter(self._files.values()))):
+            for kept in [kept for kept in self._files.values() if self._is_old(kept)]:
                 await self.remove(kept)
             await asyncio.sleep(REMOVE_SECONDS)
 
     def _is_old(self, kept: Kept) -> bool:
-        return kept.made < self._clock() - KEEP_SECONDS
+        return abs(self._clock() - kept.made) > KEEP_SECONDS  # made later than now: the clock was set back
 
     def _add(self, kept: Kept) -> None:
         self._files[kept.number] = kept
@@ -156,6 +169,10 @@ class KeptFiles:
         if not self._by_owner[kept.owner]:
             del self._by_owner[kept.owner]
 
+    def _resize(self, kept: Kept, size: int) -> None:
+        self._count(kept, size - kept.size)
+        kept.size = size
+
     def _check_room(self, owner: str, size: int) -> None:
         if self._bytes + size > MOST_BYTES or self._by_owner[owner] + size > MOST_BYTES // 4:
             raise _no_room()
@@ -163,11 +180,15 @@ class KeptFiles:
     async def _write(self, kept: Kept, content: bytes | None = None) -> None:
         """Write what is known of a file, and its translation before it; raises Problem if the disk is full."""
         try:
-            await asyncio.to_thread(_write, self._folder / kept.number, kept, content)
+            await self._on_disk(lambda: _write(self._folder / kept.number, kept, content))
         except OSError as error:
             logger.error("a file could not be kept: %s", error)
             await self.remove(kept)
             raise _no_room() from None
+
+    async def _on_disk(self, work: Callable[[], Result]) -> Result:
+        """Return what work on the disk returns; it is done even if the task is cancelled."""
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._disk, work))
 
 
 def digest_of(secret: str) -> str:
@@ -178,6 +199,10 @@ def digest_of(secret: str) -> str:
 def _no_room() -> Problem:
     message = "there is no room for more files until others are fetched or an hour old; try again later"
     return Problem(503, message, retry_after=ROOM_SECONDS)
+
+
+def _no_file() -> Problem:
+    return Problem(404, "no such file, or it was removed")
 
 
 def _write(folder: Path, kept: Kept, content: bytes | None) -> None:

@@ -5,11 +5,13 @@ MEMORY is the bytes of address space that documents may take, SECONDS the comput
 OUT_OF_MEMORY, or by SIGXCPU, when a document passes a limit.
 
 A message is its number of parts, the size of each, and the parts. A request has an operation, the name of the file, the
-target language, the content of the file and, to write it, a TranslateRequest with the translations of its texts.
+target language, the content of the file and, to write it, a TranslateRequest with the translations of its texts. A
+reply has the outcome, whether the process stays for other messages, and what the operation returns.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import struct
@@ -20,13 +22,18 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lingon.documents import UnreadableDocument, read_document, suffix_of
+from lingon.documents.bounds import check_reply
 from lingon.translation.v1 import translation_pb2 as pb
 
 READ, WRITE = b"read", b"write"
 DONE, REFUSED, FAILED = b"done", b"refused", b"failed"
 """The first part of a reply. DONE: what the operation returns follows; else one line that says what is wrong."""
 
+STAYS, ENDS = b"stays", b"ends"
+"""The second part of a reply. ENDS: files have left so much in memory that the next one would have too little."""
+
 OUT_OF_MEMORY = 3  # exit code
+LEFT_SHARE = 8  # one part in so many of MEMORY may be taken by what earlier files have left
 NICENESS = 10  # translations of others go first
 COUNT, SIZE = struct.Struct(">I"), struct.Struct(">Q")
 
@@ -39,29 +46,40 @@ def packed(parts: Sequence[bytes]) -> bytes:
 def main() -> None:
     """Answer messages until standard input ends."""
     memory, seconds = map(int, sys.argv[1:])
-    _restrict(memory)
+    most_left = _restrict(memory) + memory // LEFT_SHARE
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     try:
         while parts := _message(source):
             used = resource.getrusage(resource.RUSAGE_SELF)
             end = int(used.ru_utime + used.ru_stime) + 1 + seconds
             resource.setrlimit(resource.RLIMIT_CPU, (end, resource.RLIM_INFINITY))
-            reply = _answer(*parts)
+            outcome, *found = _answer(*parts)
+            gc.collect()
+            stays = _address_space() - sum(map(len, (*parts, *found))) <= most_left
+            reply = (outcome, STAYS if stays else ENDS, *found)
             for part in (packed(reply), *reply):
                 sink.write(part)
             sink.flush()
-            del parts, reply
+            if not stays:
+                break
+            del parts, found, reply
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
 
 
-def _restrict(memory: int) -> None:
-    """Bound what documents may take, and leave the processor to others."""
+def _restrict(memory: int) -> int:
+    """Bound what documents may take, and leave the processor to others; returns the bytes that Python takes."""
     os.nice(NICENESS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    used = _address_space()
     resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    return used
+
+
+def _address_space() -> int:
+    """Return the bytes of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _message(source: BinaryIO) -> list[bytes]:
@@ -79,7 +97,9 @@ def _answer(operation: bytes, name: bytes, target: bytes, content: bytes, *trans
         if operation == READ:
             return (DONE, *_read(name.decode(), content, target.decode()))
         document = read_document(name.decode(), content, target.decode())
-        return DONE, document.write(pb.TranslateRequest.FromString(*translated).texts)
+        written = document.write(pb.TranslateRequest.FromString(*translated).texts)
+        check_reply(len(written), "the translated file has")
+        return DONE, written
     except UnreadableDocument as error:
         return REFUSED, str(error).encode()
     except RecursionError:
@@ -98,8 +118,9 @@ def _read(name: str, content: bytes, target: str) -> tuple[bytes, ...]:
     """
     name = name if Path(name).suffix else f"document{suffix_of(content)}"
     document = read_document(name, content, target)
-    found = pb.TranslateRequest(texts=document.texts, text=document.options)
-    return name.encode(), found.SerializeToString(), str(document.characters).encode()
+    found = pb.TranslateRequest(texts=document.texts, text=document.options).SerializeToString()
+    check_reply(len(found), "the texts of the file have")
+    return name.encode(), found, str(document.characters).encode()
 
 
 if __name__ == "__main__":

@@ -46,6 +46,17 @@ async def test_the_server_is_asked_once_a_second_for_a_key_that_it_accepts_and_e
     assert server.asked == 5
 
 
+async def test_a_key_is_left_out_where_none_is_needed_and_the_server_is_asked_for_that_once_a_second():
+    server, now = Server("a"), [10.0]
+    known, caller = KnownCallers(server, clock=lambda: now[0]), Caller("a", "192.0.2.1", "")  # type: ignore[arg-type]
+    assert [await known.as_known(caller) for _ in range(3)] == [caller] * 3
+    assert server.asked == 1
+    server.key = None
+    now[0] += KNOWN_SECONDS + 0.1
+    assert [await known.as_known(caller) for _ in range(3)] == [Caller(None, "192.0.2.1", "")] * 3
+    assert server.asked == 2
+
+
 async def test_no_more_than_a_number_of_keys_is_remembered():
     server = Server(None)
     known = KnownCallers(server, clock=lambda: 0.0)  # type: ignore[arg-type]

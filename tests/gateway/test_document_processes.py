@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from lingon.documents.bounds import MOST_REPLY_BYTES
 from lingon.errors import LingonError
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.document_processes import DocumentLimits, DocumentProcesses, File, Places
@@ -159,6 +161,78 @@ async def test_more_files_than_may_wait_are_refused():
             await places.place("b").__aenter__()
         waiting.cancel()
     assert (refused.value.http_status, refused.value.retry_after) == (503, 1.0)
+
+
+async def test_one_caller_leaves_half_of_those_that_may_wait_to_others():
+    turns, most = Places(1, 6), 6
+    async with asyncio.timeout(5), turns.place("a"), AsyncExitStack() as waiting:
+
+        def wait(owner: str) -> None:
+            task = asyncio.create_task(turns.place(owner).__aenter__())
+            waiting.callback(task.cancel)
+
+        patient = asyncio.create_task(turns.place("a", patient=True).__aenter__())
+        waiting.callback(patient.cancel)
+
+        for _ in range(most // 2):
+            wait("a")
+        await asyncio.sleep(0)
+        with pytest.raises(Problem, match="3 documents of this caller wait to be read or written; try again"):
+            await turns.place("a").__aenter__()
+        for owner in "bcd":
+            wait(owner)
+        await asyncio.sleep(0)
+        with pytest.raises(Problem, match="6 documents wait"):
+            await turns.place("e").__aenter__()
+
+
+async def test_a_file_that_is_translated_waits_to_be_written_however_many_wait():
+    async with processes(processes=1, waiting=1) as found:
+        read = await found.read(SMALL)
+        file = File("a.md", LARGE.content[:60_000], "de", "a")
+        others = [asyncio.create_task(found.read(file)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Problem, match="wait to be read or written"):
+            await found.read(SMALL)
+        assert await found.write(read.file, read.texts) == SMALL.content
+        for each in others:
+            each.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+
+async def test_a_process_that_cannot_be_started_is_an_error_of_one_line_and_frees_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async with processes(processes=1) as found:
+        with monkeypatch.context() as missing:
+            missing.setattr(sys, "executable", "/no/python")
+            with pytest.raises(LingonError, match="no process for documents could be started: No such file"):
+                await found.read(SMALL)
+        assert list((await found.read(SMALL)).texts) == ["It is raining.\n"]
+
+
+async def test_what_files_leave_in_memory_is_not_missing_to_the_next_one():
+    async with processes(processes=1, memory=32 << 20) as found:
+        started = set[int]()
+        for _ in range(2):
+            await found.read(File("a.md", LARGE.content[:96_000], "de", "a"))
+            started |= children()
+            await found.read(SMALL)
+            started |= children()
+        assert len(started) > 1
+
+
+async def test_texts_and_files_of_more_bytes_than_a_process_may_return_are_refused():
+    file = File("a.txt", b"a\n" * 1000, "de", "a")
+    async with processes() as found:
+        read = await found.read(file)
+        translations = ["é" * ((MOST_REPLY_BYTES >> 1) + 1), *([""] * (len(read.texts) - 1))]
+        with pytest.raises(Problem, match=r"the translated file has [\d,]+ bytes; at most 33,554,432") as refused:
+            await found.write(file, translations)
+        assert refused.value.http_status == 400
+        with pytest.raises(Problem, match=r"the texts of the file have [\d,]+ bytes; at most 33,554,432"):
+            await found.read(File("a.txt", b"a" * (MOST_REPLY_BYTES + 1), "de", "a"))
+        assert list((await found.read(SMALL)).texts) == ["It is raining.\n"]
 
 
 async def test_a_server_that_stops_does_not_wait_for_documents(tmp_path: Path):

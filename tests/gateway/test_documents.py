@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
 import stat
-import time
-from dataclasses import replace
+import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from lingon.documents.text_files.plain import BLOCK_LINES
+from lingon.gateway import run as run_module
 from lingon.gateway.backend import Caller
-from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations import kept_files
-from lingon.gateway.translations.kept_files import KEEP_SECONDS, LEAST_BYTES, KeptFiles
+from lingon.gateway.translations.document_processes import DocumentLimits
+from lingon.gateway.translations.kept_files import LEAST_BYTES, KeptFiles
 from lingon.serving import server as server_module
 from lingon.serving.auth.api_keys import new_key
 from tests.support.echo_engine import EchoRunner
@@ -282,40 +281,6 @@ async def test_without_a_folder_files_are_not_supported():
         assert (await http.upload("/translate_file", "a.txt", b"Tom", source="en", target="de")).status == 400
 
 
-async def test_files_beyond_the_room_are_refused_and_those_of_one_caller_leave_room_for_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(kept_files, "MOST_BYTES", 8 * LEAST_BYTES)
-    files, caller = KeptFiles(tmp_path / "d"), CALLER
-    first = [await files.begin("deepl", caller, 1) for _ in range(2)]
-    with pytest.raises(Problem, match="there is no room for more files") as refused:
-        await files.begin("deepl", caller, 1)
-    assert (refused.value.http_status, refused.value.retry_after) == (503, 60)
-    await files.remove(first[0])
-    await files.begin("deepl", caller, 1)
-    for key in "bcd":
-        for _ in range(2):
-            await files.begin("deepl", replace(caller, key=key), 1)
-    with pytest.raises(Problem, match="no room"):
-        await files.begin("deepl", replace(caller, key="e"), 1)
-    with pytest.raises(Problem, match="no room"):
-        await files.finish(first[1], ".txt", bytes(LEAST_BYTES + 1), 1)
-    await files.finish(first[1], ".txt", bytes(LEAST_BYTES), 1)
-
-
-async def test_a_full_disk_is_no_room_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def fail(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    files = KeptFiles(tmp_path)
-    kept = await files.begin("deepl", CALLER, 1)
-    monkeypatch.setattr(kept_files, "write_private", fail)
-    for refused in (files.begin("deepl", CALLER, 1), files.finish(kept, ".txt", b"text", 4)):
-        with pytest.raises(Problem, match="there is no room"):
-            await refused
-    assert names_in(tmp_path) == set()
-
-
 async def test_old_files_are_removed_without_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(kept_files, "REMOVE_SECONDS", 0.01)
     old = await KeptFiles(tmp_path / "documents", clock=lambda: 0).begin("deepl", CALLER, 1)
@@ -331,11 +296,38 @@ async def test_the_language_of_a_file_is_detected_once(tmp_path: Path):
         assert http.server.metric("lingon_requests_total", method="DetectLanguages", code="OK") == 1
 
 
-async def test_a_file_that_nobody_fetches_is_gone_after_an_hour(tmp_path: Path):
-    now = [time.time()]
-    files = KeptFiles(tmp_path / "d", clock=lambda: now[0])
-    kept = await files.begin("deepl", CALLER, 1)
-    assert files.find(kept.number, "deepl", CALLER) is kept
-    now[0] += KEEP_SECONDS + 1
-    with pytest.raises(Problem, match="no such file"):
-        files.find(kept.number, "deepl", CALLER)
+async def test_keys_of_its_own_making_give_a_caller_no_more_room_where_none_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(kept_files, "MOST_BYTES", 8 * LEAST_BYTES)
+    async with gateway(http_data_dir=tmp_path) as http:
+        found = [
+            await http.upload("/translate_file", "a.txt", b"Tom", source="en", target="de", api_key=f"k{number}")
+            for number in range(4)
+        ]
+        assert [reply.status for reply in found] == [200, 200, 503, 503]
+        where = found[0].json["translatedFileUrl"].removeprefix(http.url)
+        assert [(await http.get(f"{where}{key}")).body for key in ("", "?api_key=other")] == [b"Tom"] * 2
+
+
+async def test_a_document_whose_process_cannot_be_started_ends_in_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async with gateway(http_data_dir=tmp_path) as http:
+        monkeypatch.setattr(sys, "executable", "/no/python")
+        made = (await http.upload("/v2/document", "a.txt", b"Tom", target_lang="DE", source_lang="EN")).json
+        async with asyncio.timeout(10):
+            state = (await done(http, made)).json
+    assert (state["status"], "No such file" in state["message"]) == ("error", False)
+
+
+async def test_all_documents_that_are_accepted_are_translated_however_many_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(run_module, "DocumentLimits", partial(DocumentLimits, waiting=2))
+    async with gateway(http_data_dir=tmp_path) as http:
+        fields = {"target_lang": "DE", "source_lang": "EN"}
+        sent = [http.upload("/v2/document", "a.txt", f"Tom {number}.".encode(), **fields) for number in range(8)]
+        made = [reply.json for reply in await asyncio.gather(*sent)]
+        states = [(await done(http, each)).json for each in made]
+    assert [(state["status"], state.get("message")) for state in states] == [("done", None)] * len(made)
