@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -37,6 +37,7 @@ message of ASGI would cost every request time."""
 PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 """Headers of all replies: they are for one caller, and no browser is to guess what they are."""
 
+Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 
 
@@ -82,10 +83,12 @@ class Streamed(StreamingResponse):
     ended: Callable[[], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """See ASGI. Without the task group of Starlette, whose first one loads modules for a quarter of a second."""
         try:
             async with aclosing(self.body_iterator):  # type: ignore[type-var]
-                await super().__call__(scope, receive, send)
+                await _until_disconnect(scope, self.stream_response(send))
+        except Problem:  # the client has left
+            pass
         finally:
             self.ended()
 
@@ -205,7 +208,7 @@ class _Endpoint:
             await self.shared.callers.check(caller)
         holder = caller if self.public else await self.shared.callers.as_known(caller)
         call = Call(request, body, fields, caller, holder, self.shared.backend, held)
-        return await _until_disconnect(request, self.handler(call))
+        return await _until_disconnect(request.scope, self.handler(call))
 
     async def _is_known(self, caller: Caller) -> bool:
         """Whether a caller may call; False if it may have its key in the body. Raises ServerError.
@@ -251,7 +254,7 @@ def as_problem(error: Exception) -> Problem:
     return Problem(500, "the gateway failed to answer; its log says why")
 
 
-async def _until_disconnect(request: Request, work: Awaitable[Response]) -> Response:
+async def _until_disconnect(scope: Scope, work: Awaitable[Result]) -> Result:
     """Return what work returns, or cancel it when the client disconnects: its rows are then free for others."""
     own, gone = asyncio.current_task(), False
     assert own is not None
@@ -261,7 +264,7 @@ async def _until_disconnect(request: Request, work: Awaitable[Response]) -> Resp
         gone = True
         own.cancel()
 
-    watch: WatchClient = request.scope[WATCH_CLIENT]
+    watch: WatchClient = scope[WATCH_CLIENT]
     forget = watch(leave)
     try:
         return await work
