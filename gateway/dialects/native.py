@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from lingon.client.protocol.steps import SCORE, STREAM, TRANSLATE
 from lingon.errors import ServerError
 from lingon.gateway.requests.endpoint import Call, Endpoints, Streamed, bearer, json_error
 from lingon.gateway.requests.fields import Fields
@@ -44,11 +45,11 @@ class NativeApi:
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
         """Return the routes."""
-        yield endpoints.route(self, "/v1/translate", self.translate, message=True)
-        yield endpoints.route(self, "/v1/translate:stream", self.stream, message=True)
+        yield endpoints.route(self, "/v1/translate", self.translate, message=True, method=TRANSLATE)
+        yield endpoints.route(self, "/v1/translate:stream", self.stream, message=True, method=STREAM)
         yield endpoints.route(self, "/v1/translate:document", self.document, place=_any_place)
         yield endpoints.route(self, "/v1/translate:source", self.source, message=True)
-        yield endpoints.route(self, "/v1/score", self.score, message=True)
+        yield endpoints.route(self, "/v1/score", self.score, message=True, method=SCORE)
         yield endpoints.route(self, "/v1/detect", self.detect, message=True)
         yield endpoints.route(self, "/v1/models", self.models, ("GET",))
 
