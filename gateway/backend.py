@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -35,8 +35,8 @@ from lingon.client.protocol.steps import (
     drive_async,
 )
 from lingon.client.tls import AUTHORIZATION
-from lingon.errors import ServerError
-from lingon.status import CLIENT_ADDRESS, DEFAULT_DEADLINE, REQUEST_ID, call_error
+from lingon.errors import RequestError, ServerError
+from lingon.status import CLIENT_ADDRESS, DEFAULT_DEADLINE, REQUEST_ID, call_error, retry_milliseconds
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
@@ -44,6 +44,16 @@ Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 KEY = re.compile(r"[\x21-\x7e]{1,4096}")
 SERVING = HEALTH_STATES.index("SERVING")
+
+
+class Refusal(Protocol):
+    """See lingon.serving.rpc.local_channel.LocalChannel.refusal."""
+
+    def __call__(self, path: str, *, timeout: float, metadata: tuple[tuple[str, str], ...]) -> RequestError | None: ...
+
+
+def _unknown_refusal(path: str, *, timeout: float, metadata: tuple[tuple[str, str], ...]) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +117,8 @@ class Backend:
         )
         self._methods = {TRANSLATE.path: self._stub.Translate, DETECT_LANGUAGES.path: self._stub.DetectLanguages}
         self._models: tuple[float, pb.ListModelsResponse] | None = None
+        # A server in another process decides when the call arrives there.
+        self._refusal: Refusal = getattr(channel, "refusal", _unknown_refusal)
 
     @classmethod
     def connect(
@@ -127,6 +139,20 @@ class Backend:
             else grpc.aio.secure_channel(target, credentials, CHANNEL_OPTIONS)
         )
         return cls(channel, timeout, target=target, tls=credentials is not None)
+
+    def check_load(self, method: Method[Any], caller: Caller) -> None:
+        """Raise the ServerError of a call that a server in this process would refuse now, whatever its request is."""
+        seconds = caller.seconds(self.timeout)
+        error = self._refusal(method.path, timeout=seconds, metadata=caller.metadata())
+        if error is not None:
+            milliseconds = retry_milliseconds(error)
+            raise ServerError(
+                str(error),
+                error.code,
+                reason=error.reason,
+                request_id=caller.request_id,
+                retry_after=None if milliseconds is None else milliseconds / 1000,
+            )
 
     async def translate(self, request: pb.TranslateRequest, caller: Caller) -> pb.TranslateResponse:
         """See the service."""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from google.protobuf import json_format
 from google.protobuf.message import Message
-from google.rpc import error_details_pb2, status_pb2
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from lingon.client.protocol.steps import SCORE, STREAM, TRANSLATE
 from lingon.errors import ServerError
 from lingon.gateway.requests.endpoint import Call, Endpoints, Streamed, bearer, json_error
 from lingon.gateway.requests.fields import Fields
@@ -23,11 +24,13 @@ from lingon.gateway.requests.json_messages import from_json, to_json
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.gateway.translations.documents import Documents
 from lingon.gateway.translations.translate import Wanted, detect
+from lingon.status import DOMAIN
 from lingon.translation.v1 import translation_pb2 as pb
 
 DETECTED = "x-lingon-detected-language"
 MOST_BEAMS = 1000  # that a number may say; the model bounds it further
 EVENT_STREAM, LINES = "text/event-stream", "application/x-ndjson"
+DETAIL = "type.googleapis.com/google.rpc"  # start of the types of details of errors
 MessageT = TypeVar("MessageT", bound=Message)
 
 
@@ -42,11 +45,11 @@ class NativeApi:
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
         """Return the routes."""
-        yield endpoints.route(self, "/v1/translate", self.translate, message=True)
-        yield endpoints.route(self, "/v1/translate:stream", self.stream, message=True)
+        yield endpoints.route(self, "/v1/translate", self.translate, message=True, method=TRANSLATE)
+        yield endpoints.route(self, "/v1/translate:stream", self.stream, message=True, method=STREAM)
         yield endpoints.route(self, "/v1/translate:document", self.document, place=_any_place)
         yield endpoints.route(self, "/v1/translate:source", self.source, message=True)
-        yield endpoints.route(self, "/v1/score", self.score, message=True)
+        yield endpoints.route(self, "/v1/score", self.score, message=True, method=SCORE)
         yield endpoints.route(self, "/v1/detect", self.detect, message=True)
         yield endpoints.route(self, "/v1/models", self.models, ("GET",))
 
@@ -56,8 +59,7 @@ class NativeApi:
 
     def error(self, problem: Problem, request: Request) -> Response:
         """Return a google.rpc.Status."""
-        content = json_format.MessageToJson(status_of(problem), indent=None).encode()
-        response = json_error(problem.http_status, content, problem)
+        response = json_error(problem.http_status, error_json(problem).encode(), problem)
         if problem.http_status == 401:
             response.headers["www-authenticate"] = "Bearer"
         return response
@@ -144,19 +146,20 @@ def _named(name: str, target: str) -> str:
     return f"{path.stem}.{target}{path.suffix}"
 
 
-def status_of(problem: Problem) -> status_pb2.Status:
-    """Return a problem as google.rpc.Status, with its details."""
-    status = status_pb2.Status(code=problem.code, message=str(problem))
+def error_json(problem: Problem) -> str:
+    """Return a problem as google.rpc.Status in JSON, with its details.
+
+    It is written without the messages: packed details, and their JSON, take as long as the rest of a refusal.
+    """
+    details: list[dict[str, Any]] = []
     if problem.reason:
-        status.details.add().Pack(error_details_pb2.ErrorInfo(reason=problem.reason, domain="lingon"))
+        details.append({"@type": f"{DETAIL}.ErrorInfo", "reason": problem.reason, "domain": DOMAIN})
     if problem.field:
-        violation = error_details_pb2.BadRequest.FieldViolation(field=problem.field, description=str(problem))
-        status.details.add().Pack(error_details_pb2.BadRequest(field_violations=[violation]))
+        violation = {"field": problem.field, "description": str(problem)}
+        details.append({"@type": f"{DETAIL}.BadRequest", "fieldViolations": [violation]})
     if problem.retry_after is not None:
-        retry = error_details_pb2.RetryInfo()
-        retry.retry_delay.FromMilliseconds(round(problem.retry_after * 1000))
-        status.details.add().Pack(retry)
-    return status
+        details.append({"@type": f"{DETAIL}.RetryInfo", "retryDelay": f"{problem.retry_after:.3f}s"})
+    return json.dumps({"code": problem.code, "message": str(problem), **({"details": details} if details else {})})
 
 
 def _message(call: Call, message: MessageT) -> MessageT:
@@ -184,7 +187,7 @@ async def _events(
             async for message in rest:
                 yield _event(message, as_events=as_events)
         except ServerError as error:
-            content = to_json(status_of(problem_of(error)))
+            content = error_json(problem_of(error))
             yield f"event: error\ndata: {content}\n\n" if as_events else f'{{"error":{content}}}\n'
 
 

@@ -9,13 +9,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from lingon.client.protocol.steps import Method
 from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.metrics import GatewayMetrics
@@ -122,6 +123,7 @@ class Endpoints:
         message: bool = False,
         public: bool = False,
         linked: bool = False,
+        method: Method[Any] | None = None,
     ) -> Route:
         """Return a route.
 
@@ -129,8 +131,9 @@ class Endpoints:
         message: whether its body is a message of JSON, which has no fields
         public: whether callers need no key
         linked: whether pages of other origins may link to it
+        method: the one that a request calls once and at once; if it would be refused, the body is not read
         """
-        endpoint = _Endpoint(self, api, handler, place, message, public, linked)
+        endpoint = _Endpoint(self, api, handler, place, message, public, linked, method)
         return Route(path, endpoint.run, methods=list(methods), name=getattr(handler, "__name__", None))
 
 
@@ -145,6 +148,7 @@ class _Endpoint:
     message: bool
     public: bool
     linked: bool
+    method: Method[Any] | None
 
     async def run(self, request: Request) -> Response:
         """Answer a request and count it."""
@@ -189,12 +193,15 @@ class _Endpoint:
     async def _handle(self, request: Request, caller: Caller, held: HeldBody) -> Response:
         """Read the body of a request and call the handler; caller: without the key."""
         self._check_site(request)
-        if (seconds := client_timeout(request.headers)) is not None:
-            caller = replace(caller, deadline=time.monotonic() + seconds)
+        seconds = client_timeout(request.headers)
+        deadline = None if seconds is None else time.monotonic() + seconds
         if self.place is not None:
             self.place()
-        caller = replace(caller, key=self.api.key_of(request, Fields(request.query_params.multi_items())))
+        key = self.api.key_of(request, Fields(request.query_params.multi_items()))
+        caller = replace(caller, key=key, deadline=deadline)
         known = await self._is_known(caller)
+        if self.method is not None:
+            self.shared.backend.check_load(self.method, caller)
         limits = self.shared.limits
         most = limits.plain if self.place is None else limits.with_file
         body = await read_body(request, most, held, None if known else held.count_without_key)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import grpc
 from grpc.aio import Metadata
 
+from lingon.errors import RequestError
 from lingon.serving.auth.callers import OWN_GATEWAY
 from lingon.serving.rpc.arrival.accepting import Services
 
@@ -50,25 +51,43 @@ _LATE = _End(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
 _FAILED = _End(grpc.StatusCode.INTERNAL, "internal error")
 
 
-class _Call:
+class _Caller:
+    """What is known of a call before its request: the part of grpc.aio.ServicerContext that decides on its arrival."""
+
+    def __init__(self, timeout: float | None, metadata: Trailers) -> None:
+        self._loop, self._metadata = asyncio.get_running_loop(), metadata
+        self._deadline = None if timeout is None else self._loop.time() + timeout
+
+    def invocation_metadata(self) -> Trailers:
+        return self._metadata
+
+    def time_remaining(self) -> float | None:
+        return None if self._deadline is None else max(self._deadline - self._loop.time(), 0.0)
+
+    def peer(self) -> str:
+        return OWN_GATEWAY
+
+    def auth_context(self) -> dict[str, Any]:
+        return {}
+
+
+class _Call(_Caller):
     """One call: what its method sees, which is the part of grpc.aio.ServicerContext that this server uses, and its end.
 
     ended: an _End; replies: those of a stream, then None
     """
 
     def __init__(self, request: bytes, timeout: float | None, metadata: Trailers) -> None:
-        loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[_End] = loop.create_future()
+        super().__init__(timeout, metadata)
+        self.ended: asyncio.Future[_End] = self._loop.create_future()
         self.replies: asyncio.Queue[bytes | None] | None = None
         self.serialise: Serialise = bytes
         self._request: bytes | None = request
-        self._metadata, self._loop = metadata, loop
         self._trailers: Trailers = ()
         self._code = grpc.StatusCode.OK
         self._room = asyncio.Semaphore(WRITTEN)
         self._task: asyncio.Task[None] | None = None
-        self._deadline = None if timeout is None else loop.time() + timeout
-        self._timer = None if self._deadline is None else loop.call_at(self._deadline, self.stop, _LATE)
+        self._timer = None if self._deadline is None else self._loop.call_at(self._deadline, self.stop, _LATE)
 
     def run(self, work: Any) -> asyncio.Task[None]:
         """Run the method in a task."""
@@ -117,23 +136,11 @@ class _Call:
         self.finish(_End(code, message, tuple(trailers) or self._trailers))
         raise grpc.aio.AbortError("the method ended the call")
 
-    def invocation_metadata(self) -> Trailers:
-        return self._metadata
-
     def set_trailing_metadata(self, trailers: Trailers) -> None:
         self._trailers = trailers
 
     def code(self) -> grpc.StatusCode:
         return self._code
-
-    def time_remaining(self) -> float | None:
-        return None if self._deadline is None else max(self._deadline - self._loop.time(), 0.0)
-
-    def peer(self) -> str:
-        return OWN_GATEWAY
-
-    def auth_context(self) -> dict[str, Any]:
-        return {}
 
 
 class LocalChannel:
@@ -155,6 +162,16 @@ class LocalChannel:
     ) -> Callable[..., LocalStream]:
         """Return what calls a method whose replies are a stream."""
         return partial(LocalStream, self.begin, path, request_serializer, response_deserializer)
+
+    def refusal(self, path: str, *, timeout: float | None, metadata: Trailers) -> RequestError | None:
+        """Return the error of a call that would be refused now, whatever its request is, and count it as received.
+
+        None if it might be done: then it may be made.
+        """
+        error = self._services.refusal(path, _Caller(timeout, metadata))  # type: ignore[arg-type]
+        if error is not None:
+            self._received()
+        return error
 
     async def close(self) -> None:
         """End all calls."""

@@ -223,7 +223,7 @@ def grpc_server(
     refusal = EarlyRefusal(shedder, errors, check if key_checks else None)
     arrivals = Arrivals(refusal, PENDING, errors.metrics.call_wait.observe, shedder.arrive)
     errors.metrics.waiting_calls.set_function(lambda: arrivals.count)
-    return make_server(interceptors, options, refuse_unknown, arrivals.arrive)
+    return make_server(interceptors, options, refuse_unknown, arrivals.arrive, arrivals.refusal)
 
 
 def bind(

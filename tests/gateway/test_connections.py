@@ -9,7 +9,8 @@ import random
 import re
 import socket
 from collections.abc import AsyncIterator
-from typing import TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -118,6 +119,51 @@ def replies(arrived: bytes) -> list[tuple[bytes, bytes]]:
         found.append((head[9:12], rest[:size]))
         arrived = rest[size:]
     return found
+
+
+def first_reads(port: int, sent: bytes, count: int) -> list[bytes]:
+    """Send bytes on as many connections, one after the other; returns what the first read of each gives."""
+    found = []
+    for _ in range(count):
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as made:
+            made.sendall(sent)
+            found.append(made.recv(1 << 20))
+    return found
+
+
+async def test_a_small_reply_arrives_at_once_with_its_head():
+    async with gateway() as http:
+        found = await asyncio.to_thread(first_reads, http.port, post("/v1/translate", BODY), 100)
+    for each in found:
+        head, _, body = each.partition(b"\r\n\r\n")
+        assert b"content-length: %d\r\n" % len(body) in head
+        assert body
+
+
+async def test_every_reply_has_its_head_whatever_its_body_is():
+    async def parts(request: Request) -> AsyncIterator[bytes]:
+        if "fails" in request.url.path:
+            raise ValueError("on purpose")
+        if "some" in request.url.path:
+            yield b"x" * 10
+
+    async def handle(request: Request) -> Response:
+        if "stream" in request.url.path:
+            return StreamingResponse(parts(request))
+        return Response(await request.body(), 204 if "none" in request.url.path else 200)
+
+    paths = ["/plain", "/none", "/stream", "/stream/some", "/stream/fails"]
+    app = Starlette(routes=[Route(path, handle, methods=["GET", "HEAD", "POST"]) for path in paths])
+    async with listening(app, GatewayMetrics(CollectorRegistry()), HttpOptions(port=0)) as opened:
+        http: Any = SimpleNamespace(port=opened.port)
+        for path in paths:
+            for close in ("connection: close", "connection: keep-alive"):
+                awaited = b"204" if path == "/none" else b"200"
+                assert await status(http, get(path, close)) == awaited
+                assert await status(http, get(path, close).replace(b"GET", b"HEAD", 1)) == awaited
+                if path == "/plain":
+                    interim = post(path, BODY, f"{close}\r\nexpect: 100-continue").replace(BODY, b"")
+                    assert await status(http, interim) == b"100"
 
 
 async def test_requests_on_one_connection_get_the_replies_that_they_get_alone_however_they_are_cut():

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from typing import Any
 
 import pytest
 from google.protobuf import json_format
-from google.rpc import code_pb2
+from google.rpc import code_pb2, error_details_pb2, status_pb2
 
+from lingon.gateway.dialects.native import error_json
+from lingon.gateway.requests.problem import CODE, Problem
+from lingon.status import DOMAIN
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner
 from tests.support.eventually import eventually
@@ -157,3 +161,36 @@ async def test_a_path_that_no_api_has_is_an_error_in_json():
         wrong_method = await http.get("/v1/translate")
     assert (reply.status, reply.json["message"]) == (404, "no such path")
     assert (wrong_method.status, wrong_method.json["message"]) == (405, "Method Not Allowed")
+
+
+def problems(seed: int, count: int) -> list[Problem]:
+    draw = random.Random(seed)
+    letters = 'ab "\\/\n\t<é\u2028😀\x00'
+    return [
+        Problem(
+            draw.choice(list(CODE)),
+            "".join(draw.choices(letters, k=draw.randint(0, 12))),
+            reason=draw.choice(["", "QUEUE_FULL"]),
+            field=draw.choice(["", "texts[3].é"]),
+            retry_after=draw.choice([None, draw.randint(1, 10**7) / 1000]),
+        )
+        for _ in range(count)
+    ]
+
+
+def test_an_error_in_json_is_the_status_with_its_details():
+    for problem in problems(seed=1, count=300):
+        expected = status_pb2.Status(code=problem.code, message=str(problem))
+        details: list[Any] = []
+        if problem.reason:
+            details.append(error_details_pb2.ErrorInfo(reason=problem.reason, domain=DOMAIN))
+        if problem.field:
+            violation = error_details_pb2.BadRequest.FieldViolation(field=problem.field, description=str(problem))
+            details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+        if problem.retry_after is not None:
+            retry = error_details_pb2.RetryInfo()
+            retry.retry_delay.FromMilliseconds(round(problem.retry_after * 1000))
+            details.append(retry)
+        for detail in details:
+            expected.details.add().Pack(detail)
+        assert json_format.Parse(error_json(problem), status_pb2.Status()) == expected

@@ -26,6 +26,7 @@ from typing import Any
 import grpc
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 
+from lingon.errors import RequestError
 from lingon.serving.rpc.arrival.wake_ups import wake_ups_read_at_once
 from lingon.serving.rpc.calls import SERVICE, Context
 from lingon.serving.system.preemption import new_threads_never_preempt
@@ -42,17 +43,22 @@ Refuse = Callable[[Context], Awaitable[None]]
 Arrive = Callable[[str, Context, Callable[[], asyncio.Task[Any]]], Awaitable[None] | None]
 """Takes the path of a call and what starts its handler; returns what ends it with an error, which raises, or None."""
 
+Refusal = Callable[[str, Context], RequestError | None]
+"""Takes the path and the context of a call before its request is there; returns its error, counted, or None."""
+
 
 @dataclass(frozen=True, slots=True)
 class Services:
     """What a server does with its calls, for calls that come by another way than its ports.
 
     handlers: by path; interceptors: the outermost first; arrive: decides on a call before it is read
+    refusal: decides on a call whose request is not there yet
     """
 
     handlers: Mapping[str, Any]
     interceptors: tuple[grpc.aio.ServerInterceptor, ...]
     arrive: Arrive
+    refusal: Refusal
 
 
 class _Server(cygrpc.AioServer):  # type: ignore[misc]
@@ -60,6 +66,7 @@ class _Server(cygrpc.AioServer):  # type: ignore[misc]
 
     refuse: Refuse
     arrive: Arrive
+    refusal: Refusal
     interceptors: tuple[grpc.aio.ServerInterceptor, ...]
 
     def __init__(self, *arguments: Any) -> None:
@@ -118,6 +125,10 @@ def _start(path: str, context: Context, start: Callable[[], asyncio.Task[Any]]) 
     start()
 
 
+def _no_refusal(path: str, context: Context) -> None:
+    pass
+
+
 async def _refuse(call: Any, refuse: Refuse) -> None:
     with suppress(Exception):
         await refuse(cygrpc._ServicerContext(call, None, None, asyncio.get_running_loop()))
@@ -126,7 +137,7 @@ async def _refuse(call: Any, refuse: Refuse) -> None:
 def services_of(server: grpc.aio.Server) -> Services:
     """Return what a server of `make_server` does with its calls, once its services are registered."""
     core: Any = server._server  # type: ignore[attr-defined]
-    return Services(core._handlers, core.interceptors, core.arrive)
+    return Services(core._handlers, core.interceptors, core.arrive, core.refusal)
 
 
 def make_server(
@@ -134,11 +145,13 @@ def make_server(
     options: Sequence[tuple[str, Any]],
     refuse: Refuse,
     arrive: Arrive | None = None,
+    refusal: Refusal | None = None,
 ) -> grpc.aio.Server:
     """Return a server whose services are all registered by name, as generated code does.
 
     refuse: ends a call of an unknown method
     arrive: decides on a call of a known method before anything of it is read; default: its handler starts
+    refusal: decides on a call whose request is not there yet; default: it may arrive
     """
     original = cygrpc.AioServer
     cygrpc.AioServer = _Server
@@ -147,6 +160,7 @@ def make_server(
             server = grpc.aio.server(interceptors=interceptors, options=options)
         server._server.refuse = refuse  # type: ignore[attr-defined]
         server._server.arrive = arrive or _start  # type: ignore[attr-defined]
+        server._server.refusal = refusal or _no_refusal  # type: ignore[attr-defined]
         server._server.interceptors = tuple(interceptors)  # type: ignore[attr-defined]
         return server
     finally:

@@ -66,6 +66,9 @@ class Refusal(Protocol):
     def ending(self, arrival: Arrival, error: RequestError) -> Awaitable[None]:
         """Return what ends a call with an error, and count it."""
 
+    def count(self, arrival: Arrival, error: RequestError) -> object:
+        """Count, log and trace a call that ends with an error, without ending it."""
+
     def forget(self, arrival: Arrival) -> None:
         """Count a call whose deadline has passed."""
 

@@ -171,14 +171,14 @@ class EarlyRefusal:
 
     def ending(self, arrival: Arrival, error: RequestError) -> Awaitable[None]:
         """Return what ends a call with an error; it raises what gRPC takes for the end of the call."""
-        return abort(arrival.context, self._ending_with(error), self._count(arrival, error))
+        return abort(arrival.context, self._ending_with(error), self.count(arrival, error))
 
     def forget(self, arrival: Arrival) -> None:
         """Count a call whose deadline has passed: its client has ended it, and gRPC frees it without a status."""
-        self._count(arrival, NotBegun(LATE))
+        self.count(arrival, NotBegun(LATE))
 
-    def _count(self, arrival: Arrival, error: RequestError) -> str:
-        """Count a refused call; returns its request id."""
+    def count(self, arrival: Arrival, error: RequestError) -> str:
+        """Count, log and trace a refused call; returns its request id."""
         metadata = arrival.context.invocation_metadata() or ()
         request_id, seconds = request_id_of(metadata), time.monotonic() - arrival.at
         method = arrival.path.removeprefix(SERVICE)

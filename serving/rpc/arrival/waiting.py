@@ -101,7 +101,7 @@ class Arrivals:
             start()
             return None
         arrival = Arrival(path, context, caller, start, time.monotonic())
-        error = self._refusal.of_load(path, context, caller, self._expected_seconds(caller, arrival.at))
+        error = self._error_of(arrival)
         if error is not None:
             return self._refuse(arrival, error)
         arrival = arrival._replace(unread=self._arrived())
@@ -114,6 +114,24 @@ class Arrivals:
         else:
             return self._refuse(arrival, self._full())
         return None
+
+    def refusal(self, path: str, context: Context) -> RequestError | None:
+        """Return the error of a call that would be refused if it arrived now, and count it; None if it might be done.
+
+        For a caller whose request is not there yet: it need not send or read one that is refused.
+        """
+        caller = self._refusal.caller(path, context)
+        if caller is None:
+            return None
+        arrival = Arrival(path, context, caller, _never, time.monotonic())
+        error = self._error_of(arrival)
+        if error is not None:
+            self._refusal.count(arrival, error)
+        return error
+
+    def _error_of(self, arrival: Arrival) -> RequestError | None:
+        path, context, caller, _, now, _ = arrival
+        return self._refusal.of_load(path, context, caller, self._expected_seconds(caller, now))
 
     def _expected_seconds(self, caller: str, now: float) -> float:
         """Return the seconds until a call of a caller that arrives now is started.
@@ -252,6 +270,10 @@ class Arrivals:
             task = asyncio.get_running_loop().create_task(_quietly(ending))
             self._endings.add(task)
             task.add_done_callback(self._endings.discard)
+
+
+def _never() -> asyncio.Task[None]:
+    raise AssertionError("a call without a request does not start")
 
 
 def _end(unread: Arrived | None) -> None:

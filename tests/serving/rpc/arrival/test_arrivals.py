@@ -54,6 +54,9 @@ class Refusals:
         assert isinstance(error, QueueFull)
         return self._end(arrival.path)
 
+    def count(self, arrival: Arrival, error: RequestError) -> None:
+        raise NotImplementedError
+
     def forget(self, arrival: Arrival) -> None:
         raise NotImplementedError
 

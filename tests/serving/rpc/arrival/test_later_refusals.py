@@ -48,6 +48,9 @@ class Refusals:
         self.ended.append(arrival.path)
         return end()
 
+    def count(self, arrival: Arrival, error: RequestError) -> None:
+        raise NotImplementedError
+
     def forget(self, arrival: Arrival) -> None:
         self.forgotten.append(arrival.path)
 
