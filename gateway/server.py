@@ -30,6 +30,7 @@ CUT_SECONDS = 2.0  # for requests that are cut off to be answered
 LATE_SECONDS = 1.0  # between two checks of what connections are awaited for
 FILES_SECONDS = 1.0  # between two checks of the files of the certificate
 BACKLOG = 2048
+ACCEPTED = 8  # connections in an iteration of the event loop; uvloop takes one for each descriptor of the socket
 ANY = ("0.0.0.0/0", "::/0")  # the networks of all addresses
 logger = logging.getLogger(__name__)
 logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its other lines say what the line "ready" says
@@ -95,13 +96,14 @@ class _Server(uvicorn.Server):
         self.servers = [
             await asyncio.get_running_loop().create_server(
                 connect,
-                sock=each,
+                sock=each.dup(),
                 ssl=self.config.ssl,
                 backlog=BACKLOG,
                 ssl_handshake_timeout=seconds,
                 ssl_shutdown_timeout=seconds,
             )
             for each in sockets or ()
+            for _ in range(ACCEPTED)
         ]
         self.started = True
 

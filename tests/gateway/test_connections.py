@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
+import uvloop
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -433,3 +434,21 @@ async def test_a_storm_of_clients_leaves_nothing_behind():
     assert most[0] <= clients + 1
     assert most[1] <= 64 << 20
     assert storm.did["replies"] > 0
+
+
+def test_connections_that_wait_are_taken_several_at_a_time():
+    """uvloop 0.23.0 takes one in an iteration of the event loop, in which other work may take long."""
+    count, registry = 64, CollectorRegistry()
+
+    async def iterations() -> int:
+        metrics, found = GatewayMetrics(registry), 0
+        async with listening(Starlette(), metrics, HttpOptions(port=0, drain_seconds=0.1)) as opened:
+            clients = [socket.create_connection(("127.0.0.1", opened.port)) for _ in range(count)]
+            while registry.get_sample_value("lingon_http_connections") < count:
+                await asyncio.sleep(0)
+                found += 1
+            for client in clients:
+                client.close()
+        return found
+
+    assert uvloop.run(iterations()) < count // 2
