@@ -63,10 +63,13 @@ async def test_a_client_that_waits_for_a_short_time_gets_the_end_of_its_call_on_
     runner = EchoRunner()
     async with gateway(runner) as http:
         runner.gate.clear()
+        first = asyncio.create_task(http.post("/v1/translate", {"texts": ["Tom"]}))  # holds the engine
+        await eventually(lambda: http.server.metric("lingon_running_sentences", **MODEL) == 1)
         header = {name: f"{0.2 / HEADERS[name]:g}"}
         replies = await asyncio.gather(*(http.post(path, content, header) for path, content in WORK.items()))
         assert [reply.status for reply in replies] == [504] * len(WORK)
         runner.gate.set()
+        await first
         await eventually(lambda: http.server.metric("lingon_requests_in_flight") == 0)
 
 

@@ -34,8 +34,17 @@ async def processes(**limits: int) -> AsyncIterator[DocumentProcesses]:
 
 
 def children() -> set[int]:
-    """The processes that this one has started."""
-    return {int(each) for task in Path("/proc/self/task").iterdir() for each in (task / "children").read_text().split()}
+    """The processes of documents that this one has started."""
+    tasks = Path("/proc/self/task").iterdir()
+    found = {int(each) for task in tasks for each in (task / "children").read_text().split()}
+    return {each for each in found if "lingon.documents.process" in _command(each)}
+
+
+def _command(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text()
+    except OSError:  # it has ended
+        return ""
 
 
 async def test_a_file_is_read_and_written_as_in_this_process():
@@ -78,7 +87,7 @@ async def test_a_process_that_crashes_is_replaced(caplog: pytest.LogCaptureFixtu
         assert (await found.read(SMALL)).characters == len(SMALL.content)
         (worker,) = children()
         os.kill(worker, signal.SIGKILL)  # while it has nothing to do
-        await eventually(lambda: worker not in children())
+        await eventually(lambda: not Path(f"/proc/{worker}").exists())
         assert (await found.read(SMALL)).characters == len(SMALL.content)
     assert children() == set()
 
@@ -224,12 +233,13 @@ async def test_what_files_leave_in_memory_is_not_missing_to_the_next_one():
 
 async def test_texts_and_files_of_more_bytes_than_a_process_may_return_are_refused():
     file = File("a.txt", b"a\n" * 1000, "de", "a")
-    async with processes() as found:
+    async with processes(memory=1 << 30) as found:
         read = await found.read(file)
         translations = ["é" * ((MOST_REPLY_BYTES >> 1) + 1), *([""] * (len(read.texts) - 1))]
         with pytest.raises(Problem, match=r"the translated file has [\d,]+ bytes; at most 33,554,432") as refused:
             await found.write(file, translations)
         assert refused.value.http_status == 400
+    async with processes(memory=1 << 30) as found:
         with pytest.raises(Problem, match=r"the texts of the file have [\d,]+ bytes; at most 33,554,432"):
             await found.read(File("a.txt", b"a" * (MOST_REPLY_BYTES + 1), "de", "a"))
         assert list((await found.read(SMALL)).texts) == ["It is raining.\n"]
