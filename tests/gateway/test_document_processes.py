@@ -36,14 +36,15 @@ async def processes(**limits: int) -> AsyncIterator[DocumentProcesses]:
 def children() -> set[int]:
     """The processes of documents that this one has started."""
     tasks = Path("/proc/self/task").iterdir()
-    found = {int(each) for task in tasks for each in (task / "children").read_text().split()}
-    return {each for each in found if "lingon.documents.process" in _command(each)}
+    found = {int(each) for task in tasks for each in _text(task / "children").split()}
+    return {each for each in found if "lingon.documents.process" in _text(Path(f"/proc/{each}/cmdline"))}
 
 
-def _command(process: int) -> str:
+def _text(path: Path) -> str:
+    """The text of a file of a thread or a process, empty if that has ended."""
     try:
-        return Path(f"/proc/{process}/cmdline").read_text()
-    except OSError:  # it has ended
+        return path.read_text()
+    except OSError:
         return ""
 
 
