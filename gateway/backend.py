@@ -56,6 +56,11 @@ def _unknown_refusal(path: str, *, timeout: float, metadata: tuple[tuple[str, st
     pass
 
 
+def digest_of(secret: str) -> str:
+    """Return the SHA-256 of a key or another secret."""
+    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who calls the gateway.
@@ -89,7 +94,7 @@ class Caller:
         """What the caller's files and turns belong to: a digest of its key, or its address without one."""
         if self.key is None:
             return block_of(self.address)
-        return hashlib.sha256(self.key.encode(errors="replace")).hexdigest()
+        return digest_of(self.key)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """Return the metadata of a call; raises ServerError for a key that none can be."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections import OrderedDict
@@ -13,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from lingon.gateway.backend import digest_of
 from lingon.gateway.dialects.deepl_documents import DeepLDocuments
 from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
@@ -51,22 +51,18 @@ class UsedCharacters:
     """
 
     def __init__(self, most: int = KEYS) -> None:
-        self._most, self._by_digest = most, OrderedDict[bytes, int]()
+        self._most, self._by_digest = most, OrderedDict[str, int]()
 
     def of(self, key: str | None) -> int:
         """Return the characters of a key."""
-        return self._by_digest.get(_digest(key), 0)
+        return self._by_digest.get(digest_of(key or ""), 0)
 
     def add(self, key: str | None, characters: int) -> None:
         """Count characters of a key."""
-        digest = _digest(key)
+        digest = digest_of(key or "")
         self._by_digest[digest] = self._by_digest.pop(digest, 0) + characters
         if len(self._by_digest) > self._most:
             self._by_digest.popitem(last=False)
-
-
-def _digest(key: str | None) -> bytes:
-    return hashlib.sha256((key or "").encode(errors="replace")).digest()[:16]
 
 
 class DeepLApi:

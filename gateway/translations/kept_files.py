@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import re
@@ -19,7 +18,7 @@ from typing import TypeVar
 
 from lingon.errors import SettingsError
 from lingon.files import make_folders, write_private
-from lingon.gateway.backend import Caller
+from lingon.gateway.backend import Caller, digest_of
 from lingon.gateway.requests.problem import Problem
 
 KEEP_SECONDS = 3600.0  # for which a file is kept that nobody fetches
@@ -189,11 +188,6 @@ class KeptFiles:
     async def _on_disk(self, work: Callable[[], Result]) -> Result:
         """Return what work on the disk returns; it is done even if the task is cancelled."""
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._disk, work))
-
-
-def digest_of(secret: str) -> str:
-    """Return the SHA-256 of a secret."""
-    return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
 def _no_room() -> Problem:
