@@ -233,6 +233,7 @@ async def test_a_file_belongs_to_the_api_and_to_the_key_that_it_came_by(tmp_path
         reply = await http.upload("/translate_file", "a.txt", TEXT.encode(), source="en", target="de", api_key=key)
         where = reply.json["translatedFileUrl"].removeprefix(http.url)
         assert [(await http.get(where, headers)).status for headers in ({}, foreign, own)] == [403, 404, 200]
+        assert (await http.get(f"/v2/document/{Path(where).stem}", own)).status == 404
         assert (await http.get(f"{where}?api_key={key}")).body == TEXT.encode()
 
 
