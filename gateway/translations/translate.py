@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from google.rpc import code_pb2
 
 from lingon.client.protocol.languages import detect as detect_languages
 from lingon.client.protocol.languages import find_sources
 from lingon.client.values.messages import write_request
-from lingon.errors import EmptyText, ServerError
+from lingon.errors import EmptyText, ServerError, UnknownModel
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.gateway.translations.calls import Calls, Piece
-from lingon.gateway.translations.languages import most_beams
-from lingon.language_pairs import Pairs
+from lingon.gateway.translations.languages import most_beams, stays_unchanged, untranslated
+from lingon.language_pairs import Pairs, is_one_language
 from lingon.source_language import DETECTED_CHARACTERS, NotTranslated, Source, by_way
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
+
+LANGUAGE_FIELDS = "source_language_code", "target_language_code"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +56,21 @@ async def translate(backend: Backend, texts: Sequence[str], wanted: Wanted, call
     """Return the translations of texts, in their order.
 
     Raises Problem, which names the text, if one cannot be translated: most APIs have no place for an error of one text.
+    It is Untranslated if no model translates the pair that the request names.
     """
     if not texts:
         return []
+    try:
+        return await _translate(backend, texts, wanted, caller)
+    except (ServerError, Problem) as error:
+        problem = problem_of(error) if isinstance(error, ServerError) else error
+        if not wanted.source or (problem.reason != UnknownModel.reason and problem.field not in LANGUAGE_FIELDS):
+            raise
+        models = await backend.models(caller, fresh=False)
+        raise untranslated(models, wanted.source, wanted.target, problem) from None
+
+
+async def _translate(backend: Backend, texts: Sequence[str], wanted: Wanted, caller: Caller) -> list[Translated]:
     if wanted.source:
         known = Source(wanted.source, 1.0, stays=wanted.unchanged)
         sources = [known] * len(texts)
@@ -73,13 +87,23 @@ async def translate(backend: Backend, texts: Sequence[str], wanted: Wanted, call
     return [found[place] for place in range(len(texts))]
 
 
+async def if_unchanged(backend: Backend, wanted: Wanted, caller: Caller) -> Wanted:
+    """Return how texts are to be translated: not at all if their language is the target, which has no model."""
+    if not wanted.source or not is_one_language(wanted.source, wanted.target):
+        return wanted
+    models = await backend.models(caller, fresh=False)
+    return replace(wanted, unchanged=stays_unchanged(models, wanted.source, wanted.target))
+
+
 async def detect(backend: Backend, texts: Sequence[str], caller: Caller, wanted: Wanted) -> list[Source]:
     """Return the language of each text that is to be translated; raises Problem if no model translates from it."""
     exchange = find_sources(backend.ask, texts, wanted.target, wanted.text.format)
     try:
         return await backend.drive(exchange, caller)
     except NotTranslated as error:
-        raise Problem(400, str(error), reason="UNKNOWN_MODEL", field=error.side) from None
+        if error.side == "target":
+            raise untranslated(await backend.models(caller, fresh=False), "", wanted.target) from None
+        raise Problem(400, str(error), reason=UnknownModel.reason, field=error.side) from None
 
 
 async def likeliest(backend: Backend, texts: Sequence[str], caller: Caller) -> list[Source]:
@@ -125,7 +149,7 @@ def _joined(pieces: Sequence[Piece], place: int, count: int, language: Source) -
         found = [_hypotheses(*piece) for piece in pieces]
     except ServerError as error:
         problem = problem_of(error)
-        if count > 1:
+        if count > 1 and problem.reason != UnknownModel.reason:
             problem.args = (f"text {place + 1}: {problem}",)
         raise problem from None
     best, *others = ["".join(texts) for texts in zip(*found, strict=False)]
