@@ -90,7 +90,7 @@ class PhaseTimes:
 class _QueuedJob:
     """What the engine needs of every job.
 
-    source_ids: token ids of the source, the last is EOS
+    source_ids: token ids of the source, as the tokenizer of the model frames them
     follow_up: whether the work of its request has begun, which asks for it; such a job is neither dropped from a full
         queue nor rejected because of its deadline
     deadline: in seconds of `time.monotonic`; None if there is none

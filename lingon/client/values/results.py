@@ -174,7 +174,8 @@ class ScoreResult:
     tokens: target tokens, the end token last
     normalised_source, normalised_target: if return_alignment or attention was set, the texts to which spans refer
     attention: if it was set, the matrices in the order of kind, layer, head
-    source_pieces, target_pieces: if attention was set, the tokens of both texts, the end token last
+    source_pieces, target_pieces: if attention was set, the tokens of both texts. The end token is last, with an empty
+        span; a source has none if the model reads none
     """
 
     log_prob: float = 0.0

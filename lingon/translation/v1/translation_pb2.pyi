@@ -324,7 +324,7 @@ class AttentionKind(_AttentionKind, metaclass=_AttentionKindEnumTypeWrapper):
     """Which tokens attend to which. Padding is never part of a matrix. Each row sums to one; only local attention (Luong et
     al. 2015, section 3.2), whose weights a Gaussian scales, has smaller sums, and a model of several languages, whose
     tokens that name the languages are left out. The tokens of a source are its pieces with
-    the end token last, and so are those of a target.
+    the end token last, and so are those of a target; some models read no end token after a source.
     """
 
 ATTENTION_KIND_UNSPECIFIED: AttentionKind.ValueType  # 0
@@ -1158,7 +1158,7 @@ Global___Warning: _TypeAlias = Warning  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):
-    """Numbers of tokens, end tokens included."""
+    """Numbers of tokens, end tokens included; some models read none after a source."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1511,7 +1511,7 @@ class ScoreResult(_message.Message):
 
     @_builtins.property
     def source_pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___Piece]:
-        """With attention: the tokens of the source, the end token last."""
+        """With attention: the tokens of the source, the end token last if the model reads one."""
 
     @_builtins.property
     def target_pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___Piece]:

@@ -37,7 +37,7 @@ class Part:
     """A span of a text that is decoded on its own: a sentence, or a part of one that the model cannot read whole.
 
     begin: index of its first code point in the normalised text
-    source_ids: ends with EOS
+    source_ids: as the tokenizer of the model frames them
     sentence: index of its segment in the document
     steps: if it is not decoded as it is; then it is a whole sentence, and source_ids are without what is kept
     """
@@ -98,7 +98,7 @@ class TextPlan:
 
     @property
     def source_tokens(self) -> int:
-        """Source tokens of all parts, end tokens included."""
+        """Source tokens of all parts, end tokens included if the model reads them."""
         return sum(len(part.source_ids) for part in self.parts)
 
 

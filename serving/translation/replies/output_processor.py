@@ -102,7 +102,7 @@ def pair_result(
         if aligned:
             result.alignment.extend(_links(found.attention, sources, targets))
         if found.matrices:
-            named = tokenizer.source_pieces([*tokenizer.unframed(plan.source_ids), EOS])
+            named = tokenizer.source_pieces(tokenizer.without_languages(plan.source_ids))
             result.source_pieces.extend(piece_messages(named, sources, len(plan.source)))
             result.target_pieces.extend(piece_messages(pieces, targets, len(plan.target)))
     for matrix in found.matrices:
@@ -156,7 +156,7 @@ def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[Span]:
 def linked_tokens(attention: np.ndarray, sources: Sequence[Span], targets: Sequence[Span]) -> list[tuple[int, int]]:
     """Return the source and the target token of each link; see `lingon.alignment.piece_links`.
 
-    attention: (target_length, source_length), the row and the column of the end tokens last
+    attention: (target_length, source_length), the row of the end token last, and its column if the model reads one
     """
     return piece_links(attention[: len(targets)].argmax(axis=1).tolist(), len(sources))
 
