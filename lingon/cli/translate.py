@@ -15,6 +15,7 @@ from lingon.cli.options.connection import Credentials, with_connection_options
 from lingon.cli.options.decoding import (
     DetectedSourceOption,
     GuardOption,
+    SameLanguageOption,
     ShortlistOption,
     SourceLanguageOption,
     TargetLanguageOption,
@@ -40,6 +41,7 @@ def translate(
     input_file: options.Input = None,
     output_file: lines.Output = None,
     source: DetectedSourceOption = None,
+    same_language: SameLanguageOption = False,
     target: TargetOption = None,
     search: options.Search,
     sampling: options.Sampling,
@@ -68,6 +70,7 @@ def translate(
         **reading.request(forced=bool(restrictions.force)),
         "model": backend.server_model,
         "source": source,
+        "same_language": same_language or None,
         "target": target,
         "sampling": sampling.settings(),
         "return_tokens": columns.tokens,

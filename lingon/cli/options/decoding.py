@@ -39,6 +39,14 @@ DetectedSourceOption = Annotated[
         show_default="the model's",
     ),
 ]
+SameLanguageOption = Annotated[
+    bool,
+    typer.Option(
+        "--same-language",
+        help="With --source auto: the texts are in one language, and those beside a text tell it too, of each batch "
+        "(--batch-size). Default: each text tells its own.",
+    ),
+]
 TargetOption = Annotated[
     str | None,
     typer.Option(

@@ -48,6 +48,7 @@ class TranslateOptions(TypedDict, total=False):
 
     model: str | None  # "name" or "name/version"; needed if the languages fit several models of the server
     source: str | None  # language of the texts, a BCP-47 tag; "auto" detects that of each text, and needs target
+    same_language: bool | None  # with "auto": the texts are in one, those beside a text tell it too; default: False
     target: str | None  # language of the translations, a BCP-47 tag
     beam_size: int | None  # 1 is greedy search
     num_hypotheses: int | None  # translations of each text, at most beam_size; sampled, the most beams of the model

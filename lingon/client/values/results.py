@@ -228,7 +228,10 @@ StreamEvent = StreamStart | TextDelta | TextDone
 
 @dataclass(frozen=True, slots=True)
 class DetectedLanguage:
-    """A language that a text may be in; confidence: its probability, 0 to 1, among the languages of the server."""
+    """A language that a text may be in; confidence: its probability, 0 to 1, among the languages of the server.
+
+    If the likeliest one has a confidence below 0.85, the text does not tell its language.
+    """
 
     language: str
     confidence: float

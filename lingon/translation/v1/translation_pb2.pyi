@@ -347,6 +347,11 @@ class DetectLanguagesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TEXTS_FIELD_NUMBER: _builtins.int
+    SAME_LANGUAGE_FIELD_NUMBER: _builtins.int
+    same_language: _builtins.bool
+    """The texts are in one language, such as the words of a menu: those beside a text tell its language too. One that is
+    clearly in another language keeps it, and one without letters is in that of the others.
+    """
     @_builtins.property
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """At least one, at most `max_texts` of ListModels. The first 2,000 characters of a text are looked at."""
@@ -355,10 +360,11 @@ class DetectLanguagesRequest(_message.Message):
         self,
         *,
         texts: _abc.Iterable[_builtins.str] | None = ...,
+        same_language: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["texts", b"texts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["same_language", b"same_language", "texts", b"texts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -388,24 +394,31 @@ Global___DetectLanguagesResponse: _TypeAlias = DetectLanguagesResponse  # noqa: 
 
 @_typing.final
 class DetectedLanguages(_message.Message):
-    """The languages of a text, the likeliest first: of the served models, or others if the server has the extra `detect` and
-    the text is long and in none of those. None for a text without letters, and, without the extra, if no served model
-    knows two languages: models know theirs from training text, see `lingon calibrate`.
+    """The languages of a text, the likeliest first, at most 20: of the served models, or others if the server has the extra
+    `detect` and the text is long and in none of those. None for a text without letters. Without the extra, there are none
+    either if no served model knows two languages, and the script of the text does not leave one alone: models know theirs
+    from training text, see `lingon calibrate`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LANGUAGES_FIELD_NUMBER: _builtins.int
+    UNDECIDED_FIELD_NUMBER: _builtins.int
+    undecided: _builtins.bool
+    """The text does not tell its language: the likeliest one has a confidence below 0.85, or there is none. This is common
+    for texts of one to five words.
+    """
     @_builtins.property
     def languages(self) -> _containers.RepeatedCompositeFieldContainer[Global___DetectedLanguage]: ...
     def __init__(
         self,
         *,
         languages: _abc.Iterable[Global___DetectedLanguage] | None = ...,
+        undecided: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["languages", b"languages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["languages", b"languages", "undecided", b"undecided"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
