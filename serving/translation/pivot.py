@@ -132,8 +132,9 @@ class PivotTranslator:
     def _first_options(self, asked: pb.DecodingOptions) -> pb.DecodingOptions:
         """Return the options of the first translation: of those asked for what is about the search, not its results."""
         options = pb.DecodingOptions(long_text=asked.long_text)
-        if asked.HasField("length_penalty"):
-            options.length_penalty = asked.length_penalty
+        for name in ("length_penalty", "coverage_penalty", "patience"):
+            if asked.HasField(name):
+                setattr(options, name, getattr(asked, name))
         beam_size = asked.beam_size if asked.HasField("beam_size") else self._first.manifest.defaults.beam_size
         options.beam_size = min(beam_size, self._first.manifest.limits.max_beam_size)
         options.num_hypotheses = 1

@@ -54,6 +54,20 @@ def test_restrictions_reach_the_server(lingon: Command, service: FakeService) ->
     )
 
 
+def test_options_of_the_search_reach_the_server(lingon: Command, service: FakeService) -> None:
+    flags = ["--patience", 2, "--coverage-penalty", 0.5, "--prefix-bias", 0.25, "--min-alternative-probability", 0.125]
+    assert lingon("translate", "one", *flags, "--alternatives", 2) == (0, "0 ||| ONE ||| -0.5000\n", [])
+    (asked,) = service.requests
+    assert asked.options == pb.DecodingOptions(
+        patience=2,
+        coverage_penalty=0.5,
+        prefix_bias=0.25,
+        alternatives=2,
+        min_alternative_probability=0.125,
+        long_text=pb.LONG_TEXT_POLICY_SPLIT,
+    )
+
+
 @pytest.mark.parametrize(
     ("flags", "split"),
     [

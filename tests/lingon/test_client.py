@@ -89,6 +89,11 @@ def test_every_option_reaches_the_server(ask: Ask, service: FakeService) -> None
         repetition_penalty=1.5,
         forbidden_words=["a", "b c"],
         forced_words=("d",),
+        patience=2,
+        coverage_penalty=0.25,
+        prefix_bias=0.5,
+        alternatives=3,
+        min_alternative_probability=0.125,
     )
     sampling = pb.SamplingOptions(temperature=0.5, top_k=3, top_p=0.25, seed=2**63)
     assert service.requests == [
@@ -112,6 +117,11 @@ def test_every_option_reaches_the_server(ask: Ask, service: FakeService) -> None
                 repetition_penalty=1.5,
                 forbidden_words=["a", "b c"],
                 forced_words=["d"],
+                patience=2,
+                coverage_penalty=0.25,
+                prefix_bias=0.5,
+                alternatives=3,
+                min_alternative_probability=0.125,
             ),
             target_prefixes=["Ja"],
         )

@@ -63,7 +63,7 @@ class TranslateWork:
             return translation_json(number, item, TextResult() if _is_empty(result) else result)
         if self.options.get("format") not in (None, "plain"):
             return result.text if result.translations else ""
-        if (self.options.get("num_hypotheses") or 1) > 1:
+        if max(self.options.get("num_hypotheses") or 1, self.options.get("alternatives") or 1) > 1:
             return n_best_lines(number, result, self.columns)
         return plain_line(result, self.columns)
 

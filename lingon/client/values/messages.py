@@ -166,6 +166,11 @@ def _decoding_options(options: TranslateOptions, start: int) -> pb.DecodingOptio
         repetition_penalty=options.get("repetition_penalty"),
         forbidden_words=_words(options, "forbidden_words"),
         forced_words=_words(options, "forced_words"),
+        patience=options.get("patience"),
+        coverage_penalty=options.get("coverage_penalty"),
+        prefix_bias=options.get("prefix_bias"),
+        alternatives=options.get("alternatives"),
+        min_alternative_probability=options.get("min_alternative_probability"),
     )
 
 

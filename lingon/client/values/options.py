@@ -74,6 +74,11 @@ class TranslateOptions(TypedDict, total=False):
     repetition_penalty: float | None  # above 1, tokens that the translation has become less likely; default: 1
     forbidden_words: Sequence[str] | None  # words or phrases that are in no translation
     forced_words: Sequence[str] | None  # words or phrases that every translation has
+    patience: float | None  # beam search ends with beam_size * patience translations; default: 1
+    coverage_penalty: float | None  # lowers the score of a translation that leaves source tokens out; default: 0
+    prefix_bias: float | None  # below 1, target_prefix is likelier, but does not have to hold; default: 1
+    alternatives: int | None  # complete this many of the likeliest tokens after target_prefix; default: 0, none
+    min_alternative_probability: float | None  # no alternatives with less likely tokens; default: 0
     timeout: float | None  # seconds for each request to the server, retries included
 
 

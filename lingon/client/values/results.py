@@ -36,7 +36,7 @@ class Link:
 class Translation:
     """One hypothesis.
 
-    score: log-probability / length ** length_penalty, length counting the end token
+    score: log-probability / length ** length_penalty, length counting the end token; with coverage_penalty plus that
     finish_reason: "end", or "length" if the translation reached the bound on output tokens and is not complete
     tokens: if return_tokens was set; without the end token
     alignment: if return_alignment was set

@@ -66,6 +66,7 @@ class TextPlan:
     document: the text without markup, and its sentences
     parts: at least one for each sentence, in order
     prefix: target tokens with which the translation of the first part begins
+    soft_prefix: target tokens with which it is likelier to begin
     plain: of a text with markup
     tagged: for each of its sentences, whether tags are placed in its translation
     """
@@ -73,6 +74,7 @@ class TextPlan:
     document: Document
     parts: tuple[Part, ...]
     prefix: tuple[int, ...] = ()
+    soft_prefix: tuple[int, ...] = ()
     plain: PlainText | None = None
     tagged: Sequence[bool] = ()
 

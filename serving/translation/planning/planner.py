@@ -70,7 +70,7 @@ class Planner:
         plans: list[TextPlan | RequestError] = []
         for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True)):
             try:
-                begun = bool(prefix)
+                begun = bool(prefix) or options.alternatives > 0
                 plan = await self._plan_text(text, f"texts[{index}]", options, time_slice, size, begun=begun)
                 plans.append(self._with_prefix(plan, prefix, f"target_prefixes[{index}]", options))
             except RequestTooLarge:
@@ -108,7 +108,7 @@ class Planner:
         *,
         begun: bool,
     ) -> TextPlan:
-        """Return the plan of a text without its prefix; begun: whether it has one."""
+        """Return the plan of a text without its prefix; begun: whether it has one, or alternatives at its begin."""
         limits, whole = self._manifest.limits, options.text.sentences is Split.OFF
         splits = options.splits or not whole or options.text.format is not Format.PLAIN
         check_size(text, field, limits, splits=splits, most=size.most_characters)
@@ -133,6 +133,8 @@ class Planner:
             size.add_characters(len(text))
             if source.plain is None or not text.strip():
                 raise EmptyText(field, f"{field} is empty")
+        for _ in range(options.jobs_of(0) - options.samples if parts else 0):
+            size.add_sentence(len(parts[0].source_ids))
         if options.rules is not None:
             options.rules.check_parts(len(parts), field)
         tagged = source.plain.aligned(segments) if source.plain else ()
@@ -142,7 +144,10 @@ class Planner:
         if not prefix:
             return plan
         limits = self._manifest.limits
-        plan = replace(plan, prefix=target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1))
+        ids = target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1)
+        if options.prefix_bias < 1:
+            return replace(plan, soft_prefix=ids)
+        plan = replace(plan, prefix=ids)
         if options.rules is not None:
             options.rules.check_prefix(prefix, name)
         check_prefix(limits, plan, name)

@@ -62,7 +62,8 @@ def text_result(
     Raises Degenerate if the request refuses what the guard suspects.
     """
     whole = [list(parts) for parts in zip(*found, strict=False)] or [[]]
-    whole.sort(key=_order)
+    if not options.alternatives:  # which are in the order of their first tokens
+        whole.sort(key=_order)
     hypotheses, layouts = list[pb.Hypothesis](), list[Layout]()
     for parts in whole:
         layouts.append((yield from layout(plan, parts)))
