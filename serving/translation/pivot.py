@@ -69,6 +69,10 @@ class PivotTranslator:
             pair = f"{self._first.manifest.source_language} to {self._second.manifest.target_language}"
             message = f"options.return_alignment needs a model that translates {pair}; {self._header['model']} are two"
             raise Unsupported(message)
+        if text.format == pb.TEXT_FORMAT_PIECES:
+            pair = f"{self._first.manifest.source_language} to {self._second.manifest.target_language}"
+            message = f"text.format PIECES needs a model that translates {pair}; {self._header['model']} are two"
+            raise Unsupported(message)
         return self._second.resolve(asked, _with_sentences(text))
 
     async def translate(

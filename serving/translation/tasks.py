@@ -15,9 +15,11 @@ from lingon.serving.runtime.runner import AttentionChoice, Scored
 from lingon.serving.system.event_loop import TimeSlice
 from lingon.serving.translation.coverage import with_coverage
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
+from lingon.serving.translation.pieces import written
 from lingon.serving.translation.planning.input_processor import PairPlan, Part, TextPlan, max_output
 from lingon.serving.translation.planning.options import ResolvedOptions
-from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer
+from lingon.serving.translation.planning.text_options import Format
+from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer, PartDetokenizer, PieceJoiner
 from lingon.serving.translation.replies.guarding import SecondTries, judge_parts, part_judgement
 from lingon.serving.translation.replies.layout import PartHypothesis
 from lingon.serving.translation.replies.output_processor import (
@@ -110,7 +112,8 @@ class TextTask:
         self._plan, self._client, self._options = plan, client, options
         self._limits, self._tokenizer, self._guarding, self._aligns = self._model = model
         self._time_slice, self._on_growth = time_slice, on_growth
-        self._detokenizer = _detokenizer(model.tokenizer, plan) if on_growth and plan.plain is None else None
+        self._in_pieces = options.text.format is Format.PIECES
+        self._detokenizer = self._new_detokenizer() if on_growth and plan.plain is None else None
         self._announced = False  # whether on_growth was called since the last `delta`
         self._second: SecondTries | None = None
         self._written = ""  # a translation with markup, which is one delta
@@ -167,6 +170,15 @@ class TextTask:
         most = max(map(len, found), default=1)
         return [part * most if len(part) == 1 else part for part in found]
 
+    def _new_detokenizer(self) -> IncrementalDetokenizer:
+        kind = PieceJoiner if self._in_pieces else PartDetokenizer
+        sentences = [each.sentence for each in self._plan.parts]
+        return IncrementalDetokenizer(self._tokenizer, self._plan.document, sentences, kind)
+
+    def _text_of(self, found: Hypothesis) -> str:
+        """Return the text of a hypothesis, or its pieces if texts are in pieces."""
+        return (written if self._in_pieces else text_of)(self._tokenizer, found.tokens)
+
     def _jobs_of(self, part: int) -> list[PendingJob[Hypotheses]]:
         plan, options = self._plan, self._options
         longest = max_output(self._limits, plan, part, options.max_output_tokens)
@@ -209,7 +221,7 @@ class TextTask:
         found = [await each for each in in_steps]
         await self._time_slice.yield_if_due()
         with current().phase("detokenise", self.index):
-            found += [PartHypothesis(one, text_of(self._tokenizer, one.tokens)) for answer in answers for one in answer]
+            found += [PartHypothesis(one, self._text_of(one)) for answer in answers for one in answer]
         if self._detokenizer is not None:
             self._detokenizer.finish(part, found[0].text)
             if part + 1 < len(self._jobs):
@@ -302,10 +314,6 @@ async def _ended(futures: Sequence[asyncio.Future[PartHypothesis]]) -> None:
         each.cancel()
     if futures:
         await asyncio.gather(*futures, return_exceptions=True)
-
-
-def _detokenizer(tokenizer: Tokenizer, plan: TextPlan) -> IncrementalDetokenizer:
-    return IncrementalDetokenizer(tokenizer, plan.document, [part.sentence for part in plan.parts])
 
 
 class TextEvents:

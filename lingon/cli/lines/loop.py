@@ -61,7 +61,7 @@ class TranslateWork:
         """One line, or as many lines as there are translations in an n-best list."""
         if self.as_json:
             return translation_json(number, item, TextResult() if _is_empty(result) else result)
-        if self.options.get("format") not in (None, "plain"):
+        if self.options.get("format") in ("html", "xml"):
             return result.text if result.translations else ""
         if max(self.options.get("num_hypotheses") or 1, self.options.get("alternatives") or 1) > 1:
             return n_best_lines(number, result, self.columns)

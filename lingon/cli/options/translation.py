@@ -232,7 +232,9 @@ class Reading(OptionGroup):
         typer.Option(
             "--format",
             help="How the input is written. html and xml: it is one document; the text of its elements is translated, "
-            "all else stays as it is, and tags inside a sentence are placed in its translation.",
+            "all else stays as it is, and tags inside a sentence are placed in its translation. pieces: each line is "
+            "pieces of the vocabulary with blanks between them, which the model reads as they are, and so is its "
+            "translation.",
             show_default="html if --input ends in .html or .htm, else plain",
         ),
     ] = None

@@ -56,6 +56,14 @@ class _TextFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TextFormat
     """Well-formed XML, a document or a part of one. An element with text beside it belongs to the sentence; others split
     the text. Elements with translate="no" are left as they are.
     """
+    TEXT_FORMAT_PIECES: _TextFormat.ValueType  # 4
+    """Pieces of the source vocabulary with blanks between them, for callers with their own tokenizer: U+2581 begins a word
+    in vocabularies of sentencepiece. The model reads these pieces, and the end token after them; nothing is normalised,
+    split, kept as it is or judged. A target prefix is in pieces of the target vocabulary, and so are translations. What
+    is no piece is INVALID_ARGUMENT; <unk>, or the name that the vocabulary has for it, is an unknown piece. Text that is
+    longer than the model reads is INVALID_ARGUMENT whatever long_text is. Refused with forced_words, with options of
+    texts that it has no use for, such as keep, and for a pair of languages that is translated through a pivot.
+    """
 
 class TextFormat(_TextFormat, metaclass=_TextFormatEnumTypeWrapper):
     """How a text is written. In markup, the text of elements is translated; tags, attributes, comments and all else are left
@@ -76,6 +84,14 @@ TEXT_FORMAT_XML: TextFormat.ValueType  # 3
 """Well-formed XML, a document or a part of one. An element with text beside it belongs to the sentence; others split
 the text. Elements with translate="no" are left as they are.
 """
+TEXT_FORMAT_PIECES: TextFormat.ValueType  # 4
+"""Pieces of the source vocabulary with blanks between them, for callers with their own tokenizer: U+2581 begins a word
+in vocabularies of sentencepiece. The model reads these pieces, and the end token after them; nothing is normalised,
+split, kept as it is or judged. A target prefix is in pieces of the target vocabulary, and so are translations. What
+is no piece is INVALID_ARGUMENT; <unk>, or the name that the vocabulary has for it, is an unknown piece. Text that is
+longer than the model reads is INVALID_ARGUMENT whatever long_text is. Refused with forced_words, with options of
+texts that it has no use for, such as keep, and for a pair of languages that is translated through a pivot.
+"""
 Global___TextFormat: _TypeAlias = TextFormat  # noqa: Y015
 
 class _GuardPolicy:
@@ -85,7 +101,7 @@ class _GuardPolicy:
 class _GuardPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GuardPolicy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     GUARD_POLICY_UNSPECIFIED: _GuardPolicy.ValueType  # 0
-    """As GUARD_POLICY_RETRY if beam_size and num_hypotheses are 1, without sampling, restrictions, coverage_penalty,
+    """As GUARD_POLICY_OFF for texts in pieces. As GUARD_POLICY_RETRY if beam_size and num_hypotheses are 1, without sampling, restrictions, coverage_penalty,
     prefix_bias, alternatives and streaming; otherwise as GUARD_POLICY_WARN.
     """
     GUARD_POLICY_OFF: _GuardPolicy.ValueType  # 1
@@ -108,7 +124,7 @@ class GuardPolicy(_GuardPolicy, metaclass=_GuardPolicyEnumTypeWrapper):
     """What the server does about translations that it suspects; see WarningCode for the suspicions."""
 
 GUARD_POLICY_UNSPECIFIED: GuardPolicy.ValueType  # 0
-"""As GUARD_POLICY_RETRY if beam_size and num_hypotheses are 1, without sampling, restrictions, coverage_penalty,
+"""As GUARD_POLICY_OFF for texts in pieces. As GUARD_POLICY_RETRY if beam_size and num_hypotheses are 1, without sampling, restrictions, coverage_penalty,
 prefix_bias, alternatives and streaming; otherwise as GUARD_POLICY_WARN.
 """
 GUARD_POLICY_OFF: GuardPolicy.ValueType  # 1
@@ -135,7 +151,7 @@ class _SentenceSplitting:
 class _SentenceSplittingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SentenceSplitting.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SENTENCE_SPLITTING_UNSPECIFIED: _SentenceSplitting.ValueType  # 0
-    """As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence; as SENTENCE_SPLITTING_NONEWLINES with
+    """As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence, and for texts in pieces; as SENTENCE_SPLITTING_NONEWLINES with
     markup, in which line breaks are white space; else as SENTENCE_SPLITTING_ON.
     """
     SENTENCE_SPLITTING_ON: _SentenceSplitting.ValueType  # 1
@@ -153,7 +169,7 @@ class SentenceSplitting(_SentenceSplitting, metaclass=_SentenceSplittingEnumType
     """
 
 SENTENCE_SPLITTING_UNSPECIFIED: SentenceSplitting.ValueType  # 0
-"""As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence; as SENTENCE_SPLITTING_NONEWLINES with
+"""As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence, and for texts in pieces; as SENTENCE_SPLITTING_NONEWLINES with
 markup, in which line breaks are white space; else as SENTENCE_SPLITTING_ON.
 """
 SENTENCE_SPLITTING_ON: SentenceSplitting.ValueType  # 1
@@ -565,7 +581,7 @@ class TextOptions(_message.Message):
     RETURN_SENTENCES_FIELD_NUMBER: _builtins.int
     LOWER_CAPITALS_FIELD_NUMBER: _builtins.int
     format: Global___TextFormat.ValueType
-    """How texts are written. Forced words and target prefixes are refused with markup."""
+    """How texts are written. Forced words and target prefixes are refused with markup, and forced words with pieces."""
     split_sentences: Global___SentenceSplitting.ValueType
     """Where texts are split."""
     protect: _builtins.bool
