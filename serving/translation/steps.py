@@ -15,7 +15,7 @@ from lingon.segments.steps import translate_sentence
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import Scored
-from lingon.serving.translation.coverage import with_coverage
+from lingon.serving.translation.coverage import covering_tokens, with_coverage
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.planning.input_processor import Part, parts_of, plan_pair
 from lingon.serving.translation.planning.options import ResolvedOptions
@@ -144,7 +144,8 @@ class SentenceTask:
         """Return the hypotheses of some jobs with the coverage penalty in their scores, best first."""
         score = partial(self._client.score, follow_up=True)
         scored = [
-            [score(each.job.source_ids, one.tokens[:-1]) for one in own] for each, own in zip(jobs, found, strict=True)
+            [score(each.job.source_ids, covering_tokens(one)) for one in own]
+            for each, own in zip(jobs, found, strict=True)
         ]
         await self._submit([pending for own in scored for pending in own])
         penalty, ranked = self._options.coverage_penalty, list[Hypotheses]()

@@ -13,7 +13,7 @@ from lingon.serving.decoding.job import DecodeJob, Hypothesis, PrefixBias
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice, Scored
 from lingon.serving.system.event_loop import TimeSlice
-from lingon.serving.translation.coverage import with_coverage
+from lingon.serving.translation.coverage import covering_tokens, with_coverage
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.pieces import written
 from lingon.serving.translation.planning.input_processor import PairPlan, Part, TextPlan, max_output
@@ -264,11 +264,12 @@ class TextTask:
     async def _scored(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
         """Add the attention of each hypothesis that needs it, by one run of the scorer for each, or its penalty.
 
-        The last token is left out: what the model attended to when it chose it depends on the tokens before it alone,
-        and a translation of max_target_tokens would have one more than the scorer reads.
+        Without a coverage penalty the last token is left out: what the model attended to when it chose it depends on
+        the tokens before it alone, and a translation of max_target_tokens would have one more than the scorer reads.
         """
+        read = covering_tokens if self._options.coverage_penalty else lambda found: found.tokens[:-1]
         jobs = [
-            [self._client.score(part.source_ids, one.hypothesis.tokens[:-1], follow_up=True) for one in hypotheses]
+            [self._client.score(part.source_ids, read(one.hypothesis), follow_up=True) for one in hypotheses]
             if self._needs_attention(part)
             else []
             for part, hypotheses in zip(self._plan.parts, found, strict=True)
@@ -300,9 +301,11 @@ class TextTask:
 
     def _with_attention(self, part: Part, found: PartHypothesis, scored: Scored) -> PartHypothesis:
         tagged = self._plan.is_tagged(part)
+        if penalty := self._options.coverage_penalty:
+            found = replace(found, hypothesis=with_coverage(found.hypothesis, scored.attention, penalty))
+            scored = replace(scored, attention=scored.attention[: max(len(found.hypothesis.tokens), 1)])
         return replace(
             found,
-            hypothesis=with_coverage(found.hypothesis, scored.attention, self._options.coverage_penalty),
             scored=scored if self._options.return_alignment else None,
             weights=weights_of(part, found, scored.attention, self._tokenizer) if tagged else None,
         )

@@ -723,8 +723,8 @@ class DecodingOptions(_message.Message):
     coverage_penalty: _builtins.float
     """beta, 0 (no penalty, the default) to 10, of the coverage penalty (Wu et al. 2016, "Google's Neural Machine
     Translation System", equation 14): beta * the sum over the source tokens, the end token included, of log(min(c, 1))
-    is added to the score of each hypothesis, where c is the sum of the attention that the tokens of the translation pay
-    to that source token, at least 2^-126. It ranks the hypotheses that the search has ended with, beam_size * patience
+    is added to the score of each hypothesis, where c is the sum of the attention that the tokens of the translation, its
+    end token too, pay to that source token, at least 2^-126. It ranks the hypotheses that the search has ended with, beam_size * patience
     of each sentence. The attention is that of return_alignment: a model without it is UNIMPLEMENTED. INVALID_ARGUMENT
     with alternatives.
     """
@@ -741,7 +741,7 @@ class DecodingOptions(_message.Message):
     without one, each completed by the search. The hypotheses are in the order of the probabilities of these tokens. The
     end token is one of them. A score is as without this field: it is that of all tokens after the prefix. The fields
     that restrict translations hold for these tokens too. The first sentence of a text has alternatives, later ones have
-    one translation. 0, the default, to `max_beam_size`. Needs num_hypotheses unset or 1, and no sampling.
+    one translation. 0, the default, to 32. Needs num_hypotheses unset or 1, and no sampling.
     """
     min_alternative_probability: _builtins.float
     """Leaves out alternatives whose token is less likely than this, but never the likeliest: 0, the default, to 1."""

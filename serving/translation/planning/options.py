@@ -27,6 +27,7 @@ MAX_NGRAM = 32  # tokens
 MAX_REPETITION_PENALTY = 10.0
 MAX_PATIENCE = 10.0
 MAX_COVERAGE_PENALTY = 10.0
+MAX_ALTERNATIVES = 32  # each is a job of its own
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +113,7 @@ def resolve(
     if requested.coverage_penalty:
         check_alignment(manifest, "options.coverage_penalty")
     restrictions = _restrictions(requested, max_output_tokens)
-    ranking = _ranking(requested, manifest)
+    ranking = _ranking(requested)
     chooses = restrictions.name or ranking.chooses
     message = pb.DecodingOptions(
         beam_size=beam_size,
@@ -169,7 +170,7 @@ class _Ranking(NamedTuple):
         return "prefix_bias" if self.prefix_bias < 1 else "alternatives" if self.alternatives else ""
 
 
-def _ranking(requested: pb.DecodingOptions, manifest: Manifest) -> _Ranking:
+def _ranking(requested: pb.DecodingOptions) -> _Ranking:
     found = _Ranking(
         patience=requested.patience if requested.HasField("patience") else 1.0,
         coverage_penalty=requested.coverage_penalty,
@@ -180,7 +181,7 @@ def _ranking(requested: pb.DecodingOptions, manifest: Manifest) -> _Ranking:
     _above_zero("patience", found.patience, MAX_PATIENCE)
     _within("coverage_penalty", found.coverage_penalty, 0.0, MAX_COVERAGE_PENALTY)
     _above_zero("prefix_bias", found.prefix_bias, 1.0)
-    _within("alternatives", found.alternatives, 0, manifest.limits.max_beam_size)
+    _within("alternatives", found.alternatives, 0, MAX_ALTERNATIVES)
     _within("min_alternative_probability", found.min_alternative_probability, 0.0, 1.0)
     if found.alternatives:
         conflicts = {

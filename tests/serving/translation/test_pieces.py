@@ -78,7 +78,10 @@ async def test_links_are_between_the_pieces():
 
 
 REFUSED: dict[str, tuple[str, str]] = {
-    "unknown": ("▁ T zzz", "texts[0]: 'zzz' at place 2 is no piece of the source vocabulary; <unk> is an unknown piece"),
+    "unknown": (
+        "▁ T zzz",
+        "texts[0]: 'zzz' at place 2 is no piece of the source vocabulary; <unk> is an unknown piece",
+    ),
     "end": (
         "▁ </s>",
         "texts[0]: '</s>' at place 1 stands for no text, and cannot be used as a piece of the source vocabulary",
