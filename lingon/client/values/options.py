@@ -91,4 +91,5 @@ class ScoreOptions(TypedDict, total=False):
     target: str | None
     return_alignment: bool | None
     attention: AttentionSelection | None  # None: no attention matrices
+    format: Literal["plain", "pieces"] | None  # how both texts are written; default: plain
     timeout: float | None

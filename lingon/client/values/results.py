@@ -97,7 +97,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class TextResult:
-    """The translations of one text, best first, or the error that prevented them.
+    """The translations of one text, best first, or the error that prevented them. Alternatives: likeliest token first.
 
     source_tokens, target_tokens: tokens of the text and of all its translations, end tokens included
     model, version: the model that translated, or the two through a pivot language, joined by "+"

@@ -1409,6 +1409,7 @@ class ScoreRequest(_message.Message):
     TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     RETURN_ALIGNMENT_FIELD_NUMBER: _builtins.int
     ATTENTION_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """As in TranslateRequest."""
     source_language_code: _builtins.str
@@ -1417,6 +1418,8 @@ class ScoreRequest(_message.Message):
     """As in TranslateRequest."""
     return_alignment: _builtins.bool
     """Return the source token from which each target token was translated."""
+    format: Global___TextFormat.ValueType
+    """How sources and targets are written: plain or in pieces; see TEXT_FORMAT_PIECES. Markup is INVALID_ARGUMENT."""
     @_builtins.property
     def pairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScorePair]:
         """At least one, at most `max_texts` of ListModels. The queue of a model bounds the tokens of all sources and targets
@@ -1440,10 +1443,11 @@ class ScoreRequest(_message.Message):
         target_language_code: _builtins.str = ...,
         return_alignment: _builtins.bool = ...,
         attention: Global___AttentionSelection | None = ...,
+        format: Global___TextFormat.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "model", b"model", "pairs", b"pairs", "return_alignment", b"return_alignment", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "format", b"format", "model", b"model", "pairs", b"pairs", "return_alignment", b"return_alignment", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

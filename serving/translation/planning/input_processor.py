@@ -51,12 +51,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class PairPlan:
-    """A pair to score, normalised; target_ids: without the begin and the end token."""
+    """A pair to score, normalised; target_ids: without the begin and the end token; in_pieces: how it is written."""
 
     source: str
     target: str
     source_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
+    in_pieces: bool = False
 
 
 @dataclass(frozen=True, slots=True)

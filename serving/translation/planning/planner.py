@@ -34,7 +34,7 @@ from lingon.serving.translation.planning.lexicon import Lexicon
 from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.planning.request_size import RequestSize
 from lingon.serving.translation.planning.source import read_source
-from lingon.serving.translation.planning.text_options import Format, TextChoice
+from lingon.serving.translation.planning.text_options import Format, TextChoice, format_of
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -89,10 +89,15 @@ class Planner:
     ) -> list[PairPlan | RequestError]:
         """Return what is to be scored for each pair, or why it cannot be; raises RequestTooLarge."""
         limits, size = self._manifest.limits, RequestSize("pairs", self._limits)
+        if (written := format_of(request.format, "format")).is_markup:
+            raise InvalidRequest("format", "format must be plain or pieces; the text of markup can be scored alone")
         plans: list[PairPlan | RequestError] = []
         for index, pair in enumerate(request.pairs):
             try:
-                plan = plan_pair(pair.source, pair.target, f"pairs[{index}]", self._tokenizer, limits)
+                if written is Format.PIECES:
+                    plan = self._pair_in_pieces(pair, f"pairs[{index}]", size)
+                else:
+                    plan = plan_pair(pair.source, pair.target, f"pairs[{index}]", self._tokenizer, limits)
             except InvalidRequest as error:
                 plans.append(error.with_traceback(None))  # its frames hold `plans`: no reference cycle
             else:
@@ -153,6 +158,17 @@ class Planner:
         part = Part(read, 0, tuple(ids))
         _add_alternatives(size, options, part)
         return TextPlan(Document(text, ((begin, len(text.rstrip())),)), (part,))
+
+    def _pair_in_pieces(self, pair: pb.ScorePair, field: str, size: RequestSize) -> PairPlan:
+        """Return the plan of a pair in pieces."""
+        limits = self._manifest.limits
+        size.add_characters(len(pair.source) + len(pair.target))
+        source = pieces.source_of(pair.source, f"{field}.source", self._tokenizer, limits.max_source_tokens)
+        target = pieces.target_of(pair.target, f"{field}.target", self._tokenizer, limits.max_target_tokens - 1)
+        if not target:
+            raise EmptyText(f"{field}.target", f"{field}.target is empty")
+        written = " ".join(pair.source.split()), " ".join(pair.target.split())
+        return PairPlan(written[0], written[1], tuple(source), target, in_pieces=True)
 
     def _with_prefix(self, plan: TextPlan, prefix: str, name: str, options: ResolvedOptions) -> TextPlan:
         if not prefix:

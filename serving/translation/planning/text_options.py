@@ -69,7 +69,7 @@ def text_choice(
     greedy: whether the search is greedy
     conflict: the option with which no sentence is translated once more; empty without one
     """
-    written = _format(asked)
+    written = format_of(asked.format, "text.format")
     if forced and asked.keep:
         raise InvalidRequest("text.keep", "text.keep cannot be used with options.forced_words")
     for word in forbidden:
@@ -124,11 +124,12 @@ def _policy(asked: Policy, conflict: str, *, greedy: bool) -> Policy:
     return asked
 
 
-def _format(asked: pb.TextOptions) -> Format:
+def format_of(asked: pb.TextFormat.ValueType, field: str) -> Format:
+    """Return how texts are written; raises InvalidRequest, which names the field, for a value that is none."""
     try:
-        return Format(asked.format or pb.TEXT_FORMAT_PLAIN)
+        return Format(asked or pb.TEXT_FORMAT_PLAIN)
     except ValueError:
-        raise InvalidRequest("text.format", f"text.format has no value {asked.format}") from None
+        raise InvalidRequest(field, f"{field} has no value {asked}") from None
 
 
 def _splitting(asked: pb.TextOptions, written: Format, *, forced: bool) -> Split:

@@ -100,7 +100,10 @@ def pair_result(
         tokens=[pb.Token(piece=piece, log_prob=value) for piece, value in zip(pieces, log_probs, strict=True)],
     )
     if aligned or found.matrices:
-        sources, targets = source_spans(tokenizer, plan.source), target_spans(tokenizer, plan.target)
+        if plan.in_pieces:
+            sources, targets = piece_spans(plan.source), piece_spans(plan.target)
+        else:
+            sources, targets = source_spans(tokenizer, plan.source), target_spans(tokenizer, plan.target)
         result.normalised_source, result.normalised_target = plan.source, plan.target
         if aligned:
             result.alignment.extend(_links(found.attention, sources, targets))

@@ -151,6 +151,23 @@ async def test_pieces_of_one_vocabulary_are_not_translated_through_another():
     assert status.message == "text.format PIECES needs a model that translates de to fr; de-en+en-fr are two"
 
 
+async def test_a_pair_in_pieces_is_scored_with_these_pieces():
+    async with running() as server:
+        pairs = [pb.ScorePair(source=" ▁ T  o m", target="▁  T o "), pb.ScorePair(source="▁ T", target="zzz")]
+        reply = await server.stub.Score(
+            pb.ScoreRequest(pairs=pairs, format=pb.TEXT_FORMAT_PIECES, return_alignment=True)
+        )
+        markup = server.stub.Score(pb.ScoreRequest(pairs=pairs, format=pb.TEXT_FORMAT_HTML))
+        status, _ = await failure(markup)
+    good, bad = reply.results
+    assert [token.piece for token in good.tokens] == ["▁", "T", "o", "</s>"]
+    assert (good.normalised_source, good.normalised_target) == ("▁ T o m", "▁ T o")
+    linked = [good.normalised_source[link.source.begin : link.source.end] for link in good.alignment]
+    assert linked == ["▁", "T", "o"]
+    assert bad.status.message.startswith("pairs[1].target: 'zzz' at place 0 is no piece of the target vocabulary")
+    assert status.message == "format must be plain or pieces; the text of markup can be scored alone"
+
+
 def test_a_language_is_detected_by_the_words_that_pieces_spell():
     assert readable("▁Wo ▁is t ▁das", pb.TEXT_FORMAT_PIECES) == " Wo ist das"
     assert piece_spans("▁a  b") == [(0, 2), (4, 5)]
