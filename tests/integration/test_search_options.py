@@ -185,6 +185,18 @@ def test_alternatives_are_the_likeliest_next_tokens_each_completed(beam_size: in
                 check_completion(harness, source, (*prefix, token), beam_size, each)
 
 
+@BEAMS
+def test_every_token_that_may_come_next_is_an_alternative_and_so_is_the_end(beam_size: int) -> None:
+    source, prefix = random_sources(3, longest=10)[2], (31,)
+    with running_engine(random_runner()) as harness:
+        found = alternatives(harness, source, prefix, VOCAB, beam_size=beam_size)
+    log_probs = log_probs_after(source, prefix)
+    expected = [token for token in np.argsort(-log_probs, kind="stable").tolist() if token not in (PAD, BOS, UNK)]
+    assert [next(iter(each[0].tokens[1:]), EOS) for each in found if each] == expected
+    (ended,) = found[expected.index(EOS)]
+    assert (ended.tokens, ended.finished) == (prefix, True)
+
+
 def check_completion(
     harness: EngineHarness, source: tuple[int, ...], prefix: tuple[int, ...], beam_size: int, found: Hypothesis
 ) -> None:

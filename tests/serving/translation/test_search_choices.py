@@ -40,7 +40,10 @@ async def test_alternatives_begin_with_the_prefix_and_differ_in_the_token_after_
 async def test_only_the_first_sentence_has_alternatives():
     async with running() as server:
         (plain,) = (await server.translate(f"{TEXT} Where is the station?")).results
-        (found,) = (await server.translate(f"{TEXT} Where is the station?", options=OPTIONS(alternatives=3))).results
+        before, options = server.runner.encoded, OPTIONS(alternatives=3)
+        (found,) = (await server.translate(f"{TEXT} Where is the station?", options=options)).results
+        encoded = server.runner.encoded - before
+    assert encoded == 3 + 1
     assert len(found.hypotheses) == 3
     assert texts(found)[0] == plain.hypotheses[0].text
     assert all(each.endswith(" Where is the station?") for each in texts(found))

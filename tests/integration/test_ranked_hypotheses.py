@@ -1,10 +1,10 @@
-"""The coverage penalty with a real graph: the ranking of all that a search ends with, by the attention of Score."""
+"""Which hypotheses a result has, and their order, with a real graph: the coverage penalty and alternatives."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -48,7 +48,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
 
 
 def translations(model: Loaded, texts: list[str], **options: float) -> list[list[pb.Hypothesis]]:
-    asked = pb.DecodingOptions(beam_size=BEAM, return_tokens=True, **options)  # type: ignore[arg-type]
+    wanted: dict[str, Any] = {"beam_size": BEAM, "return_tokens": True, **options}
+    asked = pb.DecodingOptions(**wanted)
     request = pb.TranslateRequest(texts=texts, options=asked, text=WHOLE)
     return [list(result.hypotheses) for result in model.translator.translate(request).results]
 
@@ -94,6 +95,24 @@ def test_a_coverage_penalty_gives_the_same_bits_alone_and_in_a_batch(model: Load
     wanted = {"coverage_penalty": 0.8, "num_hypotheses": 3}
     alone = [translations(model, [line], **wanted)[0] for line in LINES]
     assert translations(model, LINES, **wanted) == alone
+
+
+def test_alternatives_are_in_the_order_of_their_tokens_and_not_of_their_scores(model: Loaded) -> None:
+    differs = 0
+    for found in translations(model, LINES, alternatives=6, beam_size=1):
+        assert len(found) == 6
+        likely = [each.tokens[0].log_prob for each in found if each.tokens]
+        scores = [each.score for each in found]
+        assert likely == sorted(likely, reverse=True)
+        differs += scores != sorted(scores, reverse=True)
+    assert differs
+
+
+def test_a_sentence_after_the_one_with_alternatives_is_searched_as_without_them(model: Loaded) -> None:
+    texts = [f"{first}\n{second}" for first in LINES[:2] for second in LINES[2:]]
+    for plain, found in zip(translations(model, texts), translations(model, texts, alternatives=3), strict=True):
+        later = plain[0].text.partition("\n")[2]
+        assert [each.text.partition("\n")[2] for each in found] == [later] * 3
 
 
 def test_tokens_that_nothing_attends_to_lower_the_score_and_more_attention_than_one_raises_none() -> None:
