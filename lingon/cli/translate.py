@@ -124,6 +124,14 @@ def score(
         typer.Option("--tokens", help="Add a column with the log-probability of every token. Default: no such column."),
     ] = False,
     alignment: lines.Alignment = False,
+    pieces: Annotated[
+        bool,
+        typer.Option(
+            "--pieces",
+            help="Both texts are pieces of the vocabulary with blanks between them, as of translate --format pieces. "
+            "Default: they are text.",
+        ),
+    ] = False,
     as_json: lines.Json = False,
     batch_size: lines.Batch = 32,
     *,
@@ -143,6 +151,7 @@ def score(
         "source": source_language,
         "target": target_language,
         "return_alignment": alignment,
+        "format": "pieces" if pieces else None,
     }
     work = ScoreWork(asking, Columns(tokens=tokens, alignment=alignment), as_json)
     pairs = input_pairs(source, target, output_file)

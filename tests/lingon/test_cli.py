@@ -99,6 +99,23 @@ def test_a_file_with_markup_is_one_text_and_printed_as_it_comes(lingon: Command,
     assert list(asked.texts) == [page.removesuffix("\n")]
 
 
+def test_lines_in_pieces_are_texts_of_their_own(lingon: Command, service: FakeService) -> None:
+    assert lingon("translate", "--format", "pieces", "--scores", text="▁a b\n\n▁c\n") == (
+        0,
+        "▁A B\t-0.5000\n\n▁C\t-0.5000\n",
+        [],
+    )
+    (asked,) = service.requests
+    assert asked.text == pb.TextOptions(format=pb.TEXT_FORMAT_PIECES)
+    assert list(asked.texts) == ["▁a b", "▁c"]
+
+
+def test_pairs_in_pieces_are_scored_as_such(lingon: Command, service: FakeService) -> None:
+    assert lingon("score", "--pieces", text="▁a b\t▁c\n")[0] == 0
+    (asked,) = service.requests
+    assert asked.format == pb.TEXT_FORMAT_PIECES
+
+
 @pytest.mark.parametrize(
     ("name", "given", "expected"),
     [
