@@ -724,9 +724,9 @@ class DecodingOptions(_message.Message):
     """beta, 0 (no penalty, the default) to 10, of the coverage penalty (Wu et al. 2016, "Google's Neural Machine
     Translation System", equation 14): beta * the sum over the source tokens, the end token included, of log(min(c, 1))
     is added to the score of each hypothesis, where c is the sum of the attention that the tokens of the translation, its
-    end token too, pay to that source token, at least 2^-126. It ranks the hypotheses that the search has ended with, beam_size * patience
-    of each sentence. The attention is that of return_alignment: a model without it is UNIMPLEMENTED. INVALID_ARGUMENT
-    with alternatives.
+    end token too, pay to that source token, at least 2^-126. It ranks the beam_size * patience best hypotheses that the
+    search of a sentence has ended with. The attention is that of return_alignment: a model without it is UNIMPLEMENTED.
+    INVALID_ARGUMENT with alternatives.
     """
     prefix_bias: _builtins.float
     """Above 0, at most 1. Less than 1 makes target_prefixes soft: a mixture (Arivazhagan et al. 2020, "Re-translation
