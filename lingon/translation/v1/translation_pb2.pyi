@@ -101,8 +101,8 @@ class _GuardPolicy:
 class _GuardPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GuardPolicy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     GUARD_POLICY_UNSPECIFIED: _GuardPolicy.ValueType  # 0
-    """As GUARD_POLICY_OFF for texts in pieces. As GUARD_POLICY_RETRY if beam_size and num_hypotheses are 1, without sampling, restrictions, coverage_penalty,
-    prefix_bias, alternatives and streaming; otherwise as GUARD_POLICY_WARN.
+    """As GUARD_POLICY_OFF for texts in pieces. As GUARD_POLICY_RETRY if beam_size and num_hypotheses are 1, without
+    sampling, restrictions, coverage_penalty, prefix_bias, alternatives and streaming; otherwise as GUARD_POLICY_WARN.
     """
     GUARD_POLICY_OFF: _GuardPolicy.ValueType  # 1
     """Nothing: translations are not judged, and have no confidence."""
@@ -124,8 +124,8 @@ class GuardPolicy(_GuardPolicy, metaclass=_GuardPolicyEnumTypeWrapper):
     """What the server does about translations that it suspects; see WarningCode for the suspicions."""
 
 GUARD_POLICY_UNSPECIFIED: GuardPolicy.ValueType  # 0
-"""As GUARD_POLICY_OFF for texts in pieces. As GUARD_POLICY_RETRY if beam_size and num_hypotheses are 1, without sampling, restrictions, coverage_penalty,
-prefix_bias, alternatives and streaming; otherwise as GUARD_POLICY_WARN.
+"""As GUARD_POLICY_OFF for texts in pieces. As GUARD_POLICY_RETRY if beam_size and num_hypotheses are 1, without
+sampling, restrictions, coverage_penalty, prefix_bias, alternatives and streaming; otherwise as GUARD_POLICY_WARN.
 """
 GUARD_POLICY_OFF: GuardPolicy.ValueType  # 1
 """Nothing: translations are not judged, and have no confidence."""
@@ -151,8 +151,8 @@ class _SentenceSplitting:
 class _SentenceSplittingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SentenceSplitting.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SENTENCE_SPLITTING_UNSPECIFIED: _SentenceSplitting.ValueType  # 0
-    """As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence, and for texts in pieces; as SENTENCE_SPLITTING_NONEWLINES with
-    markup, in which line breaks are white space; else as SENTENCE_SPLITTING_ON.
+    """As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence, and for texts in pieces; as
+    SENTENCE_SPLITTING_NONEWLINES with markup, in which line breaks are white space; else as SENTENCE_SPLITTING_ON.
     """
     SENTENCE_SPLITTING_ON: _SentenceSplitting.ValueType  # 1
     """At the ends of sentences and of lines."""
@@ -169,8 +169,8 @@ class SentenceSplitting(_SentenceSplitting, metaclass=_SentenceSplittingEnumType
     """
 
 SENTENCE_SPLITTING_UNSPECIFIED: SentenceSplitting.ValueType  # 0
-"""As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence, and for texts in pieces; as SENTENCE_SPLITTING_NONEWLINES with
-markup, in which line breaks are white space; else as SENTENCE_SPLITTING_ON.
+"""As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence, and for texts in pieces; as
+SENTENCE_SPLITTING_NONEWLINES with markup, in which line breaks are white space; else as SENTENCE_SPLITTING_ON.
 """
 SENTENCE_SPLITTING_ON: SentenceSplitting.ValueType  # 1
 """At the ends of sentences and of lines."""
