@@ -588,7 +588,8 @@ class TextOptions(_message.Message):
     """Keep what is not language as it is, each as often as in the text: URLs, e-mail addresses, paths, placeholders such as
     {name}, %s and :name, tags, the skeletons of ICU messages, numbers of four and more figures, emoji, lines of
     signs, long codes. Where the model loses one or cannot know it, the sentence is cut there, and its parts are translated
-    apart. Default: true, and false with forced_words. A sentence with a target prefix is translated as it is.
+    apart. Default: true, and false with forced_words. A sentence with a target prefix or with alternatives is translated
+    as it is.
     """
     guard: Global___GuardPolicy.ValueType
     """What the server does about translations that it suspects."""
@@ -1085,7 +1086,8 @@ class Hypothesis(_message.Message):
     MISSING_WORDS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translation. The n-th hypothesis of a text consists of the n-th ones of its sentences; hypotheses are sorted by
-    their scores. A sentence with strings that are kept, or in capitals, has one translation; sampling draws more.
+    their scores, but for alternatives. A sentence with strings that are kept, or in capitals, has one translation;
+    sampling draws more.
     """
     score: _builtins.float
     """log-probability / length^length_penalty, natural logarithm, without the target prefix; with coverage_penalty plus
