@@ -141,13 +141,13 @@ def test_what_is_wrong_with_a_file_with_markup_names_it_as_a_document(lingon: Co
     assert (code, printed, errors[0]) == (1, "\n", "lingon: document 1: too many tokens")
 
 
-@pytest.mark.parametrize("flag", [("--scores",), ("--n-best", "2")])
+@pytest.mark.parametrize("flag", [("--scores",), ("--n-best", "2"), ("--alternatives", "2")])
 def test_a_document_has_no_columns(flag: tuple[str, ...], lingon: Command, service: FakeService) -> None:
     code, _, errors = lingon("translate", "--format", "html", *flag, "a")
     assert (code, service.requests) == (2, [])
     assert errors == [
-        "lingon: error: --format html and xml print documents; add --json for --scores, --tokens, --alignment and "
-        "--num-hypotheses"
+        "lingon: error: --format html and xml print documents; add --json for --scores, --tokens, --alignment, "
+        "--num-hypotheses and --alternatives"
     ]
 
 

@@ -272,6 +272,11 @@ class Reading(OptionGroup):
         """Whether each line is a text."""
         return not (self.wrapped or self.is_markup)
 
+    @property
+    def is_stated(self) -> bool:
+        """Whether an option says how the input is written, which a document says itself."""
+        return not self.is_by_line or self.written is TextFormat.PIECES
+
     def request(self, *, forced: bool) -> client.TranslateOptions:
         """The options as the client takes them; forced: whether there are forced words."""
         return {

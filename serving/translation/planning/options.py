@@ -115,6 +115,8 @@ def resolve(
     restrictions = _restrictions(requested, max_output_tokens)
     ranking = _ranking(requested)
     chooses = restrictions.name or ranking.chooses
+    if ranking.alternatives:
+        num_hypotheses = 1  # of each alternative
     message = pb.DecodingOptions(
         beam_size=beam_size,
         num_hypotheses=num_hypotheses,
@@ -128,8 +130,6 @@ def resolve(
         **asdict(restrictions),
         **ranking._asdict(),
     )
-    if ranking.alternatives:
-        num_hypotheses = ranking.alternatives
     alternative = Alternative(0, ranking.min_alternative_probability) if ranking.alternatives else None
     return ResolvedOptions(
         job=Options(
@@ -141,7 +141,7 @@ def resolve(
             patience=ranking.patience,
             alternative=alternative,
         ),
-        num_hypotheses=num_hypotheses,
+        num_hypotheses=ranking.alternatives or num_hypotheses,
         max_output_tokens=message.max_output_tokens,
         return_tokens=requested.return_tokens,
         return_alignment=requested.return_alignment,
