@@ -75,16 +75,20 @@ def starts_of(texts: Sequence[str], text_format: pb.TextFormat.ValueType) -> lis
 
 def takes_long(texts: Sequence[str], text_format: pb.TextFormat.ValueType) -> bool:
     """Whether an event loop would stand still for too long in `starts_of`."""
-    return text_format != pb.TEXT_FORMAT_PLAIN and sum(map(len, texts)) >= SHORT_CHARACTERS
+    return text_format in (pb.TEXT_FORMAT_HTML, pb.TEXT_FORMAT_XML) and sum(map(len, texts)) >= SHORT_CHARACTERS
 
 
 def readable(text: str, text_format: pb.TextFormat.ValueType, signs: int = READ_SIGNS) -> str:
     """Return the start of a text whose language is to be detected, without its markup, scripts and attributes.
 
+    Of a text in pieces it is the words that they spell.
+
     signs: < and & that are read
     """
     if text_format not in (pb.TEXT_FORMAT_HTML, pb.TEXT_FORMAT_XML):
-        return text[:DETECTED_CHARACTERS]
+        start = text[:DETECTED_CHARACTERS]
+        in_pieces = text_format == pb.TEXT_FORMAT_PIECES
+        return start.replace(" ", "").replace("\u2581", " ") if in_pieces else start
     from lingon.segments.markup import STAND_IN, read_html  # 20 ms, which most clients do not need
 
     beyond = next(islice(re.finditer("[<&]", text), signs, None), None)

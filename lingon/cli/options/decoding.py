@@ -14,6 +14,7 @@ class TextFormat(StrEnum):
     PLAIN = "plain"
     HTML = "html"
     XML = "xml"
+    PIECES = "pieces"
 
 
 class GuardChoice(StrEnum):

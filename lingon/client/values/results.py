@@ -36,7 +36,7 @@ class Link:
 class Translation:
     """One hypothesis.
 
-    score: log-probability / length ** length_penalty, length counting the end token
+    score: log-probability / length ** length_penalty, length counting the end token; with coverage_penalty plus that
     finish_reason: "end", or "length" if the translation reached the bound on output tokens and is not complete
     tokens: if return_tokens was set; without the end token
     alignment: if return_alignment was set
@@ -97,7 +97,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class TextResult:
-    """The translations of one text, best first, or the error that prevented them.
+    """The translations of one text, best first, or the error that prevented them. Alternatives: likeliest token first.
 
     source_tokens, target_tokens: tokens of the text and of all its translations, end tokens included
     model, version: the model that translated, or the two through a pivot language, joined by "+"

@@ -51,12 +51,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class PairPlan:
-    """A pair to score, normalised; target_ids: without the begin and the end token."""
+    """A pair to score, normalised; target_ids: without the begin and the end token; in_pieces: how it is written."""
 
     source: str
     target: str
     source_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
+    in_pieces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class TextPlan:
     document: the text without markup, and its sentences
     parts: at least one for each sentence, in order
     prefix: target tokens with which the translation of the first part begins
+    soft_prefix: target tokens with which it is likelier to begin
     plain: of a text with markup
     tagged: for each of its sentences, whether tags are placed in its translation
     """
@@ -73,6 +75,7 @@ class TextPlan:
     document: Document
     parts: tuple[Part, ...]
     prefix: tuple[int, ...] = ()
+    soft_prefix: tuple[int, ...] = ()
     plain: PlainText | None = None
     tagged: Sequence[bool] = ()
 
