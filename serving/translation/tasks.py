@@ -22,13 +22,14 @@ from lingon.serving.translation.replies.layout import PartHypothesis
 from lingon.serving.translation.replies.output_processor import (
     pair_error,
     pair_result,
+    pair_without_source,
     text_error,
-    text_of,
     text_result,
     weights_of,
 )
 from lingon.serving.translation.retry import better
 from lingon.serving.translation.steps import Place, SentenceTask, TextModel
+from lingon.serving.translation.target_prefix import text_of
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -69,15 +70,17 @@ class PairTask:
         """time_slice: of the request; attention: the matrices that the result has."""
         self.index = index
         self._plan, self._tokenizer, self._time_slice, self._aligned = plan, tokenizer, time_slice, aligned
-        self._job = client.score(plan.source_ids, plan.target_ids, attention=attention)
+        self._job = client.score(plan.source_ids, plan.target_ids, attention=attention) if plan.source_ids else None
 
     @property
     def pending(self) -> Sequence[PendingJob[Scored]]:
         """See RequestTask."""
-        return [self._job]
+        return [] if self._job is None else [self._job]
 
     async def result(self) -> pb.ScoreResult:
         """See RequestTask."""
+        if self._job is None:
+            return pair_without_source()
         try:
             found = await self._job.answer()
         except EngineFault as error:
@@ -106,10 +109,11 @@ class TextTask:
         self._plan, self._client, self._options = plan, client, options
         self._limits, self._tokenizer, self._guarding, self._aligns = self._model = model
         self._time_slice, self._on_growth = time_slice, on_growth
-        self._detokenizer = _detokenizer(model.tokenizer, plan) if on_growth and plan.plain is None else None
+        grows = on_growth is not None and plan.plain is None and bool(plan.parts)
+        self._detokenizer = _detokenizer(model.tokenizer, plan) if grows else None
         self._announced = False  # whether on_growth was called since the last `delta`
         self._second: SecondTries | None = None
-        self._written = ""  # a translation with markup, which is one delta
+        self._written = ""  # a translation that is one delta: with markup, or of a text with nothing to translate
         self._in_steps = {place: self._steps_of(place) for place, part in enumerate(plan.parts) if part.steps}
         self._jobs: list[Sequence[PendingJob[Hypotheses]]] = [
             () if part.steps else self._jobs_of(place) for place, part in enumerate(plan.parts)
@@ -142,7 +146,7 @@ class TextTask:
             result = await self._time_slice.run(steps)
         except (Degenerate, EngineFault) as error:
             return text_error(error)
-        if self._on_growth is not None and self._plan.plain is not None:
+        if self._on_growth is not None and self._detokenizer is None:
             self._written = result.hypotheses[0].text
         return result
 
@@ -202,12 +206,15 @@ class TextTask:
         found = [await each for each in in_steps]
         await self._time_slice.yield_if_due()
         with current().phase("detokenise", self.index):
-            found += [PartHypothesis(one, text_of(self._tokenizer, one.tokens)) for answer in answers for one in answer]
+            found += [self._with_text(part, one) for answer in answers for one in answer]
         if self._detokenizer is not None:
             self._detokenizer.finish(part, found[0].text)
             if part + 1 < len(self._jobs):
                 self._announce()  # the next part may have text that waits for the end of this one
         return found
+
+    def _with_text(self, part: int, found: Hypothesis) -> PartHypothesis:
+        return PartHypothesis(found, text_of(self._tokenizer, found.tokens, None if part else self._plan.begin))
 
     async def _retried(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
         """Judge each part, and make another attempt at those that are degenerate; each part is judged by itself."""
@@ -227,7 +234,7 @@ class TextTask:
                 raise
             except RequestError:
                 continue  # the first attempt is there
-            second = PartHypothesis(best, text_of(tokenizer, best.tokens))
+            second = self._with_text(place, best)
             judgement = part_judgement(plan, place, second, guard, tokenizer)
             if better(judgements[place], judgement):
                 parts[place], judgements[place] = second, judgement
@@ -287,7 +294,7 @@ async def _ended(futures: Sequence[asyncio.Future[PartHypothesis]]) -> None:
 
 
 def _detokenizer(tokenizer: Tokenizer, plan: TextPlan) -> IncrementalDetokenizer:
-    return IncrementalDetokenizer(tokenizer, plan.document, [part.sentence for part in plan.parts])
+    return IncrementalDetokenizer(tokenizer, plan.document, [part.sentence for part in plan.parts], plan.begin)
 
 
 class TextEvents:

@@ -35,7 +35,8 @@ class ValidUtf8:
 
         prefix: the number of tokens at the beginning that are passed on in any case
         """
-        read, character = 0, BETWEEN
+        read = 0
+        character: int | None = BETWEEN
 
         def pass_on(token: int) -> None:
             nonlocal read, character

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lingon.bundle import Limits, Manifest
-from lingon.errors import EmptyText, InvalidRequest, RequestError, RequestTooLarge
+from lingon.errors import InvalidRequest, RequestError, RequestTooLarge
 from lingon.segments.boundaries import Span, has_space, without_blanks_around
 from lingon.segments.capitals import is_in_capitals
 from lingon.segments.document import Document, Split
@@ -34,6 +34,7 @@ from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.planning.request_size import RequestSize
 from lingon.serving.translation.planning.source import read_source
 from lingon.serving.translation.planning.text_options import Format, TextChoice
+from lingon.serving.translation.target_prefix import Begin
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -108,7 +109,10 @@ class Planner:
         *,
         begun: bool,
     ) -> TextPlan:
-        """Return the plan of a text without its prefix; begun: whether it has one."""
+        """Return the plan of a text without its prefix; without parts if there is nothing to translate.
+
+        begun: whether it has a prefix
+        """
         limits, whole = self._manifest.limits, options.text.sentences is Split.OFF
         splits = options.splits or not whole or options.text.format is not Format.PLAIN
         check_size(text, field, limits, splits=splits, most=size.most_characters)
@@ -125,26 +129,32 @@ class Planner:
                 own: Sequence[Part] = [await reader.in_steps(Steps(sentence, spans, self._lexicon), has)]
             else:
                 own = await reader.parts(sentence, has)
+            await time_slice.yield_if_due()
+            if not own:
+                continue
             parts += [Part(part.text, begin + part.begin, part.source_ids, len(segments), part.steps) for part in own]
             begin = parts[-1].begin + len(parts[-1].text)
             segments.append(segment)
-            await time_slice.yield_if_due()
         if not parts:
             size.add_characters(len(text))
-            if source.plain is None or not text.strip():
-                raise EmptyText(field, f"{field} is empty")
         if options.rules is not None:
             options.rules.check_parts(len(parts), field)
         tagged = source.plain.aligned(segments) if source.plain else ()
         return TextPlan(Document(source.text, tuple(segments)), tuple(parts), plain=source.plain, tagged=tagged)
 
     def _with_prefix(self, plan: TextPlan, prefix: str, name: str, options: ResolvedOptions) -> TextPlan:
-        if not prefix:
+        if not prefix or not plan.parts:
             return plan
         limits = self._manifest.limits
-        plan = replace(plan, prefix=target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1))
+        ids = target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1)
+        begin = Begin.of(normalise(prefix), ids, self._tokenizer)
+        if begin is not None and self._tokenizer.moses is not None:
+            raise begin.refusal(name, "the text of Moses tokens depends on those after them")
         if options.rules is not None:
             options.rules.check_prefix(prefix, name)
+            if begin is not None and (options.rules.forbidden or options.rules.forced):
+                raise begin.refusal(name, "leave out forbidden_words and forced_words, which are looked for in tokens")
+        plan = replace(plan, prefix=ids, begin=begin)
         check_prefix(limits, plan, name)
         return plan
 
