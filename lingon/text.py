@@ -47,6 +47,12 @@ def normalise(text: str) -> str:
     return " ".join(to_nfc(_INVISIBLE.sub("", text)).split())
 
 
+def common_length(one: str, other: str) -> int:
+    """The number of characters with which both texts begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
 def is_invisible(character: str) -> bool:
     """Whether `normalise` removes a character."""
     return _INVISIBLE.match(character) is not None

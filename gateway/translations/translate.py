@@ -10,7 +10,7 @@ from google.rpc import code_pb2
 from lingon.client.protocol.languages import detect as detect_languages
 from lingon.client.protocol.languages import find_sources
 from lingon.client.values.messages import write_request
-from lingon.errors import EmptyText, ServerError
+from lingon.errors import ServerError
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.gateway.translations.calls import Calls, Piece
@@ -124,7 +124,7 @@ async def _of_one_language(
 def _joined(pieces: Sequence[Piece], place: int, count: int, language: Source) -> Translated:
     """Return the translation of a text of its pieces; place: its index among so many texts, for an error."""
     try:
-        found = [_hypotheses(*piece) for piece in pieces]
+        found = [_hypotheses(result) for _, result in pieces]
     except ServerError as error:
         problem = problem_of(error)
         if count > 1:
@@ -134,13 +134,10 @@ def _joined(pieces: Sequence[Piece], place: int, count: int, language: Source) -
     return Translated(best, language, tuple(dict.fromkeys(each for each in others if each != best)))
 
 
-def _hypotheses(text: str, result: pb.TextResult | ServerError) -> list[str]:
+def _hypotheses(result: pb.TextResult | ServerError) -> list[str]:
     """Return the translations of a piece, the best first; raises ServerError."""
     if isinstance(result, ServerError):
         raise result
     if result.status.code == code_pb2.OK:
         return [each.text for each in result.hypotheses]
-    error = server_error(result.status)
-    if error.reason == EmptyText.reason:
-        return [text]
-    raise error
+    raise server_error(result.status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lingon.errors import EmptyText, InvalidRequest, TextTooLong
+from lingon.errors import InvalidRequest, TextTooLong
 from lingon.segments.boundaries import Span
 from lingon.text import UNK, Tokenizer, printable
 
@@ -16,13 +16,13 @@ SHOWN = 40  # characters of a piece in an error
 
 
 def source_of(text: str, field: str, tokenizer: Tokenizer, most: int) -> list[int]:
-    """Return the source tokens of a text in pieces, with the end token and those of the languages.
+    """Return the source tokens of a text in pieces, with the end token and those of the languages; none without pieces.
 
-    most: tokens that the model reads. Raises EmptyText, TextTooLong, and InvalidRequest for what is no piece.
+    most: tokens that the model reads. Raises TextTooLong, and InvalidRequest for what is no piece.
     """
     pieces = text.split()
     if not pieces:
-        raise EmptyText(field, f"{field} is empty")
+        return []
     if (tokens := len(pieces) + len(tokenizer.framed(()))) > most:
         message = (
             f"{field} has {tokens} tokens, the model reads {most} at most; a text in pieces is not split, shorten it"

@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from google.rpc import code_pb2
 
-from lingon.errors import EmptyText, QueueFull, Unsupported
+from lingon.errors import QueueFull, Unsupported
 from lingon.serving.translation.engine_client import RETRY_SECONDS
 from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.planning.planner import Request, check_prefixes
 from lingon.serving.translation.replies.pivoted import pivoted
 from lingon.serving.translation.translator import Event, Header, Translator
-from lingon.status import server_error
+from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
 Answered = Callable[[Iterable[pb.TextResult]], None]
@@ -38,7 +38,7 @@ class _Halfway(NamedTuple):
     """A request between its two translations.
 
     results: of the first one, for each text
-    places: of the texts that have a translation
+    places: of the texts whose translation has text
     request: that into the target language, of these texts
     """
 
@@ -123,7 +123,11 @@ class PivotTranslator:
             caller,
         )
         self._into.answered(reply.results)
-        places = [place for place, result in enumerate(reply.results) if result.status.code == code_pb2.OK]
+        places = [place for place, result in enumerate(reply.results) if _has_text(result)]
+        if not request.text.return_sentences:
+            for result in reply.results:
+                if not _has_text(result):
+                    result.ClearField("sentences")
         prefixes = request.target_prefixes
         rest = pb.TranslateRequest(
             texts=[reply.results[place].hypotheses[0].text for place in places],
@@ -171,10 +175,6 @@ class PivotTranslator:
         """Return the result of a text."""
         if second.status.code == code_pb2.OK:
             return pivoted(first, second, sentences=request.text.return_sentences)
-        if server_error(second.status).reason == EmptyText.reason:  # the first model wrote nothing
-            if not request.text.return_sentences:
-                first.ClearField("sentences")
-            return first
         second.status.message = f"translated to {self._second.manifest.source_language}: {second.status.message}"
         return second
 
@@ -184,6 +184,11 @@ def joined(legs: Sequence[Leg]) -> tuple[Translator | PivotTranslator, Answered]
     if len(legs) == 1:
         return legs[0]
     return PivotTranslator(*legs), lambda results: None  # each model is told of its own
+
+
+def _has_text(result: pb.TextResult) -> bool:
+    """Whether there is a translation, and something in it to translate again."""
+    return result.status.code == code_pb2.OK and bool(normalise(result.hypotheses[0].text))
 
 
 def _with_sentences(text: pb.TextOptions) -> pb.TextOptions:

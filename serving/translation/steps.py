@@ -20,9 +20,10 @@ from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.planning.input_processor import Part, parts_of, plan_pair
 from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.replies.layout import PartHypothesis
-from lingon.serving.translation.replies.output_processor import linked_tokens, source_spans, target_spans, text_of
+from lingon.serving.translation.replies.output_processor import linked_tokens, source_spans, target_spans
 from lingon.serving.translation.replies.word_weights import Weights, word_weights
 from lingon.serving.translation.retry import Guarding
+from lingon.serving.translation.target_prefix import Begin, text_of
 from lingon.text import Tokenizer, normalise
 
 Hypotheses = tuple[Hypothesis, ...]
@@ -107,7 +108,7 @@ class SentenceTask:
         except TextTooLong:
             return ()
         self._parts = max(self._parts, len(parts))
-        prefix = tuple(self._tokenizer.encode_target(normalise(request.prefix))) if request.prefix else ()
+        prefix = self._prefix(request)
         jobs = []
         for place, part in enumerate(parts):
             begin = prefix if place == 0 else ()
@@ -120,6 +121,9 @@ class SentenceTask:
             options = replace(options, num_hypotheses=max(options.beam_size, options.num_hypotheses))
             jobs.append(self._client.decode(part.source_ids, options, begin, follow_up=follow_up))
         return jobs
+
+    def _prefix(self, request: Translate) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode_target(normalise(request.prefix))) if request.prefix else ()
 
     async def _submit(self, jobs: Sequence[PendingJob[Hypotheses] | PendingJob[Scored]]) -> None:
         with current().trace_jobs((self._place.text, each.job, each.outcome) for each in jobs):
@@ -134,7 +138,11 @@ class SentenceTask:
             if not self._scores:
                 self._log_probs = tuple(value for one in whole[0] for value in one.log_probs)
             self._scores.append(sum(one.score for one in whole[0]))
-        texts = [" ".join(text_of(self._tokenizer, one.tokens) for one in parts).strip() for parts in whole]
+        begin = Begin.of(normalise(request.prefix), self._prefix(request), self._tokenizer) if request.prefix else None
+        texts = []
+        for first, *others in whole:
+            later = (text_of(self._tokenizer, one.tokens) for one in others)
+            texts.append(" ".join((text_of(self._tokenizer, first.tokens, begin), *later)).strip())
         for text, parts in zip(texts, whole, strict=True):
             ended = all(one.finished for one in parts)
             self._ended[request, text] = self._ended.get((request, text), False) or ended

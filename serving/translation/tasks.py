@@ -19,19 +19,20 @@ from lingon.serving.translation.pieces import written
 from lingon.serving.translation.planning.input_processor import PairPlan, Part, TextPlan, max_output
 from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.planning.text_options import Format
-from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer, PartDetokenizer, PieceJoiner
+from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer
 from lingon.serving.translation.replies.guarding import SecondTries, judge_parts, part_judgement
 from lingon.serving.translation.replies.layout import PartHypothesis
 from lingon.serving.translation.replies.output_processor import (
     pair_error,
     pair_result,
+    pair_without_source,
     text_error,
-    text_of,
     text_result,
     weights_of,
 )
 from lingon.serving.translation.retry import better
 from lingon.serving.translation.steps import Place, SentenceTask, TextModel
+from lingon.serving.translation.target_prefix import text_of
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -72,15 +73,17 @@ class PairTask:
         """time_slice: of the request; attention: the matrices that the result has."""
         self.index = index
         self._plan, self._tokenizer, self._time_slice, self._aligned = plan, tokenizer, time_slice, aligned
-        self._job = client.score(plan.source_ids, plan.target_ids, attention=attention)
+        self._job = client.score(plan.source_ids, plan.target_ids, attention=attention) if plan.source_ids else None
 
     @property
     def pending(self) -> Sequence[PendingJob[Scored]]:
         """See RequestTask."""
-        return [self._job]
+        return [] if self._job is None else [self._job]
 
     async def result(self) -> pb.ScoreResult:
         """See RequestTask."""
+        if self._job is None:
+            return pair_without_source()
         try:
             found = await self._job.answer()
         except EngineFault as error:
@@ -113,10 +116,11 @@ class TextTask:
         self._limits, self._tokenizer, self._guarding, self._aligns = self._model = model
         self._time_slice, self._on_growth = time_slice, on_growth
         self._in_pieces = options.text.format is Format.PIECES
-        self._detokenizer = self._new_detokenizer() if on_growth and plan.plain is None else None
+        grows = on_growth is not None and plan.plain is None and bool(plan.parts)
+        self._detokenizer = self._new_detokenizer() if grows else None
         self._announced = False  # whether on_growth was called since the last `delta`
         self._second: SecondTries | None = None
-        self._written = ""  # a translation with markup, which is one delta
+        self._written = ""  # a translation that is one delta: with markup, or of a text with nothing to translate
         self._in_steps = {place: self._steps_of(place) for place, part in enumerate(plan.parts) if part.steps}
         self._jobs: list[Sequence[PendingJob[Hypotheses]]] = [
             () if part.steps else self._jobs_of(place) for place, part in enumerate(plan.parts)
@@ -150,7 +154,7 @@ class TextTask:
             result = await self._time_slice.run(steps)
         except (Degenerate, EngineFault) as error:
             return text_error(error)
-        if self._on_growth is not None and self._plan.plain is not None:
+        if self._on_growth is not None and self._detokenizer is None:
             self._written = result.hypotheses[0].text
         return result
 
@@ -171,13 +175,8 @@ class TextTask:
         return [part * most if len(part) == 1 else part for part in found]
 
     def _new_detokenizer(self) -> IncrementalDetokenizer:
-        kind = PieceJoiner if self._in_pieces else PartDetokenizer
-        sentences = [each.sentence for each in self._plan.parts]
-        return IncrementalDetokenizer(self._tokenizer, self._plan.document, sentences, kind)
-
-    def _text_of(self, found: Hypothesis) -> str:
-        """Return the text of a hypothesis, or its pieces if texts are in pieces."""
-        return (written if self._in_pieces else text_of)(self._tokenizer, found.tokens)
+        plan, sentences = self._plan, [each.sentence for each in self._plan.parts]
+        return IncrementalDetokenizer(self._tokenizer, plan.document, sentences, plan.begin, in_pieces=self._in_pieces)
 
     def _jobs_of(self, part: int) -> list[PendingJob[Hypotheses]]:
         plan, options = self._plan, self._options
@@ -221,12 +220,18 @@ class TextTask:
         found = [await each for each in in_steps]
         await self._time_slice.yield_if_due()
         with current().phase("detokenise", self.index):
-            found += [PartHypothesis(one, self._text_of(one)) for answer in answers for one in answer]
+            found += [self._with_text(part, one) for answer in answers for one in answer]
         if self._detokenizer is not None:
             self._detokenizer.finish(part, found[0].text)
             if part + 1 < len(self._jobs):
                 self._announce()  # the next part may have text that waits for the end of this one
         return found
+
+    def _with_text(self, part: int, found: Hypothesis) -> PartHypothesis:
+        """Return a hypothesis of a part with its text, or with its pieces if texts are in pieces."""
+        if self._in_pieces:
+            return PartHypothesis(found, written(self._tokenizer, found.tokens))
+        return PartHypothesis(found, text_of(self._tokenizer, found.tokens, None if part else self._plan.begin))
 
     async def _retried(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
         """Judge each part, and make another attempt at those that are degenerate; each part is judged by itself."""
@@ -246,7 +251,7 @@ class TextTask:
                 raise
             except RequestError:
                 continue  # the first attempt is there
-            second = PartHypothesis(best, text_of(tokenizer, best.tokens))
+            second = self._with_text(place, best)
             judgement = part_judgement(plan, place, second, guard, tokenizer)
             if better(judgements[place], judgement):
                 parts[place], judgements[place] = second, judgement

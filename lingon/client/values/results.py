@@ -72,7 +72,8 @@ class TextWarning:
     """A warning about a result.
 
     code: "split", "length", "forced_words", "empty", "repetition", "copy", "numbers", "unreadable", "markup_split",
-        "wrong_language", "length_ratio", "low_confidence" or "retried"; WarningCode of the API says what each means
+        "wrong_language", "length_ratio", "low_confidence", "retried" or "empty_source"; WarningCode of the API says
+        what each means
     message: one line for people
     """
 
@@ -106,7 +107,8 @@ class TextResult:
     sentences: if return_sentences was set, those of the text in their order
     confidence: the lowest one of its sentences; None if the model has no confidence
     source: the language of the text, given, detected or that of the model; empty if the server does not say it. A text
-        that was detected to be in the target language is its own translation, with the score 0 and without a model
+        that was detected to be in the target language is its own translation, with the score 0 and without a model;
+        one with nothing to translate has the score 0 too, and the warning "empty_source"
     """
 
     translations: tuple[Translation, ...] = ()
@@ -176,6 +178,8 @@ class ScoreResult:
     attention: if it was set, the matrices in the order of kind, layer, head
     source_pieces, target_pieces: if attention was set, the tokens of both texts. The end token is last, with an empty
         span; a source has none if the model reads none
+    warnings: "empty_source" for a pair whose source is empty: its log_prob is 0 and it has no tokens; "empty" for one
+        whose target is
     """
 
     log_prob: float = 0.0
@@ -189,6 +193,7 @@ class ScoreResult:
     attention: tuple[AttentionMatrix, ...] = ()
     source_pieces: tuple[Piece, ...] = ()
     target_pieces: tuple[Piece, ...] = ()
+    warnings: tuple[TextWarning, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

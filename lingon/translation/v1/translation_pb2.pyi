@@ -276,6 +276,11 @@ class _WarningCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WarningCo
     """The first translation was empty, repeated itself, or had the wrong language or length, and was replaced by a better
     one; see GUARD_POLICY_RETRY.
     """
+    WARNING_CODE_EMPTY_SOURCE: _WarningCode.ValueType  # 14
+    """There is nothing to translate: the text is empty, or has only white space, invisible characters and markup. It is its
+    own translation, with the score 0 and without tokens; a target prefix is left out. Of a pair to score: its source is
+    empty.
+    """
 
 class WarningCode(_WarningCode, metaclass=_WarningCodeEnumTypeWrapper):
     """Kinds of warnings."""
@@ -313,6 +318,11 @@ WARNING_CODE_LOW_CONFIDENCE: WarningCode.ValueType  # 12
 WARNING_CODE_RETRIED: WarningCode.ValueType  # 13
 """The first translation was empty, repeated itself, or had the wrong language or length, and was replaced by a better
 one; see GUARD_POLICY_RETRY.
+"""
+WARNING_CODE_EMPTY_SOURCE: WarningCode.ValueType  # 14
+"""There is nothing to translate: the text is empty, or has only white space, invisible characters and markup. It is its
+own translation, with the score 0 and without tokens; a target prefix is left out. Of a pair to score: its source is
+empty.
 """
 Global___WarningCode: _TypeAlias = WarningCode  # noqa: Y015
 
@@ -498,8 +508,11 @@ class TranslateRequest(_message.Message):
 
     @_builtins.property
     def target_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Empty, or one prefix for each text, with which the translation of its first sentence begins. An empty string is no
-        prefix.
+        """Empty, or one prefix for each text, with which the translation of its first sentence begins, character for character
+        after normalisation: also where the model lacks a piece for a character and reads an unknown one in its place. White
+        space at its end is left out, and the translation may go on inside its last word. An empty string is no prefix. A
+        prefix that the model's tokens do not spell is INVALID_ARGUMENT with forbidden_words, with forced_words, and for a
+        model of Moses tokens.
         """
 
     @_builtins.property
@@ -666,9 +679,13 @@ class DecodingOptions(_message.Message):
     The fields min_output_tokens, no_repeat_ngram_size, repetition_penalty, forbidden_words and forced_words restrict
     which tokens may come next. They hold for greedy search, beam search and sampling. In a text that is split they hold
     for each sentence or part; forced_words refuse such a text. A translation that has nothing left to continue with
-    ends. With any of these fields, with sampling, prefix_bias and alternatives, byte pieces always spell valid UTF-8, and
-    U+FFFD is not generated. Log-probabilities and scores stay those of the model, so that Score gives the same, except
-    with repetition_penalty, prefix_bias and coverage_penalty.
+    ends. Log-probabilities and scores stay those of the model, so that Score gives the same, except with
+    repetition_penalty, prefix_bias and coverage_penalty: tokens are left out after the softmax, and the rest is not
+    normalised again, as in Transformers. CTranslate2 leaves them out before the softmax, so that in its beam search a
+    token that is the only one left costs nothing; with these fields its hypotheses and scores may be others.
+
+    A translation is always valid UTF-8, and the model writes no U+FFFD. Where byte pieces would break a character, the
+    sentence is decoded again with a rule against it, without a shortlist.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -761,7 +778,7 @@ class DecodingOptions(_message.Message):
     """Leaves out alternatives whose token is less likely than this, but never the likeliest: 0, the default, to 1."""
     @_builtins.property
     def sampling(self) -> Global___SamplingOptions:
-        """If set, tokens are drawn at random. Needs beam_size 1. U+FFFD is never drawn: bytes always spell valid UTF-8."""
+        """If set, tokens are drawn at random. Needs beam_size 1."""
 
     @_builtins.property
     def forbidden_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -984,7 +1001,7 @@ class TextResult(_message.Message):
     SENTENCES_FIELD_NUMBER: _builtins.int
     CONFIDENCE_FIELD_NUMBER: _builtins.int
     shortlist: _builtins.bool
-    """Whether a shortlist was used. Scores and log-probabilities are then relative to the pieces of the shortlist and
+    """Whether a shortlist was used, if not for every sentence. Scores and log-probabilities are then relative to the pieces of the shortlist and
     cannot be compared with others.
     """
     normalised_text: _builtins.str
@@ -1585,6 +1602,7 @@ class ScoreResult(_message.Message):
     ATTENTION_FIELD_NUMBER: _builtins.int
     SOURCE_PIECES_FIELD_NUMBER: _builtins.int
     TARGET_PIECES_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     log_prob: _builtins.float
     """Sum of the log-probabilities of all tokens, the end token included."""
     normalised_source: _builtins.str
@@ -1615,6 +1633,14 @@ class ScoreResult(_message.Message):
     def target_pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___Piece]:
         """With attention: the tokens of the target, the end token last."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Warning]:
+        """WARNING_CODE_EMPTY_SOURCE for a pair whose source is empty: it has the log-probability 0, no tokens and nothing else.
+        WARNING_CODE_EMPTY for one whose target is empty, which has the log-probability of the end token. WARNING_CODE_UNREADABLE
+        for one whose target has a character that the model cannot write; the log-probability of its token is far below all
+        others.
+        """
+
     def __init__(
         self,
         *,
@@ -1627,10 +1653,11 @@ class ScoreResult(_message.Message):
         attention: _abc.Iterable[Global___AttentionMatrix] | None = ...,
         source_pieces: _abc.Iterable[Global___Piece] | None = ...,
         target_pieces: _abc.Iterable[Global___Piece] | None = ...,
+        warnings: _abc.Iterable[Global___Warning] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "attention", b"attention", "log_prob", b"log_prob", "normalised_source", b"normalised_source", "normalised_target", b"normalised_target", "source_pieces", b"source_pieces", "status", b"status", "target_pieces", b"target_pieces", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "attention", b"attention", "log_prob", b"log_prob", "normalised_source", b"normalised_source", "normalised_target", b"normalised_target", "source_pieces", b"source_pieces", "status", b"status", "target_pieces", b"target_pieces", "tokens", b"tokens", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lingon.bundle import Limits, Manifest
-from lingon.errors import EmptyText, InvalidRequest, RequestError, RequestTooLarge
+from lingon.errors import InvalidRequest, RequestError, RequestTooLarge
 from lingon.segments.boundaries import Span, has_space, without_blanks_around
 from lingon.segments.capitals import is_in_capitals
 from lingon.segments.document import Document, Split
@@ -35,6 +35,7 @@ from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.planning.request_size import RequestSize
 from lingon.serving.translation.planning.source import read_source
 from lingon.serving.translation.planning.text_options import Format, TextChoice, format_of
+from lingon.serving.translation.target_prefix import Begin
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -117,7 +118,10 @@ class Planner:
         *,
         begun: bool,
     ) -> TextPlan:
-        """Return the plan of a text without its prefix; begun: whether it has one, or alternatives at its begin."""
+        """Return the plan of a text without its prefix; without parts if there is nothing to translate.
+
+        begun: whether it has a prefix, or alternatives at its begin
+        """
         limits, whole = self._manifest.limits, options.text.sentences is Split.OFF
         splits = options.splits or not whole or options.text.format.is_markup
         check_size(text, field, limits, splits=splits, most=size.most_characters)
@@ -134,16 +138,16 @@ class Planner:
                 own: Sequence[Part] = [await reader.in_steps(Steps(sentence, spans, self._lexicon), has)]
             else:
                 own = await reader.parts(sentence, has)
+            await time_slice.yield_if_due()
+            if not own:
+                continue
             parts += [Part(part.text, begin + part.begin, part.source_ids, len(segments), part.steps) for part in own]
             begin = parts[-1].begin + len(parts[-1].text)
             segments.append(segment)
-            await time_slice.yield_if_due()
-        if not parts:
-            size.add_characters(len(text))
-            if source.plain is None or not text.strip():
-                raise EmptyText(field, f"{field} is empty")
         if parts:
             _add_alternatives(size, options, parts[0])
+        else:
+            size.add_characters(len(text))
         if options.rules is not None:
             options.rules.check_parts(len(parts), field)
         tagged = source.plain.aligned(segments) if source.plain else ()
@@ -153,6 +157,8 @@ class Planner:
         """Return the plan of a text in pieces without its prefix."""
         size.add_characters(len(text))
         ids = pieces.source_of(text, field, self._tokenizer, self._manifest.limits.max_source_tokens)
+        if not ids:
+            return TextPlan(Document(text, ()), ())
         size.add_sentence(len(ids))
         begin, read = len(text) - len(text.lstrip()), " ".join(text.split())
         part = Part(read, 0, tuple(ids))
@@ -165,25 +171,28 @@ class Planner:
         size.add_characters(len(pair.source) + len(pair.target))
         source = pieces.source_of(pair.source, f"{field}.source", self._tokenizer, limits.max_source_tokens)
         target = pieces.target_of(pair.target, f"{field}.target", self._tokenizer, limits.max_target_tokens - 1)
-        if not target:
-            raise EmptyText(f"{field}.target", f"{field}.target is empty")
         written = " ".join(pair.source.split()), " ".join(pair.target.split())
         return PairPlan(written[0], written[1], tuple(source), target, in_pieces=True)
 
     def _with_prefix(self, plan: TextPlan, prefix: str, name: str, options: ResolvedOptions) -> TextPlan:
-        if not prefix:
+        if not prefix or not plan.parts:
             return plan
         limits = self._manifest.limits
         if options.text.format is Format.PIECES:
-            ids = pieces.target_of(prefix, name, self._tokenizer, limits.max_target_tokens - 1)
+            ids, begin = pieces.target_of(prefix, name, self._tokenizer, limits.max_target_tokens - 1), None
             prefix = self._tokenizer.decode(ids)
         else:
             ids = target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1)
+            begin = Begin.of(normalise(prefix), ids, self._tokenizer)
         if options.prefix_bias < 1:
             return replace(plan, soft_prefix=ids)
-        plan = replace(plan, prefix=ids)
+        if begin is not None and self._tokenizer.moses is not None:
+            raise begin.refusal(name, "the text of Moses tokens depends on those after them")
         if options.rules is not None:
             options.rules.check_prefix(prefix, name)
+            if begin is not None and (options.rules.forbidden or options.rules.forced):
+                raise begin.refusal(name, "leave out forbidden_words and forced_words, which are looked for in tokens")
+        plan = replace(plan, prefix=ids, begin=begin)
         check_prefix(limits, plan, name)
         return plan
 
