@@ -90,7 +90,6 @@ REFUSED: dict[str, tuple[str, str]] = {
         "T " * 32,
         "texts[0] has 33 tokens, the model reads 32 at most; a text in pieces is not split, shorten it",
     ),
-    "empty": ("  ", "texts[0] is empty"),
 }
 
 
