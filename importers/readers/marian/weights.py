@@ -1,7 +1,8 @@
 """The tensors of Marian by the names of Lingon, and the ranges of its 8-bit products.
 
 Its names: encoder_l1_self_Wq, decoder_l1_context_bo, encoder_l1_ffn_W1, encoder_l1_self_Wo_ln_scale and so on. Numbers
-of layers begin with 1. A name of a norm ends in _pre if the norm comes before the layer.
+of layers begin with 1. A name of a norm ends in _pre if the norm comes before the layer; that of an SSRU has another
+name there.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class MarianReader:
         for number in range(settings.decoder_layers):
             yield from self._decoder_layer(number)
         for side, ours in (("encoder", "source"), ("decoder", "target")):
-            if settings.norm == "pre":
+            if settings.final_norm:
                 yield from self._norm(f"{side}_norm", f"{side}_top", "")
             if settings.embedding_norm:
                 yield from self._norm(f"{ours}_embedding.norm", f"{side}_emb", "_pre")
@@ -82,7 +83,8 @@ class MarianReader:
                 if side == "decoder" and settings.decoder_cell == "ssru":
                     found[f"{ours}.attention.gates"] = self._range([f"{theirs}_rnn_W", f"{theirs}_rnn_Wf"])
                 else:
-                    found[f"{ours}.attention.qkv"] = self._range([f"{theirs}_self_W{each}" for each in "qkv"])
+                    for product, parts in self._packed(f"{ours}.attention.qkv").items():
+                        found[product] = self._range([f"{theirs}_self_W{each}" for each in parts])
                     found[f"{ours}.attention.output"] = self._range([f"{theirs}_self_Wo"])
                 if side == "decoder":
                     found[f"{ours}.cross.query"] = self._range([f"{theirs}_context_Wq"])
@@ -145,14 +147,24 @@ class MarianReader:
         yield from self._affine(f"{ours}.cross.query", cross, "q", dim, width)
         yield from self._affine(f"{ours}.cross.key_value", cross, "kv", dim, width)
         yield from self._affine(f"{ours}.cross.output", cross, "o", width, dim)
-        yield from self._norm(f"{ours}.around_cross.norm", f"{cross}_Wo")
+        yield from self._norms(f"{ours}.around_cross", f"{cross}_Wo")
         yield from self._feed_forward(ours, theirs)
 
     def _self_attention(self, ours: str, theirs: str) -> Iterator[tuple[str, Tensor]]:
         width, dim = self.settings.attention_dim, self.settings.dim
-        yield from self._affine(f"{ours}.attention.qkv", f"{theirs}_self", "qkv", dim, width)
+        for product, parts in self._packed(f"{ours}.attention.qkv").items():
+            yield from self._affine(product, f"{theirs}_self", parts, dim, width)
         yield from self._affine(f"{ours}.attention.output", f"{theirs}_self", "o", width, dim)
-        yield from self._norm(f"{ours}.around_attention.norm", f"{theirs}_self_Wo")
+        if not self.settings.query_norm:
+            yield from self._norms(f"{ours}.around_attention", f"{theirs}_self_Wo")
+            return
+        yield from self._norm(f"{ours}.attention.qkv.norm", f"{theirs}_self_Wo", "_pre")
+        if self.settings.norm == "both":
+            yield from self._norm(f"{ours}.around_attention.norm", f"{theirs}_self_Wo", "")
+
+    def _packed(self, qkv: str) -> dict[str, str]:
+        """Return the products of a self-attention, with those of theirs (q, k, v) that each packs."""
+        return {f"{qkv}.query": "q", f"{qkv}.key_value": "kv"} if self.settings.query_norm else {qkv: "qkv"}
 
     def _cell(self, ours: str, theirs: str) -> Iterator[tuple[str, Tensor]]:
         """Yield the product of an SSRU, whose gate comes first; the value has no bias."""
@@ -161,13 +173,13 @@ class MarianReader:
         bias = self.tensors.take(f"{theirs}_rnn_bf", (1, dim))[0]
         yield f"{ours}.attention.gates.weight", torch.cat(matrices)
         yield f"{ours}.attention.gates.bias", torch.cat([bias, bias.new_zeros(dim)])
-        yield from self._norm(f"{ours}.around_attention.norm", f"{theirs}_rnn_ffn")
+        yield from self._norms(f"{ours}.around_attention", f"{theirs}_rnn_ffn", f"{theirs}_rnn")
 
     def _feed_forward(self, ours: str, theirs: str) -> Iterator[tuple[str, Tensor]]:
         dim, ffn = self.settings.dim, self.settings.ffn
         yield from self._affine(f"{ours}.feed_forward.inner", f"{theirs}_ffn", "1", dim, ffn)
         yield from self._affine(f"{ours}.feed_forward.outer", f"{theirs}_ffn", "2", ffn, dim)
-        yield from self._norm(f"{ours}.around_feed_forward.norm", f"{theirs}_ffn_ffn")
+        yield from self._norms(f"{ours}.around_feed_forward", f"{theirs}_ffn_ffn")
 
     def _affine(self, ours: str, theirs: str, parts: str, inputs: int, outputs: int) -> Iterator[tuple[str, Tensor]]:
         """Yield weight and bias of a product that packs several of theirs, each (inputs, outputs)."""
@@ -175,7 +187,13 @@ class MarianReader:
         yield f"{ours}.weight", torch.cat(matrices)
         yield f"{ours}.bias", torch.cat([self.tensors.take(f"{theirs}_b{part}", (1, outputs))[0] for part in parts])
 
-    def _norm(self, ours: str, theirs: str, suffix: str | None = None) -> Iterator[tuple[str, Tensor]]:
-        suffix = ("_pre" if self.settings.norm == "pre" else "") if suffix is None else suffix
+    def _norms(self, ours: str, after: str, before: str = "") -> Iterator[tuple[str, Tensor]]:
+        """Yield the norms around a layer; after, before: what their names begin with, by default the same."""
+        if self.settings.norm != "post":
+            yield from self._norm(f"{ours}.norm", before or after, "_pre")
+        if self.settings.norm != "pre":
+            yield from self._norm(f"{ours}.norm{'_after' if self.settings.norm == 'both' else ''}", after, "")
+
+    def _norm(self, ours: str, theirs: str, suffix: str) -> Iterator[tuple[str, Tensor]]:
         for part, name in (("weight", "scale"), ("bias", "bias")):
             yield f"{ours}.{part}", self.tensors.take(f"{theirs}_ln_{name}{suffix}", (1, self.settings.dim))[0]
