@@ -264,13 +264,19 @@ def quantised(model: Marian, alphas: dict[str, float]) -> tuple[Marian, dict[str
     return found, integers
 
 
+def scale_in_8_bits(alpha: float) -> tuple[NDArray[np.int8], float]:
+    """Return the value and the scale that stand for that of an activation, as files of two vocabularies have it."""
+    return np.array([[127]], np.int8), 127 / alpha
+
+
 def binary(model: Marian, integers: dict[str, tuple[NDArray[np.int8], float]], kind: int = 0x4101) -> bytes:
     """Return a binary file of version 1; matrices of 8-bit integers are saved as (out, in), tables are not."""
     items: list[tuple[str, int, tuple[int, ...], bytes]] = []
     for name, tensor in model.tensors.items():
         if name in integers:
             values, scale = integers[name]
-            data = (values if "Wemb" in name else values.T).tobytes(order="C") + struct.pack("<f", scale)
+            data = (values if "Wemb" in name else values.T).tobytes(order="C")
+            data += struct.pack("<f", scale) if values.size else b""
             items.append((name, kind, tensor.shape, data))
         else:
             items.append((name, 0x0404, tensor.shape, tensor.tobytes()))

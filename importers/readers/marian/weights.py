@@ -25,7 +25,12 @@ TABLE, TABLES = "Wemb", {"source": "encoder_Wemb", "target": "decoder_Wemb"}
 OUTPUT, OUTPUT_TRANSPOSED, BIAS = "decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt", "decoder_ff_logit_out_b"
 POSITIONS = "Wpos"
 ALPHA = "_QuantMultA"  # suffix of the activation scale of a product
-OUTPUT_ALPHA = "none"  # the name of the output product, whose matrix is a part of the table
+OUTPUT_ALPHAS = (TABLE, TABLES["target"], OUTPUT, OUTPUT_TRANSPOSED, "none")
+"""The names of the output product; the first with a scale is that of the model, as in the engine of the browsers.
+
+Scales that are measured with a shortlist have no name. Marian's tools write them under both names, equal.
+"""
+
 LARGEST = 127  # of an 8-bit value
 
 
@@ -71,7 +76,8 @@ class MarianReader:
     def ranges(self) -> dict[str, Range] | None:
         """Return the ranges of the inputs of all products, which a model for 8-bit integers is trained with.
 
-        None if the files have none. A range holds those of all products that read the same input.
+        None if the files have none, or none for the output. A range holds those of all products that read the same
+        input.
         """
         if not any(name.endswith(ALPHA) for name in self.tensors):
             return None
@@ -94,19 +100,36 @@ class MarianReader:
         numbers = range(settings.decoder_layers)
         found["memory"] = self._range([f"decoder_l{each + 1}_context_W{part}" for each in numbers for part in "kv"])
         found |= {f"decoder.{each}.cross.key_value": found["memory"] for each in numbers}
-        found["output"] = self._range([OUTPUT_ALPHA])
-        for unused in (f"{name}{ALPHA}" for name in (TABLE, *TABLES.values(), OUTPUT, OUTPUT_TRANSPOSED)):
-            if unused in self.tensors:
-                self.tensors.take(unused, (1, 1))
+        there = [name for name in (*OUTPUT_ALPHAS, TABLES["source"]) if f"{name}{ALPHA}" in self.tensors]
+        self.tensors.taken.update(f"{name}{ALPHA}" for name in there)  # one at most is used
+        output = next((name for name in OUTPUT_ALPHAS if name in there and self._scale(name) is not None), None)
+        if output is None:
+            names = ", ".join(f"{name}{ALPHA}" for name in ("none", TABLE, TABLES["target"]))
+            self.tensors.notes.append(
+                f"has no scale for the output ({names}): int8 has ranges that are measured on text"
+            )
+            return None
+        found["output"] = self._range([output])
         return found
 
     def _range(self, names: Sequence[str], lowest: float = -1.0) -> Range:
         """Return the range of a product: the scale of an activation x is a, where round(a x) is within +-127."""
-        scales = [float(self.tensors.take(f"{name}{ALPHA}", (1, 1))) for name in names]
-        if not all(math.isfinite(scale) and scale > 0 for scale in scales):
-            raise SourceModelError(f"{self.tensors.origin}: {names[0]}{ALPHA} must be above 0")
+        scales = [scale for name in names if (scale := self._scale(name)) is not None]
+        if len(scales) < len(names):
+            raise SourceModelError(f"{self.tensors.origin}: {names[0]}{ALPHA} is empty")
         largest = LARGEST / min(scales)
         return Range(lowest * largest, largest)
+
+    def _scale(self, product: str) -> float | None:
+        """Return the scale of the input of a product; None if its tensor has no element."""
+        name = f"{product}{ALPHA}"
+        shape = self.tensors.shape(name)
+        found = self.tensors.take(name, shape).flatten().tolist()
+        if not found:
+            return None
+        if len(found) > 1 or not (math.isfinite(found[0]) and found[0] > 0):
+            raise SourceModelError(f"{self.tensors.origin}: {name} must be one number above 0, is {found[:3]}")
+        return float(found[0])
 
     def _tables(self) -> Iterator[tuple[str, Weight]]:
         tie = self.settings.tie
