@@ -72,6 +72,7 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
         precisions={},
         alignment=alignment,
         languages=languages,
+        source_end=tokenizer.source_end,
     )
 
 

@@ -72,6 +72,7 @@ def _settings(
         every_language=every_language,
         longest=reading.max_source_tokens,
         pieces=(reading.source_pieces, reading.target_pieces or reading.source_pieces),
+        source_end=reading.source_end,
         compare=reading.compare,
         least_log_prob=reading.least_log_prob,
         licence=reading.licence,

@@ -11,7 +11,10 @@ import typer
 from lingon.cli.options.groups import OptionGroup
 
 Source = Annotated[
-    Path, typer.Argument(help="Folder or archive (.zip, .tar, .tar.gz) with the files of a model of another toolkit.")
+    Path,
+    typer.Argument(
+        help="Folder or archive (.zip, .argosmodel, .tar, .tar.gz) with the files of a model of another toolkit."
+    ),
 ]
 Folder = Annotated[
     Path | None,
@@ -99,6 +102,14 @@ class Reading(OptionGroup):
     target_pieces: Annotated[
         Path | None,
         typer.Option(help="Sentencepiece model of the target. Default: that of the source, or target.spm there."),
+    ] = None
+    source_end: Annotated[
+        bool | None,
+        typer.Option(
+            "--source-end/--no-source-end",
+            help="Whether a source ends with the end token, for a folder of CTranslate2. Default: what its files say.",
+            show_default=False,
+        ),
     ] = None
 
 

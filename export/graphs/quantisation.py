@@ -73,7 +73,7 @@ class _ChannelRanges:
 
 
 Sentence = tuple[list[int], list[int]]
-"""Source ids with EOS, target ids without BOS and EOS."""
+"""Source ids as the tokenizer frames them, target ids without BOS and EOS."""
 
 
 def quantise_columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

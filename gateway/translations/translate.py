@@ -16,7 +16,7 @@ from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.gateway.translations.calls import Calls, Piece
 from lingon.gateway.translations.languages import most_beams
 from lingon.language_pairs import Pairs
-from lingon.source_language import DETECTED_CHARACTERS, NotTranslated, Source, by_way
+from lingon.source_language import DETECTED_CHARACTERS, NotTranslated, Source, assumed, by_way
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -83,12 +83,14 @@ async def detect(backend: Backend, texts: Sequence[str], caller: Caller, wanted:
 
 
 async def likeliest(backend: Backend, texts: Sequence[str], caller: Caller) -> list[Source]:
-    """Return the likeliest language of each text; of one without letters, the first source language that is served."""
+    """Return the likeliest language of each text; if nothing was detected, the one that its script leaves first."""
     starts = [text[:DETECTED_CHARACTERS] for text in texts]
     detected = await backend.drive(detect_languages(backend.ask, starts, await _most(backend, caller)), caller)
-    served = Pairs.of(await backend.models(caller, fresh=False)).sources
-    assumed = Source(served[0] if served else "en", 0.0)
-    return [Source(*found[0]) if found else assumed for found in detected]
+    served = Pairs.of(await backend.models(caller, fresh=False)).sources or ["en"]
+    return [
+        Source(*found[0]) if found else Source(assumed(text, served), 0.0)
+        for text, found in zip(starts, detected, strict=True)
+    ]
 
 
 async def _most(backend: Backend, caller: Caller) -> int:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar
 
 from lingon.errors import Cancelled, EngineFault, ModelUnloaded, QueueFull, RequestError
-from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, Options, ScoreJob
+from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, Options, PrefixBias, ScoreJob
 from lingon.serving.engine.engine import Engine
 from lingon.serving.observability.logs import fault
 from lingon.serving.runtime.runner import AttentionChoice, Scored
@@ -119,12 +119,13 @@ class EngineClient:
         prefix: tuple[int, ...] = (),
         on_token: Callable[[int], None] | None = None,
         *,
+        bias: PrefixBias | None = None,
         follow_up: bool = False,
         optional: bool = False,
     ) -> PendingJob[tuple[Hypothesis, ...]]:
         """Return a sentence to translate; on_token is called on the loop with every token of a greedy search.
 
-        follow_up: see DecodeJob; optional: see PendingJob
+        bias, follow_up: see DecodeJob; optional: see PendingJob
         """
         outcome: asyncio.Future[Any] = self._loop.create_future()
         post = self._callbacks.post
@@ -135,6 +136,7 @@ class EngineClient:
             on_tokens=partial(post, on_token) if on_token is not None else None,
             prefix=(*self._languages.forced, *prefix),
             hidden=len(self._languages.forced),
+            bias=bias,
             follow_up=follow_up,
             **self._call,
         )

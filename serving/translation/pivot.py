@@ -69,6 +69,10 @@ class PivotTranslator:
             pair = f"{self._first.manifest.source_language} to {self._second.manifest.target_language}"
             message = f"options.return_alignment needs a model that translates {pair}; {self._header['model']} are two"
             raise Unsupported(message)
+        if text.format == pb.TEXT_FORMAT_PIECES:
+            pair = f"{self._first.manifest.source_language} to {self._second.manifest.target_language}"
+            message = f"text.format PIECES needs a model that translates {pair}; {self._header['model']} are two"
+            raise Unsupported(message)
         return self._second.resolve(asked, _with_sentences(text))
 
     async def translate(
@@ -132,8 +136,9 @@ class PivotTranslator:
     def _first_options(self, asked: pb.DecodingOptions) -> pb.DecodingOptions:
         """Return the options of the first translation: of those asked for what is about the search, not its results."""
         options = pb.DecodingOptions(long_text=asked.long_text)
-        if asked.HasField("length_penalty"):
-            options.length_penalty = asked.length_penalty
+        for name in ("length_penalty", "coverage_penalty", "patience"):
+            if asked.HasField(name):
+                setattr(options, name, getattr(asked, name))
         beam_size = asked.beam_size if asked.HasField("beam_size") else self._first.manifest.defaults.beam_size
         options.beam_size = min(beam_size, self._first.manifest.limits.max_beam_size)
         options.num_hypotheses = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from lingon.bundle import Limits
@@ -14,6 +15,7 @@ from lingon.segments.steps import translate_sentence
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import Scored
+from lingon.serving.translation.coverage import covering_tokens, with_coverage
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.planning.input_processor import Part, parts_of, plan_pair
 from lingon.serving.translation.planning.options import ResolvedOptions
@@ -115,7 +117,7 @@ class SentenceTask:
             options = self._options.job_options(
                 min(self._options.max_output_tokens, bound), self._place.stream, self._place.part
             )
-            options = replace(options, num_hypotheses=options.beam_size)
+            options = replace(options, num_hypotheses=max(options.beam_size, options.num_hypotheses))
             jobs.append(self._client.decode(part.source_ids, options, begin, follow_up=follow_up))
         return jobs
 
@@ -124,7 +126,9 @@ class SentenceTask:
             await self._client.submit_when_possible(jobs)
 
     async def _translations(self, request: Translate, jobs: Jobs) -> Sequence[str]:
-        found = [await job.answer() for job in jobs]
+        found: Sequence[Hypotheses] = [await job.answer() for job in jobs]
+        if self._options.coverage_penalty:
+            found = await self._ranked(jobs, found)
         whole = list(zip(*found, strict=False))
         if whole:
             if not self._scores:
@@ -135,6 +139,21 @@ class SentenceTask:
             ended = all(one.finished for one in parts)
             self._ended[request, text] = self._ended.get((request, text), False) or ended
         return texts
+
+    async def _ranked(self, jobs: Jobs, found: Sequence[Hypotheses]) -> Sequence[Hypotheses]:
+        """Return the hypotheses of some jobs with the coverage penalty in their scores, best first."""
+        score = partial(self._client.score, follow_up=True)
+        scored = [
+            [score(each.job.source_ids, covering_tokens(one)) for one in own]
+            for each, own in zip(jobs, found, strict=True)
+        ]
+        await self._submit([pending for own in scored for pending in own])
+        penalty, ranked = self._options.coverage_penalty, list[Hypotheses]()
+        for own, pending in zip(found, scored, strict=True):
+            attention = [(await each.answer()).attention for each in pending]
+            rescored = (with_coverage(one, each, penalty) for one, each in zip(own, attention, strict=True))
+            ranked.append(tuple(sorted(rescored, key=lambda one: one.rank_key)))
+        return ranked
 
     async def _links(self, request: Align) -> Answer:
         """Return the links between two texts; none if the model cannot read them or has no attention."""

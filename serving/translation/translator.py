@@ -87,7 +87,7 @@ class Translator:
         self.label = bundle.label
         self.engine, self.precision, self.provider = engine, precision, provider
         self.graph_bytes = graph_bytes
-        tokenizer = Tokenizer(*bundle.tokenizer_files())
+        tokenizer = bundle.tokenizer()
         self._vocabulary = Vocabulary(tokenizer)
         self._limits, self._lexicon = limits, lexicon(bundle.manifest, tokenizer)
         self._guarding = Guarding.of(bundle, tokenizer, self._vocabulary)

@@ -61,9 +61,9 @@ class TranslateWork:
         """One line, or as many lines as there are translations in an n-best list."""
         if self.as_json:
             return translation_json(number, item, TextResult() if _is_empty(result) else result)
-        if self.options.get("format") not in (None, "plain"):
+        if self.options.get("format") in ("html", "xml"):
             return result.text if result.translations else ""
-        if (self.options.get("num_hypotheses") or 1) > 1:
+        if several_of(self.options) > 1:
             return n_best_lines(number, result, self.columns)
         return plain_line(result, self.columns)
 
@@ -72,11 +72,17 @@ class TranslateWork:
         return ""
 
 
-def check_document_options(columns: Columns, num_hypotheses: int | None, *, as_json: bool) -> None:
+def several_of(options: TranslateOptions) -> int:
+    """The most translations of a text, as far as the options say it."""
+    return max(options.get("num_hypotheses") or 1, options.get("alternatives") or 1)
+
+
+def check_document_options(columns: Columns, translations: int, *, as_json: bool) -> None:
     """Raise SettingsError for options that add to the line of a translation, which a document has not."""
-    if not as_json and (columns != Columns() or (num_hypotheses or 1) > 1):
+    if not as_json and (columns != Columns() or translations > 1):
         raise SettingsError(
-            "--format html and xml print documents; add --json for --scores, --tokens, --alignment and --num-hypotheses"
+            "--format html and xml print documents; add --json for --scores, --tokens, --alignment, --num-hypotheses "
+            "and --alternatives"
         )
 
 

@@ -116,14 +116,16 @@ class AsyncCalls(ABC):
         return await self._drive(self._protocol.score(pairs, options))
 
     @overload
-    async def detect_languages(self, texts: str) -> Languages: ...
+    async def detect_languages(self, texts: str, *, same_language: bool = False) -> Languages: ...
 
     @overload
-    async def detect_languages(self, texts: Texts) -> list[Languages]: ...
+    async def detect_languages(self, texts: Texts, *, same_language: bool = False) -> list[Languages]: ...
 
-    async def detect_languages(self, texts: str | Texts) -> Languages | list[Languages]:
+    async def detect_languages(self, texts: str | Texts, *, same_language: bool = False) -> Languages | list[Languages]:
         """As `Client.detect_languages`."""
-        found: Languages | list[Languages] = await self._drive(self._protocol.detect_languages(texts))
+        found: Languages | list[Languages] = await self._drive(
+            self._protocol.detect_languages(texts, same_language=same_language)
+        )
         return found
 
     async def find_source(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> str:

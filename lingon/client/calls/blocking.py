@@ -144,14 +144,20 @@ class BlockingCalls(Blocking):
         return self._drive(self._protocol.score(pairs, options))
 
     @overload
-    def detect_languages(self, texts: str) -> Languages: ...
+    def detect_languages(self, texts: str, *, same_language: bool = False) -> Languages: ...
 
     @overload
-    def detect_languages(self, texts: Texts) -> list[Languages]: ...
+    def detect_languages(self, texts: Texts, *, same_language: bool = False) -> list[Languages]: ...
 
-    def detect_languages(self, texts: str | Texts) -> Languages | list[Languages]:
-        """The languages that a text may be in, or each of several, the likeliest first, among those of the models."""
-        found: Languages | list[Languages] = self._drive(self._protocol.detect_languages(texts))
+    def detect_languages(self, texts: str | Texts, *, same_language: bool = False) -> Languages | list[Languages]:
+        """The languages that a text may be in, or each of several, the likeliest first, among those of the models.
+
+        same_language: the texts are in one language, such as the words of a menu: those beside a text tell its language
+            too, of as many as are sent in one request
+        """
+        found: Languages | list[Languages] = self._drive(
+            self._protocol.detect_languages(texts, same_language=same_language)
+        )
         return found
 
     def find_source(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> str:

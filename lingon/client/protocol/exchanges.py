@@ -117,6 +117,8 @@ class ClientProtocol:
         keep_lists(options)
         if options.get("source") == AUTO and not options.get("target"):
             raise SettingsError('the source language "auto" needs a target language')
+        if options.get("same_language") and options.get("source") != AUTO:
+            raise SettingsError(f'same_language needs the source "{AUTO}", got {options.get("source")!r}')
         several = texts_of(texts)
         self._deadline(options.get("timeout"))
         translate_request(pb.TranslateRequest, [], [], options)
@@ -178,8 +180,9 @@ class ClientProtocol:
         ask = partial(self._ask, self._deadline(options.get("timeout")))
         text_format = FORMATS[options.get("format") or "plain"]
         target, model = options.get("target") or "", options.get("model") or ""
+        how = {"may_refuse_each": may_refuse_each, "same_language": bool(options.get("same_language"))}
         try:
-            return (yield from find_sources(ask, texts, target, text_format, model, may_refuse_each=may_refuse_each))
+            return (yield from find_sources(ask, texts, target, text_format, model, **how))
         except NotTranslated as error:
             raise refusal_error(error) from None
 
@@ -267,11 +270,11 @@ class ClientProtocol:
         """The models that the server serves."""
         return model_infos((yield from self._models(self._deadline(None))))
 
-    def detect_languages(self, texts: str | Sequence[str]) -> Exchange[Any]:
+    def detect_languages(self, texts: str | Sequence[str], *, same_language: bool = False) -> Exchange[Any]:
         """For one text its languages, the likeliest first; for several those of each."""
         several, deadline = texts_of(texts), self._deadline(None)
         most = yield from self._limit_of_texts(len(several), deadline)
-        detected = yield from detect(partial(self.call_until, deadline), several, most)
+        detected = yield from detect(partial(self.call_until, deadline), several, most, same_language=same_language)
         found = [tuple(DetectedLanguage(*each) for each in languages) for languages in detected]
         return found[0] if isinstance(texts, str) else found
 

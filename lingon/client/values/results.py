@@ -36,7 +36,7 @@ class Link:
 class Translation:
     """One hypothesis.
 
-    score: log-probability / length ** length_penalty, length counting the end token
+    score: log-probability / length ** length_penalty, length counting the end token; with coverage_penalty plus that
     finish_reason: "end", or "length" if the translation reached the bound on output tokens and is not complete
     tokens: if return_tokens was set; without the end token
     alignment: if return_alignment was set
@@ -97,7 +97,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class TextResult:
-    """The translations of one text, best first, or the error that prevented them.
+    """The translations of one text, best first, or the error that prevented them. Alternatives: likeliest token first.
 
     source_tokens, target_tokens: tokens of the text and of all its translations, end tokens included
     model, version: the model that translated, or the two through a pivot language, joined by "+"
@@ -174,7 +174,8 @@ class ScoreResult:
     tokens: target tokens, the end token last
     normalised_source, normalised_target: if return_alignment or attention was set, the texts to which spans refer
     attention: if it was set, the matrices in the order of kind, layer, head
-    source_pieces, target_pieces: if attention was set, the tokens of both texts, the end token last
+    source_pieces, target_pieces: if attention was set, the tokens of both texts. The end token is last, with an empty
+        span; a source has none if the model reads none
     """
 
     log_prob: float = 0.0
@@ -227,7 +228,10 @@ StreamEvent = StreamStart | TextDelta | TextDone
 
 @dataclass(frozen=True, slots=True)
 class DetectedLanguage:
-    """A language that a text may be in; confidence: its probability, 0 to 1, among the languages of the server."""
+    """A language that a text may be in; confidence: its probability, 0 to 1, among the languages of the server.
+
+    If the likeliest one has a confidence below 0.85, the text does not tell its language.
+    """
 
     language: str
     confidence: float

@@ -37,7 +37,7 @@ class Part:
     """A span of a text that is decoded on its own: a sentence, or a part of one that the model cannot read whole.
 
     begin: index of its first code point in the normalised text
-    source_ids: ends with EOS
+    source_ids: as the tokenizer of the model frames them
     sentence: index of its segment in the document
     steps: if it is not decoded as it is; then it is a whole sentence, and source_ids are without what is kept
     """
@@ -51,12 +51,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class PairPlan:
-    """A pair to score, normalised; target_ids: without the begin and the end token."""
+    """A pair to score, normalised; target_ids: without the begin and the end token; in_pieces: how it is written."""
 
     source: str
     target: str
     source_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
+    in_pieces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class TextPlan:
     document: the text without markup, and its sentences
     parts: at least one for each sentence, in order
     prefix: target tokens with which the translation of the first part begins
+    soft_prefix: target tokens with which it is likelier to begin
     plain: of a text with markup
     tagged: for each of its sentences, whether tags are placed in its translation
     """
@@ -73,6 +75,7 @@ class TextPlan:
     document: Document
     parts: tuple[Part, ...]
     prefix: tuple[int, ...] = ()
+    soft_prefix: tuple[int, ...] = ()
     plain: PlainText | None = None
     tagged: Sequence[bool] = ()
 
@@ -98,7 +101,7 @@ class TextPlan:
 
     @property
     def source_tokens(self) -> int:
-        """Source tokens of all parts, end tokens included."""
+        """Source tokens of all parts, end tokens included if the model reads them."""
         return sum(len(part.source_ids) for part in self.parts)
 
 

@@ -85,12 +85,44 @@ class PartDetokenizer:
             self._window_text, self._certain = text, 1
 
 
+class PieceJoiner:
+    """The pieces of one part, token by token, with a blank between them: see TEXT_FORMAT_PIECES."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._tokens: list[int] = []
+        self._shown = ""
+
+    def add(self, token: int) -> None:
+        """Add the next token."""
+        self._tokens.append(token)
+
+    def take(self) -> str:
+        """Return the pieces that were not returned yet."""
+        return self.rest(" ".join(self._tokenizer.target_pieces(self._tokens)))
+
+    def rest(self, text: str) -> str:
+        """Return what was not returned yet of the part's pieces."""
+        assert text.startswith(self._shown), "a delta would be taken back"
+        more, self._shown = text[len(self._shown) :], text
+        return more
+
+
 class IncrementalDetokenizer:
     """The text of all parts in their order: a part waits until those before it are done."""
 
-    def __init__(self, tokenizer: Tokenizer, document: Document, sentences: Sequence[int]) -> None:
-        """document: the text that is translated; sentences: the index of the sentence of each part."""
-        self._parts = [PartDetokenizer(tokenizer) for _ in sentences]
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        document: Document,
+        sentences: Sequence[int],
+        kind: type[PartDetokenizer | PieceJoiner] = PartDetokenizer,
+    ) -> None:
+        """document: the text that is translated; sentences: the index of the sentence of each part.
+
+        kind: of what detokenises each part
+        """
+        self._parts = [kind(tokenizer) for _ in sentences]
         self._sentences = sentences
         self._joiner = Joiner(document)
         self._done: list[str | None] = [None] * len(sentences)

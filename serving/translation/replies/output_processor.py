@@ -13,9 +13,11 @@ from lingon.segments.protection import Rung
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.guard.judge import Guard
 from lingon.serving.runtime.runner import Scored
+from lingon.serving.translation.pieces import piece_spans
 from lingon.serving.translation.planning.attention import matrix_message, piece_messages
 from lingon.serving.translation.planning.input_processor import PairPlan, Part, TextPlan
 from lingon.serving.translation.planning.options import ResolvedOptions
+from lingon.serving.translation.planning.text_options import Format
 from lingon.serving.translation.replies.guarding import (
     Judged,
     SecondTries,
@@ -62,7 +64,8 @@ def text_result(
     Raises Degenerate if the request refuses what the guard suspects.
     """
     whole = [list(parts) for parts in zip(*found, strict=False)] or [[]]
-    whole.sort(key=_order)
+    if not options.alternatives:  # which are in the order of their first tokens
+        whole.sort(key=_order)
     hypotheses, layouts = list[pb.Hypothesis](), list[Layout]()
     for parts in whole:
         layouts.append((yield from layout(plan, parts)))
@@ -97,12 +100,15 @@ def pair_result(
         tokens=[pb.Token(piece=piece, log_prob=value) for piece, value in zip(pieces, log_probs, strict=True)],
     )
     if aligned or found.matrices:
-        sources, targets = source_spans(tokenizer, plan.source), target_spans(tokenizer, plan.target)
+        if plan.in_pieces:
+            sources, targets = piece_spans(plan.source), piece_spans(plan.target)
+        else:
+            sources, targets = source_spans(tokenizer, plan.source), target_spans(tokenizer, plan.target)
         result.normalised_source, result.normalised_target = plan.source, plan.target
         if aligned:
             result.alignment.extend(_links(found.attention, sources, targets))
         if found.matrices:
-            named = tokenizer.source_pieces([*tokenizer.unframed(plan.source_ids), EOS])
+            named = tokenizer.source_pieces(tokenizer.without_languages(plan.source_ids))
             result.source_pieces.extend(piece_messages(named, sources, len(plan.source)))
             result.target_pieces.extend(piece_messages(pieces, targets, len(plan.target)))
     for matrix in found.matrices:
@@ -156,7 +162,7 @@ def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[Span]:
 def linked_tokens(attention: np.ndarray, sources: Sequence[Span], targets: Sequence[Span]) -> list[tuple[int, int]]:
     """Return the source and the target token of each link; see `lingon.alignment.piece_links`.
 
-    attention: (target_length, source_length), the row and the column of the end tokens last
+    attention: (target_length, source_length), the row of the end token last, and its column if the model reads one
     """
     return piece_links(attention[: len(targets)].argmax(axis=1).tolist(), len(sources))
 
@@ -189,8 +195,12 @@ def _hypothesis(
             named = zip(tokenizer.target_pieces(tokens), part.hypothesis.log_probs, strict=False)
             message.tokens.extend(pb.Token(piece=piece, log_prob=value) for piece, value in named)
         if part.scored is not None:
-            sources = _shifted(source_spans(tokenizer, source.text), source.begin)
-            own = generated_spans(tokenizer, tokens) if part.restored is None else target_spans(tokenizer, part.text)
+            if options.text.format is Format.PIECES:
+                sources, own = piece_spans(source.text), piece_spans(part.text)
+            else:
+                sources = _shifted(source_spans(tokenizer, source.text), source.begin)
+                generated = part.restored is None
+                own = generated_spans(tokenizer, tokens) if generated else target_spans(tokenizer, part.text)
             targets = [placed.span(*span) for span in _shifted(own, target_begin)]
             message.alignment.extend(_links(part.scored.attention, sources, targets))
         yield

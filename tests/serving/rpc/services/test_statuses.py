@@ -33,6 +33,11 @@ OUT_OF_BOUNDS = {
     "options.repetition_penalty": {"options": pb.DecodingOptions(repetition_penalty=0.5)},
     "options.forbidden_words": {"options": pb.DecodingOptions(forbidden_words=["a"] * 65)},
     "options.forced_words": {"options": pb.DecodingOptions(forced_words=["Tom lives in Boston."], max_output_tokens=2)},
+    "options.patience": {"options": pb.DecodingOptions(patience=0)},
+    "options.coverage_penalty": {"options": pb.DecodingOptions(coverage_penalty=-1)},
+    "options.prefix_bias": {"options": pb.DecodingOptions(prefix_bias=1.5)},
+    "options.alternatives": {"options": pb.DecodingOptions(alternatives=2**32 - 1)},
+    "options.min_alternative_probability": {"options": pb.DecodingOptions(min_alternative_probability=1.5)},
     "options.long_text": {"options": pb.DecodingOptions(long_text=9)},  # type: ignore[arg-type]
     "source_language_code": {"source_language_code": "English!"},
     "model": {"model": "en-de", "target_language_code": "it"},
