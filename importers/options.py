@@ -79,7 +79,8 @@ class Reading(OptionGroup):
         bool | None,
         typer.Option(
             "--compare/--no-compare",
-            help="Compare tokens with those of Transformers and CTranslate2. Default: with those that are installed.",
+            help="Compare tokens with those of the model's own toolkit: Transformers, CTranslate2 or Marian's engine, "
+            "which Node runs. Default: with those that are installed.",
             show_default=False,
         ),
     ] = None
