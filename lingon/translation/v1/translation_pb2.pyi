@@ -741,7 +741,7 @@ class DecodingOptions(_message.Message):
     """
     repetition_penalty: _builtins.float
     """Divides the positive logits of the tokens that the translation and its target prefix have, and multiplies the
-    negative ones, before the softmax (Keskar et al. 2019, "CTRL", section 4.1): 1 (no penalty, the default) to 10.
+    negative ones, before the softmax (Keskar et al. 2019, "CTRL", section 4.1): 1 (no penalty, the default) to 100.
     Log-probabilities and scores are those after the penalty.
     """
     patience: _builtins.float

@@ -24,7 +24,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 MAX_LENGTH_PENALTY = 10.0
 MAX_TEMPERATURE = 10.0
 MAX_NGRAM = 32  # tokens
-MAX_REPETITION_PENALTY = 10.0
+MAX_REPETITION_PENALTY = 100.0
 MAX_PATIENCE = 10.0
 MAX_COVERAGE_PENALTY = 10.0
 MAX_ALTERNATIVES = 32  # each is a job of its own
