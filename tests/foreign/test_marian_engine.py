@@ -1,12 +1,10 @@
 """Marian's own engine and Lingon read the same files, and find the same translations.
 
-With WITNESSES=write, the results become docs/generators/witnesses/marian.json, for the table of the documentation.
+With LINGON_WITNESS_TABLE=1 the results become rows of the table of witnesses in the documentation.
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -28,12 +26,11 @@ from tests.support.foreign_clients import NODE_CLIENT
 from tests.support.marian_forms import FORMS, FREQUENT, LINES, TRAINED, Files, in_8_bits, measured_alphas, written
 from tests.support.marian_models import Marian
 from tests.support.marian_search import marian_beam, marian_candidates
-from tests.support.repository import ROOT
 from tests.support.scale import scaled
+from tests.support.witness_table import write_rows
 
 pytestmark = [pytest.mark.foreign("node"), pytest.mark.no_cover]
 
-RESULTS = ROOT / "docs" / "generators" / "witnesses" / "marian.json"
 ALL = {**FORMS, **TRAINED}
 FEW = ["pre-norm", "SSRU, pre-norm", "untied, two vocabularies"]
 """The forms of `make test`."""
@@ -65,18 +62,15 @@ class Results:
         return equal
 
     def write(self) -> None:
-        """Write the file."""
-        RESULTS.parent.mkdir(exist_ok=True)
-        rows = ",\n".join(f"  {json.dumps(row)}" for row in self._found)
-        RESULTS.write_text(f"[\n{rows}\n]\n", encoding="utf-8")
+        """Write the table."""
+        write_rows("marian", self._found)
 
 
 @pytest.fixture(scope="module")
 def results(engine: MarianEngine) -> Iterator[Results]:
     found = Results(f"bergamot-translator {engine.version} (npm)")
     yield found
-    if os.environ.get("WITNESSES") == "write":
-        found.write()
+    found.write()
 
 
 @pytest.fixture(scope="module")
