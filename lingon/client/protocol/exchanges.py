@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Real
@@ -125,11 +125,15 @@ class ClientProtocol:
         return several, prefixes_of(several, options)
 
     def check_for_iterable(self, options: TranslateOptions) -> None:
-        """As `check`, without the texts; raises SettingsError for a prefix for each text, whose number is not known."""
+        """As `check`, without the texts and a prefix for each of them, whose number is not known."""
         prefix = options.get("target_prefix")
-        if prefix is not None and not isinstance(prefix, str):
-            raise SettingsError(f"target_prefix must be one str for all texts, got {type(prefix).__name__}")
-        self.check((), options)
+        if prefix is not None and not isinstance(prefix, Iterable):
+            kind = type(prefix).__name__
+            raise SettingsError(f"target_prefix must be a str, or an iterable with one for each text, got {kind}")
+        rest = options.copy()
+        rest.pop("target_prefix", None)
+        self.check((), rest)
+        options.update(rest)
 
     def waiting_when_full(self) -> ClientProtocol:
         """A copy for calls that fill the queue of the server together: they wait for each other."""
