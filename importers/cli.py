@@ -110,7 +110,7 @@ def _export_settings(imported: Imported, gates: options.Gates, shortlist: str) -
         shortlist=ShortlistSettings() if listed else None,
         shortlist_by_default=listed,
         beam_size=facts.beam_size,
-        max_beam_size=max(facts.beam_size, 8),
+        max_beam_size=gates.max_beam_size,
         length_penalty=facts.length_penalty,
         parity_sentences=gates.parity_sentences,
         gate_sentences=gates.gate_sentences,

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from lingon.cli.options.groups import OptionGroup
+from lingon.export.options import MaxBeamSize
 
 Source = Annotated[
     Path,
@@ -61,6 +62,7 @@ class Gates(OptionGroup):
     parity_sentences: Annotated[
         int, typer.Option(min=1, help="Number of sentences whose tokens must equal those of PyTorch.")
     ] = 100
+    max_beam_size: MaxBeamSize = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

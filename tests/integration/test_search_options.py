@@ -16,7 +16,7 @@ from lingon.serving.decoding.job import Alternative, Hypothesis, Options, Prefix
 from lingon.text import BOS, EOS, PAD, UNK
 from tests.support.engine_harness import EngineHarness, Recorder, options_for, running_engine
 from tests.support.naive_search import NaiveRules, NaiveSearch, logits_after
-from tests.support.random_models import VOCAB, random_runner, random_sources
+from tests.support.random_models import VOCAB, random_model, random_runner, random_sources, runner_of
 
 LETTERS = Pieces([b""] * 4 + [f" {number}".encode() for number in range(VOCAB - 4)], {})
 RULES = Rules(spelling=Spelling(LETTERS), vocab=VOCAB)
@@ -53,6 +53,21 @@ def test_a_search_with_patience_finds_what_the_naive_search_finds(patience: floa
         bound = runner.limits.max_output(len(source))
         naive = NaiveSearch(LETTERS, NaiveRules(), lambda tokens, source=source: logits_after(0, source, tokens), bound)
         expected = naive.beam(beam_size, 2, penalty, ended=ended_hypotheses(beam_size, patience))
+        assert [one.tokens for one in each] == [one.tokens for one in expected]
+
+
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("fp32-native", marks=pytest.mark.native)])
+@pytest.mark.parametrize("beam_size", [22, VOCAB + 8])
+def test_a_beam_may_be_larger_than_the_vocabulary(precision: str, beam_size: int) -> None:
+    runner = runner_of(random_model(), precision, max_beam_size=VOCAB + 8)
+    sources = random_sources(4, longest=8)
+    wanted = {"beam_size": beam_size, "num_hypotheses": beam_size}
+    with running_engine(runner) as harness:
+        found = harness.translate(sources, [options_for(runner, source, **wanted) for source in sources])
+    for source, each in zip(sources, found, strict=True):
+        bound = runner.limits.max_output(len(source))
+        naive = NaiveSearch(LETTERS, NaiveRules(), lambda tokens, source=source: logits_after(0, source, tokens), bound)
+        expected = naive.beam(beam_size, beam_size, 0.0)
         assert [one.tokens for one in each] == [one.tokens for one in expected]
 
 
