@@ -10,13 +10,13 @@ from google.rpc import code_pb2
 from lingon.client.protocol.languages import detect as detect_languages
 from lingon.client.protocol.languages import find_sources
 from lingon.client.values.messages import write_request
-from lingon.errors import EmptyText, ServerError, UnknownModel
+from lingon.errors import ServerError, UnknownModel
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.gateway.translations.calls import Calls, Piece
 from lingon.gateway.translations.languages import most_beams, stays_unchanged, untranslated
 from lingon.language_pairs import Pairs, is_one_language
-from lingon.source_language import DETECTED_CHARACTERS, NotTranslated, Source, by_way
+from lingon.source_language import DETECTED_CHARACTERS, NotTranslated, Source, assumed, by_way
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -107,12 +107,14 @@ async def detect(backend: Backend, texts: Sequence[str], caller: Caller, wanted:
 
 
 async def likeliest(backend: Backend, texts: Sequence[str], caller: Caller) -> list[Source]:
-    """Return the likeliest language of each text; of one without letters, the first source language that is served."""
+    """Return the likeliest language of each text; if nothing was detected, the one that its script leaves first."""
     starts = [text[:DETECTED_CHARACTERS] for text in texts]
     detected = await backend.drive(detect_languages(backend.ask, starts, await _most(backend, caller)), caller)
-    served = Pairs.of(await backend.models(caller, fresh=False)).sources
-    assumed = Source(served[0] if served else "en", 0.0)
-    return [Source(*found[0]) if found else assumed for found in detected]
+    served = Pairs.of(await backend.models(caller, fresh=False)).sources or ["en"]
+    return [
+        Source(*found[0]) if found else Source(assumed(text, served), 0.0)
+        for text, found in zip(starts, detected, strict=True)
+    ]
 
 
 async def _most(backend: Backend, caller: Caller) -> int:
@@ -146,7 +148,7 @@ async def _of_one_language(
 def _joined(pieces: Sequence[Piece], place: int, count: int, language: Source) -> Translated:
     """Return the translation of a text of its pieces; place: its index among so many texts, for an error."""
     try:
-        found = [_hypotheses(*piece) for piece in pieces]
+        found = [_hypotheses(result) for _, result in pieces]
     except ServerError as error:
         problem = problem_of(error)
         if count > 1 and problem.reason != UnknownModel.reason:
@@ -156,13 +158,10 @@ def _joined(pieces: Sequence[Piece], place: int, count: int, language: Source) -
     return Translated(best, language, tuple(dict.fromkeys(each for each in others if each != best)))
 
 
-def _hypotheses(text: str, result: pb.TextResult | ServerError) -> list[str]:
+def _hypotheses(result: pb.TextResult | ServerError) -> list[str]:
     """Return the translations of a piece, the best first; raises ServerError."""
     if isinstance(result, ServerError):
         raise result
     if result.status.code == code_pb2.OK:
         return [each.text for each in result.hypotheses]
-    error = server_error(result.status)
-    if error.reason == EmptyText.reason:
-        return [text]
-    raise error
+    raise server_error(result.status)
