@@ -55,7 +55,8 @@ async def test_the_options_of_a_search_are_those_of_grpc(request_: dict[str, Any
 async def test_fields_are_read_in_both_spellings_and_an_error_of_a_text_is_in_its_result():
     async with gateway() as http:
         reply = await http.post(
-            "/v1/translate", {"texts": TEXTS, "source_language_code": "en", "options": {"beam_size": 1}}
+            "/v1/translate",
+            {"texts": [*TEXTS[:2], "a" * 9000], "source_language_code": "en", "options": {"beam_size": 1}},
         )
         listed = await http.get("/v1/models")
         scored = await http.post("/v1/score", {"pairs": [{"source": "Tom", "target": "Tom"}]})
