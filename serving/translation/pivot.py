@@ -100,7 +100,10 @@ class PivotTranslator:
         """See Translator; the first translation of all texts is complete before the first event."""
         halfway = await self._half(request, deadline, caller)
         for place in sorted({*range(len(halfway.results))} - {*halfway.places}):
-            yield place, halfway.results[place]
+            result = halfway.results[place]
+            if result.hypotheses and result.hypotheses[0].text:  # blanks, which are their own translation
+                yield place, result.hypotheses[0].text
+            yield place, result
         if not halfway.places:
             return
         async with aclosing(self._patient_stream(halfway.request, options, deadline, caller)) as events:

@@ -28,10 +28,13 @@ KINDS = ["rnnenc lstm", "rnnsearch gru", "luong local-predictive"]
 """One system of each kind; together they have both cells and every kind of state."""
 
 
+SEEDS = {"transformer query norm": 1}  # with 0, what it attends to turns over by the rounding of int8
+
+
 @functools.cache
-def recurrent_model(name: str, seed: int = 0, **settings: Any) -> AnyModel:
+def recurrent_model(name: str, seed: int | None = None, **settings: Any) -> AnyModel:
     """Return a model of SYSTEMS whose weights are large enough for varied outputs that end."""
-    torch.manual_seed(seed)
+    torch.manual_seed(SEEDS.get(name, 0) if seed is None else seed)
     sizes = system_settings(**SYSTEMS[name], **{"max_positions": 24, **settings})
     model = with_noise(build_model(sizes, VOCAB, VOCAB))
     with torch.no_grad():
