@@ -16,6 +16,7 @@ from lingon.errors import SourceModelError
 from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
 
 Piece = ModelProto.SentencePiece
+SPACE = "\u2581"  # in the place of a blank
 SEGMENTING = (Piece.NORMAL, Piece.USER_DEFINED, Piece.BYTE)  # types of pieces that text is cut into
 UNKNOWN_PENALTY = 10.0  # of the score of an unknown piece, below the lowest score, in sentencepiece
 NAMES = {PAD: "<pad>", BOS: "<s>", EOS: "</s>", UNK: "<unk>"}

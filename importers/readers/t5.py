@@ -10,6 +10,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from lingon.bundle import MANY
 from lingon.errors import SourceModelError
+from lingon.importers.files.fast_tokenizer import TOKENIZER, FastTokenizer
 from lingon.importers.files.fields import Fields
 from lingon.importers.files.pieces import Numbering, Piece, SpecialIds, read_model, renumber, rewrite
 from lingon.importers.files.tensors import open_tensors, tensor_files
@@ -43,8 +44,7 @@ _TASK = re.compile("translation_([a-z]{2,3})_to_([a-z]{2,3})")
 def read_t5(folder: Path, longest: int | None = None) -> Source:
     """Read a folder; longest: source tokens that the model shall read. Raises SourceModelError."""
     config = Fields.read(folder / CONFIG)
-    path = _pieces_file(folder)
-    segmenter = read_model(read_file(path), str(path))
+    path, segmenter = _segmenter(folder)
     rows = config.integer("vocab_size", 1, MOST)
     numbering, reserved = _numbering(config, segmenter, path, rows)
     positions = config.integer("n_positions", 2, MOST_POSITIONS, default=POSITIONS)
@@ -61,11 +61,20 @@ def read_t5(folder: Path, longest: int | None = None) -> Source:
     return Source(settings, reader.weights(), tokenizer, numbering, numbering, facts, tensors.notes, languages)
 
 
-def _pieces_file(folder: Path) -> Path:
-    for name in PIECES:
-        if (folder / name).is_file():
-            return folder / name
-    raise SourceModelError(f"{folder}: has neither {' nor '.join(PIECES)}")
+def _segmenter(folder: Path) -> tuple[Path, ModelProto]:
+    """Return the model that cuts text, and the file that it is read from."""
+    path = next((folder / name for name in (*PIECES, TOKENIZER) if (folder / name).is_file()), None)
+    if path is None:
+        raise SourceModelError(f"{folder}: has neither {', '.join(PIECES)} nor {TOKENIZER}")
+    if path.name != TOKENIZER:
+        return path, read_model(read_file(path), str(path))
+    more = Fields.read_if_there(folder / TOKENIZER_CONFIG)
+    return path, FastTokenizer(path, more, _is_reserved).model
+
+
+def _is_reserved(token: str) -> bool:
+    """Whether no text becomes a token: the code of a language, or a sentinel."""
+    return bool(_CODE.fullmatch(token) or _SENTINEL.fullmatch(token))
 
 
 def _numbering(config: Fields, segmenter: ModelProto, path: Path, rows: int) -> tuple[Numbering, set[str]]:
@@ -85,7 +94,7 @@ def _numbering(config: Fields, segmenter: ModelProto, path: Path, rows: int) -> 
         name = "decoder_start_token_id" if start == eos else "pad_token_id"
         raise config.error(name, f"must not be that of the end token ({eos})")
     spare = [f"<spare {number}>" for number in range(rows - len(pieces))]
-    reserved = {*spare, *filter(_CODE.fullmatch, pieces), *filter(_SENTINEL.fullmatch, pieces)}
+    reserved = {*spare, *filter(_is_reserved, pieces)}
     reserved |= {piece.piece for piece in segmenter.pieces if piece.type in (Piece.CONTROL, Piece.UNUSED)}
     numbering = renumber([*pieces, *spare], SpecialIds(pad, start, eos, unknown[0]), [segmenter], reserved)
     return numbering, reserved

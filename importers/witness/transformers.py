@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from lingon.errors import ParityError
+from lingon.importers.files.pieces import SPACE
 from lingon.importers.source import Source
 from lingon.importers.witness.comparison import SENTENCES, Search, compare_tokens
 from lingon.training.checkpoint import Checkpoint
@@ -18,7 +19,6 @@ from lingon.training.search import Hypothesis, SearchSettings
 
 TOOLKIT = "Transformers"
 FIXED_POSITIONS = "marian", "mbart"  # types of models with a table of positions that does not grow
-SPACE = "\u2581"  # in pieces of sentencepiece
 SEARCHES: tuple[Search, ...] = ((1, 0.0), (4, 0.0), (4, 1.0))
 
 
