@@ -1,9 +1,9 @@
 """tokenizer.json, in which Transformers 5 saves pieces, scores, merges and normaliser, read as a sentencepiece model.
 
 The two libraries cut a text that `normalise` has made (NFC, single blanks, none at the ends) into the same pieces, with
-three exceptions. Next to an added token, tokenizers begins a word: "Tom<x>." is cut as "Tom", "<x>", " .". A blank that
-its normaliser makes of another character stays at the end of a text. And of the places where byte pairs can be merged
-into the same piece, as in "aaaa", it may take another one.
+four exceptions. Next to an added token, tokenizers begins a word: "Tom<x>." is cut as "Tom", "<x>", " .". A blank that
+its normaliser makes of another character stays at the end of a text. It drops an accent that follows a ligature or a
+letter of full width. And of the places where byte pairs can be merged into the same piece it may take another one.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ class FastTokenizer:
         for text in self.added:
             is_control = text in named.values() or reserved(text)
             places[text].type = Piece.CONTROL if is_control else Piece.USER_DEFINED
+            if self._strips and not is_control:  # the blank before it, which is part of the piece then
+                places[text].piece = SPACE + text
         self._set_unknown(model, named["unk_token"], places)
 
     def _scored(self, model: dict[str, Any]) -> Iterator[tuple[str, float | None]]:
@@ -160,7 +162,7 @@ class FastTokenizer:
     def _set_normaliser(self, written: NormalizerSpec) -> bool:
         """Write how texts are normalised; return whether they are then split at blanks."""
         written.name, written.precompiled_charsmap = "identity", b""
-        written.add_dummy_prefix = splits = escapes = False
+        written.add_dummy_prefix = splits = escapes = self._strips = False
         rules = []
         for kind, each in self._steps("normalizer", "normalizers"):
             pattern = each.get("pattern")
@@ -187,7 +189,7 @@ class FastTokenizer:
                 written.add_dummy_prefix = written.add_dummy_prefix or scheme != "never"
                 splits, escapes = splits or each.get("split") is not False, True
             elif kind == "WhitespaceSplit":
-                splits = True
+                splits = self._strips = True
             else:
                 raise self._error(f"the pre-tokeniser {kind} is none of sentencepiece")
         if not escapes:

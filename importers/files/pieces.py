@@ -94,6 +94,11 @@ def renumber(
     return Numbering((*head, *named), rows, tuple(never), len(aliases))
 
 
+def spare_rows(pieces: int, rows: int) -> list[str]:
+    """Return names for the rows of a table after those of its pieces; no text becomes one, and none is generated."""
+    return [f"<spare {number}>" for number in range(rows - pieces)]
+
+
 def rewrite(model: ModelProto, numbering: Numbering, reserved: Collection[str] = ()) -> bytes:
     """Return a sentencepiece model that cuts text as `model` does, with the new ids.
 

@@ -11,7 +11,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from lingon.errors import SourceModelError
 from lingon.importers.files.fast_tokenizer import TOKENIZER, FastTokenizer
 from lingon.importers.files.fields import Fields
-from lingon.importers.files.pieces import Numbering, Piece, SpecialIds, read_model, renumber, rewrite
+from lingon.importers.files.pieces import Numbering, Piece, SpecialIds, read_model, renumber, rewrite, spare_rows
 from lingon.importers.files.tensors import open_tensors, tensor_files
 from lingon.importers.readers.bart import MOST, BartReader, read_sizes
 from lingon.importers.readers.codes import M2M_100, MBART_25, WMT21, languages_of_one_target, tags_of
@@ -101,7 +101,7 @@ def read_multilingual(folder: Path, longest: int | None = None) -> Source:
     pieces, codes = vocabulary.pieces, vocabulary.codes
     if rows < len(pieces):
         raise config.error("vocab_size", f"must be the number of pieces ({len(pieces):,}) or more")
-    spare = [f"<spare {number}>" for number in range(rows - len(pieces))]
+    spare = spare_rows(len(pieces), rows)
     reserved = {*vocabulary.reserved, *spare}
     start = _start(config, form, pieces, codes)
     special = SpecialIds(pad=1, start=start, eos=2, unk=3)
