@@ -20,8 +20,9 @@ from lingon.cli.lines.batching import in_order
 from lingon.cli.options.backend import BackendOptions
 from lingon.client.values.options import TranslateOptions
 from lingon.client.values.results import ModelInfo, TextResult
-from lingon.errors import EmptyText, LingonError, ServerError, SettingsError
+from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.source_language import check_named
+from lingon.text import normalise
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -294,14 +295,12 @@ def _without_model(value: Value) -> Cell | None:
         return Cell(error="the text is null")
     if isinstance(value, Unreadable):
         return Cell(error=value.reason)
-    return None if value.strip() else BLANK
+    return None if normalise(value) else BLANK
 
 
 def _cell(result: TextResult) -> Cell:
     if result.error is None:
         return Cell(result.text, confidence=result.confidence)
-    if result.error.reason == EmptyText.reason:  # invisible characters alone
-        return BLANK
     return Cell(error=re.sub(r"^texts\[\d+\][.: ]+", "", str(result.error)))
 
 

@@ -102,7 +102,7 @@ class Session:
     def _tokenizer(self) -> tuple[Tokenizer, int]:
         """The tokenizer of the model, and the model's limit of source tokens."""
         bundle = open_bundle(self.model)
-        return Tokenizer(*bundle.tokenizer_files()), bundle.manifest.limits.max_source_tokens
+        return bundle.tokenizer(), bundle.manifest.limits.max_source_tokens
 
     def long_texts(self, count: int, tokens: int, max_tokens: int | None = None) -> list[str]:
         """Texts of whole sentences with `tokens` to `max_tokens` source tokens each (default: the model's limit)."""

@@ -55,6 +55,7 @@ def export(
         shortlist=_shortlist(loaded, shortlist, by_default=shortlist_by_default),
         shortlist_by_default=shortlist_by_default,
         beam_size=defaults.beam_size,
+        max_beam_size=defaults.max_beam_size,
         length_penalty=defaults.length_penalty,
         alignment_layer=defaults.alignment_layer,
         alignment_heads=tuple(dict.fromkeys(defaults.alignment_head or ())) or None,

@@ -60,18 +60,19 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
             max_target_tokens=model.settings.max_positions,
             output_factor=settings.output_factor,
             output_extra=settings.output_extra,
-            max_beam_size=settings.max_beam_size,
+            max_beam_size=settings.largest_beam,
         ),
         defaults=Defaults(
             beam_size=settings.beam_size,
             length_penalty=settings.length_penalty,
             shortlist=settings.shortlist_by_default,
         ),
-        candidates=min(2 * settings.max_beam_size, tokenizer.target_vocab),
+        candidates=min(2 * settings.largest_beam, tokenizer.target_vocab),
         states=states_of(model),
         precisions={},
         alignment=alignment,
         languages=languages,
+        source_end=tokenizer.source_end,
     )
 
 

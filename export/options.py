@@ -35,6 +35,15 @@ Shortlist = Annotated[
         show_default="shortlist, but none for several languages",
     ),
 ]
+MaxBeamSize = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=128,
+        help="Largest beam size of a request, at most 128.",
+        show_default="8, or the default beam size if that is larger",
+    ),
+]
 ShortlistByDefault = Annotated[
     bool, typer.Option(help="Decode with the shortlist if a request does not set shortlist.")
 ]
@@ -75,6 +84,7 @@ class Defaults(OptionGroup):
     """What the bundle does unless a request says otherwise."""
 
     beam_size: Annotated[int, typer.Option(min=1, help="Default beam size of the bundle; the gates use it too.")] = 4
+    max_beam_size: MaxBeamSize = None
     length_penalty: Annotated[
         float, typer.Option(min=0.0, help="Default length penalty of the bundle; the gates use it too.")
     ] = 1.0

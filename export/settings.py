@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lingon.bundle import LengthPenalty
+from lingon.bundle.manifest import BeamSize
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError
 from lingon.export.differences import EXACT
@@ -21,6 +22,8 @@ from lingon.training.config import LanguagePair
 from lingon.training.data.corpus import Pair
 from lingon.training.search import LENGTH_EXTRA, LENGTH_FACTOR
 
+MAX_BEAM_SIZE = 8  # of a request, unless it is said otherwise
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExportSettings:
@@ -32,7 +35,7 @@ class ExportSettings:
     shortlist_by_default: bool = False  # whether requests without the option use it
     beam_size: int = 4
     length_penalty: float = 1.0
-    max_beam_size: int = 8
+    max_beam_size: int | None = None  # of a request; None is MAX_BEAM_SIZE, or the default one if that is larger
     output_factor: float = LENGTH_FACTOR  # the bounds with which `lingon evaluate` decodes a checkpoint
     output_extra: int = LENGTH_EXTRA
     alignment_layer: int | None = None  # None is the guided one, else see lingon.export.manifest
@@ -54,10 +57,19 @@ class ExportSettings:
             )
         _check_gate_on(self.gate_on, self.precisions)
         check_rule(LengthPenalty, self.length_penalty, "--length-penalty")
-        if not 1 <= self.beam_size <= self.max_beam_size:
-            raise SettingsError(f"--beam-size must be 1 to {self.max_beam_size}, got {self.beam_size}")
+        check_rule(BeamSize, self.beam_size, "--beam-size")
+        check_rule(BeamSize, self.largest_beam, "--max-beam-size")
+        if self.beam_size > self.largest_beam:
+            raise SettingsError(
+                f"--beam-size must be 1 to {self.largest_beam}, which is --max-beam-size, got {self.beam_size}"
+            )
         if self.shortlist_by_default and self.shortlist is None:
             raise SettingsError("--shortlist-by-default needs --shortlist")
+
+    @property
+    def largest_beam(self) -> int:
+        """The largest beam size of a request."""
+        return self.max_beam_size or max(MAX_BEAM_SIZE, self.beam_size)
 
     @property
     def build_order(self) -> list[str]:

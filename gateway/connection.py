@@ -18,8 +18,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from lingon.client.address import block_of
 from lingon.gateway.open_connections import OpenConnections
-from lingon.gateway.requests.body import BODY_SECONDS, MAX_FIELDS
+from lingon.gateway.requests.body import BODY_SECONDS
 from lingon.gateway.requests.endpoint import WATCH_CLIENT
+from lingon.gateway.requests.forms import MAX_FIELDS
 from lingon.gateway.requests.problem import Problem
 
 HEADER_SECONDS = 10.0  # for the headers of a request to arrive

@@ -19,7 +19,8 @@ from typing import IO, Any, cast
 from lingon.errors import LingonError, SourceModelError
 from lingon.importers.files.fields import most_unpacked
 
-SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
+ZIPS = (".zip", ".argosmodel")
+SUFFIXES = (*ZIPS, ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 MOST_FILES = 10_000  # and folders
 MOST_BYTES = 64 * 2**30  # of all files together
 MOST_HEADER_BYTES = 2**26  # of a tar file; a header of 1,024 bytes for each of 10,000 files takes 10 MB
@@ -53,7 +54,7 @@ def folder_of(source: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="lingon-import-") as name:
         folder = Path(name)
         try:
-            unpack = _unpack_zip if source.suffix == ".zip" else _unpack_tar
+            unpack = _unpack_zip if source.suffix in ZIPS else _unpack_tar
             unpack(source, folder)
         except _NOT_AN_ARCHIVE as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]

@@ -9,9 +9,13 @@ from typing import Annotated
 import typer
 
 from lingon.cli.options.groups import OptionGroup
+from lingon.export.options import MaxBeamSize
 
 Source = Annotated[
-    Path, typer.Argument(help="Folder or archive (.zip, .tar, .tar.gz) with the files of a model of another toolkit.")
+    Path,
+    typer.Argument(
+        help="Folder or archive (.zip, .argosmodel, .tar, .tar.gz) with the files of a model of another toolkit."
+    ),
 ]
 Folder = Annotated[
     Path | None,
@@ -58,6 +62,7 @@ class Gates(OptionGroup):
     parity_sentences: Annotated[
         int, typer.Option(min=1, help="Number of sentences whose tokens must equal those of PyTorch.")
     ] = 100
+    max_beam_size: MaxBeamSize = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +81,8 @@ class Reading(OptionGroup):
         bool | None,
         typer.Option(
             "--compare/--no-compare",
-            help="Compare tokens with those of Transformers and CTranslate2. Default: with those that are installed.",
+            help="Compare tokens with those of the model's own toolkit: Transformers, CTranslate2 or Marian's engine, "
+            "which Node runs. Default: with those that are installed.",
             show_default=False,
         ),
     ] = None
@@ -98,6 +104,14 @@ class Reading(OptionGroup):
     target_pieces: Annotated[
         Path | None,
         typer.Option(help="Sentencepiece model of the target. Default: that of the source, or target.spm there."),
+    ] = None
+    source_end: Annotated[
+        bool | None,
+        typer.Option(
+            "--source-end/--no-source-end",
+            help="Whether a source ends with the end token, for a folder of CTranslate2. Default: what its files say.",
+            show_default=False,
+        ),
     ] = None
 
 

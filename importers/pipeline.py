@@ -13,12 +13,14 @@ from lingon.export.greedy import Ids, own_sentences, translate_once
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Known, Texts
 from lingon.importers.assembly.checkpoint import checkpoint_of
+from lingon.importers.assembly.heads import with_wide_heads
 from lingon.importers.assembly.languages import choose_languages
 from lingon.importers.assembly.trim import trim
 from lingon.importers.files.fields import Fields
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.files.pointers import explained
 from lingon.importers.files.tensors import are_graphs
+from lingon.importers.readers.argos import is_argos, read_argos
 from lingon.importers.readers.ctranslate2.folder import is_ctranslate2, read_ctranslate2
 from lingon.importers.readers.fsmt import read_fsmt
 from lingon.importers.readers.marian.files import models_of
@@ -61,6 +63,7 @@ class ImportSettings:
     licence: of the model, if the user knows it
     longest: source tokens that the bundle reads, the end token counted; None is what the files say
     pieces: sentencepiece models of the source and of the target, for files that have none
+    source_end: whether a source ends with the end token, for folders of CTranslate2; None is what the files say
     compare: whether to compare with the toolkit that the checkpoint is of, and others; None if they are installed
     least_log_prob: mean natural logarithm of the probability of a token of its own translations. A table of positions,
         a start token or a norm that is read wrongly moves it from about -1 to below -4.
@@ -72,6 +75,7 @@ class ImportSettings:
     licence: str = ""
     longest: int | None = None
     pieces: tuple[Path | None, Path | None] = (None, None)
+    source_end: bool | None = None
     compare: bool | None = None
     least_log_prob: float = -2.5
     shortlist: str = OWN
@@ -95,6 +99,7 @@ def read_source(folder: Path, settings: ImportSettings, log: Log) -> Imported:
         source = _read(folder, settings)
     except SourceModelError as error:
         raise explained(error, folder) from None
+    source = with_wide_heads(source)
     chosen, pair = choose_languages(folder, source, settings.languages, every=settings.every_language)
     facts = replace(source.facts, licence=settings.licence or source.facts.licence)
     source = with_shortlist(replace(source, facts=facts, languages=chosen), settings.shortlist)
@@ -183,7 +188,8 @@ def _read(folder: Path, settings: ImportSettings) -> Source:
     """Read a folder of a form that is known by its files."""
     if not folder.is_dir():
         raise SourceModelError(
-            f"{folder}: is no folder, and no archive that Lingon unpacks (.zip, .tar, .tar.gz, .tgz, .tar.xz, .tar.bz2)"
+            f"{folder}: is no folder, and no archive that Lingon unpacks (.zip, .argosmodel, .tar, .tar.gz, .tgz, "
+            ".tar.xz, .tar.bz2)"
         )
     if (folder / ADAPTER).is_file():
         base = Fields.read(folder / ADAPTER).text("base_model_name_or_path", "its base model")
@@ -191,11 +197,15 @@ def _read(folder: Path, settings: ImportSettings) -> Source:
             f"{folder / ADAPTER}: is an adapter of PEFT, such as LoRA; merge it into {base} first: "
             "merge_and_unload() of PEFT, then save_pretrained(), writes a model that can be imported"
         )
+    targets = settings.languages[1] if settings.languages else ()
+    if is_argos(folder) and not any(settings.pieces):
+        return read_argos(folder, settings.longest, settings.source_end, targets)
     if is_ctranslate2(folder):
-        targets = settings.languages[1] if settings.languages else ()
-        return read_ctranslate2(folder, settings.longest, settings.pieces, targets)
+        return read_ctranslate2(folder, settings.longest, settings.pieces, targets, settings.source_end)
     if any(settings.pieces):
         raise SettingsError("--source-pieces and --target-pieces are for folders of CTranslate2 alone")
+    if settings.source_end is not None:
+        raise SettingsError("--source-end and --no-source-end are for folders of CTranslate2 alone")
     if not (folder / CONFIG).is_file():
         if models_of(folder):
             sources, targets = settings.languages or ([""], [""])

@@ -185,7 +185,7 @@ def piece_links(attended: Iterable[int], sources: int) -> list[tuple[int, int]]:
     A piece that attends most to the end token of the source has no link.
 
     attended: for each target piece, the place of the source token with the greatest weight, `strongest`
-    sources: source pieces, without the end token, whose place is `sources`
+    sources: source pieces, without the end token, whose place is `sources` if the model reads one
     """
     return [(source, target) for target, source in enumerate(attended) if source < sources]
 

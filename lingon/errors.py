@@ -14,7 +14,6 @@ LingonError                     a message of one line; exit code 1
 |-- ServerError                 a server answered a client with an error status
 `-- RequestError                a request is wrong, or the service cannot answer it now
     |-- InvalidRequest          INVALID_ARGUMENT    a field is out of bounds
-    |   |-- EmptyText           INVALID_ARGUMENT    nothing to translate
     |   |-- TextTooLong         INVALID_ARGUMENT    more source tokens than the model reads
     |   `-- RequestTooLarge     INVALID_ARGUMENT    more sentences or tokens than a queue holds; send it in several
     |-- UnknownModel            NOT_FOUND           no served model has this name or language pair
@@ -174,12 +173,6 @@ class InvalidRequest(RequestError):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
         self.field = field
-
-
-class EmptyText(InvalidRequest):
-    """A text holds nothing to translate."""
-
-    reason = "EMPTY_TEXT"
 
 
 class TextTooLong(InvalidRequest):

@@ -47,6 +47,12 @@ def normalise(text: str) -> str:
     return " ".join(to_nfc(_INVISIBLE.sub("", text)).split())
 
 
+def common_length(one: str, other: str) -> int:
+    """The number of characters with which both texts begin."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
 def is_invisible(character: str) -> bool:
     """Whether `normalise` removes a character."""
     return _INVISIBLE.match(character) is not None
@@ -87,7 +93,7 @@ LONG = 1000  # characters: up to this length unicodedata needs at most 0.25 ms t
 class LanguageTokens:
     """The tokens by which a model of several languages is told a pair.
 
-    before, after: source ids before the pieces of a text, and after its end token
+    before, after: source ids before the pieces of a text, and after its end token if the model reads one
     forced: target ids that every translation begins with, and that are not part of it
     """
 
@@ -100,14 +106,17 @@ class Tokenizer:
     """One sentencepiece model for both languages, or one each; all have the special ids above.
 
     Two vocabularies of Moses pieces may stand for them: see lingon.moses.
+
+    source_end: whether a source ends with the end token. The models of OpenNMT read none.
     """
 
     JOINT = ("tokenizer.model",)
     SEPARATE = ("source.model", "target.model")
 
-    def __init__(self, source: bytes, target: bytes | None = None) -> None:
+    def __init__(self, source: bytes, target: bytes | None = None, *, source_end: bool = True) -> None:
         """source, target: serialised models; without target, source is used for both languages."""
         self.languages = LanguageTokens()  # with which sources are encoded
+        self.source_end = source_end
         self._token_texts: dict[int, str] = {}  # at most one entry for each piece of the vocabulary
         self._models = (source,) if target is None else (source, target)
         self.source = _load(source, (self.JOINT if target is None else self.SEPARATE)[0])
@@ -180,17 +189,30 @@ class Tokenizer:
         other.languages = tokens
         return other
 
+    def with_source_end(self, *, source_end: bool) -> Tokenizer:
+        """Return this tokenizer for a model whose sources end so; the two share their models."""
+        other = copy.copy(self)
+        other.source_end = source_end
+        return other
+
     def encode_source(self, text: str) -> list[int]:
         """Ids of a normalised source text, with the end token and the tokens of the languages."""
         return self.framed(self.source.encode(text))
 
     def framed(self, pieces: Sequence[int]) -> list[int]:
-        """A source of these pieces, with the end token and the tokens of the languages."""
-        return [*self.languages.before, *pieces, EOS, *self.languages.after]
+        """A source of these pieces, with the end token if the model reads one, and the tokens of the languages.
+
+        Without any piece the end token stands alone: a model reads one token at least.
+        """
+        return [*self.languages.before, *ended(pieces, source_end=self.source_end), *self.languages.after]
+
+    def without_languages(self, source_ids: Sequence[int]) -> Sequence[int]:
+        """The tokens of a source that `framed` made, without those of the languages."""
+        return source_ids[len(self.languages.before) : len(source_ids) - len(self.languages.after)]
 
     def unframed(self, source_ids: Sequence[int]) -> Sequence[int]:
         """The pieces of a source that `framed` made."""
-        return source_ids[len(self.languages.before) : len(source_ids) - 1 - len(self.languages.after)]
+        return without_end(self.without_languages(source_ids))
 
     def encode_target(self, text: str) -> list[int]:
         """Ids of a normalised target text, without begin and end tokens."""
@@ -214,6 +236,16 @@ class Tokenizer:
     def target_pieces(self, ids: Sequence[int]) -> list[str]:
         """The target pieces of ids as the vocabulary writes them."""
         return [str(self.target.id_to_piece(token)) for token in ids]
+
+
+def ended(pieces: Sequence[int], *, source_end: bool) -> Sequence[int]:
+    """The pieces of a source with the end token, if the model reads one or there is no piece."""
+    return [*pieces, EOS] if source_end or not pieces else pieces
+
+
+def without_end(source: Sequence[int]) -> Sequence[int]:
+    """The pieces of a source that `ended` made: no text becomes the end token."""
+    return source[:-1] if source[-1] == EOS else source
 
 
 def _load(model: bytes, name: str) -> Segmenter:

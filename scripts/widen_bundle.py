@@ -82,6 +82,7 @@ def widened(bundle: Bundle, config: Config) -> Transformer:
     settings, weights = config.model, weights_of(bundle)
     assert isinstance(settings, TransformerSettings), "the config is not that of a Transformer"
     assert settings.norm == "pre", "new layers of a post-norm model change what it computes"
+    assert not settings.query_norm, "a bundle has queries, keys and values in one product"
     model = Transformer(settings, bundle.manifest.source_vocab, bundle.manifest.target_vocab)
     layers = len([each for each in bundle.manifest.states_of("memory") if each.name.endswith(".key")])
     there = len(

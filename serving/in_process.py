@@ -170,7 +170,7 @@ class LocalTranslator:
         self, request: pb.DetectLanguagesRequest, deadline: float | None
     ) -> pb.DetectLanguagesResponse:
         """Among the languages of the bundle."""
-        return await self._detector.detect_all(request.texts, TimeSlice())
+        return await self._detector.detect_all(request, TimeSlice())
 
     async def _messages(self, request: pb.TranslateStreamRequest, deadline: float | None) -> Messages:
         translator = self._find(request)

@@ -93,7 +93,7 @@ def tokenizer(
             (part / name).write_bytes(content)
     print(f"pieces: {trained.source_vocab:,} source, {trained.target_vocab:,} target ({', '.join(trained.files())})")
     sample = next(pair for pairs in text.corpora for pair in pairs)
-    print("source:", *trained.source_pieces(trained.encode_source(sample.source)[:-1]))
+    print("source:", *trained.source_pieces(trained.unframed(trained.encode_source(sample.source))))
     print("target:", *trained.target_pieces(trained.encode_target(sample.target)))
 
 

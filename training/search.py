@@ -141,7 +141,7 @@ def translate(
 ) -> list[list[Hypothesis]]:
     """Return the best num_hypotheses translations of each source, the best first.
 
-    sources: token ids, each ending with EOS
+    sources: token ids, as the tokenizer of the model frames them
     on_progress: called after each batch with the number of sources that are done and the number of all
     """
     found: list[list[Hypothesis]] = [[] for _ in sources]

@@ -14,7 +14,7 @@ from lingon.bench.engines.base import Cell, Setting, Tokens
 from lingon.bench.engines.lingon import Lingon, load
 from lingon.bundle import Bundle
 from lingon.lines import read_lines
-from lingon.text import Tokenizer, normalise
+from lingon.text import normalise
 
 BATCH = 32  # sentences that are decoded together
 
@@ -43,7 +43,7 @@ def tokens_per_second(
 
 def _measure(engine: Lingon, bundle: Bundle, lines: list[str], repeats: int) -> tuple[float, Tokens]:
     """Milliseconds of a translation of all lines, and the outputs."""
-    tokenizer, longest = Tokenizer(*bundle.tokenizer_files()), bundle.manifest.limits.max_source_tokens
+    tokenizer, longest = bundle.tokenizer(), bundle.manifest.limits.max_source_tokens
     sources = [tokens for tokens in map(tokenizer.encode_source, lines) if len(tokens) <= longest]
     cell = Cell(workload="", batch=BATCH)
     begin = perf_counter()

@@ -21,7 +21,6 @@ from lingon.bench.workloads.workload import Workload
 from lingon.bundle import Bundle, open_bundle
 from lingon.errors import SettingsError
 from lingon.scoring import score
-from lingon.text import Tokenizer
 
 Key = TypeVar("Key")
 
@@ -126,7 +125,7 @@ class _WorkloadRun:
         self, benchmark: DecodeBenchmark, processes: EngineProcesses, workload: Workload, model: MultiplyAdds
     ) -> None:
         self._benchmark, self._processes, self._workload, self._model = benchmark, processes, workload, model
-        self._tokenizer = Tokenizer(*processes.bundle.tokenizer_files()) if workload.references else None
+        self._tokenizer = processes.bundle.tokenizer() if workload.references else None
         self._comparison = OutputComparison(processes.bundle)
         processes.set_sources(workload.sources)
 

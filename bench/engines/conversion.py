@@ -128,6 +128,12 @@ def _variant(encoder: _Graph) -> str | None:
         return "no positions"
     if "source_embedding.norm.weight" in weights:
         return "a norm of the embedding"
+    if "encoder.0.attention.qkv.norm.weight" in weights:
+        return "a norm of the queries alone"
+    if "encoder.0.around_feed_forward.norm_after.weight" in weights:
+        return "norms on both sides of each layer"
+    if encoder.is_pre_norm != ("encoder_norm.weight" in weights):
+        return "no final norm" if encoder.is_pre_norm else "a final norm"
     dim = encoder.first("source_pieces", "pieces").shape[1]
     first = _layer(encoder, "encoder.0")
     if first.attention_output.weight.shape[1] != dim:
@@ -143,12 +149,11 @@ def model_of(bundle: Bundle) -> Model:
     """The model of a bundle, read from its fp32 graphs. Raises BundleError if they are not those of a Transformer."""
     encoder, decoder = (_Graph.read(bundle, name) for name in (names.ENCODER, names.DECODER))
     heads = next(int(state.shape[0]) for state in bundle.manifest.states if state.kind == "memory")
-    pre_norm = "encoder_norm.weight" in encoder.weights
     vocab = bundle.manifest.target_vocab
     target = decoder.first("target_pieces", "pieces")[:vocab]
     return Model(
         heads=heads,
-        pre_norm=pre_norm,
+        pre_norm=encoder.is_pre_norm,
         activation=next(kind for operator, kind in ACTIVATIONS.items() if operator in encoder.operators),
         epsilon=encoder.epsilon,
         encoder=_side(encoder, "encoder", encoder.first("source_pieces", "pieces")[: bundle.manifest.source_vocab]),
@@ -177,6 +182,7 @@ class _Graph:
     weights: its trained tensors as float32, by name
     scalars: its constants of one number
     approximate: whether its activation is the approximation of GELU by a hyperbolic tangent
+    read_in_order: the inputs of its nodes
     """
 
     origin: str
@@ -185,6 +191,7 @@ class _Graph:
     operators: frozenset[str]
     approximate: bool
     epsilon: float
+    read_in_order: tuple[str, ...]
 
     @classmethod
     def read(cls, bundle: Bundle, name: str) -> _Graph:
@@ -210,7 +217,14 @@ class _Graph:
             operators=frozenset(node.op_type for node in graph.node),
             approximate=any(attribute.name == "approximate" for node in graph.node for attribute in node.attribute),
             epsilon=next(iter(epsilons), 0.0),
+            read_in_order=tuple(name for node in graph.node for name in node.input),
         )
+
+    @property
+    def is_pre_norm(self) -> bool:
+        """Whether the norm of the first layer of an encoder comes before its attention."""
+        norm, product = "encoder.0.around_attention.norm.weight", "encoder.0.attention.qkv.weight"
+        return self.read_in_order.index(norm) < self.read_in_order.index(product)
 
     def first(self, *candidates: str) -> np.ndarray:
         """The weight with the first of these names that the graph has."""

@@ -15,7 +15,7 @@ from lingon.bench.workloads.sample_sentences import sample_file
 from lingon.bundle import Bundle
 from lingon.errors import SettingsError
 from lingon.lines import read_lines
-from lingon.text import Tokenizer, normalise
+from lingon.text import normalise
 
 LINGON, CTRANSLATE2, EXTERNAL = "lingon", "ctranslate2", "server"
 """The names of the systems in the results; EXTERNAL is a server that runs already (--server)."""
@@ -141,7 +141,7 @@ def sentences(bundle: Bundle, data: Path | None, seed: int) -> list[str]:
     """
     source, target = bundle.manifest.source_language, bundle.manifest.target_language
     path = data / f"tatoeba.{source}-{target}.test.{source}.gz" if data else sample_file(source)
-    tokenizer, most = Tokenizer(*bundle.tokenizer_files()), bundle.manifest.limits.max_source_tokens
+    tokenizer, most = bundle.tokenizer(), bundle.manifest.limits.max_source_tokens
     texts = [text for text in map(normalise, read_lines(path)) if text and len(tokenizer.encode_source(text)) <= most]
     if not texts:
         raise SettingsError(f"{path}: has no sentence of at most {most} tokens, the limit of {bundle.label}")

@@ -99,6 +99,7 @@ def _set_weights(
             linear.weight.copy_(_normal(random, linear.weight.shape, OUTPUT_GAIN * linear.in_features**-0.5))
     ratio = INNER_GAIN / OUTPUT_GAIN
     if isinstance(module, SelfAttention):
+        assert isinstance(module.qkv, nn.Linear)
         module.qkv.weight[: 2 * dim] *= ratio
     elif isinstance(module, CrossAttention):
         module.query.weight *= ratio

@@ -10,7 +10,7 @@ from lingon.bench.workloads.workload import Workload
 from lingon.bundle import Bundle, open_bundle
 from lingon.errors import SettingsError
 from lingon.lines import read_parallel
-from lingon.text import Tokenizer, normalise
+from lingon.text import normalise
 
 TEST_SETS = ("tatoeba", "ntrex")
 
@@ -67,7 +67,7 @@ def _existing(folder: Path, name: str) -> Path:
 
 
 def _workload(name: str, bundle: Bundle, files: list[Path], sentences: int) -> Workload:
-    tokenizer, longest = Tokenizer(*bundle.tokenizer_files()), bundle.manifest.limits.max_source_tokens
+    tokenizer, longest = bundle.tokenizer(), bundle.manifest.limits.max_source_tokens
     pairs = [(normalise(source), normalise(target)) for source, target in read_parallel(*files)]
     pairs = pairs[:: max(len(pairs) // sentences, 1)][:sentences]  # A set may be sorted, so take from all of it.
     tokenised = [(tuple(tokenizer.encode_source(source)), target) for source, target in pairs]

@@ -12,7 +12,7 @@ class Workload:
 
     name: begins with "base" or "shipped"
     bundle: the folder of the bundle's version
-    sources: token ids, each ending with EOS
+    sources: token ids, framed
     references: normalised target texts to score against, one for each source; empty if the weights are random
     language: of the references, for the tokens of BLEU
     exact_length: the number of target tokens of every output, if the workload prescribes it

@@ -23,6 +23,7 @@ from docs.generators import (
     proto,
     runbook,
     settings,
+    witness_table,
 )
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -49,6 +50,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "settings": settings.settings,
     "slow-server": machines.slow_server,
     "translate-options": options.translate_options,
+    "witnesses": witness_table.witnesses,
 }
 MARK = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
 

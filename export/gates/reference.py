@@ -22,7 +22,7 @@ from lingon.training.models.interface import AnyModel, AttentionModel
 
 ROWS, SOURCES, PASTS = (1, 2, 5), (1, 7, 16, 33), (0, 1, 6)
 Row = tuple[Sequence[int], Sequence[int]]
-"""Ids of a source, with EOS, and of a target, without BOS and EOS."""
+"""Ids of a source, as the tokenizer frames it, and of a target, without BOS and EOS."""
 
 LONGEST = 512  # tokens; a model that reads or writes more is compared up to this length
 MOST_LOG_PROBS = 2**24  # of one row; a target is shorter than LONGEST where the vocabulary is larger than 32,768

@@ -142,7 +142,7 @@ class BundleVerifier:
     def _searches(self) -> tuple[tuple[int, float], ...]:
         """Return beam size and length penalty of greedy search and of beam search."""
         beam_size = self.settings.beam_size
-        wide = beam_size if beam_size > 1 else min(BEAM_SIZE, self.settings.max_beam_size)
+        wide = beam_size if beam_size > 1 else min(BEAM_SIZE, self.settings.largest_beam)
         return (1, 0.0), (wide, self.settings.length_penalty)
 
     def _sources(self, count: int) -> list[tuple[int, ...]]:

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from lingon.text import BOS
+from lingon.training.models.attention import QueryNormProducts
 from lingon.training.models.interface import AnyModel
-from lingon.training.models.layers import Norm, PostNorm, PreNorm
+from lingon.training.models.layers import Norm, PreNorm, Residual
 from lingon.training.models.ssru import SSRU
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
@@ -72,7 +73,7 @@ class _ChannelRanges:
 
 
 Sentence = tuple[list[int], list[int]]
-"""Source ids with EOS, target ids without BOS and EOS."""
+"""Source ids as the tokenizer frames them, target ids without BOS and EOS."""
 
 
 def quantise_columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -183,16 +184,17 @@ def _rounding_hook(seen: Range) -> Callable[[nn.Module, tuple[Tensor]], tuple[Te
 
 def _smooth_layer(layer: EncoderLayer | DecoderLayer, name: str, ranges: dict[str, _ChannelRanges]) -> None:
     attention, feed_forward = layer.attention, layer.feed_forward
-    product = "gates" if isinstance(attention, SSRU) else "qkv"
-    if attention_norm := _norm_before(layer.around_attention):
-        reader = attention.get_submodule(product)
-        assert isinstance(reader, nn.Linear)
+    product, reader = ("gates", attention.gates) if isinstance(attention, SSRU) else ("qkv", attention.qkv)
+    if isinstance(reader, QueryNormProducts):
+        _divide_norm(reader.norm, [reader.query], ranges[f"{name}.attention.qkv.query"])
+    elif attention_norm := _norm_before(layer.around_attention):
         _divide_norm(attention_norm, [reader], ranges[f"{name}.attention.{product}"])
     if feed_forward_norm := _norm_before(layer.around_feed_forward):
         _divide_norm(feed_forward_norm, [feed_forward.inner], ranges[f"{name}.feed_forward.inner"])
     if not isinstance(attention, SSRU):
-        values = slice(2 * attention.output.in_features, None)
-        _divide_writer(attention.qkv, values, attention.output, ranges[f"{name}.attention.output"])
+        writer = attention.qkv.key_value if isinstance(attention.qkv, QueryNormProducts) else attention.qkv
+        values = slice(-attention.output.in_features, None)
+        _divide_writer(writer, values, attention.output, ranges[f"{name}.attention.output"])
     if feed_forward.gated or isinstance(feed_forward.activation, nn.ReLU):
         linear = slice(feed_forward.outer.in_features if feed_forward.gated else 0, None)
         _divide_writer(feed_forward.inner, linear, feed_forward.outer, ranges[f"{name}.feed_forward.outer"])
@@ -205,7 +207,7 @@ def _smooth_cross(layer: DecoderLayer, name: str, ranges: dict[str, _ChannelRang
     _divide_writer(cross.key_value, slice(dim, None), cross.output, ranges[f"{name}.cross.output"])
 
 
-def _norm_before(around: PostNorm) -> Norm | None:
+def _norm_before(around: Residual) -> Norm | None:
     """Return the norm before a sublayer; None for post-norm, because the residual connection reads that norm too."""
     return around.norm if isinstance(around, PreNorm) else None
 

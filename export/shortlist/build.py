@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lingon.errors import SettingsError
 from lingon.export.shortlist.lexicon import Lexicon, LexiconSettings, learn_lexicon
 from lingon.serving.runtime.shortlist import Shortlist
-from lingon.text import EOS, FORBIDDEN, UNK, Tokenizer
+from lingon.text import EOS, FORBIDDEN, UNK, Tokenizer, without_end
 from lingon.training.config import LanguageSettings
 from lingon.training.data.corpus import Pair
 
@@ -75,7 +75,7 @@ def build_shortlist(
     settings = settings or ShortlistSettings()
     chosen = pairs[:: max(-(-len(pairs) // settings.max_pairs), 1)]
     log(f"shortlist: {len(chosen):,} of {len(pairs):,} sentence pairs")
-    sources = [tokenizer.encode_source(pair.source)[:-1] for pair in chosen]
+    sources = [without_end(tokenizer.encode_source(pair.source)) for pair in chosen]
     targets = [tokenizer.encode_target(pair.target) for pair in chosen]
     lexicon = learn_lexicon(sources, targets, tokenizer.target_vocab, settings.lexicon, log)
     always = _most_frequent(targets, tokenizer.target_vocab, settings.always)

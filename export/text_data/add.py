@@ -13,7 +13,7 @@ from lingon.export.text_data.build import Pairs, Search, fit_confidence, text_da
 from lingon.export.text_data.card import card_section, without_section
 from lingon.export.text_data.lengths import LEAST_PAIRS
 from lingon.serving.runtime.onnx_runner import load_runner
-from lingon.text import Tokenizer, normalise
+from lingon.text import normalise
 
 OLDEST = 4  # format; the graphs of older bundles mean something else, so that they cannot become newer ones
 
@@ -58,7 +58,7 @@ def add_text_data(path: Path, text: CalibrationText, log: Callable[[str], None] 
             f"the training text must have {LEAST_PAIRS:,} pairs of sentences or more, has {len(text.training):,}"
         )
     bundle.verify()
-    tokenizer = Tokenizer(*bundle.tokenizer_files())
+    tokenizer = bundle.tokenizer()
     found, profiles = text_data(text.training, tokenizer)
     if manifest.text is not None:
         found = replace(found, confidence=manifest.text.confidence)

@@ -103,14 +103,16 @@ def _examples(search: Search, pairs: Pairs, beam_sizes: Sequence[int]) -> _Examp
     """Translate the sources that the model can read, with each beam size."""
     runner, tokenizer = search.runner, search.tokenizer
     encoded = [(tuple(tokenizer.encode_source(source)), source, target) for source, target in pairs]
-    readable = [each for each in encoded if 1 < len(each[0]) <= runner.limits.max_source_tokens]
+    readable = [
+        each for each in encoded if tokenizer.unframed(each[0]) and len(each[0]) <= runner.limits.max_source_tokens
+    ]
     readable.sort(key=lambda each: len(each[0]))
     measured, right = [], []
     for beam_size in beam_sizes:
         found = engine_search(runner, [ids for ids, _, _ in readable], beam_size, search.length_penalty)
         for (ids, source, target), (best, *_) in zip(readable, found, strict=True):
             text = tokenizer.decode(best.tokens).strip()
-            measured.append(features(source, text, ids[:-1], best.log_probs))
+            measured.append(features(source, text, tokenizer.unframed(ids), best.log_probs))
             right.append(sentence_chrf(text, target) >= GOOD)
     sentence = np.tile(np.arange(len(readable)), len(beam_sizes))
     return _Examples(np.array(measured).reshape(-1, len(FEATURES)), np.array(right, bool), sentence)

@@ -27,7 +27,7 @@ class Text:
     """Sentences that the model can read.
 
     tokenizer: writes the tokens of the pair of languages, if the bundle has several
-    sources: ids with EOS
+    sources: ids as the tokenizer frames them
     references: of each source; None for golden sentences, which have none
     language: of the translations, for the tokens of BLEU
     """
@@ -86,7 +86,7 @@ def text_of(bundle: Bundle, pairs: Pairs | None, count: int, languages: Language
 
     Raises SettingsError if there is none.
     """
-    tokenizer, longest = Tokenizer(*bundle.tokenizer_files()), bundle.manifest.limits.max_source_tokens
+    tokenizer, longest = bundle.tokenizer(), bundle.manifest.limits.max_source_tokens
     if languages is not None and bundle.manifest.languages is not None:
         tokenizer = tokenizer.for_languages(bundle.manifest.languages.tokens(*languages))
     given = [(text, "") for text in _golden_sentences(bundle, languages)] if pairs is None else pairs

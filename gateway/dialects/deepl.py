@@ -6,6 +6,7 @@ import json
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -18,8 +19,8 @@ from lingon.gateway.requests.endpoint import Call, Endpoints, json_error
 from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.documents import Documents
-from lingon.gateway.translations.languages import name_of
-from lingon.gateway.translations.translate import Wanted, translate
+from lingon.gateway.translations.languages import Untranslated, name_of
+from lingon.gateway.translations.translate import Wanted, if_unchanged, translate
 from lingon.language_pairs import Pairs
 from lingon.language_tags import primary
 from lingon.translation.v1 import translation_pb2 as pb
@@ -28,11 +29,35 @@ READ = "GET", "POST"  # clients ask for lists by both
 KEYS = 4096  # whose characters are counted: those used last
 MAX_TEXTS = 50  # of a request, as there
 NO_LIMIT = 10**12  # characters, which DeepL gives for an account without a limit
+READ_LISTS = {
+    "v2/glossaries": "glossaries",
+    "v3/glossaries": "glossaries",
+    "v2/glossary-language-pairs": "supported_languages",
+    "v3/style_rules": "style_rules",
+    "v3/translation_memories": "translation_memories",
+}
+"""The lists of what is not supported by their paths, with the fields of their replies: they are empty.
+
+Tools ask for them before they translate, whether they use what is listed or not.
+"""
+
+CHANGES = "POST", "PUT", "PATCH", "DELETE"
 VARIETIES = {"en": ("EN-GB", "EN-US"), "pt": ("PT-BR", "PT-PT")}
 """Targets that clients expect in place of a language alone."""
 
 REFUSED = ("style_id", "custom_instructions", "translation_memory_id", "glossary_id", "glossary_ids", "style_rules")
-IGNORED = ("context",)  # fields that change nothing here, and that a reply names
+IGNORED = {"context": ("",), "outline_detection": ("", "1", "true")}
+"""Fields that change nothing here, and that a reply names, with the values that change nothing with DeepL either."""
+
+MODEL_TYPES = ("", "quality_optimized", "latency_optimized", "prefer_quality_optimized")  # the models are the same
+TAG_HANDLING_VERSIONS = ("", "v1", "v2")  # which change nothing
+UNTRANSLATED = {
+    "source": "Value for 'source_lang' not supported",
+    "target": "Value for 'target_lang' not supported",
+    "": "Values for 'source_lang' and 'target_lang' not supported together",
+}
+"""Starts of the messages of pairs without a model, by their side: programs look for these words."""
+
 FORMALITY = ("default", "prefer_more", "prefer_less")
 FORMATS = {"": pb.TEXT_FORMAT_PLAIN, "html": pb.TEXT_FORMAT_HTML, "xml": pb.TEXT_FORMAT_XML}
 SPLITTING = {
@@ -80,15 +105,18 @@ class DeepLApi:
         for root in ("", "/deepl"):
             for version in ("v2", "v3"):
                 yield endpoints.route(self, f"{root}/{version}/languages", self.languages, READ)
-            yield endpoints.route(self, f"{root}/v2/translate", self.translate)
+            yield endpoints.route(self, f"{root}/v2/translate", self.translate, READ)
             yield endpoints.route(self, f"{root}/v2/usage", self.usage, READ)
             yield endpoints.route(self, f"{root}/v2/document", self._documents.upload, place=self._documents.place)
             yield endpoints.route(self, f"{root}/v2/document/{{number}}", self._documents.status, READ)
             yield endpoints.route(self, f"{root}/v2/document/{{number}}/result", self._documents.download, READ)
-            for path in ("v2/glossaries", "v3/glossaries", "v2/glossary-language-pairs"):
-                every = ("GET", "POST", "PUT", "PATCH", "DELETE")
-                yield endpoints.route(self, f"{root}/{path}", self.glossaries, every)
-                yield endpoints.route(self, f"{root}/{path}/{{rest:path}}", self.glossaries, every)
+            for path, listed in READ_LISTS.items():
+                yield endpoints.route(self, f"{root}/{path}", partial(self.empty_list, listed), ("GET",))
+                yield endpoints.route(self, f"{root}/{path}", partial(self.refused, listed), CHANGES)
+                one = f"{root}/{path}/{{rest:path}}"
+                yield endpoints.route(self, one, partial(self.not_found, listed), ("GET", *CHANGES))
+            write = f"{root}/v2/write/{{rest:path}}"
+            yield endpoints.route(self, write, partial(self.refused, "other wordings of a text"))
 
     def key_of(self, request: Request, fields: Fields) -> str | None:
         """Return the key of `Authorization: DeepL-Auth-Key KEY`, or the field auth_key of older clients."""
@@ -98,12 +126,16 @@ class DeepLApi:
 
     def error(self, problem: Problem, request: Request) -> Response:
         """Return {"message": text} with the status that DeepL has for it."""
-        status = problem.http_status_of_pair
+        status, message = problem.http_status_of_pair, str(problem)
+        if isinstance(problem, Untranslated):
+            message = f"{UNTRANSLATED[problem.side]}: {message}"
+        elif problem.field == "file":
+            message = f"Invalid file: {message}"
         if status == 401:
             status = 403
         elif problem.is_overload:
             status = 503 if problem.reason == "QUEUE_FULL" else 429
-        response = json_error(status, json.dumps({"message": str(problem)}).encode(), problem)
+        response = json_error(status, json.dumps({"message": message}).encode(), problem)
         response.headers["x-trace-id"] = secrets.token_hex(16)
         return response
 
@@ -114,7 +146,7 @@ class DeepLApi:
             raise Problem(400, "Parameter 'text' not specified.")
         if len(texts) > MAX_TEXTS:
             raise Problem(413, f"a request may have {MAX_TEXTS} texts at most, got {len(texts)}")
-        results = await translate(call.backend, texts, self._wanted(fields), call.caller)
+        results = await translate(call.backend, texts, await self._wanted(call), call.caller)
         found: list[dict[str, Any]] = []
         for text, each in zip(texts, results, strict=True):
             one = {"detected_source_language": primary(each.source.language).upper(), "text": each.text}
@@ -139,20 +171,33 @@ class DeepLApi:
         """Return how many characters were translated for this key since the start."""
         return _reply({"character_count": self._used.of(call.caller.key), "character_limit": NO_LIMIT}, call.fields)
 
-    async def glossaries(self, call: Call) -> Response:
-        """Refuse glossaries. Not with 501: the official clients repeat every 5xx, which takes them a quarter minute."""
-        raise Problem(400, "glossaries are not supported")
+    async def empty_list(self, listed: str, call: Call) -> Response:
+        """Return a list of what is not supported; listed: what it has."""
+        return _reply({listed: []}, call.fields)
 
-    def _wanted(self, fields: Fields) -> Wanted:
+    async def refused(self, what: str, call: Call) -> Response:
+        """Refuse what is not supported. Not with 501: the official clients repeat every 5xx, a quarter minute long."""
+        raise Problem(400, f"{what.replace('_', ' ')} are not supported")
+
+    async def not_found(self, listed: str, call: Call) -> Response:
+        """Refuse a thing of an empty list, or a change of it."""
+        raise Problem(404, f"there is none of this ID: {listed.replace('_', ' ')} are not supported")
+
+    async def _wanted(self, call: Call) -> Wanted:
         """Return how texts or documents are to be translated; raises Problem for what cannot be done."""
+        return await if_unchanged(call.backend, self._read(call.fields), call.caller)
+
+    def _read(self, fields: Fields) -> Wanted:
         target = fields.text("target_lang")
         if not target:
             raise Problem(400, "Parameter 'target_lang' not specified.", field="target_lang")
         for name in REFUSED:
             if fields.text(name):
                 raise Problem(400, f"{name} is not supported", field=name)
-        if (formality := fields.text("formality", "default")) not in FORMALITY:
+        if (formality := fields.text("formality", "default").lower()) not in FORMALITY:
             raise Problem(400, f"'formality' {formality[:40]!r} is not supported for given 'target_lang'.")
+        for name, known in (("model_type", MODEL_TYPES), ("tag_handling_version", TAG_HANDLING_VERSIONS)):
+            fields.choice(name, known, "")
         markup = fields.choice("tag_handling", FORMATS, "")
         splitting = fields.choice("split_sentences", SPLITTING, "default")
         return Wanted(
@@ -185,6 +230,6 @@ def _named(fields: Fields) -> Mapping[str, str]:
 
 
 def _reply(content: Any, fields: Fields) -> Response:
-    ignored = ", ".join(name for name in IGNORED if fields.text(name))
+    ignored = ", ".join(name for name, usual in IGNORED.items() if fields.text(name) not in usual)
     headers = {"x-trace-id": secrets.token_hex(16), **({"x-lingon-ignored": ignored} if ignored else {})}
     return JSONResponse(content, headers=headers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +13,10 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from lingon.gateway.requests.endpoint import Call, as_problem
-from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.documents import Documents
 from lingon.gateway.translations.kept_files import DONE, ERROR, Kept, KeptFiles
+from lingon.gateway.translations.languages import SHOWN, check_pair
 from lingon.gateway.translations.translate import Wanted
 
 API = "deepl"
@@ -29,10 +29,10 @@ class DeepLDocuments:
     def __init__(
         self,
         documents: Documents,
-        wanted: Callable[[Fields], Wanted],
+        wanted: Callable[[Call], Awaitable[Wanted]],
         count: Callable[[str | None, int], None],
     ) -> None:
-        """wanted: reads fields; count: adds characters of a key."""
+        """wanted: reads the fields of a call; count: adds characters of a key."""
         self._documents, self._wanted, self._count = documents, wanted, count
         self._running: set[asyncio.Task[None]] = set()
 
@@ -42,24 +42,29 @@ class DeepLDocuments:
         if fields.file is None:
             raise Problem(400, "Parameter 'file' not specified.")
         given, content = fields.file
-        wanted = self._wanted(fields)
-        secret = secrets.token_hex(32)
+        name = fields.text("filename") or given
+        self._documents.check_kind(name)
+        _check_output_format(name, fields.text("output_format"))
+        wanted = await self._wanted(call)
+        if wanted.source:
+            _check_other_language(wanted.source, wanted)
+        if not wanted.unchanged:
+            check_pair(await call.backend.models(call.caller, fresh=False), wanted.source, wanted.target)
+        secret = secrets.token_hex(32).upper()
         kept = await files.begin(API, call.holder, len(content), secret)
         call.held.keep()
         call = replace(call, caller=call.caller.background())
-        task = asyncio.create_task(
-            self._translate(call, files, kept, fields.text("filename") or given, content, wanted)
-        )
+        task = asyncio.create_task(self._translate(call, files, kept, name, content, wanted))
         self._running.add(task)
         task.add_done_callback(lambda _: self._end(task, call))
-        return JSONResponse({"document_id": kept.number, "document_key": secret})
+        return JSONResponse({"document_id": kept.number.upper(), "document_key": secret})
 
     async def status(self, call: Call) -> Response:
         """Tell the state of a document."""
         kept = self._kept(call)
-        found: dict[str, Any] = {"document_id": kept.number, "status": kept.status}
+        found: dict[str, Any] = {"document_id": kept.number.upper(), "status": kept.status}
         if kept.status == DONE:
-            found["billed_characters"] = kept.characters
+            found |= {"seconds_remaining": 0, "billed_characters": kept.characters}
         elif kept.status == ERROR:
             found |= {"error_message": kept.message, "message": kept.message}
         else:
@@ -80,6 +85,8 @@ class DeepLDocuments:
     ) -> None:
         try:
             found = await self._documents.translate(call, name, content, wanted)
+            if found.detected:
+                _check_other_language(found.detected, wanted)
             await files.finish(kept, Path(found.name).suffix.lower(), found.content, found.characters)
             self._count(call.caller.key, found.characters)
             return
@@ -94,7 +101,7 @@ class DeepLDocuments:
 
     def _kept(self, call: Call) -> Kept:
         """Return the document of a call, which must have its document_key."""
-        number, secret = call.request.path_params["number"], call.fields.text("document_key")
+        number, secret = call.request.path_params["number"].lower(), call.fields.text("document_key")
         return self.place().find(number, API, call.holder, secret)
 
     def place(self) -> KeptFiles:
@@ -102,3 +109,17 @@ class DeepLDocuments:
         if self._documents.kept is None:
             raise Problem(400, "documents are not supported: the server has no folder for them")
         return self._documents.kept
+
+
+def _check_output_format(name: str, wanted: str) -> None:
+    """Raise Problem for a file that is to become one of another kind."""
+    suffix = Path(name).suffix.lower().removeprefix(".")
+    if wanted and suffix and wanted.lower().removeprefix(".") != suffix:
+        message = f"output_format must be that of the file, {suffix}, or be left out, got {wanted[:SHOWN]!r}"
+        raise Problem(400, message, field="output_format")
+
+
+def _check_other_language(source: str, wanted: Wanted) -> None:
+    """Raise Problem for a document in the target language, as there; in a variety of it, it stays as it is."""
+    if source.lower() == wanted.target.lower():
+        raise Problem(400, "Source and target language are equal.", field="target_lang")

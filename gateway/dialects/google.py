@@ -17,7 +17,7 @@ from lingon.gateway.translations.languages import name_of
 from lingon.gateway.translations.translate import Translated, Wanted, likeliest, translate
 from lingon.google.codes import tag_of_google
 from lingon.language_pairs import Pairs
-from lingon.source_language import Source
+from lingon.source_language import DECIDED, Source
 from lingon.translation.v1 import translation_pb2 as pb
 
 READ = "GET", "POST"
@@ -150,4 +150,4 @@ def _read(*, markup: bool) -> pb.TextOptions:
 
 
 def _detection(found: Source) -> dict[str, Any]:
-    return {"language": found.language, "confidence": found.confidence, "isReliable": found.confidence >= 0.9}
+    return {"language": found.language, "confidence": found.confidence, "isReliable": found.confidence >= DECIDED}

@@ -21,10 +21,10 @@ from lingon.gateway.requests.fields import Fields
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.documents import Documents
 from lingon.gateway.translations.kept_files import KeptFiles
-from lingon.gateway.translations.languages import name_of, stays_unchanged
-from lingon.gateway.translations.translate import Wanted, likeliest, translate
-from lingon.language_pairs import Pairs, is_one_language
-from lingon.source_language import Source
+from lingon.gateway.translations.languages import SHOWN, Untranslated, name_of
+from lingon.gateway.translations.translate import Wanted, if_unchanged, likeliest, translate
+from lingon.language_pairs import Pairs
+from lingon.source_language import AUTO, Source
 from lingon.translation.v1 import translation_pb2 as pb
 
 MAX_ALTERNATIVES = 10
@@ -54,8 +54,8 @@ class LibreTranslateApi:
         yield endpoints.route(self, "/suggest", self.suggest)
 
     def key_of(self, request: Request, fields: Fields) -> str | None:
-        """Return the field `api_key`, or the key of the header Authorization."""
-        key = fields.text("api_key")
+        """Return the field `api_key`, or `apiKey` of a client in Node, or the key of the header Authorization."""
+        key = fields.text("api_key") or fields.text("apiKey")
         if key in NO_KEY:
             key = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
         return key or None
@@ -63,7 +63,9 @@ class LibreTranslateApi:
     def error(self, problem: Problem, request: Request) -> Response:
         """Return {"error": message}; a wrong key is 403, as there."""
         status, message = problem.http_status_of_pair, str(problem)
-        if status == 401:
+        if isinstance(problem, Untranslated) and not problem.known:
+            message = f"{problem.language[:SHOWN]} is not supported"
+        elif status == 401:
             status, message = 403, message.replace("as metadata, authorization: Bearer KEY", "as api_key")
         return json_error(status, json.dumps({"error": message}).encode(), problem)
 
@@ -181,12 +183,9 @@ class LibreTranslateApi:
 async def _wanted(call: Call) -> Wanted:
     """Return the languages of a request. As there, a text stays as it is if both are one, which has no model."""
     source, target = _language(call.fields, "source"), _language(call.fields, "target")
-    if source.lower() == "auto":
+    if source.lower() == AUTO:
         return Wanted(target)
-    if not is_one_language(source, target):
-        return Wanted(target, source)
-    models = await call.backend.models(call.caller, fresh=False)
-    return Wanted(target, source, unchanged=stays_unchanged(models, source, target))
+    return await if_unchanged(call.backend, Wanted(target, source), call.caller)
 
 
 def _language(fields: Fields, name: str) -> str:

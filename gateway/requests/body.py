@@ -1,16 +1,14 @@
-"""Reads the body of a request within its bounds: bytes, time, and the number and size of form fields."""
+"""Reads the body of a request within its bounds of bytes and time, and JSON within its bound of values."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.datastructures import FormData
-from starlette.formparsers import FormParser, MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from lingon.gateway.requests.body_budget import HeldBody
@@ -18,12 +16,11 @@ from lingon.gateway.requests.problem import Problem
 
 SMALL_BYTES = 65_536  # bytes; up to here a body whose caller is not known yet counts as one of its address
 BODY_SECONDS = 30.0  # for a body to arrive whole
-MAX_FIELDS = 2000  # of a form
 MAX_VALUES = 250_000  # texts, numbers, objects and lists of JSON
 VALUE_BYTES = 64  # of memory for each, which may be two bytes of the body
 JSON_TYPES = ("application/json", "text/json")
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # of UTF-8, with which some programs begin a file
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)  # without a closing quote, up to the end
-FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +86,12 @@ def parse_json(body: bytes) -> dict[str, Any]:
 def has_json(request: Request, body: bytes) -> bool:
     """Whether the fields of a body are read as JSON."""
     kind = media_type(request)
-    return kind in JSON_TYPES or kind.endswith("+json") or (not kind and body.lstrip()[:1] == b"{")
+    return kind in JSON_TYPES or kind.endswith("+json") or (not kind and without_mark(body).lstrip()[:1] == b"{")
+
+
+def without_mark(body: bytes) -> bytes:
+    """Return the body of JSON without a byte order mark, which RFC 8259 lets a reader pass over."""
+    return body.removeprefix(BYTE_ORDER_MARK)
 
 
 def count_values(body: bytes, held: HeldBody) -> None:
@@ -109,24 +111,3 @@ def _marks(content: bytes) -> int:
 
 def _no_number(text: str) -> None:
     raise ValueError(f"{text} is not a number of JSON")
-
-
-async def parse_form(request: Request, body: bytes, kind: str) -> FormData:
-    """Return the fields of a form, files too, which stay in memory."""
-
-    async def stream() -> AsyncGenerator[bytes, None]:
-        yield body
-
-    try:
-        if kind == MULTIPART:
-            parser = MultiPartParser(
-                request.headers, stream(), max_files=1, max_fields=MAX_FIELDS, max_part_size=len(body) + 1
-            )
-            parser.spool_max_size = len(body) + 1  # no temporary file: its name could tell what was sent
-            return await parser.parse()
-        if (fields := body.count(b"&") + 1) > MAX_FIELDS:
-            raise Problem(400, f"a form may have {MAX_FIELDS:,} fields at most, got {fields:,}")
-        return await FormParser(request.headers, stream()).parse()
-    except (MultiPartException, ValueError, KeyError) as error:
-        message = getattr(error, "message", "") or str(error)
-        raise Problem(400, f"the body is not a form: {message}") from None

@@ -20,10 +20,10 @@ from lingon.client.protocol.steps import Method
 from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.metrics import GatewayMetrics
-from lingon.gateway.requests.body import BodyLimits, count_values, has_json, read_body
+from lingon.gateway.requests.body import BodyLimits, count_values, has_json, read_body, without_mark
 from lingon.gateway.requests.body_budget import BodyBudget, HeldBody
 from lingon.gateway.requests.client_timeout import client_timeout
-from lingon.gateway.requests.fields import Fields, fields_of
+from lingon.gateway.requests.fields import Fields, fields_of, query_fields
 from lingon.gateway.requests.known_callers import KnownCallers
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.status import REQUEST_ID, request_id_from
@@ -197,7 +197,7 @@ class _Endpoint:
         deadline = None if seconds is None else time.monotonic() + seconds
         if self.place is not None:
             self.place()
-        key = self.api.key_of(request, Fields(request.query_params.multi_items()))
+        key = self.api.key_of(request, Fields(query_fields(request)))
         caller = replace(caller, key=key, deadline=deadline)
         known = await self._is_known(caller)
         if self.method is not None:
@@ -206,8 +206,9 @@ class _Endpoint:
         most = limits.plain if self.place is None else limits.with_file
         body = await read_body(request, most, held, None if known else held.count_without_key)
         if self.message or has_json(request, body):
+            body = without_mark(body)
             count_values(body, held)
-        fields = await fields_of(request, b"" if self.message else body)
+        fields = fields_of(request, b"" if self.message else body)
         if fields.file is not None:
             body = b""  # the file is kept once
         caller = replace(caller, key=self.api.key_of(request, fields))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
-from lingon.gateway.requests.body import FORM, MULTIPART, has_json, media_type, parse_form, parse_json
+from lingon.gateway.requests.body import has_json, media_type, parse_json
+from lingon.gateway.requests.forms import MULTIPART, URLENCODED, read_form, read_query
 from lingon.gateway.requests.problem import Problem
 
 MOST_DIGITS = 9  # of a number; Python takes quadratic time to read many
@@ -84,25 +84,24 @@ def _text(name: str, value: Any) -> str:
     return value
 
 
-async def fields_of(request: Request, body: bytes) -> Fields:
+def query_fields(request: Request) -> list[tuple[str, Any]]:
+    """Return the fields of the query of a request."""
+    return list(read_query(request.scope["query_string"]))
+
+
+def fields_of(request: Request, body: bytes) -> Fields:
     """Return the fields of the query and of the body.
 
     A GET may have a form as its body too: an official client sends one.
     """
-    pairs: list[tuple[str, Any]] = list(request.query_params.multi_items())
-    kind, file = media_type(request), None
+    pairs, kind, file = query_fields(request), media_type(request), None
     if not body:
         return Fields(pairs)
     if has_json(request, body):
         pairs += parse_json(body).items()
-    elif kind in (FORM, MULTIPART):
-        form = await parse_form(request, body, kind)
-        for name, value in form.multi_items():
-            if isinstance(value, UploadFile):
-                file = value.filename or "", await value.read()
-            else:
-                pairs.append((name, value))
-        await form.close()
+    elif kind in (URLENCODED, MULTIPART):
+        fields, file = read_form(request.headers["content-type"], body)
+        pairs += fields
     else:
         raise Problem(415, f"a body of type {kind[:60] or 'unknown'} is not accepted; send JSON or a form")
     return Fields(pairs, file)

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from lingon.documents import UnreadableDocument, check_suffix
 from lingon.gateway.requests.endpoint import Call
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.document_processes import DocumentProcesses, File
@@ -38,6 +40,14 @@ class Documents:
 
     def __init__(self, processes: DocumentProcesses, kept: KeptFiles | None = None) -> None:
         self._processes, self.kept = processes, kept
+
+    def check_kind(self, name: str) -> None:
+        """Raise Problem for the name of a file of a kind that is not read; one without a suffix may be of any kind."""
+        try:
+            if Path(name).suffix:
+                check_suffix(name)
+        except UnreadableDocument as error:
+            raise Problem(400, str(error), field="file") from None
 
     async def translate(self, call: Call, name: str, content: bytes, wanted: Wanted) -> TranslatedFile:
         """Return the translation of a file; raises Problem for one that cannot be read.

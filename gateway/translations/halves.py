@@ -41,7 +41,7 @@ def _begins(text: str, options: pb.TextOptions, language: str) -> list[int]:
         blocks = read_html(text, rules).blocks
         places = [block.begin for block in blocks[1:] if not block.enclosed]
         return places or [place for block in blocks if split for place in _sentences(block, split, language)]
-    if options.format == pb.TEXT_FORMAT_XML or split is None:
+    if options.format in (pb.TEXT_FORMAT_XML, pb.TEXT_FORMAT_PIECES) or split is None:
         return []
     return _near_middle(text, split, language)
 

@@ -75,6 +75,7 @@ def _config(source: Source, pair: tuple[str, str]) -> Config:
             "kind": _kind(tokenizer),
             "vocab_size": tokenizer.target_vocab,
             "joint": tokenizer.joint,
+            "source_end": tokenizer.source_end,
             "byte_fallback": tokenizer.target.is_byte(tokenizer.target.piece_to_id("<0x0A>")),
         },
         "model": source.settings.model_dump(),

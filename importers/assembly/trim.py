@@ -64,7 +64,10 @@ def trim(
         source,
         settings=source.settings.model_copy(update={"never_generated": numberings[1].never}),
         weights=_weights(checkpoint, *kept),
-        tokenizer=tokenizer_of(*(_written(model, ids) for model, ids in zip(_models(tokenizer), kept, strict=True))),
+        tokenizer=tokenizer_of(
+            *(_written(model, ids) for model, ids in zip(_models(tokenizer), kept, strict=True)),
+            source_end=tokenizer.source_end,
+        ),
         source=numberings[0],
         target=numberings[1],
         shortlist=None if source.shortlist is None else _shortlist(source.shortlist, *kept),

@@ -135,9 +135,9 @@ def rewrite(model: ModelProto, numbering: Numbering, reserved: Collection[str] =
     return bytes(written.SerializeToString(deterministic=True))
 
 
-def tokenizer_of(source: bytes, target: bytes) -> Tokenizer:
+def tokenizer_of(source: bytes, target: bytes, *, source_end: bool = True) -> Tokenizer:
     """Return the tokenizer of two rewritten models, which is one if they are the same."""
-    return Tokenizer(source) if source == target else Tokenizer(source, target)
+    return Tokenizer(source, None if source == target else target, source_end=source_end)
 
 
 def _segmenting(model: ModelProto) -> list[str]:

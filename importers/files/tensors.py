@@ -46,14 +46,22 @@ class Tensors:
     def __iter__(self) -> Iterator[str]:
         return iter(self._readers)
 
+    def stored(self) -> Iterator[tuple[str, Tensor]]:
+        """Yield every tensor with its name, as it is."""
+        yield from ((name, read()) for name, read in self._readers.items())
+
     def rows(self, name: str) -> int:
         """Return the first dimension of a tensor. Raises SourceModelError if it is missing or a single number."""
+        shape = self.shape(name)
+        if not shape:
+            raise SourceModelError(f"{self.origin}: {name} must be a table, is a single number")
+        return shape[0]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor. Raises SourceModelError if it is missing."""
         if name not in self._readers:
             raise SourceModelError(f"{self.origin}: has no tensor {name}")
-        tensor = self._readers[name]()
-        if not tensor.dim():
-            raise SourceModelError(f"{self.origin}: {name} must be a table, is a single number")
-        return int(tensor.size(0))
+        return tuple(self._readers[name]().shape)
 
     def take(self, name: str, shape: Sequence[int]) -> Tensor:
         """Return a tensor as float32. Raises SourceModelError if it is missing, of another shape, or not finite."""

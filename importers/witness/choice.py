@@ -7,11 +7,13 @@ from pathlib import Path
 
 from lingon.errors import SettingsError
 from lingon.importers.source import Source
-from lingon.importers.witness import ctranslate2, transformers
+from lingon.importers.witness import ctranslate2, marian, transformers
 from lingon.training.checkpoint import Checkpoint
 
-WITNESSES = {transformers.TOOLKIT: transformers, ctranslate2.TOOLKIT: ctranslate2}
-EXTRA = "lingon[bench]"  # installs both
+WITNESSES = {transformers.TOOLKIT: transformers, ctranslate2.TOOLKIT: ctranslate2, marian.TOOLKIT: marian}
+EXTRA = "the extra lingon[bench] has it"
+REMEDIES = {marian.TOOLKIT: marian.REMEDY}
+"""How to install a toolkit, where it is not EXTRA."""
 
 
 def compare_with_toolkits(
@@ -29,12 +31,13 @@ def compare_with_toolkits(
     if wanted and witness is None:
         raise SettingsError(f"--compare: there is nothing to compare a model of {toolkit} with")
     if wanted and witness is not None and not witness.is_installed():
-        raise SettingsError(f"--compare: {toolkit} is not installed; the extra {EXTRA} has it")
+        raise SettingsError(f"--compare: {toolkit} is not installed; {REMEDIES.get(toolkit, EXTRA)}")
     if witness is None or wanted is False:
         yield f"not compared with {toolkit}"
         return
     if not witness.is_installed():
-        yield f"not compared with {toolkit}, which is not installed"
+        remedy = f", so not confirmed; {REMEDIES[toolkit]}" if toolkit in REMEDIES else ""
+        yield f"not compared with {toolkit}, which is not installed{remedy}"
         return
     yield from witness.compare(checkpoint, source, folder, texts)
     if witness is transformers and ctranslate2.is_installed():

@@ -11,7 +11,10 @@ from typing import Any
 from lingon.errors import SourceModelError
 from lingon.importers.files.fields import Fields
 from lingon.importers.files.pieces import Numbering
-from lingon.importers.readers.ctranslate2.folder import read_vocabularies
+from lingon.importers.readers.argos import ctranslate2_folder
+from lingon.importers.readers.ctranslate2.container import read_variables
+from lingon.importers.readers.ctranslate2.folder import MODEL, read_vocabularies
+from lingon.importers.readers.ctranslate2.special_tokens import special_tokens
 from lingon.importers.readers.opus_mt import CONFIG
 from lingon.importers.source import Source
 from lingon.importers.witness.comparison import Search, compare_tokens
@@ -20,7 +23,8 @@ from lingon.training.checkpoint import Checkpoint
 from lingon.training.search import Hypothesis, SearchSettings
 
 TOOLKIT = "CTranslate2"
-SEARCHES: tuple[Search, ...] = ((1, 0.0), (4, 0.0))  # its length penalty does not count the end token
+BEAM_SIZE = 4  # of the beam search that is compared
+PATIENCE = 2  # its beam search ends when so many times the beam size have ended; ours if no better one can end
 
 
 def is_installed() -> bool:
@@ -44,20 +48,23 @@ class CTranslate2Witness:
             self._translator: Any = ctranslate2.Translator(str(folder), device="cpu", compute_type="float32")
         except (RuntimeError, ValueError) as error:
             raise SourceModelError(f"{folder}: CTranslate2 cannot load it: {_first_line(error)}") from None
-        config = Fields.read_if_there(folder / CONFIG)
+        variables = read_variables(folder / MODEL)
+        config = special_tokens(Fields.read_if_there(folder / CONFIG), folder / MODEL, variables)
         self._adds_end = config.flag("add_source_eos", False)
         self._end = config.text("eos_token", "</s>")
-        _, self._vocabulary = read_vocabularies(folder)
         unknown = config.text("unk_token", "<unk>")
+        _, self._vocabulary = read_vocabularies(folder, unknown)
         self._source, self._target = (
             _pieces_by_row(each, self._end, unknown) for each in (source.source, source.target)
         )
+        self._penalty = source.facts.length_penalty
         starts_with_a_code = "decoder_start_token" in config.values and config.values["decoder_start_token"] is None
         self._start = [self._vocabulary[source.target.rows[BOS]]] if starts_with_a_code else []
 
     def searches(self, forced: Sequence[int]) -> Sequence[Search]:
         """Return the searches; after forced tokens its beam search drops the end token of all hypotheses but one."""
-        return SEARCHES[:1] if forced else SEARCHES
+        beams = dict.fromkeys((0.0, self._penalty))
+        return [(1, 0.0)] if forced else [(1, 0.0), *((BEAM_SIZE, penalty) for penalty in beams)]
 
     def is_comparable(self, source: Sequence[int], ours: Hypothesis, settings: SearchSettings) -> bool:
         """Whether it finds such a translation; its beam search loses some that are empty."""
@@ -82,7 +89,8 @@ class CTranslate2Witness:
             [pieces],
             target_prefix=[[*self._start, *prefix]] if self._start or prefix else None,
             beam_size=settings.beam_size,
-            length_penalty=0.0,
+            length_penalty=settings.length_penalty,
+            patience=PATIENCE if settings.beam_size > 1 else 1,
             min_decoding_length=0,
             max_decoding_length=most + len(prefix),
             max_input_length=0,
@@ -96,7 +104,8 @@ def compare(checkpoint: Checkpoint, source: Source, folder: Path, texts: Sequenc
 
     Raises ParityError as `compare_tokens` does.
     """
-    return list(compare_tokens(CTranslate2Witness(folder, source), checkpoint, source, texts))
+    witness = CTranslate2Witness(ctranslate2_folder(folder), source)
+    return list(compare_tokens(witness, checkpoint, source, texts))
 
 
 def compare_converted(checkpoint: Checkpoint, source: Source, folder: Path, texts: Sequence[str]) -> list[str]:

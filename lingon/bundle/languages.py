@@ -27,7 +27,7 @@ def shown_languages(tags: Sequence[str]) -> str:
 class SourceLanguage:
     """A language that is translated.
 
-    before, after: source ids before the pieces of a text, and after its end token
+    before, after: source ids before the pieces of a text, and after its end token if the model reads one
     """
 
     language: Language

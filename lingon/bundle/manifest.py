@@ -34,7 +34,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Never
@@ -45,14 +45,15 @@ from lingon.bundle.text_data import TextData
 from lingon.errors import BundleError, DamagedBundle
 from lingon.text import BOS, EOS, PAD, UNK
 
-FORMAT, OLDEST_FORMAT = 7, 2  # written, and the oldest that is read
+FORMAT, OLDEST_FORMAT = 8, 2  # written, and the oldest that is read
 """Format 2 has no golden alignments. Before format 4, graphs for CUDA have no total_length and no state graphs, and
 every model has attention. Before format 5, bundles have no text data; before format 6, one language pair; before format
-7, graphs that change states on a device declare them in their own shape, not in blocks."""
+7, graphs that change states on a device declare them in their own shape, not in blocks; before format 8, every source
+ends with the end token."""
 
 BLOCKS_SINCE = 7
 
-SINCE = {"text": 5, "languages": 6}  # fields of the manifest, and the first format that has them
+SINCE = {"text": 5, "languages": 6, "source_end": 8}  # fields of the manifest, and the first format that has them
 
 MANIFEST, CARD = "manifest.json", "MODEL_CARD.md"
 ENCODER, DECODER, SCORER = "encoder.onnx", "decoder.onnx", "scorer.onnx"
@@ -164,7 +165,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a model, in tokens, end token included."""
+    """Bounds of a model, in tokens; the end token is one of them where the model reads or writes it."""
 
     max_source_tokens: TokenCount
     max_target_tokens: TokenCount
@@ -233,6 +234,7 @@ class Manifest:
     shortlist: dict[str, Any] | None = None  # results of its check; None without a shortlist
     text: TextData | None = None  # None without calibration
     languages: Languages | None = None  # None for one pair, which needs no tokens of its own
+    source_end: bool = True  # whether a source ends with the end token; those of OpenNMT's models do not
     checksums: Annotated[dict[FilePath, Sha256], MaxLength(1000)] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -345,7 +347,7 @@ def _filled(values: dict[str, Any], found: int) -> dict[str, Any]:
     for name in later:
         if name in values:
             raise SchemaError(f"{name} is not a field of format {found}")
-    return {**values, **dict.fromkeys(later)}
+    return {**values, **{each.name: each.default for each in fields(Manifest) if each.name in later}}
 
 
 def _refuse_constant(name: str) -> Never:

@@ -66,6 +66,10 @@ class Bundle:
             raise BundleError(f"{self.folder}: has no tokenizer, or several: {', '.join(found) or 'no .model file'}")
         return [self.read(name) for name in found]
 
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of these models, which frames a source as the model reads it."""
+        return Tokenizer(*self.tokenizer_files(), source_end=self.manifest.source_end)
+
     def verify(self) -> None:
         """Read every file once. Raises DamagedBundle for the first that is not listed, missing or altered."""
         for path in sorted(self.folder.rglob("*")):

@@ -26,7 +26,7 @@ from lingon.cli.backend import Translator
 from lingon.cli.lines.loop import answer_non_blank
 from lingon.client.values.attention import AttentionSelection
 from lingon.client.values.options import ScoreOptions
-from lingon.client.values.results import AttentionMatrix, ScoreResult
+from lingon.client.values.results import AttentionMatrix, Piece, ScoreResult
 from lingon.errors import CorpusError, ServerError
 from lingon.text import normalise
 
@@ -241,11 +241,17 @@ def matrix_links(matrix: AttentionMatrix, result: ScoreResult, *, shift: bool) -
 
 
 def _links_of_weights(weights: Weights, result: ScoreResult, *, shift: bool) -> set[WordLink]:
-    sources, targets = result.source_pieces[:-1], result.target_pieces[:-1]  # without the end tokens
+    sources, targets = _without_end(result.source_pieces), _without_end(result.target_pieces)
     rows = weights[shift : shift + len(targets)]
     linked = piece_links(map(strongest, rows), len(sources))
     spans = [(sources[source].span, targets[target].span) for source, target in linked]
     return word_links(spans, result.normalised_source, result.normalised_target)
+
+
+def _without_end(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """Tokens without the end token, which alone has an empty span; the source of some models has none."""
+    begin, end = pieces[-1].span
+    return pieces[:-1] if begin == end else pieces
 
 
 def _mean(matrices: Sequence[Weights]) -> Weights:

@@ -31,11 +31,15 @@ def is_document(path: Path | None) -> bool:
     return suffix in OTHER_SUFFIXES or (suffix in SUFFIXES and suffix not in LINE_SUFFIXES)
 
 
-def check_options(columns: Columns, num_hypotheses: int | None, *, as_json: bool, read: bool) -> None:
-    """Raise SettingsError for options that a document has no place for; read: whether one says how it is read."""
-    if as_json or columns != Columns() or (num_hypotheses or 1) > 1:
+def check_options(columns: Columns, translations: int, *, as_json: bool, read: bool) -> None:
+    """Raise SettingsError for options that a document has no place for.
+
+    translations: of each text; read: whether an option says how it is read
+    """
+    if as_json or columns != Columns() or translations > 1:
         raise SettingsError(
-            "a document has no place for --json, --scores, --tokens, --alignment and --num-hypotheses above 1"
+            "a document has no place for --json, --scores, --tokens, --alignment, --num-hypotheses above 1 and "
+            "--alternatives above 1"
         )
     if read:
         raise SettingsError("--format and --wrapped are for text; a document says itself how it is written")

@@ -15,6 +15,7 @@ from lingon.cli.options.connection import Credentials, with_connection_options
 from lingon.cli.options.decoding import (
     DetectedSourceOption,
     GuardOption,
+    SameLanguageOption,
     ShortlistOption,
     SourceLanguageOption,
     TargetLanguageOption,
@@ -40,6 +41,7 @@ def translate(
     input_file: options.Input = None,
     output_file: lines.Output = None,
     source: DetectedSourceOption = None,
+    same_language: SameLanguageOption = False,
     target: TargetOption = None,
     search: options.Search,
     sampling: options.Sampling,
@@ -59,7 +61,7 @@ def translate(
     is a terminal, the results go to a file (--output FILE or > FILE) and the lines are not typed.
     """
     from lingon.cli.document import check_options, is_document, translate_document
-    from lingon.cli.lines.loop import TranslateWork
+    from lingon.cli.lines.loop import TranslateWork, several_of
 
     reading = reading.for_input(None if texts else input_file)
     request: TranslateOptions = {
@@ -68,6 +70,7 @@ def translate(
         **reading.request(forced=bool(restrictions.force)),
         "model": backend.server_model,
         "source": source,
+        "same_language": same_language or None,
         "target": target,
         "sampling": sampling.settings(),
         "return_tokens": columns.tokens,
@@ -77,7 +80,7 @@ def translate(
         "shortlist": shortlist,
     }
     if input_file is not None and not texts and is_document(input_file):
-        check_options(_shown(columns), search.num_hypotheses, as_json=as_json, read=not reading.is_by_line)
+        check_options(_shown(columns), several_of(request), as_json=as_json, read=reading.is_stated)
         complete = translate_document(backend, input_file, output_file, request, batch_size)
     else:
         work = TranslateWork(request, _shown(columns), as_json)
@@ -103,10 +106,10 @@ def _translate_lines(
     batch_size: int,
 ) -> bool:
     """Translate texts, a file or standard input; returns whether each was translated."""
-    from lingon.cli.lines.loop import check_document_options, run
+    from lingon.cli.lines.loop import check_document_options, run, several_of
 
     if reading.is_markup:
-        check_document_options(work.columns, work.options.get("num_hypotheses"), as_json=work.as_json)
+        check_document_options(work.columns, several_of(work.options), as_json=work.as_json)
     given = _input(texts, input_file, output_file, markup=reading.is_markup, wrapped=reading.wrapped)
     unit, drawn = "document" if reading.is_markup else "line", work.options.get("sampling") is not None
     return run(backend, given, work, output_file, batch_size, unit, full_batches=drawn)
@@ -124,6 +127,14 @@ def score(
         typer.Option("--tokens", help="Add a column with the log-probability of every token. Default: no such column."),
     ] = False,
     alignment: lines.Alignment = False,
+    pieces: Annotated[
+        bool,
+        typer.Option(
+            "--pieces",
+            help="Both texts are pieces of the vocabulary with blanks between them, as of translate --format pieces. "
+            "Default: they are text.",
+        ),
+    ] = False,
     as_json: lines.Json = False,
     batch_size: lines.Batch = 32,
     *,
@@ -143,6 +154,7 @@ def score(
         "source": source_language,
         "target": target_language,
         "return_alignment": alignment,
+        "format": "pieces" if pieces else None,
     }
     work = ScoreWork(asking, Columns(tokens=tokens, alignment=alignment), as_json)
     pairs = input_pairs(source, target, output_file)

@@ -19,7 +19,7 @@ from lingon.documents.text_files import (
     read_xliff,
 )
 
-__all__ = ["SUFFIXES", "Document", "UnreadableDocument", "read_document", "suffix_of"]
+__all__ = ["SUFFIXES", "Document", "UnreadableDocument", "check_suffix", "read_document", "suffix_of"]
 
 XLIFF = (".xliff", ".xlf")
 READERS: Mapping[str, Callable[[bytes], Document]] = {
@@ -54,11 +54,13 @@ def read_document(name: str, content: bytes, target: str = "") -> Document:
 
     target: the language to translate to, for files that say it; empty if it is not known
     """
+    check_suffix(name)
     suffix = Path(name).suffix.lower()
-    if suffix in XLIFF:
-        return read_xliff(content, target)
-    read = READERS.get(suffix)
-    if read is None:
+    return read_xliff(content, target) if suffix in XLIFF else READERS[suffix](content)
+
+
+def check_suffix(name: str) -> None:
+    """Raise UnreadableDocument for the name of a file of a kind that is not known."""
+    if Path(name).suffix.lower() not in READERS:
         shown = Path(name).suffix[:20] or "no suffix"
         raise UnreadableDocument(f"a file must end in {', '.join(SUFFIXES)}, got {shown}")
-    return read(content)

@@ -15,9 +15,11 @@ from google.rpc import code_pb2
 from lingon.bundle import Defaults
 from lingon.errors import NotBegun, RequestError
 from lingon.serving.auth.quota import Quota
+from lingon.serving.decoding.job import ended_hypotheses
 from lingon.serving.engine.cost import ENCODE, SCORE, token_cost
 from lingon.serving.observability.key_usage import KeyUsage
 from lingon.serving.settings import MAX_TEXTS
+from lingon.serving.translation.planning.options import MAX_PATIENCE
 from lingon.serving.translation.translator import texts_read
 from lingon.source_language import DETECTED_CHARACTERS
 from lingon.translation.v1 import translation_pb2 as pb
@@ -122,15 +124,22 @@ def weighted_characters(request: Any, defaults: Defaults = NO_DEFAULTS) -> int:
     if options.HasField("num_hypotheses"):
         hypotheses = max(int(options.num_hypotheses), 1)
     token = token_cost(sampled=samples, restricted=_restricts(options), forced=bool(options.forced_words))
-    if samples:
+    if options.alternatives:
+        hypotheses = int(options.alternatives)
+        work = hypotheses * (ENCODE * sources + token * decoded * beam_size)
+    elif samples:
         work = hypotheses * (ENCODE * sources + token * decoded)
     else:
         work = ENCODE * sources + token * decoded * beam_size
-    if options.return_alignment:  # every hypothesis is scored
+    if options.coverage_penalty > 0:  # every hypothesis with which the search ends is scored
+        patience = options.patience if 0 < options.patience <= MAX_PATIENCE else 1.0
+        hypotheses = max(hypotheses, ended_hypotheses(beam_size, patience))
+    if options.return_alignment or options.coverage_penalty > 0:
         work += hypotheses * (ENCODE * sources + SCORE * decoded)
     return round(work)
 
 
 def _restricts(options: pb.DecodingOptions) -> bool:
     numbers = options.min_output_tokens > 1 or options.no_repeat_ngram_size > 0 or options.repetition_penalty > 1
-    return bool(numbers or options.forbidden_words or options.forced_words)
+    soft = 0 < options.prefix_bias < 1
+    return bool(numbers or options.forbidden_words or options.forced_words or soft or options.alternatives)

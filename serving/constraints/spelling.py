@@ -31,7 +31,9 @@ class Spelling:
         self._pieces = pieces
         self._words = Automaton(words)
         self.start: State = (BETWEEN, self._words.after_other_text() if follows else ROOT)
-        never = {*FORBIDDEN, *pieces.containing(REPLACEMENT)}
+        self._replacement = frozenset(pieces.containing(REPLACEMENT))
+        self._uncertain = self._replacement.union(pieces.bytes_of)  # without these, any tokens spell valid UTF-8
+        never = {*FORBIDDEN, *self._replacement}
         never.update(token for token, byte in pieces.bytes_of.items() if byte not in UTF8[BETWEEN].following)
         self._never = never.union(*(pieces.containing(word) for word in words))
         self._banned: dict[tuple[int, int], TokenSet] = {}
@@ -41,6 +43,34 @@ class Spelling:
     def has_words(self) -> bool:
         """Whether there are forbidden words."""
         return bool(self._words.words)
+
+    def has_bytes(self, tokens: Sequence[int]) -> bool:
+        """Return whether tokens have byte pieces, or pieces with U+FFFD."""
+        return not self._uncertain.isdisjoint(tokens)
+
+    def character_after(self, character: int, token: int) -> int | None:
+        """Return the state of UTF8 after another token; None if it breaks a character, or has U+FFFD."""
+        byte = self._pieces.bytes_of.get(token)
+        if byte is not None:
+            return UTF8[character].following.get(byte)
+        return BETWEEN if character == BETWEEN and token not in self._replacement else None
+
+    def whole(self, tokens: Sequence[int], prefix: int = 0) -> int:
+        """Return how many of the tokens come before the first character that is broken, not complete, or U+FFFD.
+
+        prefix: the number of tokens at the beginning that count as whole characters
+        """
+        if not self.has_bytes(tokens):
+            return len(tokens)
+        whole, character = prefix, BETWEEN
+        for place, token in enumerate(tokens[prefix:], prefix + 1):
+            following = self.character_after(character, token)
+            if following is None:
+                break
+            character = following
+            if character == BETWEEN:
+                whole = place
+        return whole
 
     def read(self, state: State, token: int) -> State:
         """Return the state after another token."""

@@ -11,7 +11,7 @@ from lingon.serving.constraints.forced import ForcedWords
 from lingon.serving.constraints.pieces import REPLACEMENT, Pieces
 from lingon.serving.constraints.rules import Rules
 from lingon.serving.constraints.spelling import Spelling
-from lingon.text import UNK, Tokenizer, normalise
+from lingon.text import UNK, Tokenizer, common_length, normalise
 
 FORBIDDEN_WORDS = "options.forbidden_words"
 FORCED_WORDS = "options.forced_words"
@@ -70,7 +70,9 @@ class Vocabulary:
         tokens = tuple(self.tokenizer.encode_target(word))
         written = self.tokenizer.decode(tokens)
         if min(tokens, default=0) <= UNK or written.strip() != word or REPLACEMENT in word.encode():
-            raise InvalidRequest(FORCED_WORDS, f"{FORCED_WORDS}[{place}] has characters that the model cannot write")
+            at = common_length(word, written.strip())
+            what = f"has {word[at]!r} at character {at + 1}" if at < len(word) else "has U+FFFD"
+            raise InvalidRequest(FORCED_WORDS, f"{FORCED_WORDS}[{place}] {what}, which the model cannot write")
         return tokens
 
 

@@ -12,7 +12,7 @@ from lingon.serving.constraints.rules import Progress, Rules
 from lingon.serving.decoding.allocation import allocate
 from lingon.serving.decoding.batch import Failures, JobResult, RunningBatch, make_hypothesis, max_steps, noting_failure
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
-from lingon.serving.decoding.ruled_row import Candidates, RowState, RuledRow
+from lingon.serving.decoding.ruled_row import Candidates, RowState, RuledRow, bias_of
 from lingon.serving.decoding.search import Ranked, assign_rows, rank, select_survivors
 from lingon.serving.runtime.runner import BatchShape, BeamBuffers, BeamStates, Buffers, EndedBeams
 from lingon.text import BOS, EOS
@@ -39,20 +39,18 @@ class BeamSequence:
 
         place: rank of the hypothesis, before its end token if finished
 
-        Without a length penalty scores only fall, so that num_hypotheses are enough; otherwise beam_size are.
         """
-        options = self.job.options
         progress = self.progress[place] if self.progress else None
         self.ended.append(
             make_hypothesis(self.job, tokens.tolist(), log_probs.tolist(), total, progress, finished=finished)
         )
-        enough = options.num_hypotheses if options.length_penalty == 0 else options.beam_size
+        enough = self.job.options.enough
         if len(self.ended) >= enough:
             self.threshold = self.best(enough)[-1].score
 
     def best(self, count: int) -> tuple[Hypothesis, ...]:
-        """The best ended hypotheses, best first; those that lack forced words come last."""
-        return tuple(sorted(self.ended, key=lambda hypothesis: (hypothesis.missing, -hypothesis.score))[:count])
+        """The best ended hypotheses, best first."""
+        return tuple(sorted(self.ended, key=lambda hypothesis: hypothesis.rank_key)[:count])
 
     def read(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
         """Update the progress of the live hypotheses; parents and tokens are by the new rank."""
@@ -64,8 +62,8 @@ class BeamSequence:
 
     def is_over(self, steps: int, best_live_total: float) -> bool:
         """Whether no live hypothesis, of `steps` tokens each, scores above the threshold."""
-        if best_live_total == -math.inf:  # rules have left nothing to continue with
-            return bool(self.ended)
+        if best_live_total == -math.inf:  # rules have left nothing to continue with, or there is no such alternative
+            return bool(self.ended) or self.job.options.alternative is not None
         if self.threshold == -math.inf:
             return False
         generated = max(steps - len(self.job.prefix), 1)
@@ -171,15 +169,23 @@ class BeamBatch(RunningBatch[BeamSequence]):
             tokens, generated = self._tokens[slot, row, :step].tolist(), step - len(sequence.job.prefix)
             state = RowState(sequence.progress[place], tokens, generated, sequence.max_steps - step)
             likeliest = Candidates(candidates.ids[place], candidates.log_probs[place])
-            ruled = RuledRow(rules, state, logits[row], likeliest)
+            ruled = RuledRow(rules, state, logits[row], likeliest, bias_of(sequence.job, tokens))
             end = not rules.lacks_words(state.progress)
-            candidates.ids[place], candidates.log_probs[place] = ruled.candidates(len(likeliest.ids), end=end)
+            found = ruled.candidates(len(likeliest.ids), end=end)
+            if generated == 0 and (wanted := sequence.job.options.alternative) is not None:
+                found = ruled.alternative(wanted, len(likeliest.ids))
+            candidates.ids[place], candidates.log_probs[place] = found
             rows.append(ruled)
         return rows
 
     def _allocate(self, slot: int, rows: Sequence[RuledRow | None], candidates: Candidates, ranked: Ranked) -> None:
-        """Divide the beam of a sentence if it has forced words; candidates: (beam_size, candidates) each."""
-        if rows[0] is not None and rows[0].rules.forced is not None:
+        """Divide the beam of a sentence if it has forced words; candidates: (beam_size, candidates) each.
+
+        The one hypothesis with which alternatives begin is not divided.
+        """
+        first, options = rows[0], self._sequence(slot).job.options
+        begins = first is not None and first.state.generated == 0 and options.alternative is not None
+        if first is not None and first.rules.forced is not None and not begins:
             allocate(rows, self._totals[slot], candidates, Ranked(*(column[slot] for column in ranked)))
 
     def _slot_arrays(self) -> Sequence[np.ndarray]:

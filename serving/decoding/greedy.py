@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lingon.serving.constraints.rules import Progress
 from lingon.serving.decoding.batch import JobResult, RunningBatch, make_hypothesis, max_steps
 from lingon.serving.decoding.job import DecodeJob
-from lingon.serving.decoding.ruled_row import Candidates, RowState, RuledRow, log_prob
+from lingon.serving.decoding.ruled_row import Candidates, RowState, RuledRow, bias_of, log_prob
 from lingon.serving.decoding.sampling import draw
 from lingon.serving.guard.repetition import is_looping
 from lingon.serving.runtime.runner import BatchShape, Buffers, GreedyBuffers
@@ -76,6 +77,9 @@ class GreedyBatch(RunningBatch[GreedySequence]):
             try:
                 if not sequence.takes_best:
                     token, chosen = self._next_token(sequence, slot, found)
+                    if chosen == -math.inf:  # there is no such alternative
+                        results.append((self._release(slot), ()))
+                        continue
                     tokens[slot] = token
                 last = sequence.add(token, chosen)
                 if last or sequence.job.on_tokens is not None:
@@ -143,7 +147,11 @@ class GreedyBatch(RunningBatch[GreedySequence]):
             return token, log_prob(found.logits[slot], token, likeliest)
         assert sequence.progress is not None
         state = RowState(sequence.progress, sequence.tokens, step - len(prefix), sequence.max_steps - step)
-        row = RuledRow(options.rules, state, found.logits[slot], likeliest)
+        row = RuledRow(options.rules, state, found.logits[slot], likeliest, bias_of(sequence.job, sequence.tokens))
+        if options.alternative is not None and step == len(prefix):
+            ids, log_probs = row.alternative(options.alternative, 1)
+            sequence.progress = options.rules.read(sequence.progress, int(ids[0]))
+            return int(ids[0]), float(log_probs[0])
         token, chosen, sequence.progress = row.next(options.sampling, step)
         return token, chosen
 

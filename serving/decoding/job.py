@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from lingon.errors import RequestError
 from lingon.serving.constraints.rules import Rules
@@ -24,18 +26,60 @@ class Sampling:
     stream: int = 0  # of random numbers; differs between the texts of a request and the hypotheses of a text
 
 
+class Alternative(NamedTuple):
+    """The token after the prefix: the one of this rank, from 0, if it is likely enough.
+
+    min_probability: of a token that is not the likeliest; one that is less likely has no translation
+    """
+
+    rank: int
+    min_probability: float = 0.0
+
+
+class PrefixBias(NamedTuple):
+    """A soft prefix: a mixture with the distribution of the model (Arivazhagan et al. 2020, section 4.2).
+
+    While a hypothesis begins with these tokens, the next of them has the probability (1 - weight) p + weight, and any
+    other token (1 - weight) p, where p is that of the model.
+    """
+
+    tokens: tuple[int, ...]
+    weight: float  # above 0, below 1
+
+
+def ended_hypotheses(beam_size: int, patience: float) -> int:
+    """Return the ended hypotheses that beam search compares its live ones with.
+
+    Kasai et al. 2022, "A Call for Clarity in Beam Search: How It Works and When It Stops", section 3: the patience
+    factor scales the number of beam_size, which is that of a factor of 1.
+    """
+    return max(math.floor(beam_size * patience + 0.5), 1)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
     """How one sentence is translated; the values are already checked against the limits of the model."""
 
     beam_size: int = 1
-    num_hypotheses: int = 1  # at most beam_size
+    num_hypotheses: int = 1  # at most those that the search ends with, see `enough`
     length_penalty: float = 0.0  # score = log-probability / length ** length_penalty; length includes the end token
     max_output_tokens: int = 256  # includes the end token, excludes the prefix
     sampling: Sampling | None = None  # requires beam_size 1
     shortlist: bool = False  # choose among the target pieces of the source only; requires no sampling and no rules
     rules: Rules | None = None  # what the translation must have or must not have
     cut_loops: bool = False  # end a greedy translation that repeats itself; requires no sampling and no rules
+    patience: float = 1.0  # see `ended_hypotheses`
+    alternative: Alternative | None = None  # which token follows the prefix; requires rules and no sampling
+
+    @property
+    def enough(self) -> int:
+        """The ended hypotheses that the best live one must not exceed when beam search stops.
+
+        Without a length penalty scores only fall, so that num_hypotheses are enough.
+        """
+        if self.length_penalty == 0:
+            return self.num_hypotheses
+        return max(ended_hypotheses(self.beam_size, self.patience), self.num_hypotheses)
 
     @property
     def needs_logits(self) -> bool:
@@ -45,7 +89,7 @@ class Options:
     @property
     def restricts(self) -> bool:
         """Whether the request restricts its translations; text that is sampled is valid UTF-8 in any case."""
-        return self.rules is not None and self.rules.restricts
+        return self.rules is not None and (self.rules.restricts or self.sampling is None)
 
     @property
     def forces_words(self) -> bool:
@@ -70,6 +114,11 @@ class Hypothesis:
     finished: bool
     missing: int = 0
 
+    @property
+    def rank_key(self) -> tuple[int, float]:
+        """The key by which hypotheses are sorted, best first: those that lack forced words come last."""
+        return self.missing, -self.score
+
 
 @dataclass(slots=True)
 class PhaseTimes:
@@ -90,7 +139,7 @@ class PhaseTimes:
 class _QueuedJob:
     """What the engine needs of every job.
 
-    source_ids: token ids of the source, the last is EOS
+    source_ids: token ids of the source, as the tokenizer of the model frames them
     follow_up: whether the work of its request has begun, which asks for it; such a job is neither dropped from a full
         queue nor rejected because of its deadline
     deadline: in seconds of `time.monotonic`; None if there is none
@@ -117,6 +166,7 @@ class DecodeJob(_QueuedJob):
     """One sentence to translate.
 
     prefix: target tokens with which the translation begins
+    bias: towards further tokens, after the prefix; requires rules
     hidden: the first tokens of the prefix that are not part of the translation: they name its language
     on_tokens: called with every token once it is decided, for streaming greedy jobs; on the thread of the engine
     on_done: called once, with the hypotheses (best first) or the error that ended the job; on the thread of the engine
@@ -127,6 +177,18 @@ class DecodeJob(_QueuedJob):
     on_tokens: Callable[[int], None] | None = None
     prefix: tuple[int, ...] = ()
     hidden: int = 0
+    bias: PrefixBias | None = None
+
+    def biased_token(self, tokens: Sequence[int]) -> int | None:
+        """Return the token of the soft prefix that a hypothesis may have next; None after its end, or off it.
+
+        tokens: of the hypothesis, the prefix first
+        """
+        if self.bias is None:
+            return None
+        generated, wanted = tuple(tokens[len(self.prefix) :]), self.bias.tokens
+        follows = len(generated) < len(wanted) and generated == wanted[: len(generated)]
+        return wanted[len(generated)] if follows else None
 
     @property
     def shown_prefix(self) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ computed as the decoder graph computes them: a rule that excludes no candidate c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from lingon.serving.constraints.rules import Limits, Progress, Rules
 from lingon.serving.constraints.spelling import penalise
-from lingon.serving.decoding.job import Sampling
+from lingon.serving.decoding.job import Alternative, DecodeJob, Sampling
 from lingon.serving.decoding.sampling import draw
 from lingon.text import EOS
 
@@ -40,10 +41,36 @@ class RowState(NamedTuple):
     remaining: int
 
 
+class TokenBias(NamedTuple):
+    """The part of a soft prefix that one step has: see `lingon.serving.decoding.job.PrefixBias`."""
+
+    token: int
+    weight: float
+
+    def applied(self, ids: np.ndarray, log_probs: np.ndarray) -> np.ndarray:
+        """Return the log-probabilities of tokens, (tokens) each, after the bias."""
+        scaled: np.ndarray = log_probs + np.float32(math.log1p(-self.weight))
+        with_weight = np.logaddexp(scaled, np.float32(math.log(self.weight)))
+        return np.where(ids == self.token, with_weight, scaled)
+
+
+def bias_of(job: DecodeJob, tokens: Sequence[int]) -> TokenBias | None:
+    """Return the bias of the next token of a hypothesis; tokens: so far, the prefix first."""
+    token = job.biased_token(tokens)
+    return None if token is None or job.bias is None else TokenBias(token, job.bias.weight)
+
+
 class RuledRow:
     """The logits of a row, (vocab), which this object changes, and the likeliest tokens by the graph."""
 
-    def __init__(self, rules: Rules, state: RowState, logits: np.ndarray, likeliest: Candidates) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        state: RowState,
+        logits: np.ndarray,
+        likeliest: Candidates,
+        bias: TokenBias | None = None,
+    ) -> None:
         self.rules, self.state, self.likeliest = rules, state, likeliest
         self.limits = rules.limits(state.progress, state.tokens, state.generated, state.remaining)
         self._logits = logits[: rules.vocab]
@@ -52,6 +79,7 @@ class RuledRow:
         self._penalised = rules.repetition_penalty != 1 and len(state.tokens) > 0
         if self._penalised:
             self._penalise()
+        self._bias = bias if bias is not None and self.limits.permits(bias.token) else None
 
     def next(self, sampling: Sampling | None, step: int) -> tuple[int, float, Progress]:
         """Return the next token of a translation that is not searched, its log-probability, and the progress after it.
@@ -74,17 +102,36 @@ class RuledRow:
         permitted = all(
             self.limits.permits(int(token)) and (end or token != EOS) for token in self.likeliest.ids[:count]
         )
-        if permitted and not self._penalised and count <= len(self.likeliest.ids):
+        plain = not self._penalised and self._bias is None
+        if permitted and plain and count <= len(self.likeliest.ids):
             return Candidates(self.likeliest.ids[:count], self.likeliest.log_probs[:count])
         logits = self.allowed()
         if not end:
             logits[EOS] = -np.inf
         ids = largest(logits, count)
+        if self._bias is not None and self._bias.token not in ids:
+            ids = np.append(ids, self._bias.token)
         found = np.where(np.isneginf(logits[ids]), np.float32(-np.inf), self.log_probs(ids))
+        if self._bias is not None:
+            order = np.argsort(-found, kind="stable")[:count]
+            ids, found = ids[order], found[order]
         if np.isneginf(found[0]):
             ids[ids == EOS], ids[0] = ids[0], EOS
             found[0] = self.log_probs(ids[:1])[0]
         return Candidates(ids, found)
+
+    def alternative(self, wanted: Alternative, count: int) -> Candidates:
+        """Return the one token that an alternative begins with, as the first of `count` candidates.
+
+        All others have a log-probability of -inf, and so has that one if there is no such token.
+        """
+        found = self.candidates(max(wanted.rank + 1, count), end=not self.rules.lacks_words(self.state.progress))
+        ids, log_probs = found.ids[:count].copy(), np.full(count, -np.inf, np.float32)
+        if wanted.rank < len(found.ids):
+            chosen = found.log_probs[wanted.rank]
+            if wanted.rank == 0 or np.exp(chosen) >= wanted.min_probability:
+                ids[0], log_probs[0] = found.ids[wanted.rank], chosen
+        return Candidates(ids, log_probs)
 
     def advancing(self) -> list[int]:
         """Return the tokens that bring in a missing forced word and that the rules permit."""
@@ -96,7 +143,7 @@ class RuledRow:
     def log_probs(self, ids: np.ndarray) -> np.ndarray:
         """Return the log-probabilities of tokens, (tokens), float32."""
         found: np.ndarray = (self._logits[ids] - self._reference) + self._log_prob
-        return found
+        return found if self._bias is None else self._bias.applied(ids, found)
 
     def allowed(self) -> np.ndarray:
         """Return the logits, (vocab), -inf where the rules permit no token."""
@@ -108,12 +155,15 @@ class RuledRow:
 
     def _sample(self, sampling: Sampling, step: int) -> tuple[int, float]:
         logits = self.allowed()
+        if self._bias is not None:
+            logits = np.where(np.isneginf(logits), logits, self.log_probs(np.arange(len(logits))))
         token = EOS if np.isneginf(logits.max()) else draw(logits, sampling, step)
         return token, float(self.log_probs(np.array([token]))[0])
 
     def _likeliest_of(self, tokens: Sequence[int]) -> tuple[int, float]:
-        token = tokens[int(np.argmax(self._logits[list(tokens)]))]
-        return token, float(self.log_probs(np.array([token]))[0])
+        log_probs = self.log_probs(np.array(tokens))
+        best = int(np.argmax(log_probs))
+        return tokens[best], float(log_probs[best])
 
     def _penalise(self) -> None:
         penalise(self._logits, self.state.tokens, self.rules.repetition_penalty)

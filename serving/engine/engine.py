@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 import weakref
@@ -23,7 +24,10 @@ from lingon.serving.runtime.runner import AttentionSize, BatchShape, Runner, wid
 from lingon.text import EOS
 
 JOIN_SECONDS = 0.5  # seconds for the workers to end their last steps
-_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()  # of the workers of all engines
+EXIT_SECONDS = 10.0  # seconds for the workers of all engines to end their last steps when the process ends
+_threads: weakref.WeakKeyDictionary[threading.Thread, Scheduler] = weakref.WeakKeyDictionary()
+"""The threads of the workers of all engines, each with its scheduler."""
+
 _threads_lock = threading.Lock()  # held while _threads is read or changed: engines start on any thread
 
 
@@ -50,7 +54,7 @@ class Engine:
         """Warm up, then take jobs."""
         self.warm()
         with _threads_lock:
-            _threads.update(self._threads)
+            _threads.update(dict.fromkeys(self._threads, self.scheduler))
         for thread in self._threads:
             thread.start()
 
@@ -175,3 +179,22 @@ def worker_threads() -> list[int]:
 def any_worker_alive() -> bool:
     """Whether a worker of any engine of this process has not ended, because it still runs a graph."""
     return bool(worker_threads())
+
+
+def _stop_all() -> None:
+    """Cancel the jobs of all engines, and wait until their workers have ended.
+
+    Python ends a daemon thread when it returns from a graph to the interpreter that ends. This unwinds the C++ code of
+    the graph, which ends the process with SIGABRT.
+    """
+    with _threads_lock:
+        # After a fork none is alive, and a scheduler may be locked for ever.
+        alive = {thread: scheduler for thread, scheduler in _threads.items() if thread.is_alive()}
+    for scheduler in {*alive.values()}:
+        scheduler.stop(0)
+    end = time.monotonic() + EXIT_SECONDS
+    for thread in alive:
+        thread.join(max(end - time.monotonic(), 0.0))
+
+
+atexit.register(_stop_all)

@@ -52,12 +52,9 @@ class Languages:
         """Return -log-probability of a text in each language, in nats: the smallest fits best."""
         return self._summed(trigrams(text))
 
-    def probabilities(self, text: str) -> list[float]:
-        """Return the probability of each language, if a text is in one of them; without letters equal ones."""
-        fit = -EVIDENCE * self._surprise[trigrams(text)].sum(axis=0)
-        weights = np.exp(fit - fit.max())
-        found: list[float] = (weights / weights.sum()).tolist()
-        return found
+    def fits(self, text: str) -> list[float]:
+        """Return the log-likelihood of a text in each language up to a constant; without letters equal ones."""
+        return [-EVIDENCE * surprise for surprise in self.surprise(text)]
 
     def excess(self, text: str) -> float:
         """Return by how many nats another language fits a text better than the last one; negative if none does."""

@@ -1,5 +1,7 @@
 """OpenTelemetry traces, sent by OTLP over gRPC. The SDK reads its usual OTEL_... variables.
 
+Attributes of a call have the names of the semantic conventions for gRPC, version 1.44.
+
 The engine's threads only write timestamps into jobs. The spans are created from these on the event loop, when a job is
 done. All times of a call come from one monotonic clock, so that a change of the wall clock cannot reorder spans.
 """
@@ -69,12 +71,12 @@ class OpenTelemetryTracer:
 
     def call(self, method: str, request_id: str, metadata: Metadata) -> Trace:
         """Start a server span; a well-formed traceparent in the metadata is its parent."""
-        clock = Clock()
+        clock, name = Clock(), f"{SERVICE}/{method}"
         span = self._tracer.start_span(
-            f"{SERVICE}/{method}",
+            name,
             self._propagator.extract(_carrier(metadata)),
             SpanKind.SERVER,
-            {"rpc.system": "grpc", "rpc.service": SERVICE, "rpc.method": method, "lingon.request_id": request_id},
+            {"rpc.system.name": "grpc", "rpc.method": name, "lingon.request_id": request_id},
             start_time=clock.now(),
         )
         context = span.get_span_context()
@@ -169,7 +171,9 @@ class CallTrace:
         for text, job, outcome in self._open.values():
             self._record_job(job, text, _reason(outcome, name))
         self._open.clear()
-        self._span.set_attribute("rpc.grpc.status_code", code)
+        self._span.set_attribute("rpc.response.status_code", name)
+        if code != code_pb2.OK:
+            self._span.set_attribute("error.type", name)
         if name in SERVER_ERRORS:
             self._span.set_status(Status(StatusCode.ERROR))
         self._span.end(self._clock.now())

@@ -214,7 +214,7 @@ class Runner(Protocol):
     ) -> list[Scored]:
         """Run the scorer.
 
-        source_ids: (batch, source_length) with EOS, target_ids: (batch, target_length) without BOS and EOS; padded
+        source_ids: (batch, source_length), target_ids: (batch, target_length) without BOS and EOS; padded
         source_lengths, target_lengths: (batch)
         choices: (batch), the attention matrices to return with each pair; none for a batch that needs no matrices
         """
@@ -303,7 +303,7 @@ def matrix_shape(kind: AttentionKind, source: int, target: int) -> tuple[int, in
     encoder: both are the source tokens. decoder: a row for each prediction, a column for BOS and each token but EOS.
     cross: a row for each prediction, a column for each source token.
 
-    source: tokens with EOS; target: tokens with EOS, or as many with BOS
+    source: all tokens of it; target: tokens with EOS, or as many with BOS
     """
     return (source if kind == "encoder" else target, target if kind == "decoder" else source)
 

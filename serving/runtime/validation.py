@@ -31,7 +31,7 @@ from lingon.serving.runtime.runner import (
     width_for,
 )
 from lingon.serving.runtime.sessions.errors import as_graph_load_error
-from lingon.text import BOS, Tokenizer
+from lingon.text import BOS
 
 FEW = 8  # tokens of a short sentence
 Dims = list[int | str] | None
@@ -67,9 +67,9 @@ def check_bundle(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
 
 def _check_tokenizer(bundle: Bundle) -> None:
     """Check that the tokenizer can be read and has the vocabulary sizes of the manifest."""
-    manifest, contents = bundle.manifest, bundle.tokenizer_files()
+    manifest = bundle.manifest
     try:
-        tokenizer = Tokenizer(*contents)
+        tokenizer = bundle.tokenizer()
     except BundleError as error:
         raise BundleError(f"{bundle.folder}/{error}") from None
     first, *_, last = [*tokenizer.files(), *tokenizer.files()]

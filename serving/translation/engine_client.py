@@ -12,13 +12,15 @@ from functools import partial
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar
 
 from lingon.errors import Cancelled, EngineFault, ModelUnloaded, QueueFull, RequestError
-from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, Options, ScoreJob
+from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, Options, PrefixBias, ScoreJob
 from lingon.serving.engine.engine import Engine
 from lingon.serving.observability.logs import fault
 from lingon.serving.runtime.runner import AttentionChoice, Scored
+from lingon.serving.translation.valid_utf8 import ValidUtf8, rejoined
 from lingon.text import LanguageTokens
 
 Answer = TypeVar("Answer")
+Hypotheses = tuple[Hypothesis, ...]
 RETRY_SECONDS = 0.02  # seconds between two attempts to submit a follow-up job while the queue is full
 ONE_PAIR = LanguageTokens()
 _calls = itertools.count(1)
@@ -89,6 +91,22 @@ class PendingJob(Generic[Answer]):
         return outcome
 
 
+class PendingTranslation(PendingJob[Hypotheses]):
+    """A sentence to translate. Its outcome may break a character; `answer` returns valid UTF-8."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: EngineClient, job: DecodeJob, outcome: asyncio.Future[Any], *, optional: bool) -> None:
+        super().__init__(job, outcome, optional=optional)
+        self._client = client
+
+    async def answer(self) -> Hypotheses:
+        """See PendingJob."""
+        found = await super().answer()
+        assert isinstance(self.job, DecodeJob)
+        return await self._client.in_valid_utf8(self.job, found)
+
+
 class _CallFields(TypedDict):
     deadline: float | None
     caller: str
@@ -99,13 +117,18 @@ class EngineClient:
     """Submits the jobs of one request. Belongs to the event loop that made it."""
 
     def __init__(
-        self, engine: Engine, deadline: float | None, caller: str = "", languages: LanguageTokens = ONE_PAIR
+        self,
+        engine: Engine,
+        valid_utf8: ValidUtf8,
+        deadline: float | None,
+        caller: str = "",
+        languages: LanguageTokens = ONE_PAIR,
     ) -> None:
         """deadline: on the clock of `time.monotonic`; caller: the key of fair queuing.
 
         languages: the tokens of the pair; sources have theirs already
         """
-        self._engine, self._languages = engine, languages
+        self._engine, self._valid_utf8, self._languages = engine, valid_utf8, languages
         self._call: _CallFields = {"deadline": deadline, "caller": caller, "call": next(_calls)}
         self._loop = asyncio.get_running_loop()
         self._callbacks = LoopCallbacks.of(self._loop)
@@ -119,14 +142,19 @@ class EngineClient:
         prefix: tuple[int, ...] = (),
         on_token: Callable[[int], None] | None = None,
         *,
+        bias: PrefixBias | None = None,
         follow_up: bool = False,
         optional: bool = False,
-    ) -> PendingJob[tuple[Hypothesis, ...]]:
-        """Return a sentence to translate; on_token is called on the loop with every token of a greedy search.
+    ) -> PendingTranslation:
+        """Return a sentence to translate.
 
-        follow_up: see DecodeJob; optional: see PendingJob
+        on_token: called on the loop with every token of a greedy search, up to one that breaks a character
+        bias, follow_up: see DecodeJob; optional: see PendingJob
         """
         outcome: asyncio.Future[Any] = self._loop.create_future()
+        options = self._valid_utf8.options(options, prefix)
+        if on_token is not None and options.rules is None:
+            on_token = self._valid_utf8.until_broken(on_token, len(prefix))
         post = self._callbacks.post
         job = DecodeJob(
             source_ids=source_ids,
@@ -135,10 +163,11 @@ class EngineClient:
             on_tokens=partial(post, on_token) if on_token is not None else None,
             prefix=(*self._languages.forced, *prefix),
             hidden=len(self._languages.forced),
+            bias=bias,
             follow_up=follow_up,
             **self._call,
         )
-        return PendingJob(job, outcome, optional=optional)
+        return PendingTranslation(self, job, outcome, optional=optional)
 
     def score(
         self,
@@ -187,6 +216,19 @@ class EngineClient:
                         raise
                     _set(each.outcome, error)
                     break
+
+    async def in_valid_utf8(self, job: DecodeJob, found: Hypotheses) -> Hypotheses:
+        """Return the translations of a job; decodes it once more if one of them is not valid UTF-8."""
+        again = self._valid_utf8.again(job, found)
+        if again is None:
+            return found
+        options, prefix = again
+        pending = self.decode(job.source_ids, options, prefix, follow_up=True)
+        await self.submit_when_possible([pending])
+        second = await pending.answer()
+        if options.beam_size > 1:
+            return second
+        return tuple(rejoined(job, found[0], len(prefix), each) for each in second)
 
     def cancel_all(self) -> None:
         """Cancel the jobs that are not done, so that the engine frees their rows."""

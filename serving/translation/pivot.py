@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 from google.rpc import code_pb2
 
-from lingon.errors import EmptyText, QueueFull, Unsupported
+from lingon.errors import QueueFull, Unsupported
 from lingon.serving.translation.engine_client import RETRY_SECONDS
 from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.planning.planner import Request, check_prefixes
 from lingon.serving.translation.replies.pivoted import pivoted
 from lingon.serving.translation.translator import Event, Header, Translator
-from lingon.status import server_error
+from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
 Answered = Callable[[Iterable[pb.TextResult]], None]
@@ -38,7 +38,7 @@ class _Halfway(NamedTuple):
     """A request between its two translations.
 
     results: of the first one, for each text
-    places: of the texts that have a translation
+    places: of the texts whose translation has text
     request: that into the target language, of these texts
     """
 
@@ -68,6 +68,10 @@ class PivotTranslator:
         if asked.return_alignment:
             pair = f"{self._first.manifest.source_language} to {self._second.manifest.target_language}"
             message = f"options.return_alignment needs a model that translates {pair}; {self._header['model']} are two"
+            raise Unsupported(message)
+        if text.format == pb.TEXT_FORMAT_PIECES:
+            pair = f"{self._first.manifest.source_language} to {self._second.manifest.target_language}"
+            message = f"text.format PIECES needs a model that translates {pair}; {self._header['model']} are two"
             raise Unsupported(message)
         return self._second.resolve(asked, _with_sentences(text))
 
@@ -119,7 +123,11 @@ class PivotTranslator:
             caller,
         )
         self._into.answered(reply.results)
-        places = [place for place, result in enumerate(reply.results) if result.status.code == code_pb2.OK]
+        places = [place for place, result in enumerate(reply.results) if _has_text(result)]
+        if not request.text.return_sentences:
+            for result in reply.results:
+                if not _has_text(result):
+                    result.ClearField("sentences")
         prefixes = request.target_prefixes
         rest = pb.TranslateRequest(
             texts=[reply.results[place].hypotheses[0].text for place in places],
@@ -132,8 +140,9 @@ class PivotTranslator:
     def _first_options(self, asked: pb.DecodingOptions) -> pb.DecodingOptions:
         """Return the options of the first translation: of those asked for what is about the search, not its results."""
         options = pb.DecodingOptions(long_text=asked.long_text)
-        if asked.HasField("length_penalty"):
-            options.length_penalty = asked.length_penalty
+        for name in ("length_penalty", "coverage_penalty", "patience"):
+            if asked.HasField(name):
+                setattr(options, name, getattr(asked, name))
         beam_size = asked.beam_size if asked.HasField("beam_size") else self._first.manifest.defaults.beam_size
         options.beam_size = min(beam_size, self._first.manifest.limits.max_beam_size)
         options.num_hypotheses = 1
@@ -166,10 +175,6 @@ class PivotTranslator:
         """Return the result of a text."""
         if second.status.code == code_pb2.OK:
             return pivoted(first, second, sentences=request.text.return_sentences)
-        if server_error(second.status).reason == EmptyText.reason:  # the first model wrote nothing
-            if not request.text.return_sentences:
-                first.ClearField("sentences")
-            return first
         second.status.message = f"translated to {self._second.manifest.source_language}: {second.status.message}"
         return second
 
@@ -179,6 +184,11 @@ def joined(legs: Sequence[Leg]) -> tuple[Translator | PivotTranslator, Answered]
     if len(legs) == 1:
         return legs[0]
     return PivotTranslator(*legs), lambda results: None  # each model is told of its own
+
+
+def _has_text(result: pb.TextResult) -> bool:
+    """Whether there is a translation, and something in it to translate again."""
+    return result.status.code == code_pb2.OK and bool(normalise(result.hypotheses[0].text))
 
 
 def _with_sentences(text: pb.TextOptions) -> pb.TextOptions:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from lingon.bundle import Limits
@@ -14,13 +15,15 @@ from lingon.segments.steps import translate_sentence
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import Scored
+from lingon.serving.translation.coverage import covering_tokens, with_coverage
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.planning.input_processor import Part, parts_of, plan_pair
 from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.replies.layout import PartHypothesis
-from lingon.serving.translation.replies.output_processor import linked_tokens, source_spans, target_spans, text_of
+from lingon.serving.translation.replies.output_processor import linked_tokens, source_spans, target_spans
 from lingon.serving.translation.replies.word_weights import Weights, word_weights
 from lingon.serving.translation.retry import Guarding
+from lingon.serving.translation.target_prefix import Begin, text_of
 from lingon.text import Tokenizer, normalise
 
 Hypotheses = tuple[Hypothesis, ...]
@@ -105,7 +108,7 @@ class SentenceTask:
         except TextTooLong:
             return ()
         self._parts = max(self._parts, len(parts))
-        prefix = tuple(self._tokenizer.encode_target(normalise(request.prefix))) if request.prefix else ()
+        prefix = self._prefix(request)
         jobs = []
         for place, part in enumerate(parts):
             begin = prefix if place == 0 else ()
@@ -115,26 +118,50 @@ class SentenceTask:
             options = self._options.job_options(
                 min(self._options.max_output_tokens, bound), self._place.stream, self._place.part
             )
-            options = replace(options, num_hypotheses=options.beam_size)
+            options = replace(options, num_hypotheses=max(options.beam_size, options.num_hypotheses))
             jobs.append(self._client.decode(part.source_ids, options, begin, follow_up=follow_up))
         return jobs
+
+    def _prefix(self, request: Translate) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode_target(normalise(request.prefix))) if request.prefix else ()
 
     async def _submit(self, jobs: Sequence[PendingJob[Hypotheses] | PendingJob[Scored]]) -> None:
         with current().trace_jobs((self._place.text, each.job, each.outcome) for each in jobs):
             await self._client.submit_when_possible(jobs)
 
     async def _translations(self, request: Translate, jobs: Jobs) -> Sequence[str]:
-        found = [await job.answer() for job in jobs]
+        found: Sequence[Hypotheses] = [await job.answer() for job in jobs]
+        if self._options.coverage_penalty:
+            found = await self._ranked(jobs, found)
         whole = list(zip(*found, strict=False))
         if whole:
             if not self._scores:
                 self._log_probs = tuple(value for one in whole[0] for value in one.log_probs)
             self._scores.append(sum(one.score for one in whole[0]))
-        texts = [" ".join(text_of(self._tokenizer, one.tokens) for one in parts).strip() for parts in whole]
+        begin = Begin.of(normalise(request.prefix), self._prefix(request), self._tokenizer) if request.prefix else None
+        texts = []
+        for first, *others in whole:
+            later = (text_of(self._tokenizer, one.tokens) for one in others)
+            texts.append(" ".join((text_of(self._tokenizer, first.tokens, begin), *later)).strip())
         for text, parts in zip(texts, whole, strict=True):
             ended = all(one.finished for one in parts)
             self._ended[request, text] = self._ended.get((request, text), False) or ended
         return texts
+
+    async def _ranked(self, jobs: Jobs, found: Sequence[Hypotheses]) -> Sequence[Hypotheses]:
+        """Return the hypotheses of some jobs with the coverage penalty in their scores, best first."""
+        score = partial(self._client.score, follow_up=True)
+        scored = [
+            [score(each.job.source_ids, covering_tokens(one)) for one in own]
+            for each, own in zip(jobs, found, strict=True)
+        ]
+        await self._submit([pending for own in scored for pending in own])
+        penalty, ranked = self._options.coverage_penalty, list[Hypotheses]()
+        for own, pending in zip(found, scored, strict=True):
+            attention = [(await each.answer()).attention for each in pending]
+            rescored = (with_coverage(one, each, penalty) for one, each in zip(own, attention, strict=True))
+            ranked.append(tuple(sorted(rescored, key=lambda one: one.rank_key)))
+        return ranked
 
     async def _links(self, request: Align) -> Answer:
         """Return the links between two texts; none if the model cannot read them or has no attention."""

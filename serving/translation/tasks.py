@@ -9,26 +9,30 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from lingon.errors import Degenerate, EngineFault, Expired, RequestError
-from lingon.serving.decoding.job import DecodeJob, Hypothesis
+from lingon.serving.decoding.job import DecodeJob, Hypothesis, PrefixBias
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice, Scored
 from lingon.serving.system.event_loop import TimeSlice
+from lingon.serving.translation.coverage import covering_tokens, with_coverage
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
+from lingon.serving.translation.pieces import written
 from lingon.serving.translation.planning.input_processor import PairPlan, Part, TextPlan, max_output
 from lingon.serving.translation.planning.options import ResolvedOptions
+from lingon.serving.translation.planning.text_options import Format
 from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer
 from lingon.serving.translation.replies.guarding import SecondTries, judge_parts, part_judgement
 from lingon.serving.translation.replies.layout import PartHypothesis
 from lingon.serving.translation.replies.output_processor import (
     pair_error,
     pair_result,
+    pair_without_source,
     text_error,
-    text_of,
     text_result,
     weights_of,
 )
 from lingon.serving.translation.retry import better
 from lingon.serving.translation.steps import Place, SentenceTask, TextModel
+from lingon.serving.translation.target_prefix import text_of
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -69,15 +73,17 @@ class PairTask:
         """time_slice: of the request; attention: the matrices that the result has."""
         self.index = index
         self._plan, self._tokenizer, self._time_slice, self._aligned = plan, tokenizer, time_slice, aligned
-        self._job = client.score(plan.source_ids, plan.target_ids, attention=attention)
+        self._job = client.score(plan.source_ids, plan.target_ids, attention=attention) if plan.source_ids else None
 
     @property
     def pending(self) -> Sequence[PendingJob[Scored]]:
         """See RequestTask."""
-        return [self._job]
+        return [] if self._job is None else [self._job]
 
     async def result(self) -> pb.ScoreResult:
         """See RequestTask."""
+        if self._job is None:
+            return pair_without_source()
         try:
             found = await self._job.answer()
         except EngineFault as error:
@@ -86,7 +92,10 @@ class PairTask:
 
 
 class TextTask:
-    """A text to translate: a job for each part, or one for each part and hypothesis if the request samples."""
+    """A text to translate: a job for each part, or one for each part and hypothesis if the request samples.
+
+    If the request wants alternatives, the first part has a job for each.
+    """
 
     def __init__(
         self,
@@ -106,10 +115,12 @@ class TextTask:
         self._plan, self._client, self._options = plan, client, options
         self._limits, self._tokenizer, self._guarding, self._aligns = self._model = model
         self._time_slice, self._on_growth = time_slice, on_growth
-        self._detokenizer = _detokenizer(model.tokenizer, plan) if on_growth and plan.plain is None else None
+        self._in_pieces = options.text.format is Format.PIECES
+        grows = on_growth is not None and plan.plain is None and bool(plan.parts)
+        self._detokenizer = self._new_detokenizer() if grows else None
         self._announced = False  # whether on_growth was called since the last `delta`
         self._second: SecondTries | None = None
-        self._written = ""  # a translation with markup, which is one delta
+        self._written = ""  # a translation that is one delta: with markup, or of a text with nothing to translate
         self._in_steps = {place: self._steps_of(place) for place, part in enumerate(plan.parts) if part.steps}
         self._jobs: list[Sequence[PendingJob[Hypotheses]]] = [
             () if part.steps else self._jobs_of(place) for place, part in enumerate(plan.parts)
@@ -124,7 +135,8 @@ class TextTask:
     @property
     def submits_more(self) -> bool:
         """Whether there are more jobs to submit when the first ones are done."""
-        return self._options.return_alignment or bool(self._in_steps) or any(self._plan.tagged)
+        scored = self._options.return_alignment or self._options.coverage_penalty > 0
+        return scored or bool(self._in_steps) or any(self._plan.tagged)
 
     def delta(self) -> str:
         """Return the text that was decoded since the last call."""
@@ -142,7 +154,7 @@ class TextTask:
             result = await self._time_slice.run(steps)
         except (Degenerate, EngineFault) as error:
             return text_error(error)
-        if self._on_growth is not None and self._plan.plain is not None:
+        if self._on_growth is not None and self._detokenizer is None:
             self._written = result.hypotheses[0].text
         return result
 
@@ -155,25 +167,31 @@ class TextTask:
             found = [await self._part(part, in_steps.get(part, ())) for part in range(len(self._jobs))]
             if self._options.text.guard == pb.GUARD_POLICY_RETRY and self._on_growth is None:
                 found = await self._retried(found)
-            if self._options.return_alignment or any(self._plan.tagged):
-                found = await self._aligned(found)
+            if self._options.return_alignment or self._options.coverage_penalty or any(self._plan.tagged):
+                found = await self._scored(found)
         finally:
             await _ended([each for futures in in_steps.values() for each in futures])
         most = max(map(len, found), default=1)
         return [part * most if len(part) == 1 else part for part in found]
 
+    def _new_detokenizer(self) -> IncrementalDetokenizer:
+        plan, sentences = self._plan, [each.sentence for each in self._plan.parts]
+        return IncrementalDetokenizer(self._tokenizer, plan.document, sentences, plan.begin, in_pieces=self._in_pieces)
+
     def _jobs_of(self, part: int) -> list[PendingJob[Hypotheses]]:
         plan, options = self._plan, self._options
         longest = max_output(self._limits, plan, part, options.max_output_tokens)
         on_token = partial(self._add_token, part) if self._detokenizer else None
+        soft = plan.soft_prefix if part == 0 else ()
         return [
             self._client.decode(
                 plan.parts[part].source_ids,
-                options.job_options(longest, self._stream(part, sample), part),
+                options.job_options(longest, self._stream(part, number), part, number),
                 plan.prefix if part == 0 else (),
                 on_token,
+                bias=PrefixBias(soft, options.prefix_bias) if soft else None,
             )
-            for sample in range(options.samples)
+            for number in range(options.jobs_of(part))
         ]
 
     def _steps_of(self, place: int) -> list[SentenceTask]:
@@ -202,12 +220,18 @@ class TextTask:
         found = [await each for each in in_steps]
         await self._time_slice.yield_if_due()
         with current().phase("detokenise", self.index):
-            found += [PartHypothesis(one, text_of(self._tokenizer, one.tokens)) for answer in answers for one in answer]
+            found += [self._with_text(part, one) for answer in answers for one in answer]
         if self._detokenizer is not None:
             self._detokenizer.finish(part, found[0].text)
             if part + 1 < len(self._jobs):
                 self._announce()  # the next part may have text that waits for the end of this one
         return found
+
+    def _with_text(self, part: int, found: Hypothesis) -> PartHypothesis:
+        """Return a hypothesis of a part with its text, or with its pieces if texts are in pieces."""
+        if self._in_pieces:
+            return PartHypothesis(found, written(self._tokenizer, found.tokens))
+        return PartHypothesis(found, text_of(self._tokenizer, found.tokens, None if part else self._plan.begin))
 
     async def _retried(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
         """Judge each part, and make another attempt at those that are degenerate; each part is judged by itself."""
@@ -227,7 +251,7 @@ class TextTask:
                 raise
             except RequestError:
                 continue  # the first attempt is there
-            second = PartHypothesis(best, text_of(tokenizer, best.tokens))
+            second = self._with_text(place, best)
             judgement = part_judgement(plan, place, second, guard, tokenizer)
             if better(judgements[place], judgement):
                 parts[place], judgements[place] = second, judgement
@@ -242,14 +266,15 @@ class TextTask:
         options = self._guarding.options(first.options, len(source), self._limits)
         return self._client.decode(source, options, first.shown_prefix, follow_up=True, optional=True)
 
-    async def _aligned(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
-        """Add the attention of each hypothesis that needs it, by one run of the scorer for each.
+    async def _scored(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
+        """Add the attention of each hypothesis that needs it, by one run of the scorer for each, or its penalty.
 
-        The last token is left out: what the model attended to when it chose it depends on the tokens before it alone,
-        and a translation of max_target_tokens would have one more than the scorer reads.
+        Without a coverage penalty the last token is left out: what the model attended to when it chose it depends on
+        the tokens before it alone, and a translation of max_target_tokens would have one more than the scorer reads.
         """
+        read = covering_tokens if self._options.coverage_penalty else lambda found: found.tokens[:-1]
         jobs = [
-            [self._client.score(part.source_ids, one.hypothesis.tokens[:-1], follow_up=True) for one in hypotheses]
+            [self._client.score(part.source_ids, read(one.hypothesis), follow_up=True) for one in hypotheses]
             if self._needs_attention(part)
             else []
             for part, hypotheses in zip(self._plan.parts, found, strict=True)
@@ -257,20 +282,33 @@ class TextTask:
         flat = [pending for part in jobs for pending in part]
         with current().trace_jobs((self.index, pending.job, pending.outcome) for pending in flat):
             await self._client.submit_when_possible(flat)
-        return [
+        scored = [
             [self._with_attention(part, one, await job.answer()) for one, job in zip(ones, own, strict=True)]
             if own
             else ones
             for part, ones, own in zip(self._plan.parts, found, jobs, strict=True)
         ]
+        return [self._best(ones) for ones in scored] if self._options.coverage_penalty else scored
+
+    def _best(self, found: list[PartHypothesis]) -> list[PartHypothesis]:
+        """Return the best hypotheses of a part, of all with which its search has ended."""
+        ranked = sorted(found, key=lambda each: each.hypothesis.rank_key)
+        return ranked[: self._options.num_hypotheses]
 
     def _needs_attention(self, part: Part) -> bool:
         """Whether a part that is decoded as it is needs the scorer."""
-        wanted = self._options.return_alignment or (self._plan.is_tagged(part) and self._aligns)
+        wanted = (
+            self._options.return_alignment
+            or self._options.coverage_penalty > 0
+            or (self._plan.is_tagged(part) and self._aligns)
+        )
         return wanted and part.steps is None
 
     def _with_attention(self, part: Part, found: PartHypothesis, scored: Scored) -> PartHypothesis:
         tagged = self._plan.is_tagged(part)
+        if penalty := self._options.coverage_penalty:
+            found = replace(found, hypothesis=with_coverage(found.hypothesis, scored.attention, penalty))
+            scored = replace(scored, attention=scored.attention[: max(len(found.hypothesis.tokens), 1)])
         return replace(
             found,
             scored=scored if self._options.return_alignment else None,
@@ -284,10 +322,6 @@ async def _ended(futures: Sequence[asyncio.Future[PartHypothesis]]) -> None:
         each.cancel()
     if futures:
         await asyncio.gather(*futures, return_exceptions=True)
-
-
-def _detokenizer(tokenizer: Tokenizer, plan: TextPlan) -> IncrementalDetokenizer:
-    return IncrementalDetokenizer(tokenizer, plan.document, [part.sentence for part in plan.parts])
 
 
 class TextEvents:

@@ -33,6 +33,7 @@ from lingon.serving.translation.replies.output_processor import pair_error, text
 from lingon.serving.translation.retry import Guarding
 from lingon.serving.translation.steps import TextModel
 from lingon.serving.translation.tasks import PairTask, RequestTask, TextEvents, TextTask
+from lingon.serving.translation.valid_utf8 import ValidUtf8
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -87,8 +88,9 @@ class Translator:
         self.label = bundle.label
         self.engine, self.precision, self.provider = engine, precision, provider
         self.graph_bytes = graph_bytes
-        tokenizer = Tokenizer(*bundle.tokenizer_files())
+        tokenizer = bundle.tokenizer()
         self._vocabulary = Vocabulary(tokenizer)
+        self._valid_utf8 = ValidUtf8(self._vocabulary)
         self._limits, self._lexicon = limits, lexicon(bundle.manifest, tokenizer)
         self._guarding = Guarding.of(bundle, tokenizer, self._vocabulary)
         pair = bundle.manifest.source_language, bundle.manifest.target_language
@@ -205,7 +207,7 @@ class Translator:
         time_slice = TimeSlice(caller)
         texts_read.set(True)
         plans = await self._planner.plan_pairs(request, attention, time_slice)
-        client = EngineClient(self.engine, deadline, caller, self._tokenizer.languages)
+        client = self._client(deadline, caller)
         tasks = [
             PairTask(index, plan, client, self._tokenizer, time_slice, aligned=aligned, attention=attention)
             for index, plan in enumerate(plans)
@@ -252,7 +254,10 @@ class Translator:
         caller = time_slice.caller
         self.engine.check_texts(caller, len(request.texts))
         plans = await self.plan(request, options, time_slice)
-        return EngineClient(self.engine, deadline, caller, self._tokenizer.languages), plans
+        return self._client(deadline, caller), plans
+
+    def _client(self, deadline: float | None, caller: str) -> EngineClient:
+        return EngineClient(self.engine, self._valid_utf8, deadline, caller, self._tokenizer.languages)
 
     async def _tasks(
         self,

@@ -25,7 +25,7 @@ from tests.support.repository import ROOT
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return Tokenizer(*open_bundle(ROOT / "models" / "en-de").tokenizer_files())
+    return open_bundle(ROOT / "models" / "en-de").tokenizer()
 
 
 @pytest.mark.parametrize(("characters", "texts"), [(1000, 1), (4_190_000, 4)])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 
-from docs.generators import bundle, options
+from docs.generators import bundle, options, witness_table
 from lingon import TranslateOptions
 from lingon.bundle import manifest
 
@@ -26,3 +27,15 @@ def test_every_option_of_translate_has_its_type_and_its_meaning() -> None:
 def test_every_tensor_of_a_graph_has_its_shape() -> None:
     found = {name.strip("` ") for cells in rows(bundle.tensors()) for name in cells[0].split(",")}
     assert {manifest.TOKEN_IDS, manifest.TOTAL_LENGTH, manifest.BEAM_TABLE, manifest.LABELS} <= found
+
+
+def test_every_form_that_an_engine_confirmed_is_in_the_table_with_its_result() -> None:
+    table = rows(witness_table.witnesses())
+    found = [row for path in witness_table.RESULTS.glob("*.json") for row in json.loads(path.read_text("utf-8"))]
+    assert len(found) > 100
+    for row in found:
+        (line,) = [line for line in table if line[0] == row["family"] and row["form"] in line[1].split("; ")]
+        assert line[2] == (row["witness"] or "not confirmed")
+        if row["witness"]:
+            assert f"{row['search']}: {row['equal']} of {row['of']}" in line[3].split("; ")
+            assert row["equal"] > 0

@@ -49,9 +49,11 @@ def test_ranges_and_shortlist_come_from_the_training_text(
         parity_sentences=7,
         gate_sentences=2,
         beam_size=2,
+        max_beam_size=22,
     )
     assert "shortlist: 200 of 200 sentence pairs" in capsys.readouterr().err
     manifest = open_bundle(tmp_path / "digits").manifest
+    assert (manifest.defaults.beam_size, manifest.limits.max_beam_size) == (2, 22)
     assert manifest.precisions["fp32"].report["sentences"] == 7
     assert manifest.precisions["int8"].report["quality"]["sentences"] == 2
 

@@ -33,10 +33,30 @@ async def test_a_reply_is_that_of_grpc(beam_size: int):
     assert json_format.ParseDict(reply.json, pb.TranslateResponse()) == expected
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"options": {"alternatives": 3, "minAlternativeProbability": 0.01}, "targetPrefixes": ["Tom"]},
+        {"options": {"beamSize": 4, "patience": 2, "coveragePenalty": 0.5}},
+        {"options": {"beamSize": 4, "prefixBias": 0.5}, "targetPrefixes": ["Tom"]},
+        {"text": {"format": "TEXT_FORMAT_PIECES"}, "texts": ["▁ T o m"]},
+    ],
+    ids=["alternatives", "coverage", "soft prefix", "pieces"],
+)
+async def test_the_options_of_a_search_are_those_of_grpc(request_: dict[str, Any]):
+    request = {"texts": ENGLISH[:1], **request_}
+    async with gateway() as http:
+        reply = await http.post("/v1/translate", request)
+        expected = await http.server.stub.Translate(json_format.ParseDict(request, pb.TranslateRequest()))
+    assert json_format.ParseDict(reply.json, pb.TranslateResponse()) == expected
+    assert expected.results[0].hypotheses[0].text
+
+
 async def test_fields_are_read_in_both_spellings_and_an_error_of_a_text_is_in_its_result():
     async with gateway() as http:
         reply = await http.post(
-            "/v1/translate", {"texts": TEXTS, "source_language_code": "en", "options": {"beam_size": 1}}
+            "/v1/translate",
+            {"texts": [*TEXTS[:2], "a" * 9000], "source_language_code": "en", "options": {"beam_size": 1}},
         )
         listed = await http.get("/v1/models")
         scored = await http.post("/v1/score", {"pairs": [{"source": "Tom", "target": "Tom"}]})

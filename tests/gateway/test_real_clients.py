@@ -78,10 +78,25 @@ class TestDeepL:
 
         with pytest.raises(deepl.AuthorizationException):
             deepl.DeepLClient("wrong", server_url=url).translate_text(TEA, target_lang="DE")
-        with pytest.raises(deepl.DeepLException, match="no model translates into 'fr'"):
+        with pytest.raises(deepl.DeepLException, match="'target_lang' not supported: no model translates into 'fr'"):
             client.translate_text(TEA, target_lang="FR")
+        with pytest.raises(deepl.DeepLException, match="Invalid file"):
+            client.translate_document_upload("Tom", filename="a.invalid", target_lang="DE")
+
+    def test_lists_of_what_is_not_supported(self, client: Any):
+        import deepl
+
+        assert client.list_glossaries() == client.list_multilingual_glossaries() == []
+        assert (
+            client.get_glossary_languages() == client.get_all_style_rules() == client.list_translation_memories() == []
+        )
+        with pytest.raises(deepl.GlossaryNotFoundException):
+            client.get_glossary("a")
         with pytest.raises(deepl.DeepLException, match="glossaries are not supported"):
-            client.list_glossaries()
+            client.create_glossary("a", "EN", "DE", {"a": "b"})
+
+    def test_a_text_in_a_variety_of_the_target_language(self, client: Any):
+        assert client.translate_text(TEA, source_lang="EN", target_lang="EN-US").text == TEA
 
 
 @pytest.mark.foreign("node")
@@ -98,6 +113,9 @@ def test_deepl_in_node(url: str, key: str, tmp_path: Path):
         "targets": ["de"],
         "limit": 10**12,
         "document": f"{TEE}\n",
+        "lists": [[], [], [], [], []],
+        "variety": TEA,
+        "unserved": "Bad request, message: Value for 'target_lang' not supported: no model translates into 'fr'",
         "refused": "AuthorizationError",
     }
 

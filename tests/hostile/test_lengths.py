@@ -45,8 +45,9 @@ def refusals(reply: pb.TranslateResponse | pb.ScoreResponse) -> list[tuple[int, 
     return found
 
 
+EMPTY_SOURCE = pb.WARNING_CODE_EMPTY_SOURCE
 OK = (code_pb2.OK, "")
-TOO_LONG, EMPTY = (code_pb2.INVALID_ARGUMENT, "TEXT_TOO_LONG"), (code_pb2.INVALID_ARGUMENT, "EMPTY_TEXT")
+TOO_LONG = (code_pb2.INVALID_ARGUMENT, "TEXT_TOO_LONG")
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -89,12 +90,12 @@ def test_a_word_of_a_megabyte_that_may_be_split_exceeds_a_request_promptly(serve
 
 
 @pytest.mark.parametrize("options", [pb.DecodingOptions(), SPLIT], ids=["refuse", "split"])
-def test_a_text_of_spaces_of_any_length_is_refused_as_empty(server: ServerProcess, options: pb.DecodingOptions):
+def test_a_text_of_spaces_of_any_length_is_its_own_translation(server: ServerProcess, options: pb.DecodingOptions):
     reply = server.translate(*NOTHING, options=options)
-    assert [reason for _, reason in refusals(reply)].count("EMPTY_TEXT") >= len(NOTHING) - 1
-    assert {code for code, _ in refusals(reply)} == {code_pb2.INVALID_ARGUMENT}
+    assert [result.hypotheses[0].text for result in reply.results] == NOTHING
+    assert {tuple(each.code for each in result.warnings) for result in reply.results} == {(EMPTY_SOURCE,)}
     (long,) = server.translate(" " * MEBIBYTE, options=options).results
-    assert long.status.code == code_pb2.INVALID_ARGUMENT
+    assert long.hypotheses[0].text == " " * MEBIBYTE
 
 
 def test_pairs_to_score_have_length_limits_too(server: ServerProcess):
@@ -109,7 +110,7 @@ def test_pairs_to_score_have_length_limits_too(server: ServerProcess):
     pairs = [pb.ScorePair(source=source, target=target) for source, target in edges]
     answer = server.send("Score", pb.ScoreRequest(pairs=pairs).SerializeToString())
     reply = pb.ScoreResponse.FromString(answer.reply)
-    assert refusals(reply) == [OK, TOO_LONG, TOO_LONG, EMPTY, EMPTY, TOO_LONG]
+    assert refusals(reply) == [OK, TOO_LONG, TOO_LONG, OK, OK, TOO_LONG]
     assert len(reply.results[0].tokens) == MOST_TARGET
 
 

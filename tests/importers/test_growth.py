@@ -125,7 +125,7 @@ def ctranslate2_variables(folder: Path, n: int) -> Read:
 def ctranslate2_vocabulary(folder: Path, n: int) -> Read:
     """Many pieces, of which the last one comes twice."""
     (folder / "shared_vocabulary.txt").write_text("".join(f"{_letters(number)}\n" for number in (*range(n), n - 1)))
-    return lambda: read_vocabularies(folder)
+    return lambda: read_vocabularies(folder, "<unk>")
 
 
 def codes_of_one_language(folder: Path, n: int) -> Read:

@@ -18,7 +18,7 @@ from lingon.client.values.attention import AttentionSelection
 from lingon.client.values.results import AttentionMatrix, ScoreResult
 from lingon.errors import ServerError
 from lingon.serving.engine.limits import EngineLimits
-from lingon.text import BOS, Tokenizer
+from lingon.text import BOS
 from lingon.training.models.interface import AttentionModel
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.published_systems import publish, system_model
@@ -65,7 +65,7 @@ def test_all_matrices_come_in_order_and_their_rows_sum_to_one_unless_a_gaussian_
 
 @pytest.mark.parametrize("name", ATTENTIVE)
 def test_cross_attention_is_that_of_the_trained_model(bundles: dict[str, Bundle], name: str) -> None:
-    tokenizer, model = Tokenizer(*bundles[name].tokenizer_files()), system_model(name)
+    tokenizer, model = bundles[name].tokenizer(), system_model(name)
     assert isinstance(model, AttentionModel)
     for (source, target), result in zip(PAIRS, score(bundles[name], PAIRS, kinds=["cross"]), strict=True):
         ids, begun = tokenizer.encode_source(source), [BOS, *tokenizer.encode_target(target)]

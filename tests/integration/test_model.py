@@ -60,9 +60,9 @@ def test_a_model_answers_as_a_client_of_a_server(call: str, model: Model, client
 
 def test_one_text_has_one_result_and_its_error_is_raised(model: Model) -> None:
     assert model.translate(TEXTS[0]).text == "Tom wohnt in Boston."
-    with pytest.raises(ServerError, match="is empty") as caught:
-        model.translate(" ")
-    assert (caught.value.status, caught.value.reason) == ("INVALID_ARGUMENT", "EMPTY_TEXT")
+    with pytest.raises(ServerError, match="the model reads") as caught:
+        model.translate(TEXTS[0] * 99, split_sentences="off", long_text="refuse")
+    assert (caught.value.status, caught.value.reason) == ("INVALID_ARGUMENT", "TEXT_TOO_LONG")
     with pytest.raises(ServerError, match=r"options\.beam_size must be 1 to 8, got 99"):
         model.translate(TEXTS[0], beam_size=99)
 

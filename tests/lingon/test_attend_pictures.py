@@ -47,6 +47,11 @@ def test_words_end_at_spaces_and_at_characters_of_scripts_without_spaces(
     assert [place for group in groups for place in group.places] == list(range(len(spans) + 1))
 
 
+def test_a_source_without_an_end_token_has_words_alone() -> None:
+    groups = by_word("an old", pieces("an old", (0, 2), (3, 6))[:-1])
+    assert [(group.label, group.places) for group in groups] == [("an", (0,)), ("old", (1,))]
+
+
 def test_an_unknown_piece_shows_its_characters() -> None:
     assert labels(by_piece("a Ω", pieces("a Ω", (0, 1), (2, 3), unknown=(1,)))) == ["p0", "<unk> Ω", "</s>"]
 

@@ -43,6 +43,17 @@ def test_a_manifest_of_an_older_format_is_read_as_one_pair(older: int) -> None:
         found.for_pair("en", "de")
 
 
+def test_a_source_of_an_older_format_ends_with_the_end_token() -> None:
+    content = replace(MANIFEST, format=7).to_bytes()
+    assert "source_end" not in json.loads(content)
+    assert Manifest.from_bytes(content, HERE).source_end
+    with pytest.raises(BundleError, match="source_end is not a field of format 7"):
+        Manifest.from_bytes(json.dumps({**json.loads(content), "source_end": False}).encode(), HERE)
+    without = replace(MANIFEST, source_end=False)
+    assert json.loads(without.to_bytes())["format"] == 8
+    assert Manifest.from_bytes(without.to_bytes(), HERE) == without
+
+
 def test_the_languages_of_the_written_format_are_null_for_one_pair() -> None:
     values = json.loads(MANIFEST.to_bytes())
     assert (values["format"], values["languages"]) == (FORMAT, None)

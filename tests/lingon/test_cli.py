@@ -54,6 +54,20 @@ def test_restrictions_reach_the_server(lingon: Command, service: FakeService) ->
     )
 
 
+def test_options_of_the_search_reach_the_server(lingon: Command, service: FakeService) -> None:
+    flags = ["--patience", 2, "--coverage-penalty", 0.5, "--prefix-bias", 0.25, "--min-alternative-probability", 0.125]
+    assert lingon("translate", "one", *flags, "--alternatives", 2) == (0, "0 ||| ONE ||| -0.5000\n", [])
+    (asked,) = service.requests
+    assert asked.options == pb.DecodingOptions(
+        patience=2,
+        coverage_penalty=0.5,
+        prefix_bias=0.25,
+        alternatives=2,
+        min_alternative_probability=0.125,
+        long_text=pb.LONG_TEXT_POLICY_SPLIT,
+    )
+
+
 @pytest.mark.parametrize(
     ("flags", "split"),
     [
@@ -85,6 +99,23 @@ def test_a_file_with_markup_is_one_text_and_printed_as_it_comes(lingon: Command,
     assert list(asked.texts) == [page.removesuffix("\n")]
 
 
+def test_lines_in_pieces_are_texts_of_their_own(lingon: Command, service: FakeService) -> None:
+    assert lingon("translate", "--format", "pieces", "--scores", text="▁a b\n\n▁c\n") == (
+        0,
+        "▁A B\t-0.5000\n\n▁C\t-0.5000\n",
+        [],
+    )
+    (asked,) = service.requests
+    assert asked.text == pb.TextOptions(format=pb.TEXT_FORMAT_PIECES)
+    assert list(asked.texts) == ["▁a b", "▁c"]
+
+
+def test_pairs_in_pieces_are_scored_as_such(lingon: Command, service: FakeService) -> None:
+    assert lingon("score", "--pieces", text="▁a b\t▁c\n")[0] == 0
+    (asked,) = service.requests
+    assert asked.format == pb.TEXT_FORMAT_PIECES
+
+
 @pytest.mark.parametrize(
     ("name", "given", "expected"),
     [
@@ -110,13 +141,13 @@ def test_what_is_wrong_with_a_file_with_markup_names_it_as_a_document(lingon: Co
     assert (code, printed, errors[0]) == (1, "\n", "lingon: document 1: too many tokens")
 
 
-@pytest.mark.parametrize("flag", [("--scores",), ("--n-best", "2")])
+@pytest.mark.parametrize("flag", [("--scores",), ("--n-best", "2"), ("--alternatives", "2")])
 def test_a_document_has_no_columns(flag: tuple[str, ...], lingon: Command, service: FakeService) -> None:
     code, _, errors = lingon("translate", "--format", "html", *flag, "a")
     assert (code, service.requests) == (2, [])
     assert errors == [
-        "lingon: error: --format html and xml print documents; add --json for --scores, --tokens, --alignment and "
-        "--num-hypotheses"
+        "lingon: error: --format html and xml print documents; add --json for --scores, --tokens, --alignment, "
+        "--num-hypotheses and --alternatives"
     ]
 
 

@@ -89,6 +89,11 @@ def test_every_option_reaches_the_server(ask: Ask, service: FakeService) -> None
         repetition_penalty=1.5,
         forbidden_words=["a", "b c"],
         forced_words=("d",),
+        patience=2,
+        coverage_penalty=0.25,
+        prefix_bias=0.5,
+        alternatives=3,
+        min_alternative_probability=0.125,
     )
     sampling = pb.SamplingOptions(temperature=0.5, top_k=3, top_p=0.25, seed=2**63)
     assert service.requests == [
@@ -112,6 +117,11 @@ def test_every_option_reaches_the_server(ask: Ask, service: FakeService) -> None
                 repetition_penalty=1.5,
                 forbidden_words=["a", "b c"],
                 forced_words=["d"],
+                patience=2,
+                coverage_penalty=0.25,
+                prefix_bias=0.5,
+                alternatives=3,
+                min_alternative_probability=0.125,
             ),
             target_prefixes=["Ja"],
         )
@@ -298,6 +308,15 @@ def test_pairs_are_scored_in_order(ask: Ask, service: FakeService) -> None:
     assert results[0].alignment[1].source == (1, 5)
 
 
+def test_pairs_and_texts_in_pieces_are_sent_as_such(ask: Ask, service: FakeService) -> None:
+    ask("score", [("▁a", "▁b c")], format="pieces")
+    ask("translate", "▁a", format="pieces")
+    scored, translated = service.requests
+    assert scored.format == translated.text.format == pb.TEXT_FORMAT_PIECES
+    with pytest.raises(SettingsError, match="format must be one of plain, pieces, got 'html'"):
+        ask("score", [("a", "b")], format="html")
+
+
 def test_models_are_listed(ask: Ask) -> None:
     (model,) = ask("list_models")
     assert (model.name, model.version, model.source_language, model.precision) == ("en-de", "1", "en", "fp32")
@@ -321,7 +340,7 @@ def test_metadata_goes_with_every_call(ask: Ask, service: FakeService) -> None:
     [
         ({"beam_size": -1}, "cannot be written"),
         ({"split_sentences": "no"}, "split_sentences must be one of on, nonewlines, off, got 'no'"),
-        ({"format": "HTML"}, "format must be one of plain, html, xml, got 'HTML'"),
+        ({"format": "HTML"}, "format must be one of plain, html, xml, pieces, got 'HTML'"),
         ({"ignore_tags": "code"}, "ignore_tags must be a list of str, got a str"),
         ({"long_text": "cut"}, "long_text must be one of refuse, split, got 'cut'"),
         ({"source": "\udcff"}, "cannot be written"),

@@ -99,11 +99,35 @@ async def test_the_sentences_of_a_text_are_spans_of_the_callers_own_text(ask: As
 
 async def test_a_bad_text_has_its_reason(ask: Ask) -> None:
     async with running() as server:
-        good, empty, long = await ask(server, "translate", ["Tom", " ", "Tom " * 500], long_text="refuse")
+        good, long = await ask(server, "translate", ["Tom", "Tom " * 500], long_text="refuse")
         with pytest.raises(ServerError) as caught:
-            await ask(server, "translate", " ")
-    assert (good.text, empty.error.reason, long.error.reason) == ("Tom", "EMPTY_TEXT", "TEXT_TOO_LONG")
-    assert caught.value.reason == "EMPTY_TEXT"
+            await ask(server, "translate", "Tom " * 500, long_text="refuse")
+    assert (good.text, long.error.reason) == ("Tom", "TEXT_TOO_LONG")
+    assert caught.value.reason == "TEXT_TOO_LONG"
+
+
+async def test_a_text_with_nothing_to_translate_is_its_own_translation_and_says_so(ask: Ask) -> None:
+    texts = ["", "Tom", " \n", "\u200b\x07", "<p> </p>"]
+    async with running() as server:
+        plain = await ask(server, "translate", texts, return_tokens=True, return_sentences=True, target_prefix="Tom")
+        markup = await ask(server, "translate", texts, format="html", num_hypotheses=2, beam_size=2, guard="refuse")
+        alone = await ask(server, "translate", "")
+    assert [each.text for each in (*plain[:4], *markup)] == [*texts[:4], *texts]
+    assert [each.text for each in markup[4].translations] == ["<p> </p>"] * 2
+    for empty in (alone, plain[0], *plain[2:4], *markup[2:]):
+        assert (empty.error, empty.score, empty.best.tokens, empty.best.finish_reason) == (None, 0, (), "end")
+        assert (empty.source_tokens, empty.target_tokens, empty.sentences) == (0, 0, ())
+        assert [each.code for each in empty.warnings] == ["empty_source"]
+    assert "empty_source" not in [each.code for each in plain[1].warnings]
+
+
+async def test_a_pair_without_source_has_no_score_and_one_without_target_that_of_its_end(ask: Ask) -> None:
+    async with running() as server:
+        scored = await ask(server, "score", [("", "Tom"), ("Tom", " "), ("\u200b", ""), ("Tom", "Tom")])
+    assert [each.log_prob for each in scored] == [0, -0.25, 0, -0.25 * len(scored[3].tokens)]
+    assert [[token.piece for token in each.tokens] for each in scored[:3]] == [[], ["</s>"], []]
+    codes = [[warning.code for warning in each.warnings] for each in scored]
+    assert codes == [["empty_source"], ["empty"], ["empty_source"], []]
 
 
 async def test_a_bad_request_names_its_field_and_the_request(ask: Ask) -> None:
@@ -190,6 +214,7 @@ async def test_errors_of_lines_name_lines_and_flags_instead_of_fields(tmp_path: 
         assert told[0].endswith("; shorten it or leave out --no-split-long")
         code, printed, told = await lingon("score", *(f"--{name}={tmp_path / name}" for name in files))
         assert code == 1
-        assert [bool(line) for line in printed] == [True, False, False, False, False]
+        assert [bool(line) for line in printed] == [True, False, False, False, True]
         assert [line.split(":")[1] for line in told] == [" line 4", " line 5"]
-        assert (told[0].endswith("; shorten it"), told[1]) == (True, "lingon: line 5: target is empty")
+        assert told[0].endswith("; shorten it")
+        assert told[1] == "lingon: line 5: warning: the target is empty: its score is that of its end token"

@@ -87,6 +87,8 @@ async def test_a_file_of_translators_gets_the_target_language(tmp_path: Path):
         (["--output", "b.docx", "--json"], "a document has no place for --json"),
         (["--output", "b.docx", "--scores"], "a document has no place for --json, --scores"),
         (["--output", "b.docx", "--num-hypotheses", "2"], "--num-hypotheses above 1"),
+        (["--output", "b.docx", "--alternatives", "2"], "--alternatives above 1"),
+        (["--output", "b.docx", "--format", "pieces"], "a document says itself how it is written"),
         (["--output", "b.docx", "--wrapped"], "--format and --wrapped are for text"),
         (["--output", "a.docx"], "a.docx"),
     ],

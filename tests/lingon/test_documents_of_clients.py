@@ -83,6 +83,8 @@ async def test_the_language_of_a_document_is_that_of_all_its_texts(call: Call) -
         assert found.source == "de"
         assert found.content.decode().startswith("Le vieil homme.\n\nLa mer.\n\n")
         assert await call(server, "find_source", german.split("\n\n"), target="fr") == "de"
+        options = {"source": "auto", "target": "fr", "same_language": True}  # as they always are in a document
+        assert await call(server, "translate_document", "a.txt", german.encode(), **options) == found
 
 
 async def test_a_document_in_the_target_language_stays_as_it_is(

@@ -17,7 +17,6 @@ from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError
 
 TABLE = {
     "InvalidRequest": "INVALID_ARGUMENT",
-    "EmptyText": "INVALID_ARGUMENT",
     "TextTooLong": "INVALID_ARGUMENT",
     "RequestTooLarge": "INVALID_ARGUMENT",
     "UnknownModel": "NOT_FOUND",
@@ -112,5 +111,5 @@ def test_an_error_survives_pickling_and_copying(kind: type[LingonError]) -> None
 
 
 def test_a_result_that_holds_an_error_becomes_a_dictionary() -> None:
-    found = asdict(TextResult(error=ServerError("no", 3, reason="EMPTY_TEXT")))["error"]
-    assert (str(found), found.code, found.reason) == ("no", 3, "EMPTY_TEXT")
+    found = asdict(TextResult(error=ServerError("no", 3, reason="TEXT_TOO_LONG")))["error"]
+    assert (str(found), found.code, found.reason) == ("no", 3, "TEXT_TOO_LONG")

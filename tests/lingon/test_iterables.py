@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 import sqlite3
 import threading
 import time
@@ -197,7 +198,7 @@ async def test_a_queue_that_is_smaller_than_what_is_in_flight_holds_all() -> Non
     [
         ("text", {}, "texts must be an iterable of str.*, got str"),
         (5, {}, "texts must be an iterable of str.*, got int"),
-        (["text"], {"target_prefix": ["Ja"]}, "target_prefix must be one str for all texts, got list"),
+        (["text"], {"target_prefix": 5}, "target_prefix must be a str, or an iterable with one for each text, got int"),
         (["text"], {"timeout": 0}, "timeout must be above 0 seconds"),
     ],
 )
@@ -211,6 +212,31 @@ def test_wrong_arguments_are_told_by_the_call(kind: Any, texts: Any, options: An
 def test_a_prefix_is_that_of_every_text(take: Take) -> None:
     results, _ = take(["a"] * (TEXTS + 1), target_prefix="Ja ")
     assert upper(results) == ["Ja A"] * (TEXTS + 1)
+
+
+@pytest.mark.parametrize("kind", [list, iter])
+def test_each_text_may_have_a_prefix_of_its_own(take: Take, kind: Any) -> None:
+    count = 2 * TEXTS + 1
+    results, error = take((f"a{place}" for place in range(count)), target_prefix=kind([f"{n} " for n in range(count)]))
+    assert error is None
+    assert upper(results) == [f"{place} A{place}" for place in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "told", "done"),
+    [
+        (["x "] * TEXTS, rf"target_prefix must have a str for texts\[{TEXTS}\], there is no more", TEXTS),
+        (["x "] * TEXTS + [5], rf"target_prefix must have a str for texts\[{TEXTS}\], got int", TEXTS),
+        (["x "] * (TEXTS + 2), f"target_prefix has more than {TEXTS + 1} prefixes", TEXTS + 1),
+    ],
+)
+def test_prefixes_that_are_not_as_many_as_the_texts_are_told_after_the_results(
+    take: Take, prefixes: list[Any], told: str, done: int
+) -> None:
+    results, error = take(iter(["a"] * (TEXTS + 1)), target_prefix=prefixes)
+    assert isinstance(error, SettingsError)
+    assert re.match(told, str(error))
+    assert upper(results) == ["x A"] * done
 
 
 def texts_of_which_some_are_slow() -> Iterator[str]:

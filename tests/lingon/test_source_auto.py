@@ -70,6 +70,37 @@ async def test_each_text_goes_to_the_model_of_its_language_and_keeps_its_place(a
     assert results[3].score == 0
 
 
+@pytest.mark.parametrize("call", ["translate", "translate_stream", "translate_iterable"])
+async def test_texts_of_one_language_tell_it_together_if_asked(ask: Ask, call: str) -> None:
+    async with running(**TWO) as server:
+        for shared, word in ((None, "en"), (True, "de")):
+            found = await ask(server, call, [GERMAN, "Name"], target="fr", same_language=shared, beam_size=2)
+            results = [each.result if isinstance(each, TextDone) else each for each in found]
+            assert sorted(each.source for each in results if isinstance(each, TextResult)) == sorted(["de", word])
+
+
+@pytest.mark.parametrize("source", ["en", None])
+async def test_texts_share_a_detected_language_only(ask: Ask, source: str | None) -> None:
+    async with running(**TWO) as server:
+        with pytest.raises(SettingsError, match=f'^same_language needs the source "auto", got {source!r}$'):
+            await ask(server, "translate", ENGLISH, source=source, target="fr", same_language=True)
+
+
+async def test_the_languages_of_texts_are_told_together_by_both_clients() -> None:
+    async with running(**TWO) as server:
+        address = f"127.0.0.1:{server.server.port}"
+
+        def detected(**options: bool) -> list[str]:
+            with Client(address) as client:
+                return [each[0].language for each in client.detect_languages([GERMAN, "Name"], **options)]
+
+        async with AsyncClient(address) as client:
+            found = await client.detect_languages([GERMAN, "Name"], same_language=True)
+        assert [each[0].language for each in found] == ["de", "de"]
+        assert await asyncio.to_thread(detected, same_language=True) == ["de", "de"]
+        assert await asyncio.to_thread(detected) == ["de", "en"]
+
+
 async def test_one_text_has_one_result(ask: Ask) -> None:
     async with running(**TWO) as server:
         assert shown([await ask(server, "translate", ENGLISH, target="fr")]) == [("en", "en-fr", "La mer.")]
@@ -187,6 +218,17 @@ async def test_lines_of_several_languages_are_translated_by_the_command(capfd: p
         assert 'the source language "auto" needs a target language' in capfd.readouterr().err
     assert [each["source_language"] for each in lines] == ["en", "", "de", "fr"]
     assert [each["text"] for each in lines] == ["La mer.", "", "Le vieil homme. La mer.", FRENCH]
+
+
+async def test_lines_of_one_language_are_translated_from_it_by_the_command(capfd: pytest.CaptureFixture[str]) -> None:
+    async with running(**TWO) as server:
+        options = ["--server", f"127.0.0.1:{server.server.port}", "--target", "fr", "--json", "--same-language"]
+        verb = ["translate", *options, GERMAN, "Name"]
+        assert await asyncio.to_thread(main, [*verb, "--source", "auto"]) == 0
+        lines = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+        assert await asyncio.to_thread(main, verb) != 0
+        assert 'same_language needs the source "auto"' in capfd.readouterr().err
+    assert [each["source_language"] for each in lines] == ["de", "de"]
 
 
 def test_a_score_needs_the_name_of_a_language() -> None:

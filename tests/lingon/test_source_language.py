@@ -27,9 +27,27 @@ def test_a_text_that_may_be_in_the_target_language_is_translated_from_the_likeli
     assert sources([("de", 0.93), ("fr", 0.06), ("en", 0.01)]) == [Source("fr", 0.06)]
 
 
-def test_among_several_languages_of_which_none_is_likely_the_first_that_is_served_is_assumed():
+def test_an_undecided_text_is_translated_from_the_likeliest_language_that_is_served():
     served = ("en", "fr", "es", "it")
-    assert sources([("it", 0.3), ("es", 0.28), ("fr", 0.22), ("en", 0.2)], served=served) == [Source("en", 0.0)]
+    assert sources([("it", 0.3), ("es", 0.28), ("fr", 0.22), ("en", 0.2)], served=served) == [Source("it", 0.3)]
+    assert sources([("cs", 0.6), ("es", 0.21), ("fr", 0.19)], served=served, text="x") == [Source("es", 0.21)]
+
+
+@pytest.mark.parametrize(
+    ("served", "text", "source"),
+    [
+        (("ar", "fr", "en-GB"), "12", "en-GB"),
+        (("ar", "fr", "eng_Latn"), "save", "eng_Latn"),
+        (("ar", "fr", "it"), "save", "fr"),
+        (("ar", "en", "ru", "uk"), "имя", "ru"),
+        (("ar", "zh"), "save", "ar"),
+    ],
+)
+def test_of_a_text_without_any_detected_language_the_script_and_then_english_decide(
+    served: Sequence[str], text: str, source: str
+):
+    others = [("xx", 1.0)]  # as if the server told languages apart
+    assert sources_of([text, "x"], [[], others], served, "de", lambda tag: tag == "de")[0] == Source(source, 0.0)
 
 
 @pytest.mark.parametrize("text", [LONG, "Cancel"])
@@ -38,6 +56,8 @@ def test_texts_are_refused_if_no_model_tells_their_possible_languages_apart(text
         sources([], [], text=text)
     assert sources([], text=text, served=("en", "de-AT")) == [Source("en", 0.0)]
     assert sources([], text="12:30") == [Source("en", 0.0)]
+    assert sources([], text="имя", served=("en", "ru")) == [Source("ru", 0.0)]
+    assert sources([], text="name", served=("ar", "en", "ru")) == [Source("en", 0.0)]
     assert sources([], [("en", 1.0)], text=text) == [Source("en", 0.0), Source("en", 1.0)]
 
 

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lingon.errors import BundleError
-from lingon.text import BOS, EOS, PAD, UNK, Tokenizer, normalise
+from lingon.text import BOS, EOS, PAD, UNK, LanguageTokens, Tokenizer, normalise
 from tests.support.tokenizers import train_sentencepiece
 
 LINES = ["the cow sees the green grass", "die Kuh sieht das grüne Gras", "Tom lives in Boston.", "ab cd ef gh ij kl"]
@@ -113,3 +113,17 @@ def test_a_model_with_other_special_ids_is_refused(tmp_path: Path) -> None:
         Tokenizer.read(tmp_path)
     wanted = "its special ids must be pad 0, bos 1, eos 2, unk 3, got pad -1, bos 1, eos 2, unk 0"
     assert str(caught.value) == f"{tmp_path}/target.model: {wanted}"
+
+
+@given(text=WITHOUT_SPACE_SIGN, source_end=st.booleans(), before=st.booleans(), after=st.booleans())
+def test_the_pieces_of_a_framed_source_are_those_of_its_text(
+    text: str, source_end: bool, before: bool, after: bool
+) -> None:
+    languages = LanguageTokens((7,) * before, (8,) * after)
+    tokenizer = UNIGRAM.for_languages(languages).with_source_end(source_end=source_end)
+    pieces, ids = UNIGRAM.encode_target(text), tokenizer.encode_source(text)
+    assert tokenizer.unframed(ids) == pieces
+    assert ids[: len(languages.before)] == [*languages.before]
+    assert ids[len(ids) - len(languages.after) :] == [*languages.after]
+    assert tokenizer.without_languages(ids) == ([*pieces, EOS] if source_end or not pieces else pieces)
+    assert UNIGRAM.source_end

@@ -87,6 +87,8 @@ def converted(variables: dict[str, Array], kind: str) -> dict[str, Array]:
         elif kind == "int8" and matrix:
             scale = (127 / np.abs(value).max(axis=1)).astype(np.float32)
             found[name], found[f"{name}_scale"] = np.rint(value * scale[:, None]).astype(np.int8), scale
+        elif kind == "int16-fixed" and matrix:
+            found[name] = np.rint(value * 1000).astype(np.int16)
         elif kind == "int16" and matrix:
             scale = np.array(1023 / np.abs(value).max(), np.float32)
             found[name], found[f"{name}_scale"] = np.rint(value * scale).astype(np.int16), scale
@@ -95,17 +97,29 @@ def converted(variables: dict[str, Array], kind: str) -> dict[str, Array]:
     return found
 
 
-def content_of(variables: dict[str, Array], aliases: dict[str, str], spec: str = "TransformerSpec") -> bytes:
-    """Return a file of version 6."""
+def content_of(
+    variables: dict[str, Array],
+    aliases: dict[str, str],
+    spec: str = "TransformerSpec",
+    version: int = 6,
+    revision: int = 7,
+) -> bytes:
+    """Return a file of a version of the form. Those before 3 have no aliases, and the first one no kind of model."""
 
     def text(value: str) -> bytes:
         return struct.pack("<H", len(value) + 1) + value.encode() + b"\0"
 
-    written = struct.pack("<I", 6) + text(spec) + struct.pack("<2I", 7, len(variables))
+    written = struct.pack("<I", version)
+    if version >= 2:
+        written += text(spec) + struct.pack("<I", revision)
+    written += struct.pack("<I", len(variables))
     for name, value in sorted(variables.items()):
         data = np.ascontiguousarray(value).tobytes()
         written += text(name) + struct.pack(f"<B{value.ndim}I", value.ndim, *value.shape)
-        written += struct.pack("<BI", TYPES[value.dtype.name], len(data)) + data
+        kind = (TYPES[value.dtype.name], len(data)) if version >= 4 else (value.itemsize, value.size)
+        written += struct.pack("<BI", *kind) + data
+    if version < 3:
+        return written
     written += struct.pack("<I", len(aliases))
     return written + b"".join(text(alias) + text(name) for alias, name in aliases.items())
 

@@ -33,7 +33,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def save_t5(folder: Path, kind: str, *, seed: int = 1, ends: float = 3.0) -> Path:
+def save_t5(folder: Path, kind: str, *, seed: int = 1, ends: float = 3.0, **config: Any) -> Path:
     """Save a model with the files of a published one; kind: a key of KINDS. ends: raises the logit of the end."""
     from transformers import (
         GenerationConfig,
@@ -49,7 +49,7 @@ def save_t5(folder: Path, kind: str, *, seed: int = 1, ends: float = 3.0) -> Pat
     extra = 0 if kind == "madlad" else 100
     rows = len(sentencepiece.SentencePieceProcessor(model_proto=content)) + extra + 12
     given = {"vocab_size": rows, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
-    values = {**SIZES, **given, **KINDS[kind]}
+    values = {**SIZES, **given, **KINDS[kind], **config}
     torch.manual_seed(seed)
     model: Any
     if kind == "mt5":

@@ -1,7 +1,7 @@
 """Tiny models of Marian with random weights in its own files, and what they compute, written in NumPy.
 
-The computation follows the papers: Vaswani et al. (2017), and Kim et al. (2019), section 3.1, for SSRU. It shares no
-code with lingon.
+The computation follows the papers, Vaswani et al. (2017), and Kim et al. (2019), section 3.1, for SSRU; the places of
+norms follow Marian's source, src/models/transformer.h. It shares no code with lingon.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sentencepiece import sentencepiece_model_pb2 as spm
 
 from tests.support.foreign_models import lines, train_pieces
 
-Array = NDArray[np.float32]
+Array = NDArray[np.floating[Any]]
 OPTIONS: dict[str, Any] = {
     "type": "transformer",
     "dim-emb": 32,
@@ -29,18 +29,25 @@ OPTIONS: dict[str, Any] = {
     "transformer-ffn-activation": "relu",
     "transformer-preprocess": "",
     "transformer-postprocess": "dan",
+    "transformer-postprocess-top": "",
     "transformer-postprocess-emb": "d",
     "transformer-decoder-autoreg": "self-attention",
     "dec-cell": "gru",
     "tied-embeddings-all": True,
+    "tied-embeddings": False,
+    "tied-embeddings-src": False,
     "guided-alignment": "none",
+    "layer-normalization": False,
 }
+TARGET_TIED = {"tied-embeddings-all": False, "tied-embeddings": True}
+UNTIED = {"tied-embeddings-all": False, "tied-embeddings": False}
 STUDENT = {"transformer-decoder-autoreg": "rnn", "dec-cell": "ssru"}
 PRE_NORM = {
     "transformer-preprocess": "n",
     "transformer-postprocess": "da",
     "transformer-postprocess-top": "n",
 }
+BOTH_NORMS = {"transformer-preprocess": "n"}
 
 
 @dataclass(slots=True)
@@ -67,35 +74,49 @@ class Marian:
             put(f"{name}_W{part}", inputs, outputs)
             put(f"{name}_b{part}", 1, outputs, spread=0.1)
 
-        suffix = "_pre" if model.pre_norm else ""
+        def norms(name: str, before: str = "") -> None:
+            if model.norm_before:
+                norm(before or name, "_pre")
+            if model.norm_after:
+                norm(name, "")
+
+        model.options["dim-vocabs"] = list(rows)
         if model.options["tied-embeddings-all"]:
             put("Wemb", rows[0], dim, spread=0.15)
         else:
             put("encoder_Wemb", rows[0], dim, spread=0.15)
             put("decoder_Wemb", rows[1], dim, spread=0.15)
+            if not model.options["tied-embeddings"]:
+                put("decoder_ff_logit_out_W", dim, rows[1], spread=0.15)
         for side, depth in (("encoder", model.options["enc-depth"]), ("decoder", model.options["dec-depth"])):
             for layer in (f"{side}_l{number}" for number in range(1, depth + 1)):
                 if side == "decoder" and model.recurrent:
                     put(f"{layer}_rnn_W", dim, dim)
                     product(f"{layer}_rnn", "f", dim, dim)
-                    norm(f"{layer}_rnn_ffn", suffix)
+                    norms(f"{layer}_rnn_ffn", f"{layer}_rnn")
                 attentions = [] if side == "decoder" and model.recurrent else ["self"]
                 for kind in [*attentions, *(["context"] if side == "decoder" else [])]:
                     for part in "qkvo":
                         product(f"{layer}_{kind}", part, dim, dim)
-                    norm(f"{layer}_{kind}_Wo", suffix)
+                    norms(f"{layer}_{kind}_Wo")
                 product(f"{layer}_ffn", "1", dim, ffn)
                 product(f"{layer}_ffn", "2", ffn, dim)
-                norm(f"{layer}_ffn_ffn", suffix)
-            if model.pre_norm:
+                norms(f"{layer}_ffn_ffn")
+            if model.options["transformer-postprocess-top"]:
                 norm(f"{side}_top", "")
+            if "n" in model.options["transformer-postprocess-emb"]:
+                norm(f"{side}_emb", "_pre")
         put("decoder_ff_logit_out_b", 1, rows[1])
         model.tensors["decoder_ff_logit_out_b"][0, 0] += ends
         return model
 
     @property
-    def pre_norm(self) -> bool:
-        return self.options["transformer-preprocess"] == "n"
+    def norm_before(self) -> bool:
+        return "n" in self.options["transformer-preprocess"]
+
+    @property
+    def norm_after(self) -> bool:
+        return "n" in self.options["transformer-postprocess"]
 
     @property
     def recurrent(self) -> bool:
@@ -107,21 +128,24 @@ class Marian:
         tables = [tensors.get("Wemb", tensors.get(f"{side}_Wemb")) for side in ("encoder", "decoder")]
         assert tables[0] is not None
         assert tables[1] is not None
-        memory = self._embedded(tables[0][source])
+        memory = self._embedded("encoder", tables[0][source])
         for number in range(1, self.options["enc-depth"] + 1):
             memory = self._around(f"encoder_l{number}_self_Wo", memory, self._attention(f"encoder_l{number}_self"))
             memory = self._feed_forward(f"encoder_l{number}", memory)
         memory = self._top("encoder", memory)
-        begun = np.concatenate([np.zeros((1, tables[1].shape[1]), np.float32), tables[1][given]])
-        hidden = self._embedded(begun)
+        begun = np.concatenate([np.zeros_like(tables[1][:1]), tables[1][given]])
+        hidden = self._embedded("decoder", begun)
         for layer in (f"decoder_l{number}" for number in range(1, self.options["dec-depth"] + 1)):
             if self.recurrent:
-                hidden = self._around(f"{layer}_rnn_ffn", hidden, lambda rows, at=layer: self._cell(at, rows))
+                hidden = self._around(
+                    f"{layer}_rnn_ffn", hidden, lambda rows, raw, at=layer: self._cell(at, rows), f"{layer}_rnn"
+                )
             else:
                 hidden = self._around(f"{layer}_self_Wo", hidden, self._attention(f"{layer}_self", causal=True))
             hidden = self._around(f"{layer}_context_Wo", hidden, self._attention(f"{layer}_context", memory))
             hidden = self._feed_forward(layer, hidden)
-        return self._top("decoder", hidden) @ tables[1].T + tensors["decoder_ff_logit_out_b"]
+        output = tensors.get("decoder_ff_logit_out_W", tables[1].T)
+        return self._top("decoder", hidden) @ output + tensors["decoder_ff_logit_out_b"]
 
     def greedy(self, source: list[int], never: list[int], eos: int, most: int) -> list[int]:
         """Return the generated ids without that of the end; `most` at most, the end counted."""
@@ -134,30 +158,38 @@ class Marian:
                 return found[:-1]
         return found
 
-    def _embedded(self, rows: Array) -> Array:
+    def _embedded(self, side: str, rows: Array) -> Array:
         """Return rows scaled by sqrt(dim), with sines before cosines of rates from 1 to 1 / 10,000."""
         count, dim = rows.shape
         rates = np.exp(np.arange(dim // 2) * -(np.log(10_000.0) / (dim // 2 - 1)))
         angles = np.arange(count)[:, None] * rates
-        return (rows * np.sqrt(dim) + np.concatenate([np.sin(angles), np.cos(angles)], axis=1)).astype(np.float32)
+        table = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+        found = (rows * np.sqrt(dim) + table).astype(rows.dtype)
+        has_norm = "n" in self.options["transformer-postprocess-emb"]
+        return self._norm(f"{side}_emb", found, "_pre") if has_norm else found
 
-    def _around(self, norm: str, hidden: Array, layer: Any) -> Array:
-        """Return the sum of a layer and its input; the norm is before the layer or after the sum."""
-        if self.pre_norm:
-            return hidden + layer(self._norm(norm, hidden, "_pre"))
-        return self._norm(norm, hidden + layer(hidden))
+    def _around(self, norm: str, hidden: Array, layer: Any, before: str = "") -> Array:
+        """Return the sum of a layer and its input, with a norm before the layer, one after the sum, or both.
+
+        layer: reads its input after the norm, and as it is
+        before: what the name of the norm before the layer begins with, by default `norm`
+        """
+        read = self._norm(before or norm, hidden, "_pre") if self.norm_before else hidden
+        total = hidden + layer(read, hidden)
+        return self._norm(norm, total) if self.norm_after else total
 
     def _feed_forward(self, layer: str, hidden: Array) -> Array:
-        def both(rows: Array) -> Array:
+        def both(rows: Array, raw: Array) -> Array:
             inner = self._affine(f"{layer}_ffn", "1", rows)
-            swish = self.options["transformer-ffn-activation"] == "swish"
-            return self._affine(f"{layer}_ffn", "2", inner * _sigmoid(inner) if swish else np.maximum(inner, 0))
+            slope = {"swish": 1.0, "gelu": 1.702}.get(self.options["transformer-ffn-activation"])
+            active = np.maximum(inner, 0) if slope is None else inner * _sigmoid(slope * inner)
+            return self._affine(f"{layer}_ffn", "2", active)
 
         return self._around(f"{layer}_ffn_ffn", hidden, both)
 
     def _attention(self, name: str, memory: Array | None = None, *, causal: bool = False) -> Any:
-        def attend(rows: Array) -> Array:
-            read, heads = rows if memory is None else memory, self.options["transformer-heads"]
+        def attend(rows: Array, raw: Array) -> Array:
+            read, heads = raw if memory is None else memory, self.options["transformer-heads"]
             query, key, value = (
                 self._affine(name, part, each).reshape(len(each), heads, -1).transpose(1, 0, 2)
                 for part, each in (("q", rows), ("k", read), ("v", read))
@@ -174,7 +206,7 @@ class Marian:
     def _cell(self, layer: str, rows: Array) -> Array:
         keep = _sigmoid(self._affine(f"{layer}_rnn", "f", rows))
         value = rows @ self.tensors[f"{layer}_rnn_W"]
-        cell, found = np.zeros(rows.shape[1], np.float32), []
+        cell, found = np.zeros_like(rows[0]), []
         for gate, new in zip(keep, value, strict=True):
             cell = gate * cell + (1 - gate) * new
             found.append(np.maximum(cell, 0))
@@ -190,7 +222,7 @@ class Marian:
         return found
 
     def _top(self, side: str, rows: Array) -> Array:
-        return self._norm(f"{side}_top", rows) if self.pre_norm else rows
+        return self._norm(f"{side}_top", rows) if self.options["transformer-postprocess-top"] else rows
 
 
 def _sigmoid(value: Array) -> Array:
@@ -232,13 +264,19 @@ def quantised(model: Marian, alphas: dict[str, float]) -> tuple[Marian, dict[str
     return found, integers
 
 
+def scale_in_8_bits(alpha: float) -> tuple[NDArray[np.int8], float]:
+    """Return the value and the scale that stand for that of an activation, as files of two vocabularies have it."""
+    return np.array([[127]], np.int8), 127 / alpha
+
+
 def binary(model: Marian, integers: dict[str, tuple[NDArray[np.int8], float]], kind: int = 0x4101) -> bytes:
     """Return a binary file of version 1; matrices of 8-bit integers are saved as (out, in), tables are not."""
     items: list[tuple[str, int, tuple[int, ...], bytes]] = []
     for name, tensor in model.tensors.items():
         if name in integers:
             values, scale = integers[name]
-            data = (values if "Wemb" in name else values.T).tobytes(order="C") + struct.pack("<f", scale)
+            data = (values if "Wemb" in name else values.T).tobytes(order="C")
+            data += struct.pack("<f", scale) if values.size else b""
             items.append((name, kind, tensor.shape, data))
         else:
             items.append((name, 0x0404, tensor.shape, tensor.tobytes()))

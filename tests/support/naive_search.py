@@ -62,19 +62,20 @@ class NaiveSearch:
             found = max(self.continuations(found), key=lambda each: each.total)
         return found
 
-    def beam(self, size: int, count: int, penalty: float) -> list[Naive]:
-        live, ended = [Naive(self.prefix, 0.0, False)], list[Naive]()
+    def beam(self, size: int, count: int, penalty: float, ended: int | None = None) -> list[Naive]:
+        """ended: the hypotheses that the search ends with under a length penalty; default: size."""
+        enough = count if penalty == 0 else max(ended or size, count)
+        live, complete = [Naive(self.prefix, 0.0, False)], list[Naive]()
         while live and len(live[0].tokens) < self.bound:
             ranked = [each for parent in live for each in self.continuations(parent)]
             ranked.sort(key=lambda each: -each.total)
-            ended += [each for each in ranked[:size] if each.finished]
+            complete += [each for each in ranked[:size] if each.finished]
             live = [each for each in ranked if not each.finished][:size]
-            enough = count if penalty == 0 else size
-            if live and len(ended) >= enough:
-                worst = self.best(ended, enough, penalty)[-1]
+            if live and len(complete) >= enough:
+                worst = self.best(complete, enough, penalty)[-1]
                 if self.score(worst, penalty) >= self.score(live[0], penalty):
-                    return self.best(ended, count, penalty)
-        return self.best(ended + live, count, penalty)
+                    return self.best(complete, count, penalty)
+        return self.best(complete + live, count, penalty)
 
     def score(self, found: Naive, penalty: float) -> float:
         return found.total / max(len(found.tokens) - len(self.prefix) + found.finished, 1) ** penalty

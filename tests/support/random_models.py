@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,12 @@ def random_runner(seed: int = 0, precision: str = "fp32", threads: int = 1, **se
 
 
 def runner_of(
-    model: AnyModel, precision: str = "fp32", threads: int = 1, shortlist: Shortlist | None = None
+    model: AnyModel,
+    precision: str = "fp32",
+    threads: int = 1,
+    shortlist: Shortlist | None = None,
+    *,
+    max_beam_size: int = 8,
 ) -> OnnxRunner:
     """Return the graphs of a model."""
     weights = WeightFiles()
@@ -86,8 +92,10 @@ def runner_of(
     if shortlist is not None:
         files[SHORTLIST] = shortlist.to_bytes()
     with tempfile.TemporaryDirectory() as folder:
-        bundle = write_bundle(Path(folder) / "1", manifest_of(model, precision, built.reads), files)
-        return load_runner(bundle, precision, threads)
+        manifest = manifest_of(model, precision, built.reads)
+        limits = replace(manifest.limits, max_beam_size=max_beam_size)
+        manifest = replace(manifest, limits=limits, candidates=min(2 * max_beam_size, VOCAB))
+        return load_runner(write_bundle(Path(folder) / "1", manifest, files), precision, threads)
 
 
 def written_bundle(model: AnyModel, folder: Path) -> Bundle:

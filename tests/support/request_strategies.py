@@ -33,6 +33,11 @@ def options() -> st.SearchStrategy[pb.DecodingOptions]:
             "min_output_tokens": NUMBERS,
             "no_repeat_ngram_size": NUMBERS,
             "repetition_penalty": FLOATS,
+            "patience": FLOATS,
+            "coverage_penalty": FLOATS,
+            "prefix_bias": FLOATS,
+            "alternatives": NUMBERS,
+            "min_alternative_probability": FLOATS,
             "forbidden_words": st.lists(TEXTS, max_size=3),
             "forced_words": st.lists(TEXTS, max_size=3),
         },
@@ -48,6 +53,7 @@ def translations() -> st.SearchStrategy[bytes]:
         source_language_code=st.one_of(st.just(""), st.text(max_size=12)),
         options=options(),
         target_prefixes=st.one_of(st.just([]), st.lists(TEXTS, max_size=4)),
+        text=st.one_of(st.none(), st.builds(pb.TextOptions, format=st.integers(0, 5))),
     )
 
 
@@ -64,6 +70,7 @@ def scores() -> st.SearchStrategy[bytes]:
     return st.builds(
         lambda **values: pb.ScoreRequest(**values).SerializeToString(),
         pairs=pairs,
+        format=st.integers(0, 5),
         return_alignment=st.booleans(),
         attention=st.one_of(st.none(), attention),
     )

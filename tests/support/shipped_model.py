@@ -53,7 +53,7 @@ def bundle() -> Bundle:
 
 @functools.cache
 def tokenizer() -> Tokenizer:
-    return Tokenizer(*bundle().tokenizer_files())
+    return bundle().tokenizer()
 
 
 @functools.cache

@@ -59,6 +59,8 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "transformer relative window": {"kind": "transformer", "positions": "relative", "norm": "pre", "encoder_window": 4},
     "transformer ssru": {"kind": "transformer", "decoder_cell": "ssru", "sinusoids": "inclusive-halves"},
     "transformer ssru pre": {"kind": "transformer", "decoder_cell": "ssru", "norm": "pre", "positions": "learned"},
+    "transformer query norm": {"kind": "transformer", "norm": "pre", "query_norm": True, "activation": "silu"},
+    "transformer both norms": {"kind": "transformer", "norm": "both", "query_norm": True, "final_norm": True},
     **{f"rnnenc {cell}": {"kind": "rnnenc", "cell": cell} for cell in ("gru", "lstm")},
     "rnnenc reversed": {"kind": "rnnenc", "reverse_source": True},
     "rnnsearch gru": {"kind": "rnnsearch", "cell": "gru"},

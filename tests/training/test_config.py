@@ -147,6 +147,17 @@ def test_relative_paths_are_relative_to_the_folder_of_the_config(tmp_path: Path)
     assert (config.tokenizer.path, config.data.valid[0].source) == (tmp_path / "words", Path("/elsewhere/v"))
 
 
+def test_only_a_transformer_reads_sources_without_an_end_token(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    for kind, refused in (("transformer", False), ("luong", True)):
+        path.write_text(tiny_config_text(model={"kind": kind, "max_positions": 64}, tokenizer={"source_end": False}))
+        if not refused:
+            assert not load_config(path).tokenizer.source_end
+            continue
+        with pytest.raises(SettingsError, match=r"tokenizer\.source_end must be true for model.kind = 'luong'"):
+            load_config(path)
+
+
 def test_paths_of_overrides_are_relative_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = tmp_path / "here"
     here.mkdir()

@@ -86,6 +86,11 @@ def saved(folder: Path, config: Config, tokenizer: Tokenizer) -> AnyModel:
         ("transformer", {"positions": "none", "first_position": 2}, "model: first_position = 2 needs positions = 'sin"),
         (
             "transformer",
+            {"norm": "post", "query_norm": True},
+            "model: query_norm = true needs norm = 'pre' or 'both', got 'post'",
+        ),
+        (
+            "transformer",
             {"decoder_cell": "ssru", "positions": "rotary"},
             "model: decoder_cell = 'ssru' has no queries and keys to rotate",
         ),

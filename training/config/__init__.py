@@ -17,7 +17,7 @@ from lingon.training.config.languages import LanguageSettings
 from lingon.training.config.model import DROPOUT_STEPS, ModelSettings, default_layer
 from lingon.training.config.recurrent import LuongSettings, RecurrentSettings, RnnencSettings, RnnsearchSettings
 from lingon.training.config.run import Config, load_config, parse_config
-from lingon.training.config.transformer import PRESETS, Activation, TransformerSettings, paper_learning_rate
+from lingon.training.config.transformer import PRESETS, Activation, Norms, TransformerSettings, paper_learning_rate
 
 __all__ = [
     "DROPOUT_STEPS",
@@ -31,6 +31,7 @@ __all__ = [
     "LanguageSettings",
     "LuongSettings",
     "ModelSettings",
+    "Norms",
     "OriginSettings",
     "RecurrentSettings",
     "RnnencSettings",

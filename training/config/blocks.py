@@ -131,6 +131,7 @@ class TokenizerSettings(Settings):
     vocab_size: Annotated[int, Field(ge=16), bundle_rule(Size)] = 8000  # pieces, special ones counted
     joint: bool = True  # one vocabulary for both languages, or one for each
     byte_fallback: bool = True
+    source_end: bool = True  # whether a source ends with the end token
     character_coverage: Annotated[float, Field(ge=0.98, le=1)] = 0.9999  # the bounds of sentencepiece
     path: Path | None = None  # folder of a trained tokenizer; without it the run trains one
     sampling_alpha: Annotated[float, Field(ge=0, le=1)] = 0.0  # of subword regularisation (unigram only); 0 is off

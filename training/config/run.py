@@ -151,10 +151,11 @@ class Config(Settings):
         return self.model_copy(update={"languages": LanguageSettings.of(self.data.trained)})
 
     def tokenizer_of_pair(self, tokenizer: Tokenizer, pair: LanguagePair | None = None) -> Tokenizer:
-        """Return a tokenizer that writes the tokens of a pair, by default that of data.
+        """Return a tokenizer that frames sources as the model reads them, for a pair, by default that of data.
 
         Raises SettingsError for unknown pieces.
         """
+        tokenizer = tokenizer.with_source_end(source_end=self.tokenizer.source_end)
         if self.languages is None:
             return tokenizer
         return tokenizer.for_languages(self.languages.resolve(tokenizer).tokens(*(pair or self.data.languages)))
@@ -179,6 +180,8 @@ class Config(Settings):
             raise ValueError(
                 "model.tie = 'all' needs tokenizer.joint = true, because two vocabularies cannot share one matrix"
             )
+        if not self.tokenizer.source_end and self.model.kind != "transformer":
+            raise ValueError(f"tokenizer.source_end must be true for model.kind = '{self.model.kind}'")
         self._check_attention()
         self._check_own_pair()
         self._check_languages()

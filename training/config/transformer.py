@@ -11,6 +11,7 @@ from lingon.training.config.model import ModelSettings, Size
 
 HEAD_STEP = 8  # dimensions; the operators of an exported step take heads of a multiple of these
 Activation = Literal["relu", "gelu", "gelu-tanh", "quick-gelu", "silu"]
+Norms = Literal["post", "pre", "both"]
 
 
 class TransformerSettings(ModelSettings):
@@ -24,7 +25,9 @@ class TransformerSettings(ModelSettings):
     ffn: Size
     encoder_layers: Size
     decoder_layers: Size
-    norm: Literal["post", "pre"] = "post"
+    norm: Norms = "post"  # of each layer: after the sum with its input, before it, or both
+    query_norm: bool = False  # whether the norm before self-attention is that of its queries alone, as in Marian
+    final_norm: bool = False  # whether one follows the last layer of each side; by default with norm = "pre"
     norm_kind: Literal["layer", "rms"] = "layer"
     norm_epsilon: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     embedding_norm: bool = False  # whether a norm follows the sum of piece and position
@@ -71,6 +74,7 @@ class TransformerSettings(ModelSettings):
         if not isinstance(given, dict):
             return given
         filled = {**PRESETS.get(str(given.get("preset", "small")), {}), **given}
+        filled.setdefault("final_norm", filled.get("norm") == "pre")
         dim, heads = (_whole(filled.get(name)) for name in ("dim", "heads"))
         if "head_dim" in filled or not (isinstance(dim, int) and isinstance(heads, int) and heads > 0):
             return filled
@@ -84,6 +88,12 @@ class TransformerSettings(ModelSettings):
             raise ValueError(f"dim must be even, got {self.dim}")
         if self.positions == "rotary" and self.head_dim % 2:
             raise ValueError(f"positions = 'rotary' needs an even head_dim, got {self.head_dim}")
+        return self
+
+    @model_validator(mode="after")
+    def _norm_of_queries(self) -> Self:
+        if self.query_norm and self.norm == "post":
+            raise ValueError(f"query_norm = true needs norm = 'pre' or 'both', got {self.norm!r}")
         return self
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lingon.errors import CorpusError
-from lingon.text import BOS, EOS, PAD, LanguageTokens, Tokenizer
+from lingon.text import BOS, EOS, PAD, LanguageTokens, Tokenizer, ended
 from lingon.training.config import LanguagePair
 from lingon.training.data.corpus import FilterCounts, Pair, TrainingText, sides
 from lingon.training.data.piece_alignments import PieceAlignments
@@ -27,7 +27,7 @@ NO_OTHERS: Mapping[LanguagePair, Tokenizer] = MappingProxyType({})
 class Batch(NamedTuple):
     """Pairs padded to one width.
 
-    source_ids: (batch, source_length), each source ends with EOS
+    source_ids: (batch, source_length), each source ends with EOS unless the model reads none there
     source_lengths: (batch)
     target_ids: (batch, target_length), each target begins with BOS
     labels: (batch, target_length), the token after each of target_ids, the last one EOS; PAD is ignored by the loss
@@ -63,15 +63,17 @@ class EncodedPairs:
 
     after: source tokens after the end token of each pair, as a model of several languages may have them; empty if
         none has any
+    source_end: whether each source ends with the end token
     """
 
     sources: list[list[int]]
     targets: list[list[int]]
     alignments: PieceAlignments | None = None
     after: Sequence[tuple[int, ...]] = ()
+    source_end: bool = True
 
     def lengths(self) -> NDArray[np.int64]:
-        """Return source and target lengths (pairs, 2), the end token counted."""
+        """Return source and target lengths (pairs, 2), the end token counted on both sides."""
         pairs = zip(self.sources, self.targets, strict=True)
         found = np.array([(len(source) + 1, len(target) + 1) for source, target in pairs], np.int64).reshape(-1, 2)
         if self.after:
@@ -80,7 +82,8 @@ class EncodedPairs:
 
     def batch(self, rows: Sequence[int]) -> Batch:
         """Return the pairs at these indices, padded."""
-        sources = [[*self.sources[row], EOS, *(self.after[row] if self.after else ())] for row in rows]
+        ends = (ended(self.sources[row], source_end=self.source_end) for row in rows)
+        sources = [[*each, *(self.after[row] if self.after else ())] for row, each in zip(rows, ends, strict=True)]
         targets = [self.targets[row] for row in rows]
         return Batch(
             pad(sources),
@@ -121,6 +124,7 @@ class EpochEncoder:
         others: see `encode_pairs`
         """
         self._encoded: EncodedPairs | None = None
+        self._source_end = tokenizer.source_end
         self._alignments = PieceAlignments(pairs, tokenizer) if linked else None
         if alpha == 0:
             self._encoded = replace(encode_pairs(pairs, tokenizer, others), alignments=self._alignments)
@@ -134,7 +138,8 @@ class EpochEncoder:
         """Return the token ids of one epoch, a function of its seed."""
         if self._encoded is not None:
             return self._encoded
-        return EncodedPairs(self._sources.sample((*seed, 1)), self._targets.sample((*seed, 2)), self._alignments)
+        sources, targets = self._sources.sample((*seed, 1)), self._targets.sample((*seed, 2))
+        return EncodedPairs(sources, targets, self._alignments, source_end=self._source_end)
 
 
 def encode_pairs(
@@ -146,7 +151,9 @@ def encode_pairs(
     others: those of the other pairs of languages; all have the same pieces
     """
     sources, targets = sides(pairs)
-    encoded = EncodedPairs(tokenizer.source.encode(sources), tokenizer.target.encode(targets))
+    encoded = EncodedPairs(
+        tokenizer.source.encode(sources), tokenizer.target.encode(targets), source_end=tokenizer.source_end
+    )
     if tokenizer.languages == LanguageTokens() and not others:
         return encoded
     tokens = [(others[pair.languages] if pair.languages else tokenizer).languages for pair in pairs]
@@ -154,6 +161,7 @@ def encode_pairs(
         [[*each.before, *source] for each, source in zip(tokens, encoded.sources, strict=True)],
         [[*each.forced, *target] for each, target in zip(tokens, encoded.targets, strict=True)],
         after=[each.after for each in tokens],
+        source_end=tokenizer.source_end,
     )
 
 

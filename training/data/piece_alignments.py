@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lingon.alignment import word_at
-from lingon.text import Tokenizer
+from lingon.text import Tokenizer, without_end
 from lingon.training.data.corpus import Pair, sides
 
 SPACE = "\u2581"
@@ -33,13 +33,13 @@ class PieceAlignments:
         sum is 1; it is 0 for pieces without links, for the end token and for padding.
 
         rows: the pairs
-        sources: their token ids, each with the end token
+        sources: their token ids, each with the end token if the model reads one
         targets: their token ids without special tokens
         """
         lengths = max(len(target) + 1 for target in targets), max(map(len, sources))
         alignment = torch.zeros(len(rows), *lengths)
         for place, (row, source, target) in enumerate(zip(rows, sources, targets, strict=True)):
-            source_pieces = self._source_words.pieces(row, source[:-1])
+            source_pieces = self._source_words.pieces(row, without_end(source))
             target_pieces = self._target_words.pieces(row, target)
             for source_word, target_word in self._links[row]:
                 for piece in target_pieces[target_word]:

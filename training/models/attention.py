@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lingon.training.config import TransformerSettings
+from lingon.training.models.layers import norm_of
 
 
 class KeyValue(NamedTuple):
@@ -190,15 +191,40 @@ def encoder_heads_of(settings: TransformerSettings) -> DotProductHeads:
     return LinearHeads() if settings.encoder_attention == "linear" else heads_of(settings)
 
 
+class QueryNormProducts(nn.Module):
+    """Queries of the norm of the input, keys and values of the input as it is.
+
+    So computes Marian with `transformer-preprocess: n`, see `LayerAttention` in its src/models/transformer.h.
+    """
+
+    def __init__(self, settings: TransformerSettings) -> None:
+        super().__init__()
+        self.norm = norm_of(settings)
+        self.query = nn.Linear(settings.dim, settings.attention_dim, bias=settings.bias)
+        self.key_value = nn.Linear(settings.dim, 2 * settings.attention_dim, bias=settings.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return queries, keys and values (batch, length, 3 * attention_dim), of hidden (batch, length, dim)."""
+        return torch.cat([self.query(self.norm(hidden)), self.key_value(hidden)], dim=-1)
+
+
 class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence over itself, section 3.2.2; one product gives queries, keys and values."""
+    """Multi-head attention of a sequence over itself, section 3.2.2; one product gives queries, keys and values.
+
+    With a norm of the queries, there are two products.
+    """
+
+    qkv: nn.Linear | QueryNormProducts
 
     def __init__(self, settings: TransformerSettings, heads: DotProductHeads | None = None) -> None:
         super().__init__()
         self.heads = settings.heads
         self.rotary = settings.positions == "rotary"
         self.mix = heads or heads_of(settings)
-        self.qkv = nn.Linear(settings.dim, 3 * settings.attention_dim, bias=settings.bias)
+        if settings.query_norm:
+            self.qkv = QueryNormProducts(settings)
+        else:
+            self.qkv = nn.Linear(settings.dim, 3 * settings.attention_dim, bias=settings.bias)
         self.output = nn.Linear(settings.attention_dim, settings.dim, bias=settings.bias)
 
     def project(self, hidden: Tensor, first: int = 0) -> tuple[Tensor, KeyValue]:

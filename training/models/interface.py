@@ -59,7 +59,7 @@ class TranslationModel(nn.Module, ABC, Generic[Memory, Past]):
     def forward(self, source_ids: Tensor, source_lengths: Tensor, target_ids: Tensor) -> Tensor:
         """Return teacher-forced logits (batch, target_length, vocab) of the token after each of target_ids.
 
-        source_ids: (batch, source_length), each row ends with EOS
+        source_ids: (batch, source_length), each row as the tokenizer of the model frames it
         source_lengths: (batch)
         target_ids: (batch, target_length), each row begins with BOS
         """

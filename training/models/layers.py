@@ -102,12 +102,11 @@ class Dropout(nn.Module):
         return hidden * kept.mul_(DROPOUT_STEPS / (DROPOUT_STEPS - self.dropped))
 
 
-class PostNorm(nn.Module):
-    """The residual connection of Vaswani et al. (2017), sections 3.1 and 5.4: LayerNorm(x + Dropout(sublayer(x)))."""
+class Residual(nn.Module):
+    """The residual connection of He et al. (2016) around one sublayer, with dropout: x + Dropout(sublayer(x))."""
 
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        self.norm = norm_of(settings)
         self.dropout = Dropout(settings.dropout)
 
     def before(self, hidden: Tensor) -> Tensor:
@@ -116,24 +115,57 @@ class PostNorm(nn.Module):
 
     def after(self, hidden: Tensor, sublayer: Tensor) -> Tensor:
         """Return the output of the connection (batch, length, dim), from its input and the output of the sublayer."""
-        return self.norm(hidden + self.dropout(sublayer))  # type: ignore[no-any-return]
-
-
-class PreNorm(PostNorm):
-    """The residual connection of Xiong et al. (2020), figure 1b: x + Dropout(sublayer(LayerNorm(x)))."""
-
-    def before(self, hidden: Tensor) -> Tensor:
-        """Return the input of the sublayer (batch, length, dim)."""
-        return self.norm(hidden)  # type: ignore[no-any-return]
-
-    def after(self, hidden: Tensor, sublayer: Tensor) -> Tensor:
-        """Return the output of the connection (batch, length, dim), from its input and the output of the sublayer."""
         return hidden + self.dropout(sublayer)  # type: ignore[no-any-return]
 
 
-def residual_connection(settings: TransformerSettings) -> PostNorm:
-    """Return the residual connection around one sublayer."""
-    return PreNorm(settings) if settings.norm == "pre" else PostNorm(settings)
+class PostNorm(Residual):
+    """That of Vaswani et al. (2017), sections 3.1 and 5.4: LayerNorm(x + Dropout(sublayer(x)))."""
+
+    def __init__(self, settings: TransformerSettings) -> None:
+        super().__init__(settings)
+        self.norm = norm_of(settings)
+
+    def after(self, hidden: Tensor, sublayer: Tensor) -> Tensor:
+        return self.norm(super().after(hidden, sublayer))  # type: ignore[no-any-return]
+
+
+class PreNorm(Residual):
+    """That of Xiong et al. (2020), figure 1b: x + Dropout(sublayer(LayerNorm(x)))."""
+
+    def __init__(self, settings: TransformerSettings) -> None:
+        super().__init__(settings)
+        self.norm = norm_of(settings)
+
+    def before(self, hidden: Tensor) -> Tensor:
+        return self.norm(hidden)  # type: ignore[no-any-return]
+
+
+class BothNorms(PreNorm):
+    """A norm before the sublayer and one after the sum: LayerNorm(x + Dropout(sublayer(LayerNorm(x))))."""
+
+    def __init__(self, settings: TransformerSettings) -> None:
+        super().__init__(settings)
+        self.norm_after = norm_of(settings)
+
+    def after(self, hidden: Tensor, sublayer: Tensor) -> Tensor:
+        return self.norm_after(super().after(hidden, sublayer))  # type: ignore[no-any-return]
+
+
+RESIDUALS: Mapping[str, Callable[[TransformerSettings], Residual]] = {
+    "post": PostNorm,
+    "pre": PreNorm,
+    "both": BothNorms,
+}
+WITHOUT_NORM_BEFORE: Mapping[str, Callable[[TransformerSettings], Residual]] = {"pre": Residual, "both": PostNorm}
+"""The residual connections around an attention that has its norm itself."""
+
+
+def residual_connection(settings: TransformerSettings, *, norm_inside: bool = False) -> Residual:
+    """Return the residual connection around one sublayer.
+
+    norm_inside: whether the sublayer has the norm before it itself
+    """
+    return (WITHOUT_NORM_BEFORE if norm_inside else RESIDUALS)[settings.norm](settings)
 
 
 class Embedding(nn.Module):

@@ -45,7 +45,7 @@ class EncoderLayer(nn.Module):
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
         self.attention = SelfAttention(settings, encoder_heads_of(settings))
-        self.around_attention = residual_connection(settings)
+        self.around_attention = residual_connection(settings, norm_inside=settings.query_norm)
         self.feed_forward, self.around_feed_forward = FeedForward(settings), residual_connection(settings)
 
     def forward(self, hidden: Tensor, visible: Tensor) -> Tensor:
@@ -65,8 +65,9 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, settings: TransformerSettings) -> None:
         super().__init__()
-        self.attention = SSRU(settings) if settings.decoder_cell == "ssru" else SelfAttention(settings)
-        self.around_attention = residual_connection(settings)
+        recurrent = settings.decoder_cell == "ssru"
+        self.attention = SSRU(settings) if recurrent else SelfAttention(settings)
+        self.around_attention = residual_connection(settings, norm_inside=settings.query_norm and not recurrent)
         self.cross, self.around_cross = CrossAttention(settings), residual_connection(settings)
         self.feed_forward, self.around_feed_forward = FeedForward(settings), residual_connection(settings)
 
@@ -126,9 +127,8 @@ class Transformer(AttentionModel[Memory, list[LayerPast]]):
         decoder = nn.ModuleList(DecoderLayer(settings) for _ in range(settings.decoder_layers))
         self.encoder, self.decoder = cast("Sequence[EncoderLayer]", encoder), cast("Sequence[DecoderLayer]", decoder)
         # A post-norm layer ends with a norm; a stack of pre-norm layers needs a final one (Xiong et al., 2020).
-        pre_norm = settings.norm == "pre"
-        self.encoder_norm = norm_of(settings) if pre_norm else nn.Identity()
-        self.decoder_norm = norm_of(settings) if pre_norm else nn.Identity()
+        self.encoder_norm = norm_of(settings) if settings.final_norm else nn.Identity()
+        self.decoder_norm = norm_of(settings) if settings.final_norm else nn.Identity()
         relative = settings.positions == "relative"
         self.encoder_bias = RelativeBias(settings, both_sides=True) if relative else None
         self.decoder_bias = None

@@ -174,7 +174,8 @@ def _cpuinfo() -> str:
 def _with_facts(config: Config, start: Path | None) -> Config:
     """Return the settings with the facts about the model of the checkpoint that a run goes on from, if they lack them.
 
-    These are the languages of a model of several, the pieces that it never generates, and where it was imported from.
+    These are the languages of a model of several, the pieces that it never generates, whether its sources have an end
+    token, and where it was imported from.
     """
     if start is None:
         return config
@@ -183,6 +184,8 @@ def _with_facts(config: Config, start: Path | None) -> Config:
         values[name] = values[name] or known[name]
     if "never_generated" not in config.model.model_fields_set:
         values["model"]["never_generated"] = known["model"]["never_generated"]
+    if "source_end" not in config.tokenizer.model_fields_set:
+        values["tokenizer"]["source_end"] = known["tokenizer"]["source_end"]
     return parse_config(values, str(start))
 
 

@@ -18,7 +18,7 @@ from lingon.errors import RequestError
 from lingon.machine import usable_cores
 from lingon.serving.decoding.job import DecodeJob
 from lingon.serving.models.loading import LoadOptions, load_translator
-from lingon.text import Tokenizer, normalise
+from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
 
@@ -27,7 +27,7 @@ class EngineBaseline:
 
     def __init__(self, model: Path, precision: str | None, threads: int | None, texts: list[str]) -> None:
         bundle = open_bundle(model)
-        tokenizer = Tokenizer(*bundle.tokenizer_files())
+        tokenizer = bundle.tokenizer()
         self._limits = bundle.manifest.limits
         self._sources = [tuple(tokenizer.encode_source(normalise(text))) for text in texts]
         options = LoadOptions(device="cpu", precision=precision, threads=threads or usable_cores())

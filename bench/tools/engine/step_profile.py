@@ -36,7 +36,7 @@ from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime.device import choose_device
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import BatchShape
-from lingon.text import Tokenizer, normalise
+from lingon.text import normalise
 
 PARTS = ("scheduler", "onnxruntime", "buffers", "copies", "metrics", "search")
 WARM_UP = 2  # first turns of a batch, not counted: they bind buffers and touch memory for the first time
@@ -114,7 +114,7 @@ def timed_metrics(clock: Clock, bundle: Bundle) -> Any:
 
 def jobs_of(bundle: Bundle, lines: list[str], beam_size: int) -> list[DecodeJob]:
     """A job for each line, the longest source first."""
-    tokenizer, limits = Tokenizer(*bundle.tokenizer_files()), bundle.manifest.limits
+    tokenizer, limits = bundle.tokenizer(), bundle.manifest.limits
     sources = sorted((tuple(tokenizer.encode_source(normalise(line))) for line in lines), key=len, reverse=True)
     return [
         DecodeJob(

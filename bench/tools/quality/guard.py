@@ -29,7 +29,7 @@ from lingon.serving.guard.confidence import GOOD
 from lingon.serving.guard.judge import Guard, Sentence
 from lingon.serving.guard.languages import Languages
 from lingon.serving.in_process import LocalTranslator
-from lingon.text import Tokenizer, normalise
+from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
 TEXTS = 64  # in one request
@@ -41,10 +41,10 @@ Row = dict[str, Any]
 
 def false_flags(bundle: Bundle, pairs: Pairs) -> list[Row]:
     """Return the share of pairs with each flag, and the time to judge a pair."""
-    tokenizer = Tokenizer(*bundle.tokenizer_files())
+    tokenizer = bundle.tokenizer()
     guard, counts, flagged = Guard.of(bundle, tokenizer), Counter[str](), 0
     sentences = [
-        Sentence(source, target, tokenizer.encode_source(source)[:-1], tokenizer.encode_target(target))
+        Sentence(source, target, tokenizer.unframed(tokenizer.encode_source(source)), tokenizer.encode_target(target))
         for source, target in pairs
     ]
     begin = time.process_time()

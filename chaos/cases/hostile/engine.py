@@ -22,7 +22,6 @@ from chaos.server import Server, write_api_keys
 from chaos.verdict.checks import Checks
 from chaos.verdict.history import OK, Outcome, p99
 from lingon.bundle import open_bundle
-from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
 CACHE = ROOT / "build" / "chaos"
@@ -208,7 +207,7 @@ def may_need(log: str) -> float:
 async def large_replies(context: CaseContext, checks: Checks) -> None:
     """Small requests with replies of megabytes, on the model of the session, whose results end together."""
     bundle = open_bundle(context.session.model)
-    target = target_text(Tokenizer(*bundle.tokenizer_files()), "ja", bundle.manifest.limits.max_target_tokens - 1)
+    target = target_text(bundle.tokenizer(), "ja", bundle.manifest.limits.max_target_tokens - 1)
     long = context.session.long_texts(context.choose(128, 64), 80)
     attacks = [
         score("Score with alignment", [(text, target) for text in long], alignment=True),

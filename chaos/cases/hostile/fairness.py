@@ -21,7 +21,6 @@ from chaos.verdict.checks import Checks
 from chaos.verdict.history import Outcome, p99
 from lingon.bench.statistics import percentile
 from lingon.bundle import open_bundle
-from lingon.text import Tokenizer
 
 SLOWER = 3.0  # times its p99 alone is the most that a polite caller's p99 may become
 MIX = "a random mix of them"
@@ -75,7 +74,7 @@ OFFERED = {"OK", "RESOURCE_EXHAUSTED", "CANCELLED"}
 def shipped_attacks(context: CaseContext) -> list[Attack]:
     """One attack of each kind on the model of the session."""
     bundle = open_bundle(context.session.model)
-    tokenizer = Tokenizer(*bundle.tokenizer_files())
+    tokenizer = bundle.tokenizer()
     target = target_text(tokenizer, "ja", bundle.manifest.limits.max_target_tokens - 1)
     short = [text for text in context.texts if len(text) <= 40]
     return dear_requests(short, context.session.long_texts(PAIRS, 90), target)
@@ -178,7 +177,7 @@ async def _fill_the_queue(context: CaseContext, checks: Checks, *, polite_first:
 
 async def _hostile(context: CaseContext, server: Server, key: str, tally: Counter[str]) -> None:
     """More requests than the queue holds, which end when the engine goes on."""
-    tokenizer = Tokenizer(*open_bundle(context.session.model).tokenizer_files())
+    tokenizer = open_bundle(context.session.model).tokenizer()
     attack = score("pairs", [("a", target_text(tokenizer, "ja", 255))] * CALL)
     caller = HostileCaller(server.address, key)
 

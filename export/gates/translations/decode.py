@@ -18,13 +18,13 @@ from lingon.text import LanguageTokens
 Answer = TypeVar("Answer")
 Outcome = tuple[Hypothesis, ...] | RequestError
 Pair = tuple[tuple[int, ...], tuple[int, ...]]
-"""Source ids with EOS, target ids without BOS and EOS."""
+"""Source ids as the tokenizer frames them, target ids without BOS and EOS."""
 
 
 def decode_all(
     engine: Engine, sources: Iterable[tuple[int, ...]], options: list[Options], forced: tuple[int, ...] = ()
 ) -> list[Outcome]:
-    """Decode every source (token ids with EOS) and return the outcomes in order; options has one for each.
+    """Decode every source (framed token ids) and return the outcomes in order; options has one for each.
 
     forced: target tokens that every translation begins with, and that are not part of it
     """

@@ -52,7 +52,7 @@ class Agreement:
 class ExactSearch:
     """What the fp32 graphs find for some sources with a search.
 
-    sources: ids with EOS
+    sources: ids as the tokenizer frames them
     found: the best hypothesis of each source
     """
 

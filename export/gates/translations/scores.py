@@ -55,7 +55,7 @@ def check_scores(
     forced: tuple[int, ...] = (),
     found: Sequence[tuple[Hypothesis, ...]] | None = None,
 ) -> ScoreReport:
-    """Score all hypotheses that the engine finds for the sources (ids with EOS) and compare, token by token.
+    """Score all hypotheses that the engine finds for the framed sources and compare, token by token.
 
     forced: see `decode_all`
     found: these hypotheses, if the engine has found them already

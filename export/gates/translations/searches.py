@@ -22,7 +22,7 @@ class Searches:
     """The hypotheses of one precision for held-out sources, as far as a gate has asked for them.
 
     runners: by precision; that of `name` is asked for when there is something to search for
-    sources: ids with EOS
+    sources: ids as the tokenizer frames them
     forced: see `decode_all`
     """
 

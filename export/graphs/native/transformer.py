@@ -85,7 +85,7 @@ class NativeTransformerGraphs(TransformerGraphs):
         for number, layer in enumerate(model.encoder):
             name = f"encoder.{number}"
             read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
-            packed = blocks.linear(layer.attention.qkv, f"{name}.attention.qkv", read)
+            packed = blocks.packed(layer.attention, f"{name}.attention", read)
             mixed = graph.op(
                 "SelfAttention",
                 *(packed, lengths),
@@ -183,7 +183,7 @@ class NativeTransformerGraphs(TransformerGraphs):
         settings, graph, heads = blocks.settings, blocks.graph, ProductScores(blocks)
         if not has_native_attention(settings):
             return super()._self_attention(blocks, module, name, rows, source, mask, weighted=weighted, lengths=lengths)
-        packed = blocks.linear(module.qkv, f"{name}.qkv", rows)
+        packed = blocks.packed(module, name, rows)
         query, key, _ = blocks.split(packed, 3)
         scaled = graph.op("Mul", heads.query(query, source.batch), graph.scalar(heads.scale))
         weights = attention_weights(heads, blocks, scaled, lay_out_keys(blocks, key, source.batch), mask.bias)

@@ -44,7 +44,7 @@ def self_attention(
     weighted: whether the weights are read; without, linear attention makes no matrix, and its weights are ""
     """
     graph = blocks.graph
-    packed = blocks.linear(module.qkv, f"{name}.qkv", rows)
+    packed = blocks.packed(module, name, rows)
     query, key, value = blocks.split(packed, 3)
     if rotation is not None:
         query, key = rotation.rotate(query), rotation.rotate(key)

@@ -9,7 +9,8 @@ from torch import nn
 from lingon.export.graphs.layers import MASKED, Layers, pad_to_blocks, to_numpy
 from lingon.export.graphs.onnx_writer import CONTRIB
 from lingon.training.config import TransformerSettings
-from lingon.training.models.layers import Embedding, FeedForward, PostNorm
+from lingon.training.models.attention import SelfAttention
+from lingon.training.models.layers import BothNorms, Embedding, FeedForward, PostNorm, PreNorm, Residual
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +50,24 @@ class Blocks(Layers):
         bias = self.graph.weight(f"{name}.bias", to_numpy(module.bias))
         return self.graph.op("LayerNormalization", rows, gain, bias, axis=-1, epsilon=module.eps)
 
-    def before(self, around: PostNorm, name: str, rows: str) -> str:
-        """Return the input of a sublayer; see lingon.training.models.layers.PostNorm and PreNorm."""
-        return self.norm(around.norm, f"{name}.norm", rows) if self.settings.norm == "pre" else rows
+    def before(self, around: Residual, name: str, rows: str) -> str:
+        """Return the input of a sublayer; see lingon.training.models.layers.Residual."""
+        return self.norm(around.norm, f"{name}.norm", rows) if isinstance(around, PreNorm) else rows
 
-    def after(self, around: PostNorm, name: str, rows: str, sublayer: str) -> str:
+    def after(self, around: Residual, name: str, rows: str, sublayer: str) -> str:
         """Return the output of a residual connection, from its input and the output of the sublayer."""
         total = self.graph.op("Add", rows, sublayer)
-        return total if self.settings.norm == "pre" else self.norm(around.norm, f"{name}.norm", total)
+        if isinstance(around, BothNorms):
+            return self.norm(around.norm_after, f"{name}.norm_after", total)
+        return self.norm(around.norm, f"{name}.norm", total) if isinstance(around, PostNorm) else total
+
+    def packed(self, module: SelfAttention, name: str, rows: str) -> str:
+        """Return queries, keys and values (n, 3 * attention_dim) of rows (n, dim); name: of the attention."""
+        qkv, name = module.qkv, f"{name}.qkv"
+        if isinstance(qkv, nn.Linear):
+            return self.linear(qkv, name, rows)
+        query = self.linear(qkv.query, f"{name}.query", self.norm(qkv.norm, f"{name}.norm", rows))
+        return self.graph.op("Concat", query, self.linear(qkv.key_value, f"{name}.key_value", rows), axis=1)
 
     def feed_forward(self, module: FeedForward, name: str, rows: str) -> str:
         """Return the feed-forward layer of rows (n, dim); see lingon.training.models.layers.FeedForward."""

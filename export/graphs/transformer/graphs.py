@@ -182,7 +182,7 @@ class TransformerGraphs:
             return step_cell(blocks, module, name, read, declared[cell], present)
         assert attention is not None
         past, presents = self._past(blocks.graph, declared, number)
-        packed = blocks.linear(module.qkv, f"{name}.qkv", read)
+        packed = blocks.packed(module, name, read)
         mixed = attention.attend(module, name, packed, past, presents)
         return blocks.linear(module.output, f"{name}.output", mixed)
 

@@ -1,4 +1,4 @@
-"""The file model.bin of CTranslate2, version 6: variables by name, and names that stand for others."""
+"""The file model.bin of CTranslate2: variables by name, and names that stand for others."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ from torch import Tensor
 
 from lingon.errors import SourceModelError
 from lingon.importers.files.tensors import Tensors
+from lingon.importers.readers.ctranslate2.revisions import SPECS, TEXTS, current_name, current_numbers
 
-VERSION = 6
+VERSIONS = range(1, 7)
+"""Of the form: since 2 a file names the kind of its model, since 3 it has aliases, since 4 types have numbers."""
+LAST_REVISION = 7  # of the kind of model; it changes what the variables are called
 MOST_VARIABLES, MOST_DIMENSIONS = 100_000, 8
 DTYPES: dict[int, np.dtype[Any]] = {
     number: np.dtype(kind)
     for number, kind in enumerate((np.float32, np.int8, np.int16, np.int32, np.float16, np.uint16))
 }
+TYPES_BY_SIZE = {4: 0, 2: 2, 1: 1}
+"""The number of the type of elements of so many bytes, before version 4."""
+INT16_SCALE = 1000.0  # of 16-bit integers that are saved without one
 BFLOAT16 = 5  # its number; the values are read as 16-bit integers
 SCALE = "_scale"  # suffix of what the integers of a weight were multiplied by
 LOSSY = "its weights are {}-bit integers, which are less than the model had; the original files are the better source"
@@ -39,16 +45,22 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """The content of a file.
+    """The content of a file, by the names of the current revision.
 
+    version: of its form
     spec: the kind of model that it declares
+    texts: variables that are texts
+    flags: the single numbers as the file has them
     tensors: the arrays by their names and by those that stand for them; integers are read as what they stand for
-    scalars: the single numbers; one that is saved as an integer is an int
+    scalars: the numbers of each side; one that is saved as an integer is an int
     names: the variable that each name stands for
     shapes: of the variables
     """
 
+    version: int
     spec: str
+    texts: Mapping[str, str]
+    flags: Mapping[str, float]
     tensors: Tensors
     scalars: Mapping[str, float]
     names: Mapping[str, str]
@@ -99,14 +111,25 @@ def read_variables(path: Path) -> Variables:
     except (OSError, ValueError) as error:  # ValueError: an empty file
         raise SourceModelError(f"{path}: cannot be read ({error})") from None
     cursor = _Cursor(path, content)
-    if (version := cursor.number("I")) != VERSION:
-        raise SourceModelError(f"{path}: the version of the format must be {VERSION}, is {version}")
-    spec, _ = cursor.text(), cursor.number("I")
-    found = dict(_variable(cursor) for _ in range(cursor.count("variables", MOST_VARIABLES)))
-    aliases = {cursor.text(): cursor.text() for _ in range(cursor.count("aliases", MOST_VARIABLES))}
+    if (version := cursor.number("I")) not in VERSIONS:
+        raise SourceModelError(f"{path}: the version of the format must be 1 to {VERSIONS[-1]}, is {version}")
+    spec, revision = (cursor.text(), cursor.number("I")) if version >= 2 else ("", 1)
+    if spec not in SPECS:
+        raise SourceModelError(f"{path}: the model must be a {list(SPECS)[-1]}, is a {spec}")
+    if not 1 <= revision <= LAST_REVISION:
+        raise SourceModelError(f"{path}: the revision of the model must be 1 to {LAST_REVISION}, is {revision}")
+    found: dict[str, Variable] = {}
+    for _ in range(cursor.count("variables", MOST_VARIABLES)):
+        name, variable = _variable(cursor, version)
+        found[current_name(name, revision)] = variable
+    aliases = dict[str, str]()
+    for _ in range(cursor.count("aliases", MOST_VARIABLES) if version >= 3 else 0):
+        alias, of = (current_name(cursor.text(), revision) for _ in range(2))
+        aliases[alias] = of
     if missing := [name for name in aliases.values() if name not in found][:1]:
         raise SourceModelError(f"{path}: an alias names {missing[0]}, which is not there")
     names = {name: name for name in found} | aliases
+    texts = {name: _text(path, content, found.pop(name)) for name in TEXTS if name in found}
     arrays = {name for name, each in found.items() if each.shape and not name.endswith(SCALE)}
     readers = {name: _reader(path, content, found, of) for name, of in names.items() if of in arrays}
     tensors = Tensors(path, readers)
@@ -115,13 +138,18 @@ def read_variables(path: Path) -> Variables:
     scalars = {name: _scalar(content, each) for name, each in found.items() if not each.shape}
     if wrong := next((name for name, value in scalars.items() if not math.isfinite(value)), ""):
         raise SourceModelError(f"{path}: {wrong} must be finite, is {scalars[wrong]}")
-    return Variables(spec, tensors, scalars, names, {name: each.shape for name, each in found.items()})
+    shapes = {name: each.shape for name, each in found.items()}
+    return Variables(version, spec, texts, scalars, tensors, current_numbers(scalars, spec), names, shapes)
 
 
-def _variable(cursor: _Cursor) -> tuple[str, Variable]:
+def _variable(cursor: _Cursor, version: int) -> tuple[str, Variable]:
     name = cursor.text()
     shape = tuple(cursor.number("I") for _ in range(cursor.count("dimensions", MOST_DIMENSIONS, "B")))
     kind, size = cursor.number("B"), cursor.number("I")
+    if version < 4:  # bytes of an element, and their number
+        if kind not in TYPES_BY_SIZE:
+            raise SourceModelError(f"{cursor.path}: {name} has elements of {kind} bytes")
+        kind, size = TYPES_BY_SIZE[kind], size * kind
     if kind not in DTYPES:
         raise SourceModelError(f"{cursor.path}: {name} has the unknown type {kind}")
     if size != math.prod(shape) * DTYPES[kind].itemsize:
@@ -139,18 +167,27 @@ def _values(content: NDArray[np.uint8], variable: Variable) -> Tensor:
     return torch.from_numpy(values.copy())
 
 
+def _text(path: Path, content: NDArray[np.uint8], variable: Variable) -> str:
+    try:
+        return _values(content, variable).numpy().tobytes().decode("utf-8")
+    except UnicodeDecodeError:
+        raise SourceModelError(f"{path}: a special token is not UTF-8") from None
+
+
 def _scalar(content: NDArray[np.uint8], variable: Variable) -> float:
     return _values(content, variable).item()
 
 
 def _reader(path: Path, content: NDArray[np.uint8], found: Mapping[str, Variable], name: str) -> Callable[[], Tensor]:
-    """Return what reads an array; integers are divided by their scale, one for each row or one for all."""
+    """Return what reads an array; integers are divided by their scales: of each row, or one for all."""
     variable = found[name]
 
     def read() -> Tensor:
         values = _values(content, variable)
         if values.is_floating_point():
             return values
+        if f"{name}{SCALE}" not in found and values.dtype == torch.int16:
+            return values.float() / INT16_SCALE
         if f"{name}{SCALE}" not in found:
             raise SourceModelError(f"{path}: {name} holds integers and has no {name.rpartition('/')[2]}{SCALE}")
         scale = _values(content, found[f"{name}{SCALE}"]).float().flatten()

@@ -15,6 +15,7 @@ from lingon.importers.files.fields import Fields, first_twice, parse_json
 from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
 from lingon.importers.readers.codes import languages_by_code, languages_of_one_target, tags_of
 from lingon.importers.readers.ctranslate2.container import SCALE, Variables, read_variables
+from lingon.importers.readers.ctranslate2.special_tokens import reads_source_end, special_tokens
 from lingon.importers.readers.ctranslate2.weights import BIAS, EMBEDDINGS, POSITIONS, PROJECTION, CTranslate2Reader
 from lingon.importers.readers.opus_mt import CONFIG, MOST_POSITIONS, read_file
 from lingon.importers.source import Facts, Source
@@ -23,25 +24,36 @@ from lingon.training.config import Activation, LanguageSettings, TransformerSett
 from lingon.training.models.layers import Form, sinusoids
 
 MODEL = "model.bin"
-SPEC = "TransformerSpec"
 VOCABULARIES = ("shared", "source", "target")
 PIECES = {"source": ("source.spm",), "target": ("target.spm",)}
 SHARED_PIECES = ("sentencepiece.bpe.model", "spiece.model", "sentencepiece.model")
 ACTIVATIONS: tuple[Activation, ...] = ("relu", "gelu-tanh", "silu", "gelu", "quick-gelu")
 """By the numbers that CTranslate2 gives them."""
-OFF = ("alibi", "alibi_use_positive_positions", "scale_alibi", "multi_query_attention", "embeddings_merge")
+OFF = (
+    "alibi",
+    "alibi_use_positive_positions",
+    "scale_alibi",
+    "multi_query_attention",
+    "embeddings_merge",
+    "with_relative_position",
+)
 """Numbers that are 0 in the models that Lingon computes."""
 KNOWN = (
     "activation",
     "alignment_heads",
     "alignment_layer",
+    "layernorm_embedding",
     "num_heads",
     "pre_norm",
     "scale_embeddings",
     "start_from_zero_embedding",
 )
 NORM_EPSILON = 1e-5
+COMPUTED: tuple[Form, int] = ("inclusive-halves", 1)
+"""The form and the first position of the sinusoids that CTranslate2 computes for a model without a table."""
 SAME_POSITIONS = 1e-3  # how far a saved table of sinusoids may be from the formula: some are saved in float16
+UNKNOWN = "<unk>"
+SILENT = {"<pad>", "<blank>", "<mask>"}
 MARKED = re.compile(r"__[A-Za-z][\w-]*__|>>[^<>]+<<")
 """The codes of M2M-100 and of multilingual OPUS-MT."""
 
@@ -56,6 +68,9 @@ def read_ctranslate2(
     longest: int | None = None,
     pieces: tuple[Path | None, Path | None] = (None, None),
     targets: Sequence[str] = (),
+    source_end: bool | None = None,
+    *,
+    callers_end: bool | None = None,
 ) -> Source:
     """Read a folder. Raises SourceModelError.
 
@@ -63,15 +78,17 @@ def read_ctranslate2(
     pieces: the sentencepiece models of the source and of the target; None: one beside the model
     targets: target languages that are wanted. A model whose decoder reads the code of the target language first, in the
         place of </s>, gets that of the first one: a bundle has one such row.
+    source_end: whether a source ends with the end token; None is what the files say
+    callers_end: whether the callers of such a folder write the end token; None is what the files tell
     """
-    config, variables = Fields.read_if_there(folder / CONFIG), read_variables(folder / MODEL)
-    if variables.spec != SPEC:
-        raise SourceModelError(f"{folder / MODEL}: the model must be a {SPEC}, is a {variables.spec}")
-    vocabularies = read_vocabularies(folder)
+    variables = read_variables(folder / MODEL)
+    config = special_tokens(Fields.read_if_there(folder / CONFIG), folder / MODEL, variables)
+    vocabularies = read_vocabularies(folder, config.text("unk_token", UNKNOWN))
     first = _first_code(folder, config, variables, vocabularies[1], targets)
-    tokenizer, source, target, files = _tokenizer(folder, config, variables, vocabularies, pieces, first)
+    ends = reads_source_end(folder, config, variables, vocabularies[0], given=source_end, callers=callers_end)
+    tokenizer, source, target, files = _tokenizer(folder, config, variables, vocabularies, pieces, first, ends=ends)
     table = _positions(variables)
-    longest = longest or min(512, len(table) - 1)
+    longest = longest or (512 if table is None else min(512, len(table) - 1))
     settings = _settings(config, variables, target, table, longest)
     rows = len(vocabularies[0]), len(vocabularies[1])
     reader = CTranslate2Reader(variables, settings, source, target, rows)
@@ -96,32 +113,40 @@ def _vocabulary_file(folder: Path, name: str) -> Path | None:
     return next((path for path in found if path.is_file()), None)
 
 
-def read_vocabularies(folder: Path) -> tuple[list[str], list[str]]:
+def read_vocabularies(folder: Path, unknown: str) -> tuple[list[str], list[str]]:
     """Return the pieces of the source and of the target, one object if they share a vocabulary.
+
+    unknown: the unknown piece, which CTranslate2 adds at the end of a vocabulary without it
 
     Raises SourceModelError if there is none, or a file is no list of pieces.
     """
     if shared := _vocabulary_file(folder, "shared"):
-        both = _read_vocabulary(shared)
+        both = _read_vocabulary(shared, unknown)
         return both, both
     paths = [_vocabulary_file(folder, name) for name in ("source", "target")]
     if None in paths:
         raise SourceModelError(f"{folder}: has neither shared_vocabulary nor source_vocabulary and target_vocabulary")
-    source, target = (_read_vocabulary(path) for path in paths if path is not None)
+    source, target = (_read_vocabulary(path, unknown) for path in paths if path is not None)
     return source, target
 
 
-def _read_vocabulary(path: Path) -> list[str]:
+def _read_vocabulary(path: Path, unknown: str) -> list[str]:
     try:
         text = read_file(path).decode("utf-8")
-        found: Any = parse_json(text) if path.suffix == ".json" else text.rstrip("\n").split("\n")
+        found: Any = parse_json(text) if path.suffix == ".json" else _lines(text)
     except ValueError:
         raise SourceModelError(f"{path}: must be a list of pieces") from None
     if not (isinstance(found, list) and found and all(isinstance(piece, str) for piece in found)):
         raise SourceModelError(f"{path}: must be a list of pieces")
     if (twice := first_twice(found)) is not None:
         raise SourceModelError(f"{path}: has the piece {twice!r} twice")
-    return found
+    return found if unknown in found else [*found, unknown]
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a vocabulary. If all end with a carriage return, that is no part of the pieces."""
+    lines = text.removesuffix("\n").split("\n")
+    return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines
 
 
 def _tokenizer(
@@ -131,8 +156,13 @@ def _tokenizer(
     vocabularies: tuple[list[str], list[str]],
     given: tuple[Path | None, Path | None],
     first: str,
+    *,
+    ends: bool,
 ) -> tuple[Tokenizer, Numbering, Numbering, list[Path]]:
-    """Return the tokenizer, the numberings of both vocabularies, and the files that were read."""
+    """Return the tokenizer, the numberings of both vocabularies, and the files that were read.
+
+    ends: whether a source ends with the end token
+    """
     sides = zip(PIECES.items(), given, strict=True)
     paths = [path or _pieces(folder, side, (*names, *SHARED_PIECES)) for (side, names), path in sides]
     models = [read_model(read_file(path), str(path)) for path in paths]
@@ -141,16 +171,20 @@ def _tokenizer(
         codes = _codes(source)
         numbering = renumber([*source, _zeros(source)], _special(config, variables, source, first), models, codes)
         written = [rewrite(model, numbering, codes) for model in models]
-        return tokenizer_of(written[0], written[1]), numbering, numbering, paths
+        return tokenizer_of(written[0], written[1], source_end=ends), numbering, numbering, paths
+    specials = [
+        _source_special(config, variables, source, first, ends=ends),
+        _special(config, variables, target, first),
+    ]
     numberings = [
-        renumber([*each, _zeros(each)], _special(config, variables, each, first), [model], _codes(each))
-        for each, model in zip(vocabularies, models, strict=True)
+        renumber([*each, _zeros(each)], special, [model], _codes(each))
+        for each, special, model in zip(vocabularies, specials, models, strict=True)
     ]
     written = [
         rewrite(model, numbering, _codes(each))
         for model, numbering, each in zip(models, numberings, vocabularies, strict=True)
     ]
-    return Tokenizer(written[0], written[1]), numberings[0], numberings[1], paths
+    return Tokenizer(written[0], written[1], source_end=ends), numberings[0], numberings[1], paths
 
 
 def _pieces(folder: Path, side: str, names: Sequence[str]) -> Path:
@@ -204,16 +238,32 @@ def _special(config: Fields, variables: Variables, vocabulary: list[str], first:
     if config.flag("add_source_bos", False):
         raise config.error("add_source_bos", "must be false: Lingon's models read no start token before a text")
     zeros = len(vocabulary)
-    if _starts_from_zero(variables):
+    if _starts_from_zero(variables) or (first and first not in vocabulary):  # a source has no start
         start = zeros
     else:
         start = vocabulary.index(first) if first else place("decoder_start_token", "<s>")
     return SpecialIds(zeros, start, place("eos_token", "</s>"), place("unk_token", "<unk>"))
 
 
+def _source_special(
+    config: Fields, variables: Variables, vocabulary: list[str], first: str, *, ends: bool
+) -> SpecialIds:
+    """Return the special ids of a source vocabulary, which may lack the tokens that no source has.
+
+    first: see `_first_code`
+    ends: whether a source ends with the end token
+    """
+    zeros, tokens = len(vocabulary), [config.text("decoder_start_token", "<s>"), config.text("eos_token", "</s>")]
+    if ends or all(token in vocabulary for token in tokens):
+        return _special(config, variables, vocabulary, first)
+    start, eos = (vocabulary.index(token) if token in vocabulary else zeros for token in tokens)
+    unknown = config.text("unk_token", UNKNOWN)
+    return SpecialIds(zeros, start, eos, vocabulary.index(unknown))
+
+
 def _codes(vocabulary: Sequence[str]) -> set[str]:
     """Return the pieces that no text may become: padding and the codes of languages."""
-    return {*filter(MARKED.fullmatch, vocabulary), *_plain_codes(vocabulary), *({"<pad>", "<mask>"} & set(vocabulary))}
+    return {*filter(MARKED.fullmatch, vocabulary), *_plain_codes(vocabulary), *(SILENT & set(vocabulary))}
 
 
 def _plain_codes(vocabulary: Sequence[str]) -> list[str]:
@@ -226,6 +276,8 @@ def _plain_codes(vocabulary: Sequence[str]) -> list[str]:
 
 def _languages(vocabulary: Sequence[str], first: str) -> LanguageSettings | None:
     """Return the languages of a model that is told them by codes; None for one of a pair. first: see `_first_code`."""
+    if first and first not in vocabulary:  # two vocabularies: no source has a code
+        return None
     if first:
         return languages_of_one_target(_plain_codes(vocabulary), first, "after")
     marked = list(filter(MARKED.fullmatch, vocabulary))
@@ -243,11 +295,15 @@ def _languages(vocabulary: Sequence[str], first: str) -> LanguageSettings | None
     )
 
 
-def _positions(variables: Variables) -> Tensor:
-    """Return the table of positions (positions, dim)."""
+def _positions(variables: Variables) -> Tensor | None:
+    """Return the table of positions (positions, dim); None if CTranslate2 computes sinusoids."""
     name, origin = POSITIONS["decoder"], variables.tensors.origin
+    if other := next((each for each in variables.names if "/relative_" in each), ""):
+        raise SourceModelError(f"{origin}: has {other}; relative positions are not read")
+    if (name in variables.names) != (POSITIONS["encoder"] in variables.names):
+        raise SourceModelError(f"{origin}: encoder and decoder must both have a table of positions, or none")
     if name not in variables.names:
-        raise SourceModelError(f"{origin}: has no {name}; relative and rotary positions are not read")
+        return None
     shape = variables.shapes[variables.names[name]]
     if len(shape) != 2 or not 2 <= shape[0] <= MOST_POSITIONS + 1:
         raise SourceModelError(f"{origin}: {name} must be a table of 2 to {MOST_POSITIONS + 1:,} rows, has {shape}")
@@ -266,14 +322,15 @@ def _formula(table: Tensor) -> tuple[Form, int] | None:
 
 
 def _settings(
-    config: Fields, variables: Variables, target: Numbering, table: Tensor, longest: int
+    config: Fields, variables: Variables, target: Numbering, table: Tensor | None, longest: int
 ) -> TransformerSettings:
-    dim, heads = table.size(1), int(_of_both(variables, "num_heads"))
+    dim, heads = _width(variables), int(_of_both(variables, "num_heads"))
     _check(variables, dim, heads)
-    formula, names = _formula(table), variables.names
-    if formula is None and longest >= len(table):
+    formula, names = COMPUTED if table is None else _formula(table), variables.names
+    saved = longest + 1 if table is None else len(table)
+    if formula is None and longest >= saved:
         raise SourceModelError(
-            f"{variables.tensors.origin}: has {len(table):,} learned positions, must have {longest + 1:,} or more"
+            f"{variables.tensors.origin}: has {saved:,} learned positions, must have {longest + 1:,} or more"
         )
     tied = names.get(PROJECTION) == names.get(EMBEDDINGS["decoder"])
     shared = names.get(EMBEDDINGS["encoder"]) == names.get(EMBEDDINGS["decoder"])
@@ -295,9 +352,20 @@ def _settings(
         first_position=formula[1] if formula else 0,
         never_generated=target.never,
         tie="none" if not tied else "all" if shared else "decoder",
-        max_positions=max(longest + 1, len(table)) if formula else len(table),
+        max_positions=max(longest + 1, saved) if formula else saved,
         dropout=0.1,
     )
+
+
+def _width(variables: Variables) -> int:
+    """Return the width of the rows of the target table."""
+    name, origin = EMBEDDINGS["decoder"], variables.tensors.origin
+    if name not in variables.names:
+        raise SourceModelError(f"{origin}: has no tensor {name}")
+    shape = variables.shapes[variables.names[name]]
+    if len(shape) != 2 or shape[1] < 4:
+        raise SourceModelError(f"{origin}: {name} must be a table of rows of 4 numbers or more, has {shape}")
+    return shape[1]
 
 
 def _inner_width(variables: Variables) -> int:

@@ -214,7 +214,8 @@ def _reader(path: Path, content: Bytes, item: _Item) -> Callable[[], Tensor]:
             f"{path}: {item.name} has the type 0x{item.kind:x}; Lingon reads float32, float16 and intgemm8, not the "
             "types whose layout is that of one processor"
         )
-    needed = math.prod(item.shape) * sizes[item.kind] + (4 if item.kind in INTGEMM8 else 0)
+    count = math.prod(item.shape)
+    needed = count * sizes[item.kind] + (4 if item.kind in INTGEMM8 and count else 0)
     if item.size < needed:
         raise SourceModelError(f"{path}: {item.name} of shape {item.shape} needs {needed:,} bytes, has {item.size:,}")
     data = content[item.start : item.start + needed]
@@ -237,6 +238,8 @@ def _dequantised(path: Path, item: _Item, data: Bytes) -> Tensor:
 
     All matrices but tables of pieces are saved as (out, in).
     """
+    if not math.prod(item.shape):
+        return torch.empty(item.shape)
     scale = float(np.frombuffer(data[-4:].tobytes(), np.float32)[0])
     if not (math.isfinite(scale) and scale > 0):
         raise SourceModelError(f"{path}: the scale of {item.name} must be above 0, is {scale}")

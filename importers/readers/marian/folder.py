@@ -191,7 +191,9 @@ def _settings(options: Options, tensors: Tensors, target: Numbering, longest: in
         ffn=options.integer("transformer-dim-ffn", 1),
         encoder_layers=options.integer("enc-depth", 1, 1000),
         decoder_layers=options.integer("dec-depth", 1, 1000),
-        norm="pre" if options.pre_norm else "post",
+        norm=options.norm,
+        query_norm=options.norm != "post",  # keys and values of self-attention are read before the norm
+        final_norm=options.final_norm,
         norm_epsilon=NORM_EPSILON,
         embedding_norm=options.embedding_norm,
         activation=options.activation,

@@ -10,7 +10,7 @@ from typing import Any
 from yaml import AliasEvent, Node, SafeLoader, YAMLError
 
 from lingon.errors import SourceModelError
-from lingon.training.config import Activation
+from lingon.training.config import Activation, Norms
 
 NORM_EPSILON = 1e-6
 """Of the layer norms of Marian; the port of its models to Transformers has 1e-5."""
@@ -37,8 +37,10 @@ MOST = 2**20
 MOST_OPTIONS = 2**16  # bytes of a file of options; those in use have some thousands
 MOST_NESTED = 10  # lists and objects of options inside each other
 FOLLOWED = ("", "d", "n", "nd")  # values of transformer-postprocess-emb
-POST_NORM, PRE_NORM = ("", "an", ""), ("n", "a", "n")
-"""What is done before a layer, after it, and at the end: a is the sum with its input, n is a norm."""
+NORMS: dict[tuple[str, str], Norms] = {("", "an"): "post", ("n", "a"): "pre", ("n", "an"): "both"}
+"""By what is done before a layer and after it: a is the sum with its input, n is a norm."""
+
+FINAL_NORMS = ("", "n")  # what is done after the last layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +66,14 @@ class Options:
         return value
 
     @property
-    def pre_norm(self) -> bool:
-        """Whether norms come before the layers."""
-        return self._norms() == PRE_NORM
+    def norm(self) -> Norms:
+        """Where the norms of the layers are."""
+        return NORMS[self._without_dropout("transformer-preprocess"), self._without_dropout("transformer-postprocess")]
+
+    @property
+    def final_norm(self) -> bool:
+        """Whether a norm follows the last layer."""
+        return self._without_dropout("transformer-postprocess-top") == "n"
 
     @property
     def embedding_norm(self) -> bool:
@@ -92,9 +99,9 @@ class Options:
         layers = self.integer("dec-depth", 1, 1000)
         return layers - 1 if layer == "last" else self.integer("transformer-guided-alignment-layer", 1, layers) - 1
 
-    def _norms(self) -> tuple[str, ...]:
-        names = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
-        return tuple(str(self.values.get(name, "")).replace("d", "") for name in names)  # d is dropout
+    def _without_dropout(self, name: str) -> str:
+        """Return what is done at one place, without dropout (d)."""
+        return str(self.values.get(name, "")).replace("d", "")
 
     def _problems(self) -> list[str]:
         """Return all options that Lingon has no counterpart of, each with the value that it reads."""
@@ -104,10 +111,12 @@ class Options:
             allowed = PLAIN_DEPTHS if name == "transformer-decoder-ffn-depth" else (plain,)
             if value not in allowed:
                 found.append(f"{name} must be {_shown(plain)}, is {_shown(value)}")
-        if self._norms() not in (POST_NORM, PRE_NORM):
-            found.append(
-                "transformer-preprocess, -postprocess and -postprocess-top must be '', 'dan', '' or 'n', 'da', 'n'"
-            )
+        around = "transformer-preprocess", "transformer-postprocess"
+        if tuple(map(self._without_dropout, around)) not in NORMS:
+            is_now = " and ".join(_shown(str(self.values.get(name, ""))) for name in around)
+            found.append(f"{' and '.join(around)} must be '' and 'dan', 'n' and 'da', or 'n' and 'dan', are {is_now}")
+        if self._without_dropout("transformer-postprocess-top") not in FINAL_NORMS:
+            found += self._not_among("transformer-postprocess-top", FINAL_NORMS, "")
         found += self._not_among("transformer-postprocess-emb", FOLLOWED, "")
         found += self._not_among("transformer-ffn-activation", tuple(ACTIVATIONS), "swish")
         found += self._not_among("transformer-decoder-autoreg", ("self-attention", "rnn"), "self-attention")

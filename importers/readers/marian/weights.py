@@ -1,7 +1,8 @@
 """The tensors of Marian by the names of Lingon, and the ranges of its 8-bit products.
 
 Its names: encoder_l1_self_Wq, decoder_l1_context_bo, encoder_l1_ffn_W1, encoder_l1_self_Wo_ln_scale and so on. Numbers
-of layers begin with 1. A name of a norm ends in _pre if the norm comes before the layer.
+of layers begin with 1. A name of a norm ends in _pre if the norm comes before the layer; that of an SSRU has another
+name there.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ TABLE, TABLES = "Wemb", {"source": "encoder_Wemb", "target": "decoder_Wemb"}
 OUTPUT, OUTPUT_TRANSPOSED, BIAS = "decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt", "decoder_ff_logit_out_b"
 POSITIONS = "Wpos"
 ALPHA = "_QuantMultA"  # suffix of the activation scale of a product
-OUTPUT_ALPHA = "none"  # the name of the output product, whose matrix is a part of the table
+OUTPUT_ALPHAS = (TABLE, TABLES["target"], OUTPUT, OUTPUT_TRANSPOSED, "none")
+"""The names of the output product; the first with a scale is that of the model, as in the engine of the browsers.
+
+Scales that are measured with a shortlist have no name. Marian's tools write them under both names, equal.
+"""
+
 LARGEST = 127  # of an 8-bit value
 
 
@@ -55,7 +61,7 @@ class MarianReader:
         for number in range(settings.decoder_layers):
             yield from self._decoder_layer(number)
         for side, ours in (("encoder", "source"), ("decoder", "target")):
-            if settings.norm == "pre":
+            if settings.final_norm:
                 yield from self._norm(f"{side}_norm", f"{side}_top", "")
             if settings.embedding_norm:
                 yield from self._norm(f"{ours}_embedding.norm", f"{side}_emb", "_pre")
@@ -70,7 +76,8 @@ class MarianReader:
     def ranges(self) -> dict[str, Range] | None:
         """Return the ranges of the inputs of all products, which a model for 8-bit integers is trained with.
 
-        None if the files have none. A range holds those of all products that read the same input.
+        None if the files have none, or none for the output. A range holds those of all products that read the same
+        input.
         """
         if not any(name.endswith(ALPHA) for name in self.tensors):
             return None
@@ -82,7 +89,8 @@ class MarianReader:
                 if side == "decoder" and settings.decoder_cell == "ssru":
                     found[f"{ours}.attention.gates"] = self._range([f"{theirs}_rnn_W", f"{theirs}_rnn_Wf"])
                 else:
-                    found[f"{ours}.attention.qkv"] = self._range([f"{theirs}_self_W{each}" for each in "qkv"])
+                    for product, parts in self._packed(f"{ours}.attention.qkv").items():
+                        found[product] = self._range([f"{theirs}_self_W{each}" for each in parts])
                     found[f"{ours}.attention.output"] = self._range([f"{theirs}_self_Wo"])
                 if side == "decoder":
                     found[f"{ours}.cross.query"] = self._range([f"{theirs}_context_Wq"])
@@ -92,19 +100,36 @@ class MarianReader:
         numbers = range(settings.decoder_layers)
         found["memory"] = self._range([f"decoder_l{each + 1}_context_W{part}" for each in numbers for part in "kv"])
         found |= {f"decoder.{each}.cross.key_value": found["memory"] for each in numbers}
-        found["output"] = self._range([OUTPUT_ALPHA])
-        for unused in (f"{name}{ALPHA}" for name in (TABLE, *TABLES.values(), OUTPUT, OUTPUT_TRANSPOSED)):
-            if unused in self.tensors:
-                self.tensors.take(unused, (1, 1))
+        there = [name for name in (*OUTPUT_ALPHAS, TABLES["source"]) if f"{name}{ALPHA}" in self.tensors]
+        self.tensors.taken.update(f"{name}{ALPHA}" for name in there)  # one at most is used
+        output = next((name for name in OUTPUT_ALPHAS if name in there and self._scale(name) is not None), None)
+        if output is None:
+            names = ", ".join(f"{name}{ALPHA}" for name in ("none", TABLE, TABLES["target"]))
+            self.tensors.notes.append(
+                f"has no scale for the output ({names}): int8 has ranges that are measured on text"
+            )
+            return None
+        found["output"] = self._range([output])
         return found
 
     def _range(self, names: Sequence[str], lowest: float = -1.0) -> Range:
         """Return the range of a product: the scale of an activation x is a, where round(a x) is within +-127."""
-        scales = [float(self.tensors.take(f"{name}{ALPHA}", (1, 1))) for name in names]
-        if not all(math.isfinite(scale) and scale > 0 for scale in scales):
-            raise SourceModelError(f"{self.tensors.origin}: {names[0]}{ALPHA} must be above 0")
+        scales = [scale for name in names if (scale := self._scale(name)) is not None]
+        if len(scales) < len(names):
+            raise SourceModelError(f"{self.tensors.origin}: {names[0]}{ALPHA} is empty")
         largest = LARGEST / min(scales)
         return Range(lowest * largest, largest)
+
+    def _scale(self, product: str) -> float | None:
+        """Return the scale of the input of a product; None if its tensor has no element."""
+        name = f"{product}{ALPHA}"
+        shape = self.tensors.shape(name)
+        found = self.tensors.take(name, shape).flatten().tolist()
+        if not found:
+            return None
+        if len(found) > 1 or not (math.isfinite(found[0]) and found[0] > 0):
+            raise SourceModelError(f"{self.tensors.origin}: {name} must be one number above 0, is {found[:3]}")
+        return float(found[0])
 
     def _tables(self) -> Iterator[tuple[str, Weight]]:
         tie = self.settings.tie
@@ -145,14 +170,24 @@ class MarianReader:
         yield from self._affine(f"{ours}.cross.query", cross, "q", dim, width)
         yield from self._affine(f"{ours}.cross.key_value", cross, "kv", dim, width)
         yield from self._affine(f"{ours}.cross.output", cross, "o", width, dim)
-        yield from self._norm(f"{ours}.around_cross.norm", f"{cross}_Wo")
+        yield from self._norms(f"{ours}.around_cross", f"{cross}_Wo")
         yield from self._feed_forward(ours, theirs)
 
     def _self_attention(self, ours: str, theirs: str) -> Iterator[tuple[str, Tensor]]:
         width, dim = self.settings.attention_dim, self.settings.dim
-        yield from self._affine(f"{ours}.attention.qkv", f"{theirs}_self", "qkv", dim, width)
+        for product, parts in self._packed(f"{ours}.attention.qkv").items():
+            yield from self._affine(product, f"{theirs}_self", parts, dim, width)
         yield from self._affine(f"{ours}.attention.output", f"{theirs}_self", "o", width, dim)
-        yield from self._norm(f"{ours}.around_attention.norm", f"{theirs}_self_Wo")
+        if not self.settings.query_norm:
+            yield from self._norms(f"{ours}.around_attention", f"{theirs}_self_Wo")
+            return
+        yield from self._norm(f"{ours}.attention.qkv.norm", f"{theirs}_self_Wo", "_pre")
+        if self.settings.norm == "both":
+            yield from self._norm(f"{ours}.around_attention.norm", f"{theirs}_self_Wo", "")
+
+    def _packed(self, qkv: str) -> dict[str, str]:
+        """Return the products of a self-attention, with those of theirs (q, k, v) that each packs."""
+        return {f"{qkv}.query": "q", f"{qkv}.key_value": "kv"} if self.settings.query_norm else {qkv: "qkv"}
 
     def _cell(self, ours: str, theirs: str) -> Iterator[tuple[str, Tensor]]:
         """Yield the product of an SSRU, whose gate comes first; the value has no bias."""
@@ -161,13 +196,13 @@ class MarianReader:
         bias = self.tensors.take(f"{theirs}_rnn_bf", (1, dim))[0]
         yield f"{ours}.attention.gates.weight", torch.cat(matrices)
         yield f"{ours}.attention.gates.bias", torch.cat([bias, bias.new_zeros(dim)])
-        yield from self._norm(f"{ours}.around_attention.norm", f"{theirs}_rnn_ffn")
+        yield from self._norms(f"{ours}.around_attention", f"{theirs}_rnn_ffn", f"{theirs}_rnn")
 
     def _feed_forward(self, ours: str, theirs: str) -> Iterator[tuple[str, Tensor]]:
         dim, ffn = self.settings.dim, self.settings.ffn
         yield from self._affine(f"{ours}.feed_forward.inner", f"{theirs}_ffn", "1", dim, ffn)
         yield from self._affine(f"{ours}.feed_forward.outer", f"{theirs}_ffn", "2", ffn, dim)
-        yield from self._norm(f"{ours}.around_feed_forward.norm", f"{theirs}_ffn_ffn")
+        yield from self._norms(f"{ours}.around_feed_forward", f"{theirs}_ffn_ffn")
 
     def _affine(self, ours: str, theirs: str, parts: str, inputs: int, outputs: int) -> Iterator[tuple[str, Tensor]]:
         """Yield weight and bias of a product that packs several of theirs, each (inputs, outputs)."""
@@ -175,7 +210,13 @@ class MarianReader:
         yield f"{ours}.weight", torch.cat(matrices)
         yield f"{ours}.bias", torch.cat([self.tensors.take(f"{theirs}_b{part}", (1, outputs))[0] for part in parts])
 
-    def _norm(self, ours: str, theirs: str, suffix: str | None = None) -> Iterator[tuple[str, Tensor]]:
-        suffix = ("_pre" if self.settings.norm == "pre" else "") if suffix is None else suffix
+    def _norms(self, ours: str, after: str, before: str = "") -> Iterator[tuple[str, Tensor]]:
+        """Yield the norms around a layer; after, before: what their names begin with, by default the same."""
+        if self.settings.norm != "post":
+            yield from self._norm(f"{ours}.norm", before or after, "_pre")
+        if self.settings.norm != "pre":
+            yield from self._norm(f"{ours}.norm{'_after' if self.settings.norm == 'both' else ''}", after, "")
+
+    def _norm(self, ours: str, theirs: str, suffix: str) -> Iterator[tuple[str, Tensor]]:
         for part, name in (("weight", "scale"), ("bias", "bias")):
             yield f"{ours}.{part}", self.tensors.take(f"{theirs}_ln_{name}{suffix}", (1, self.settings.dim))[0]

@@ -52,14 +52,12 @@ def by_word(text: str, pieces: Sequence[Piece]) -> list[Group]:
 
     text: the normalised text that the spans refer to
     """
-    *others, end = pieces
     words: list[list[int]] = []
-    for place, piece in enumerate(others):
-        if place == 0 or _begins_word(text, others[place - 1], piece):
+    for place, piece in enumerate(pieces):
+        if place == 0 or _is_end(pieces, place) or _begins_word(text, pieces[place - 1], piece):
             words.append([])
         words[-1].append(place)
-    found = [Group(_surface(text, [others[place] for place in word]), tuple(word)) for word in words]
-    return [*found, Group(end.piece, (len(others),))]
+    return [Group(_surface(text, [pieces[place] for place in word]), tuple(word)) for word in words]
 
 
 def merge(weights: Weights, rows: Sequence[Group], columns: Sequence[Group]) -> tuple[tuple[float, ...], ...]:
@@ -71,6 +69,11 @@ def merge(weights: Weights, rows: Sequence[Group], columns: Sequence[Group]) -> 
         )
         for down in rows
     )
+
+
+def _is_end(pieces: Sequence[Piece], place: int) -> bool:
+    """Whether a token is the end token, which has no characters; the source of some models has none."""
+    return place == len(pieces) - 1 and pieces[place].span[0] == pieces[place].span[1]
 
 
 def _begins_word(text: str, before: Piece, piece: Piece) -> bool:

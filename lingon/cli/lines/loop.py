@@ -18,7 +18,7 @@ from lingon.cli.lines.wording import reworded
 from lingon.cli.options.backend import BackendOptions
 from lingon.client.values.options import ScoreOptions, TranslateOptions
 from lingon.client.values.results import ScoreResult, TextResult
-from lingon.errors import EmptyText, LingonError, ServerError, SettingsError
+from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.text import normalise
 
 IN_FLIGHT = 4  # batches in flight: enough to keep the server's batch full while one is printed
@@ -54,16 +54,16 @@ class TranslateWork:
         sampling = options.get("sampling")
         if sampling is not None and numbers[0] > 1:
             options["sampling"] = replace(sampling, seed=((sampling.seed or 0) + numbers[0] - 1) % 2**64)
-        blank = [not line.strip() for line in items]
+        blank = [not normalise(line) for line in items]
         return answer_non_blank(items, blank, lambda lines: translator.translate(lines, **options), TextResult())
 
     def render(self, number: int, item: str, result: TextResult) -> str:
         """One line, or as many lines as there are translations in an n-best list."""
         if self.as_json:
-            return translation_json(number, item, TextResult() if _is_empty(result) else result)
-        if self.options.get("format") not in (None, "plain"):
+            return translation_json(number, item, result)
+        if self.options.get("format") in ("html", "xml"):
             return result.text if result.translations else ""
-        if (self.options.get("num_hypotheses") or 1) > 1:
+        if several_of(self.options) > 1:
             return n_best_lines(number, result, self.columns)
         return plain_line(result, self.columns)
 
@@ -72,11 +72,17 @@ class TranslateWork:
         return ""
 
 
-def check_document_options(columns: Columns, num_hypotheses: int | None, *, as_json: bool) -> None:
+def several_of(options: TranslateOptions) -> int:
+    """The most translations of a text, as far as the options say it."""
+    return max(options.get("num_hypotheses") or 1, options.get("alternatives") or 1)
+
+
+def check_document_options(columns: Columns, translations: int, *, as_json: bool) -> None:
     """Raise SettingsError for options that add to the line of a translation, which a document has not."""
-    if not as_json and (columns != Columns() or (num_hypotheses or 1) > 1):
+    if not as_json and (columns != Columns() or translations > 1):
         raise SettingsError(
-            "--format html and xml print documents; add --json for --scores, --tokens, --alignment and --num-hypotheses"
+            "--format html and xml print documents; add --json for --scores, --tokens, --alignment, --num-hypotheses "
+            "and --alternatives"
         )
 
 
@@ -193,15 +199,14 @@ class LineReport:
         """Print the warnings and the error of a line; what many lines may have is kept for the summary."""
         if any("\0" in text for text in ([item] if isinstance(item, str) else item)):
             self._with_nul.append(number)
-        if isinstance(result, TextResult):
-            for warning in result.warnings:
-                if warning.code == "split":
-                    self._split.append(number)
-                elif warning.code == "low_confidence":
-                    self._unsure.append(number)
-                else:
-                    print_message(f"{self.unit} {number}: warning: {warning.message}")
-        if result.error is not None and not _is_empty(result):
+        for warning in result.warnings:
+            if warning.code == "split":
+                self._split.append(number)
+            elif warning.code == "low_confidence":
+                self._unsure.append(number)
+            else:
+                print_message(f"{self.unit} {number}: warning: {warning.message}")
+        if result.error is not None:
             print_message(
                 f"{self.unit} {number}: {reworded(str(result.error), translating=isinstance(result, TextResult))}"
             )
@@ -242,14 +247,6 @@ def answer_non_blank(
     wanted = [item for item, empty in zip(items, blank, strict=True) if not empty]
     results = iter(answer(wanted) if wanted else [])
     return [nothing if empty else next(results) for empty in blank]
-
-
-def _is_empty(result: TextResult | ScoreResult) -> bool:
-    """Whether the server found nothing to translate in a line, such as one of invisible characters.
-
-    The client itself finds the pairs in which both sides are empty; a pair with one empty side is an error.
-    """
-    return isinstance(result, TextResult) and result.error is not None and result.error.reason == EmptyText.reason
 
 
 def _error_of_batch(first: str, error: ServerError) -> LingonError:

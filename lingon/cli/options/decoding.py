@@ -14,6 +14,7 @@ class TextFormat(StrEnum):
     PLAIN = "plain"
     HTML = "html"
     XML = "xml"
+    PIECES = "pieces"
 
 
 class GuardChoice(StrEnum):
@@ -37,6 +38,14 @@ DetectedSourceOption = Annotated[
         help="Language of the texts, such as en; auto detects it for each text, and leaves one that is in --target as "
         "it is.",
         show_default="the model's",
+    ),
+]
+SameLanguageOption = Annotated[
+    bool,
+    typer.Option(
+        "--same-language",
+        help="With --source auto: the texts are in one language, and those beside a text tell it too, of each batch "
+        "(--batch-size). Default: each text tells its own.",
     ),
 ]
 TargetOption = Annotated[

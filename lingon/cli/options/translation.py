@@ -52,6 +52,22 @@ class Search(OptionGroup):
         ),
     ] = None
     length_penalty: LengthPenaltyOption = None
+    coverage_penalty: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="beta of the coverage penalty, which lowers the score of a translation that leaves words of the text "
+            "out. Needs a model with attention.",
+            show_default="0",
+        ),
+    ] = None
+    patience: Annotated[
+        float | None,
+        typer.Option(
+            help="Beam search ends with this many times --beam-size translations; above 1 it searches longer.",
+            show_default="1",
+        ),
+    ] = None
     max_output_tokens: MaxOutputTokensOption = None
 
     def request(self) -> client.TranslateOptions:
@@ -60,6 +76,8 @@ class Search(OptionGroup):
             "beam_size": self.beam_size,
             "num_hypotheses": self.num_hypotheses,
             "length_penalty": self.length_penalty,
+            "coverage_penalty": self.coverage_penalty,
+            "patience": self.patience,
             "max_output_tokens": self.max_output_tokens,
         }
 
@@ -109,6 +127,27 @@ class Restrictions(OptionGroup):
     target_prefix: Annotated[
         str | None, typer.Option(help="Text that every translation begins with.", show_default="none")
     ] = None
+    prefix_bias: Annotated[
+        float | None,
+        typer.Option(
+            help="Below 1, --target-prefix does not have to hold: its tokens have this much more probability, and the "
+            "others as much less.",
+            show_default="1, it holds",
+        ),
+    ] = None
+    alternatives: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Complete this many of the likeliest tokens after --target-prefix. Each is a line N ||| TEXT ||| "
+            "SCORE, the likeliest token first, where N counts the texts from 0.",
+            show_default="0, none",
+        ),
+    ] = None
+    min_alternative_probability: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Leave out alternatives with a less likely token.", show_default="0"),
+    ] = None
     min_output_tokens: Annotated[
         int | None,
         typer.Option(
@@ -149,6 +188,9 @@ class Restrictions(OptionGroup):
         """The options as the client takes them."""
         return {
             "target_prefix": self.target_prefix,
+            "prefix_bias": self.prefix_bias,
+            "alternatives": self.alternatives,
+            "min_alternative_probability": self.min_alternative_probability,
             "min_output_tokens": self.min_output_tokens,
             "no_repeat_ngram_size": self.no_repeat_ngram_size,
             "repetition_penalty": self.repetition_penalty,
@@ -190,7 +232,9 @@ class Reading(OptionGroup):
         typer.Option(
             "--format",
             help="How the input is written. html and xml: it is one document; the text of its elements is translated, "
-            "all else stays as it is, and tags inside a sentence are placed in its translation.",
+            "all else stays as it is, and tags inside a sentence are placed in its translation. pieces: each line is "
+            "pieces of the vocabulary with blanks between them, which the model reads as they are, and so is its "
+            "translation.",
             show_default="html if --input ends in .html or .htm, else plain",
         ),
     ] = None
@@ -227,6 +271,11 @@ class Reading(OptionGroup):
     def is_by_line(self) -> bool:
         """Whether each line is a text."""
         return not (self.wrapped or self.is_markup)
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether an option says how the input is written, which a document says itself."""
+        return not self.is_by_line or self.written is TextFormat.PIECES
 
     def request(self, *, forced: bool) -> client.TranslateOptions:
         """The options as the client takes them; forced: whether there are forced words."""

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
-from lingon.client.calls.parts import Collector, Part
+from lingon.client.calls.parts import Collector, Part, longest_part
+from lingon.client.values.options import TranslateOptions
 
 Result = TypeVar("Result")
 
@@ -17,9 +18,9 @@ class PartTasks(Generic[Result]):
     A part is sent when it is full, or by a timer: its first text does not wait for a text that comes much later.
     """
 
-    def __init__(self, work: Callable[[Part], Awaitable[Result]], in_flight: int, longest: float) -> None:
-        """in_flight: parts that are collected or worked on at once; longest: seconds for which a part is collected."""
-        self._work, self._longest, self._collector = work, longest, Collector()
+    def __init__(self, work: Callable[[Part], Awaitable[Result]], in_flight: int, options: TranslateOptions) -> None:
+        """in_flight: parts that are collected or worked on at once; options: of the call."""
+        self._work, self._longest, self._collector = work, longest_part(options), Collector(options)
         self._places, self._running = asyncio.Semaphore(in_flight), set[asyncio.Future[Result]]()
         self._ordered: asyncio.Queue[asyncio.Future[Result] | None] = asyncio.Queue()
         self._timer: asyncio.TimerHandle | None = None
@@ -53,6 +54,7 @@ class PartTasks(Generic[Result]):
                 self._collector.add(text)
                 if self._collector.full:
                     self._send()
+            self._collector.end()
         except Exception as error:
             self._send()
             failed: asyncio.Future[Result] = asyncio.get_running_loop().create_future()

@@ -14,7 +14,7 @@ from google.rpc import code_pb2
 
 from lingon.client.calls.async_iterables import PartTasks
 from lingon.client.calls.blocking import Languages, Texts
-from lingon.client.calls.parts import IN_FLIGHT, Part, check_iterable, longest_part
+from lingon.client.calls.parts import IN_FLIGHT, Part, check_iterable
 from lingon.client.protocol.exchanges import ClientProtocol
 from lingon.client.protocol.steps import Exchange, Send, Sleep, drive_async
 from lingon.client.protocol.streams import StreamPart, StreamReader
@@ -78,9 +78,9 @@ class AsyncCalls(ABC):
         protocol = self._protocol.waiting_when_full()
 
         async def translate(part: Part) -> list[TextResult]:
-            return list(await self._drive(protocol.translate(part.texts, options, part.first)))
+            return list(await self._drive(protocol.translate(part.texts, part.options, part.first)))
 
-        tasks = PartTasks(translate, IN_FLIGHT, longest_part(options))
+        tasks = PartTasks(translate, IN_FLIGHT, options)
         async with aclosing(tasks.results(texts)) as answers:
             async for results in answers:
                 for result in results:
@@ -116,14 +116,16 @@ class AsyncCalls(ABC):
         return await self._drive(self._protocol.score(pairs, options))
 
     @overload
-    async def detect_languages(self, texts: str) -> Languages: ...
+    async def detect_languages(self, texts: str, *, same_language: bool = False) -> Languages: ...
 
     @overload
-    async def detect_languages(self, texts: Texts) -> list[Languages]: ...
+    async def detect_languages(self, texts: Texts, *, same_language: bool = False) -> list[Languages]: ...
 
-    async def detect_languages(self, texts: str | Texts) -> Languages | list[Languages]:
+    async def detect_languages(self, texts: str | Texts, *, same_language: bool = False) -> Languages | list[Languages]:
         """As `Client.detect_languages`."""
-        found: Languages | list[Languages] = await self._drive(self._protocol.detect_languages(texts))
+        found: Languages | list[Languages] = await self._drive(
+            self._protocol.detect_languages(texts, same_language=same_language)
+        )
         return found
 
     async def find_source(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> str:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar, Unpack, overload
 
 from lingon.client.calls.iterables import CallGroup, Pending, Perform, in_order
-from lingon.client.calls.parts import IN_FLIGHT, Part, check_iterable, longest_part, parts_of
+from lingon.client.calls.parts import IN_FLIGHT, Part, check_iterable, parts_of
 from lingon.client.protocol.exchanges import ClientProtocol
 from lingon.client.protocol.steps import Exchange, Send, Sleep, drive
 from lingon.client.protocol.streams import StreamPart, StreamReader
@@ -98,7 +98,7 @@ class BlockingCalls(Blocking):
         or an exception of the iterable, is raised after the results before it. A request waits while the server is
         full, until its timeout. Closing the iterator cancels what is in progress.
 
-        options: as those of `translate`; target_prefix is one str for all texts
+        options: as those of `translate`; target_prefix is one str for all texts, or an iterable with one for each
         """
         check_iterable(texts)
         self._protocol.check_for_iterable(options)  # raises now, not when the first result is asked for
@@ -108,9 +108,9 @@ class BlockingCalls(Blocking):
         protocol, group = self._protocol.waiting_when_full(), CallGroup(self._begin, self._closed)
 
         def translate(part: Part, perform: Perform) -> list[TextResult]:
-            return list(drive(protocol.translate(part.texts, options, part.first), perform))
+            return list(drive(protocol.translate(part.texts, part.options, part.first), perform))
 
-        parts = parts_of(texts, longest_part(options))
+        parts = parts_of(texts, options)
         with closing(in_order(parts, translate, group, IN_FLIGHT)) as answers:
             for results in answers:
                 yield from results
@@ -144,14 +144,20 @@ class BlockingCalls(Blocking):
         return self._drive(self._protocol.score(pairs, options))
 
     @overload
-    def detect_languages(self, texts: str) -> Languages: ...
+    def detect_languages(self, texts: str, *, same_language: bool = False) -> Languages: ...
 
     @overload
-    def detect_languages(self, texts: Texts) -> list[Languages]: ...
+    def detect_languages(self, texts: Texts, *, same_language: bool = False) -> list[Languages]: ...
 
-    def detect_languages(self, texts: str | Texts) -> Languages | list[Languages]:
-        """The languages that a text may be in, or each of several, the likeliest first, among those of the models."""
-        found: Languages | list[Languages] = self._drive(self._protocol.detect_languages(texts))
+    def detect_languages(self, texts: str | Texts, *, same_language: bool = False) -> Languages | list[Languages]:
+        """The languages that a text may be in, or each of several, the likeliest first, among those of the models.
+
+        same_language: the texts are in one language, such as the words of a menu: those beside a text tell its language
+            too, of as many as are sent in one request
+        """
+        found: Languages | list[Languages] = self._drive(
+            self._protocol.detect_languages(texts, same_language=same_language)
+        )
         return found
 
     def find_source(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> str:

@@ -15,26 +15,43 @@ SLOW = 0.05  # seconds after which a part is sent although it is not full: its t
 
 
 class Part(NamedTuple):
-    """Texts of an iterable; first: the index of the first one in it."""
+    """Texts of an iterable; first: the index of the first one in it; options: those of the call, for these texts."""
 
     first: int
     texts: list[str]
+    options: TranslateOptions
 
 
 class Collector:
-    """Collects texts until they are taken as a part."""
+    """Collects texts, each with its target prefix if there is one for each, until they are taken as a part."""
 
-    def __init__(self) -> None:
-        self._first, self._texts, self._begin = 0, list[str](), 0.0
+    def __init__(self, options: TranslateOptions) -> None:
+        self._first, self._texts, self._begin, self._options = 0, list[str](), 0.0, options
+        prefix = options.get("target_prefix")
+        self._left: Iterator[Any] | None = None if prefix is None or isinstance(prefix, str) else iter(prefix)
+        self._prefixes = list[str]()
 
     def add(self, text: Any) -> None:
-        """Add a text. Raises SettingsError, which names its index, if it is no str."""
+        """Add a text. Raises SettingsError, which names its index, if it is no str, or if there is no prefix for it."""
+        place = self._first + len(self._texts)
         if not isinstance(text, str):
-            place = self._first + len(self._texts)
             raise SettingsError(f"texts[{place}] must be a str, got {type(text).__name__}")
+        if self._left is not None:
+            prefix = next(self._left, None)
+            if not isinstance(prefix, str):
+                found = "there is no more" if prefix is None else f"got {type(prefix).__name__}"
+                raise SettingsError(f"target_prefix must have a str for texts[{place}], {found}")
+            self._prefixes.append(prefix)
         if not self._texts:
             self._begin = time.monotonic()
         self._texts.append(text)
+
+    def end(self) -> None:
+        """Raise SettingsError if there are more prefixes than texts."""
+        if self._left is not None and next(self._left, None) is not None:
+            raise SettingsError(
+                f"target_prefix has more than {self._first + len(self._texts)} prefixes, one for each text"
+            )
 
     @property
     def empty(self) -> bool:
@@ -53,22 +70,26 @@ class Collector:
 
     def take(self) -> Part:
         """Return the texts, and begin a new part."""
-        part = Part(self._first, self._texts)
-        self._first, self._texts = self._first + len(part.texts), []
+        options = self._options.copy()
+        if self._left is not None:
+            options["target_prefix"] = self._prefixes
+        part = Part(self._first, self._texts, options)
+        self._first, self._texts, self._prefixes = self._first + len(part.texts), [], []
         return part
 
 
-def parts_of(texts: Iterable[str], longest: float) -> Iterator[Part]:
+def parts_of(texts: Iterable[str], options: TranslateOptions) -> Iterator[Part]:
     """The parts of texts; an exception of the iterable is raised after those before it.
 
-    longest: seconds after which a part ends although it is not full; it is looked at after each text
+    After each text it is looked at whether a part that is not full ends, since its texts come slowly.
     """
-    collector = Collector()
+    collector, longest = Collector(options), longest_part(options)
     try:
         for text in texts:
             collector.add(text)
             if collector.full or collector.seconds > longest:
                 yield collector.take()
+        collector.end()
     except Exception:
         if not collector.empty:
             yield collector.take()

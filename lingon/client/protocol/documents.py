@@ -22,12 +22,15 @@ READING = ("format", "splitting_tags", "non_splitting_tags")
 def options_of(document: Document, options: TranslateOptions) -> TranslateOptions:
     """Return the options with those by which the texts of a document are read."""
     formats = {number: name for name, number in FORMATS.items()}
-    return {
+    found: TranslateOptions = {
         **options,
         "format": formats.get(document.options.format, "plain"),  # type: ignore[typeddict-item]
         "splitting_tags": list(document.options.splitting_tags),
         "non_splitting_tags": list(document.options.non_splitting_tags),
     }
+    if options.get("source") == AUTO:  # one language is detected for the whole document
+        found["same_language"] = None
+    return found
 
 
 def write(document: Document, results: Sequence[TextResult]) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Real
@@ -117,17 +117,23 @@ class ClientProtocol:
         keep_lists(options)
         if options.get("source") == AUTO and not options.get("target"):
             raise SettingsError('the source language "auto" needs a target language')
+        if options.get("same_language") and options.get("source") != AUTO:
+            raise SettingsError(f'same_language needs the source "{AUTO}", got {options.get("source")!r}')
         several = texts_of(texts)
         self._deadline(options.get("timeout"))
         translate_request(pb.TranslateRequest, [], [], options)
         return several, prefixes_of(several, options)
 
     def check_for_iterable(self, options: TranslateOptions) -> None:
-        """As `check`, without the texts; raises SettingsError for a prefix for each text, whose number is not known."""
+        """As `check`, without the texts and a prefix for each of them, whose number is not known."""
         prefix = options.get("target_prefix")
-        if prefix is not None and not isinstance(prefix, str):
-            raise SettingsError(f"target_prefix must be one str for all texts, got {type(prefix).__name__}")
-        self.check((), options)
+        if prefix is not None and not isinstance(prefix, Iterable):
+            kind = type(prefix).__name__
+            raise SettingsError(f"target_prefix must be a str, or an iterable with one for each text, got {kind}")
+        rest = options.copy()
+        rest.pop("target_prefix", None)
+        self.check((), rest)
+        options.update(rest)
 
     def waiting_when_full(self) -> ClientProtocol:
         """A copy for calls that fill the queue of the server together: they wait for each other."""
@@ -178,8 +184,9 @@ class ClientProtocol:
         ask = partial(self._ask, self._deadline(options.get("timeout")))
         text_format = FORMATS[options.get("format") or "plain"]
         target, model = options.get("target") or "", options.get("model") or ""
+        how = {"may_refuse_each": may_refuse_each, "same_language": bool(options.get("same_language"))}
         try:
-            return (yield from find_sources(ask, texts, target, text_format, model, may_refuse_each=may_refuse_each))
+            return (yield from find_sources(ask, texts, target, text_format, model, **how))
         except NotTranslated as error:
             raise refusal_error(error) from None
 
@@ -267,11 +274,11 @@ class ClientProtocol:
         """The models that the server serves."""
         return model_infos((yield from self._models(self._deadline(None))))
 
-    def detect_languages(self, texts: str | Sequence[str]) -> Exchange[Any]:
+    def detect_languages(self, texts: str | Sequence[str], *, same_language: bool = False) -> Exchange[Any]:
         """For one text its languages, the likeliest first; for several those of each."""
         several, deadline = texts_of(texts), self._deadline(None)
         most = yield from self._limit_of_texts(len(several), deadline)
-        detected = yield from detect(partial(self.call_until, deadline), several, most)
+        detected = yield from detect(partial(self.call_until, deadline), several, most, same_language=same_language)
         found = [tuple(DetectedLanguage(*each) for each in languages) for languages in detected]
         return found[0] if isinstance(texts, str) else found
 

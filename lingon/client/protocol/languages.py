@@ -26,11 +26,17 @@ Ask = Callable[[Method[Any], Message], Exchange[Any]]
 """Sends a request and returns the reply."""
 
 
-def detect(ask: Ask, texts: Sequence[str], most: int) -> Exchange[list[Probabilities]]:
-    """The languages of each text with their probabilities, the likeliest first; most: texts of a request."""
+def detect(ask: Ask, texts: Sequence[str], most: int, *, same_language: bool = False) -> Exchange[list[Probabilities]]:
+    """The languages of each text with their probabilities, the likeliest first.
+
+    most: texts of a request
+    same_language: whether the texts of a request are in one language
+    """
     found: list[Probabilities] = []
     for _, part in cut(texts, most):
-        reply = yield from ask(DETECT_LANGUAGES, write_request(pb.DetectLanguagesRequest, texts=part))
+        reply = yield from ask(
+            DETECT_LANGUAGES, write_request(pb.DetectLanguagesRequest, texts=part, same_language=same_language)
+        )
         results: list[Probabilities] = [
             [(each.language_code, each.confidence) for each in one.languages] for one in reply.results
         ]
@@ -46,16 +52,18 @@ def find_sources(
     model: str = "",
     *,
     may_refuse_each: bool = False,
+    same_language: bool = False,
 ) -> Exchange[list[Source]]:
     """The language that each text is translated from; raises NotTranslated.
 
     model: "name" or "name/version" of the model that translates; empty for any
+    same_language: see `detect`
     may_refuse_each: see `sources_of`
     """
     read = partial(starts_of, texts, text_format)
     starts: list[str] = (yield Compute(read)) if takes_long(texts, text_format) else read()
     models: pb.ListModelsResponse = yield from ask(LIST_MODELS, pb.ListModelsRequest())
-    detected = yield from detect(ask, starts, models.max_texts or DEFAULT_MAX_TEXTS)
+    detected = yield from detect(ask, starts, models.max_texts or DEFAULT_MAX_TEXTS, same_language=same_language)
     served = Pairs.of(_named(models, model) if model else models).sources_of(target)
     is_target = partial(is_one_language, target)
     return sources_of(starts, detected, served, target, is_target, may_refuse_each=may_refuse_each)

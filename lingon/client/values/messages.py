@@ -137,7 +137,7 @@ def _text_options(options: TranslateOptions) -> pb.TextOptions | None:
     return message if message.ListFields() else None
 
 
-def _named(options: TranslateOptions, name: str, values: Mapping[str, int]) -> Any:
+def _named(options: TranslateOptions | ScoreOptions, name: str, values: Mapping[str, int]) -> Any:
     """The value of an option that is one of several names; None without the option."""
     given: Any = options.get(name)
     if given is not None and given not in values:
@@ -166,6 +166,11 @@ def _decoding_options(options: TranslateOptions, start: int) -> pb.DecodingOptio
         repetition_penalty=options.get("repetition_penalty"),
         forbidden_words=_words(options, "forbidden_words"),
         forced_words=_words(options, "forced_words"),
+        patience=options.get("patience"),
+        coverage_penalty=options.get("coverage_penalty"),
+        prefix_bias=options.get("prefix_bias"),
+        alternatives=options.get("alternatives"),
+        min_alternative_probability=options.get("min_alternative_probability"),
     )
 
 
@@ -204,6 +209,7 @@ def score_request(pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> pb
         target_language_code=options.get("target") or "",
         return_alignment=options.get("return_alignment") or False,
         attention=None if selection is None else write_request(pb.AttentionSelection, **selection.fields()),
+        format=_named(options, "format", {name: FORMATS[name] for name in ("plain", "pieces")}),
     )
 
 

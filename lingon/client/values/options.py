@@ -11,7 +11,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 DEFAULT_LONG_TEXT = "split"  # the clients' default; the default of the wire is to refuse
 LONG_TEXT = {"refuse": pb.LONG_TEXT_POLICY_REFUSE, "split": pb.LONG_TEXT_POLICY_SPLIT}
-FORMATS = {name: pb.TextFormat.Value(f"TEXT_FORMAT_{name.upper()}") for name in ("plain", "html", "xml")}
+FORMATS = {name: pb.TextFormat.Value(f"TEXT_FORMAT_{name.upper()}") for name in ("plain", "html", "xml", "pieces")}
 GUARDS = {name: pb.GuardPolicy.Value(f"GUARD_POLICY_{name.upper()}") for name in ("off", "warn", "retry", "refuse")}
 SPLIT_SENTENCES = {
     name: pb.SentenceSplitting.Value(f"SENTENCE_SPLITTING_{name.upper()}") for name in ("on", "nonewlines", "off")
@@ -41,13 +41,15 @@ class TranslateOptions(TypedDict, total=False):
     single line break is a space and blank lines separate paragraphs; "off" gives the model each text as it is. All
     white space between sentences is kept.
     format: "html" and "xml" translate the text of elements; all else stays as it is, and tags inside a sentence are
-    placed in its translation.
+    placed in its translation. "pieces" is for texts that you have cut into pieces of the vocabulary yourself, with
+    blanks between them: the model reads these, target_prefix is in pieces too, and so are translations.
     guard: what the server does about translations that are empty, loop, or have the wrong language or length: nothing,
     a warning, a second try, or an error in place of the translation.
     """
 
     model: str | None  # "name" or "name/version"; needed if the languages fit several models of the server
     source: str | None  # language of the texts, a BCP-47 tag; "auto" detects that of each text, and needs target
+    same_language: bool | None  # with "auto": the texts are in one, those beside a text tell it too; default: False
     target: str | None  # language of the translations, a BCP-47 tag
     beam_size: int | None  # 1 is greedy search
     num_hypotheses: int | None  # translations of each text, at most beam_size; sampled, the most beams of the model
@@ -60,7 +62,7 @@ class TranslateOptions(TypedDict, total=False):
     long_text: Literal["refuse", "split"] | None  # a text longer than the model reads; default: split
     split_sentences: Literal["on", "nonewlines", "off"] | None  # default: on; markup: nonewlines; forced_words: off
     return_sentences: bool | None  # default: False
-    format: Literal["plain", "html", "xml"] | None  # how texts are written; default: plain
+    format: Literal["plain", "html", "xml", "pieces"] | None  # how texts are written; default: plain
     ignore_tags: Sequence[str] | None  # names of elements of markup that stay as they are, with what is in them
     splitting_tags: Sequence[str] | None  # names of further elements at which texts are split
     non_splitting_tags: Sequence[str] | None  # names of elements that belong to the sentence around them
@@ -74,6 +76,11 @@ class TranslateOptions(TypedDict, total=False):
     repetition_penalty: float | None  # above 1, tokens that the translation has become less likely; default: 1
     forbidden_words: Sequence[str] | None  # words or phrases that are in no translation
     forced_words: Sequence[str] | None  # words or phrases that every translation has
+    patience: float | None  # beam search ends with beam_size * patience translations; default: 1
+    coverage_penalty: float | None  # lowers the score of a translation that leaves source tokens out; default: 0
+    prefix_bias: float | None  # below 1, target_prefix is likelier, but does not have to hold; default: 1
+    alternatives: int | None  # complete this many of the likeliest tokens after target_prefix; default: 0, none
+    min_alternative_probability: float | None  # no alternatives with less likely tokens; default: 0
     timeout: float | None  # seconds for each request to the server, retries included
 
 
@@ -85,4 +92,5 @@ class ScoreOptions(TypedDict, total=False):
     target: str | None
     return_alignment: bool | None
     attention: AttentionSelection | None  # None: no attention matrices
+    format: Literal["plain", "pieces"] | None  # how both texts are written; default: plain
     timeout: float | None

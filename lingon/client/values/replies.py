@@ -94,10 +94,7 @@ def _text_result(message: pb.TextResult, model: str, version: str, source: str) 
     return TextResult(
         translations=tuple(_translation(hypothesis) for hypothesis in message.hypotheses),
         error=_text_error(message.status),
-        warnings=tuple(
-            TextWarning(_enum_name(pb.WarningCode, warning.code, "WARNING_CODE_"), warning.message)
-            for warning in message.warnings
-        ),
+        warnings=_warnings(message.warnings),
         source_tokens=message.usage.source_tokens,
         target_tokens=message.usage.target_tokens,
         model=model,
@@ -117,6 +114,10 @@ def _text_result(message: pb.TextResult, model: str, version: str, source: str) 
         confidence=message.confidence if message.HasField("confidence") else None,
         source=source,
     )
+
+
+def _warnings(messages: Iterable[pb.Warning]) -> tuple[TextWarning, ...]:
+    return tuple(TextWarning(_enum_name(pb.WarningCode, each.code, "WARNING_CODE_"), each.message) for each in messages)
 
 
 def _translation(message: pb.Hypothesis) -> Translation:
@@ -139,6 +140,7 @@ def _score_result(message: pb.ScoreResult, model: str, version: str) -> ScoreRes
         attention=read_matrices(message.attention),
         source_pieces=read_pieces(message.source_pieces),
         target_pieces=read_pieces(message.target_pieces),
+        warnings=_warnings(message.warnings),
     )
 
 

@@ -36,7 +36,7 @@ class Link:
 class Translation:
     """One hypothesis.
 
-    score: log-probability / length ** length_penalty, length counting the end token
+    score: log-probability / length ** length_penalty, length counting the end token; with coverage_penalty plus that
     finish_reason: "end", or "length" if the translation reached the bound on output tokens and is not complete
     tokens: if return_tokens was set; without the end token
     alignment: if return_alignment was set
@@ -72,7 +72,8 @@ class TextWarning:
     """A warning about a result.
 
     code: "split", "length", "forced_words", "empty", "repetition", "copy", "numbers", "unreadable", "markup_split",
-        "wrong_language", "length_ratio", "low_confidence" or "retried"; WarningCode of the API says what each means
+        "wrong_language", "length_ratio", "low_confidence", "retried" or "empty_source"; WarningCode of the API says
+        what each means
     message: one line for people
     """
 
@@ -97,7 +98,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class TextResult:
-    """The translations of one text, best first, or the error that prevented them.
+    """The translations of one text, best first, or the error that prevented them. Alternatives: likeliest token first.
 
     source_tokens, target_tokens: tokens of the text and of all its translations, end tokens included
     model, version: the model that translated, or the two through a pivot language, joined by "+"
@@ -106,7 +107,8 @@ class TextResult:
     sentences: if return_sentences was set, those of the text in their order
     confidence: the lowest one of its sentences; None if the model has no confidence
     source: the language of the text, given, detected or that of the model; empty if the server does not say it. A text
-        that was detected to be in the target language is its own translation, with the score 0 and without a model
+        that was detected to be in the target language is its own translation, with the score 0 and without a model;
+        one with nothing to translate has the score 0 too, and the warning "empty_source"
     """
 
     translations: tuple[Translation, ...] = ()
@@ -174,7 +176,10 @@ class ScoreResult:
     tokens: target tokens, the end token last
     normalised_source, normalised_target: if return_alignment or attention was set, the texts to which spans refer
     attention: if it was set, the matrices in the order of kind, layer, head
-    source_pieces, target_pieces: if attention was set, the tokens of both texts, the end token last
+    source_pieces, target_pieces: if attention was set, the tokens of both texts. The end token is last, with an empty
+        span; a source has none if the model reads none
+    warnings: "empty_source" for a pair whose source is empty: its log_prob is 0 and it has no tokens; "empty" for one
+        whose target is
     """
 
     log_prob: float = 0.0
@@ -188,6 +193,7 @@ class ScoreResult:
     attention: tuple[AttentionMatrix, ...] = ()
     source_pieces: tuple[Piece, ...] = ()
     target_pieces: tuple[Piece, ...] = ()
+    warnings: tuple[TextWarning, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +233,10 @@ StreamEvent = StreamStart | TextDelta | TextDone
 
 @dataclass(frozen=True, slots=True)
 class DetectedLanguage:
-    """A language that a text may be in; confidence: its probability, 0 to 1, among the languages of the server."""
+    """A language that a text may be in; confidence: its probability, 0 to 1, among the languages of the server.
+
+    If the likeliest one has a confidence below 0.85, the text does not tell its language.
+    """
 
     language: str
     confidence: float

@@ -56,6 +56,14 @@ class _TextFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TextFormat
     """Well-formed XML, a document or a part of one. An element with text beside it belongs to the sentence; others split
     the text. Elements with translate="no" are left as they are.
     """
+    TEXT_FORMAT_PIECES: _TextFormat.ValueType  # 4
+    """Pieces of the source vocabulary with blanks between them, for callers with their own tokenizer: U+2581 begins a word
+    in vocabularies of sentencepiece. The model reads these pieces, and the end token after them; nothing is normalised,
+    split, kept as it is or judged. A target prefix is in pieces of the target vocabulary, and so are translations. What
+    is no piece is INVALID_ARGUMENT; <unk>, or the name that the vocabulary has for it, is an unknown piece. Text that is
+    longer than the model reads is INVALID_ARGUMENT whatever long_text is. Refused with forced_words, with options of
+    texts that it has no use for, such as keep, and for a pair of languages that is translated through a pivot.
+    """
 
 class TextFormat(_TextFormat, metaclass=_TextFormatEnumTypeWrapper):
     """How a text is written. In markup, the text of elements is translated; tags, attributes, comments and all else are left
@@ -76,6 +84,14 @@ TEXT_FORMAT_XML: TextFormat.ValueType  # 3
 """Well-formed XML, a document or a part of one. An element with text beside it belongs to the sentence; others split
 the text. Elements with translate="no" are left as they are.
 """
+TEXT_FORMAT_PIECES: TextFormat.ValueType  # 4
+"""Pieces of the source vocabulary with blanks between them, for callers with their own tokenizer: U+2581 begins a word
+in vocabularies of sentencepiece. The model reads these pieces, and the end token after them; nothing is normalised,
+split, kept as it is or judged. A target prefix is in pieces of the target vocabulary, and so are translations. What
+is no piece is INVALID_ARGUMENT; <unk>, or the name that the vocabulary has for it, is an unknown piece. Text that is
+longer than the model reads is INVALID_ARGUMENT whatever long_text is. Refused with forced_words, with options of
+texts that it has no use for, such as keep, and for a pair of languages that is translated through a pivot.
+"""
 Global___TextFormat: _TypeAlias = TextFormat  # noqa: Y015
 
 class _GuardPolicy:
@@ -85,8 +101,8 @@ class _GuardPolicy:
 class _GuardPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GuardPolicy.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     GUARD_POLICY_UNSPECIFIED: _GuardPolicy.ValueType  # 0
-    """As GUARD_POLICY_RETRY if beam_size and num_hypotheses are 1, without sampling, restrictions and streaming; otherwise
-    as GUARD_POLICY_WARN.
+    """As GUARD_POLICY_OFF for texts in pieces. As GUARD_POLICY_RETRY if beam_size and num_hypotheses are 1, without
+    sampling, restrictions, coverage_penalty, prefix_bias, alternatives and streaming; otherwise as GUARD_POLICY_WARN.
     """
     GUARD_POLICY_OFF: _GuardPolicy.ValueType  # 1
     """Nothing: translations are not judged, and have no confidence."""
@@ -96,8 +112,8 @@ class _GuardPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GuardPoli
     """As GUARD_POLICY_WARN. Before that, a sentence with the suspicion EMPTY, REPETITION, WRONG_LANGUAGE or LENGTH_RATIO is
     translated once more: with a beam of 4, no run of 4 tokens twice, and a shorter bound of its length. The better of the
     two translations is returned. A sentence with strings that are kept, or in capitals, has no second try. Needs
-    num_hypotheses 1, and none of sampling and the fields that restrict translations. Streams cannot take back what they
-    sent, and only warn.
+    num_hypotheses 1, and none of sampling, coverage_penalty, prefix_bias, alternatives and the fields that restrict
+    translations. Streams cannot take back what they sent, and only warn.
     """
     GUARD_POLICY_REFUSE: _GuardPolicy.ValueType  # 4
     """A text whose translation has one of these four suspicions, or UNREADABLE, has the status FAILED_PRECONDITION with
@@ -108,8 +124,8 @@ class GuardPolicy(_GuardPolicy, metaclass=_GuardPolicyEnumTypeWrapper):
     """What the server does about translations that it suspects; see WarningCode for the suspicions."""
 
 GUARD_POLICY_UNSPECIFIED: GuardPolicy.ValueType  # 0
-"""As GUARD_POLICY_RETRY if beam_size and num_hypotheses are 1, without sampling, restrictions and streaming; otherwise
-as GUARD_POLICY_WARN.
+"""As GUARD_POLICY_OFF for texts in pieces. As GUARD_POLICY_RETRY if beam_size and num_hypotheses are 1, without
+sampling, restrictions, coverage_penalty, prefix_bias, alternatives and streaming; otherwise as GUARD_POLICY_WARN.
 """
 GUARD_POLICY_OFF: GuardPolicy.ValueType  # 1
 """Nothing: translations are not judged, and have no confidence."""
@@ -119,8 +135,8 @@ GUARD_POLICY_RETRY: GuardPolicy.ValueType  # 3
 """As GUARD_POLICY_WARN. Before that, a sentence with the suspicion EMPTY, REPETITION, WRONG_LANGUAGE or LENGTH_RATIO is
 translated once more: with a beam of 4, no run of 4 tokens twice, and a shorter bound of its length. The better of the
 two translations is returned. A sentence with strings that are kept, or in capitals, has no second try. Needs
-num_hypotheses 1, and none of sampling and the fields that restrict translations. Streams cannot take back what they
-sent, and only warn.
+num_hypotheses 1, and none of sampling, coverage_penalty, prefix_bias, alternatives and the fields that restrict
+translations. Streams cannot take back what they sent, and only warn.
 """
 GUARD_POLICY_REFUSE: GuardPolicy.ValueType  # 4
 """A text whose translation has one of these four suspicions, or UNREADABLE, has the status FAILED_PRECONDITION with
@@ -135,8 +151,8 @@ class _SentenceSplitting:
 class _SentenceSplittingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SentenceSplitting.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     SENTENCE_SPLITTING_UNSPECIFIED: _SentenceSplitting.ValueType  # 0
-    """As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence; as SENTENCE_SPLITTING_NONEWLINES with
-    markup, in which line breaks are white space; else as SENTENCE_SPLITTING_ON.
+    """As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence, and for texts in pieces; as
+    SENTENCE_SPLITTING_NONEWLINES with markup, in which line breaks are white space; else as SENTENCE_SPLITTING_ON.
     """
     SENTENCE_SPLITTING_ON: _SentenceSplitting.ValueType  # 1
     """At the ends of sentences and of lines."""
@@ -153,8 +169,8 @@ class SentenceSplitting(_SentenceSplitting, metaclass=_SentenceSplittingEnumType
     """
 
 SENTENCE_SPLITTING_UNSPECIFIED: SentenceSplitting.ValueType  # 0
-"""As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence; as SENTENCE_SPLITTING_NONEWLINES with
-markup, in which line breaks are white space; else as SENTENCE_SPLITTING_ON.
+"""As SENTENCE_SPLITTING_OFF with forced_words, which belong to one sentence, and for texts in pieces; as
+SENTENCE_SPLITTING_NONEWLINES with markup, in which line breaks are white space; else as SENTENCE_SPLITTING_ON.
 """
 SENTENCE_SPLITTING_ON: SentenceSplitting.ValueType  # 1
 """At the ends of sentences and of lines."""
@@ -260,6 +276,11 @@ class _WarningCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WarningCo
     """The first translation was empty, repeated itself, or had the wrong language or length, and was replaced by a better
     one; see GUARD_POLICY_RETRY.
     """
+    WARNING_CODE_EMPTY_SOURCE: _WarningCode.ValueType  # 14
+    """There is nothing to translate: the text is empty, or has only white space, invisible characters and markup. It is its
+    own translation, with the score 0 and without tokens; a target prefix is left out. Of a pair to score: its source is
+    empty.
+    """
 
 class WarningCode(_WarningCode, metaclass=_WarningCodeEnumTypeWrapper):
     """Kinds of warnings."""
@@ -298,6 +319,11 @@ WARNING_CODE_RETRIED: WarningCode.ValueType  # 13
 """The first translation was empty, repeated itself, or had the wrong language or length, and was replaced by a better
 one; see GUARD_POLICY_RETRY.
 """
+WARNING_CODE_EMPTY_SOURCE: WarningCode.ValueType  # 14
+"""There is nothing to translate: the text is empty, or has only white space, invisible characters and markup. It is its
+own translation, with the score 0 and without tokens; a target prefix is left out. Of a pair to score: its source is
+empty.
+"""
 Global___WarningCode: _TypeAlias = WarningCode  # noqa: Y015
 
 class _AttentionKind:
@@ -324,7 +350,7 @@ class AttentionKind(_AttentionKind, metaclass=_AttentionKindEnumTypeWrapper):
     """Which tokens attend to which. Padding is never part of a matrix. Each row sums to one; only local attention (Luong et
     al. 2015, section 3.2), whose weights a Gaussian scales, has smaller sums, and a model of several languages, whose
     tokens that name the languages are left out. The tokens of a source are its pieces with
-    the end token last, and so are those of a target.
+    the end token last, and so are those of a target; some models read no end token after a source.
     """
 
 ATTENTION_KIND_UNSPECIFIED: AttentionKind.ValueType  # 0
@@ -347,6 +373,11 @@ class DetectLanguagesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TEXTS_FIELD_NUMBER: _builtins.int
+    SAME_LANGUAGE_FIELD_NUMBER: _builtins.int
+    same_language: _builtins.bool
+    """The texts are in one language, such as the words of a menu: those beside a text tell its language too. One that is
+    clearly in another language keeps it, and one without letters is in that of the others.
+    """
     @_builtins.property
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """At least one, at most `max_texts` of ListModels. The first 2,000 characters of a text are looked at."""
@@ -355,10 +386,11 @@ class DetectLanguagesRequest(_message.Message):
         self,
         *,
         texts: _abc.Iterable[_builtins.str] | None = ...,
+        same_language: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["texts", b"texts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["same_language", b"same_language", "texts", b"texts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -388,24 +420,31 @@ Global___DetectLanguagesResponse: _TypeAlias = DetectLanguagesResponse  # noqa: 
 
 @_typing.final
 class DetectedLanguages(_message.Message):
-    """The languages of a text, the likeliest first: of the served models, or others if the server has the extra `detect` and
-    the text is long and in none of those. None for a text without letters, and, without the extra, if no served model
-    knows two languages: models know theirs from training text, see `lingon calibrate`.
+    """The languages of a text, the likeliest first, at most 20: of the served models, or others if the server has the extra
+    `detect` and the text is long and in none of those. None for a text without letters. Without the extra, there are none
+    either if no served model knows two languages, and the script of the text does not leave one alone: models know theirs
+    from training text, see `lingon calibrate`.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     LANGUAGES_FIELD_NUMBER: _builtins.int
+    UNDECIDED_FIELD_NUMBER: _builtins.int
+    undecided: _builtins.bool
+    """The text does not tell its language: the likeliest one has a confidence below 0.85, or there is none. This is common
+    for texts of one to five words.
+    """
     @_builtins.property
     def languages(self) -> _containers.RepeatedCompositeFieldContainer[Global___DetectedLanguage]: ...
     def __init__(
         self,
         *,
         languages: _abc.Iterable[Global___DetectedLanguage] | None = ...,
+        undecided: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["languages", b"languages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["languages", b"languages", "undecided", b"undecided"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -469,8 +508,11 @@ class TranslateRequest(_message.Message):
 
     @_builtins.property
     def target_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Empty, or one prefix for each text, with which the translation of its first sentence begins. An empty string is no
-        prefix.
+        """Empty, or one prefix for each text, with which the translation of its first sentence begins, character for character
+        after normalisation: also where the model lacks a piece for a character and reads an unknown one in its place. White
+        space at its end is left out, and the translation may go on inside its last word. An empty string is no prefix. A
+        prefix that the model's tokens do not spell is INVALID_ARGUMENT with forbidden_words, with forced_words, and for a
+        model of Moses tokens.
         """
 
     @_builtins.property
@@ -565,14 +607,15 @@ class TextOptions(_message.Message):
     RETURN_SENTENCES_FIELD_NUMBER: _builtins.int
     LOWER_CAPITALS_FIELD_NUMBER: _builtins.int
     format: Global___TextFormat.ValueType
-    """How texts are written. Forced words and target prefixes are refused with markup."""
+    """How texts are written. Forced words and target prefixes are refused with markup, and forced words with pieces."""
     split_sentences: Global___SentenceSplitting.ValueType
     """Where texts are split."""
     protect: _builtins.bool
     """Keep what is not language as it is, each as often as in the text: URLs, e-mail addresses, paths, placeholders such as
     {name}, %s and :name, tags, the skeletons of ICU messages, numbers of four and more figures, emoji, lines of
     signs, long codes. Where the model loses one or cannot know it, the sentence is cut there, and its parts are translated
-    apart. Default: true, and false with forced_words. A sentence with a target prefix is translated as it is.
+    apart. Default: true, and false with forced_words. A sentence with a target prefix or with alternatives is translated
+    as it is.
     """
     guard: Global___GuardPolicy.ValueType
     """What the server does about translations that it suspects."""
@@ -636,8 +679,13 @@ class DecodingOptions(_message.Message):
     The fields min_output_tokens, no_repeat_ngram_size, repetition_penalty, forbidden_words and forced_words restrict
     which tokens may come next. They hold for greedy search, beam search and sampling. In a text that is split they hold
     for each sentence or part; forced_words refuse such a text. A translation that has nothing left to continue with
-    ends. With any of these fields, and with sampling, byte pieces always spell valid UTF-8, and U+FFFD is not generated.
-    Log-probabilities and scores stay those of the model, so that Score gives the same, except with repetition_penalty.
+    ends. Log-probabilities and scores stay those of the model, so that Score gives the same, except with
+    repetition_penalty, prefix_bias and coverage_penalty: tokens are left out after the softmax, and the rest is not
+    normalised again, as in Transformers. CTranslate2 leaves them out before the softmax, so that in its beam search a
+    token that is the only one left costs nothing; with these fields its hypotheses and scores may be others.
+
+    A translation is always valid UTF-8, and the model writes no U+FFFD. Where byte pieces would break a character, the
+    sentence is decoded again with a rule against it, without a shortlist.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -656,6 +704,11 @@ class DecodingOptions(_message.Message):
     REPETITION_PENALTY_FIELD_NUMBER: _builtins.int
     FORBIDDEN_WORDS_FIELD_NUMBER: _builtins.int
     FORCED_WORDS_FIELD_NUMBER: _builtins.int
+    PATIENCE_FIELD_NUMBER: _builtins.int
+    COVERAGE_PENALTY_FIELD_NUMBER: _builtins.int
+    PREFIX_BIAS_FIELD_NUMBER: _builtins.int
+    ALTERNATIVES_FIELD_NUMBER: _builtins.int
+    MIN_ALTERNATIVE_PROBABILITY_FIELD_NUMBER: _builtins.int
     beam_size: _builtins.int
     """Number of hypotheses in the search: 1 (greedy) to `max_beam_size` of the model."""
     num_hypotheses: _builtins.int
@@ -674,8 +727,8 @@ class DecodingOptions(_message.Message):
     """What to do with a sentence that is longer than the model reads."""
     shortlist: _builtins.bool
     """Choose only among the target pieces that are likely for the source, which is faster. Needs a model with a
-    shortlist, no sampling, and none of the fields that restrict translations; with these, true is INVALID_ARGUMENT,
-    and the default is false. Score always uses the full vocabulary.
+    shortlist, no sampling, and none of prefix_bias, alternatives and the fields that restrict translations; with these,
+    true is INVALID_ARGUMENT, and the default is false. Score always uses the full vocabulary.
     """
     min_output_tokens: _builtins.int
     """Smallest number of target tokens, the end token included and the target prefix excluded: the end token is not
@@ -688,12 +741,44 @@ class DecodingOptions(_message.Message):
     """
     repetition_penalty: _builtins.float
     """Divides the positive logits of the tokens that the translation and its target prefix have, and multiplies the
-    negative ones, before the softmax (Keskar et al. 2019, "CTRL", section 4.1): 1 (no penalty, the default) to 10.
+    negative ones, before the softmax (Keskar et al. 2019, "CTRL", section 4.1): 1 (no penalty, the default) to 100.
     Log-probabilities and scores are those after the penalty.
     """
+    patience: _builtins.float
+    """How long beam search goes on (Kasai et al. 2022, "A Call for Clarity in Beam Search: How It Works and When It
+    Stops"): it stops when beam_size * patience hypotheses have ended, rounded, at least num_hypotheses, and the best one
+    that has not ended scores no better than the worst of the best so many. Above 0, at most 10. Default 1. Without a
+    length penalty, where scores only fall, it stops as soon as the hypotheses of the result are certain, whatever the
+    patience is, unless coverage_penalty is set.
+    """
+    coverage_penalty: _builtins.float
+    """beta, 0 (no penalty, the default) to 10, of the coverage penalty (Wu et al. 2016, "Google's Neural Machine
+    Translation System", equation 14): beta * the sum over the source tokens, the end token included, of log(min(c, 1))
+    is added to the score of each hypothesis, where c is the sum of the attention that the tokens of the translation, its
+    end token too, pay to that source token, at least 2^-126. It ranks the beam_size * patience best hypotheses that the
+    search of a sentence has ended with. The attention is that of return_alignment: a model without it is UNIMPLEMENTED.
+    INVALID_ARGUMENT with alternatives.
+    """
+    prefix_bias: _builtins.float
+    """Above 0, at most 1. Less than 1 makes target_prefixes soft: a mixture (Arivazhagan et al. 2020, "Re-translation
+    versus Streaming for Simultaneous Translation", section 4.2, biased beam search). While a hypothesis begins as the
+    prefix does, the next token of the prefix has the probability (1 - prefix_bias) p + prefix_bias, and each other token
+    (1 - prefix_bias) p, where p is that of the model. Log-probabilities and scores are those after the mixture, and the
+    tokens of the prefix count. A token that another field forbids has no bias. 1, the default, is the prefix itself.
+    INVALID_ARGUMENT with alternatives.
+    """
+    alternatives: _builtins.int
+    """If above 0, what may come next: the so many likeliest tokens after the target prefix of a text, or at its begin
+    without one, each completed by the search. The hypotheses are in the order of the probabilities of these tokens. The
+    end token is one of them. A score is as without this field: it is that of all tokens after the prefix. The fields
+    that restrict translations hold for these tokens too. The first sentence of a text has alternatives, later ones have
+    one translation. 0, the default, to 32. Needs num_hypotheses unset or 1, and no sampling.
+    """
+    min_alternative_probability: _builtins.float
+    """Leaves out alternatives whose token is less likely than this, but never the likeliest: 0, the default, to 1."""
     @_builtins.property
     def sampling(self) -> Global___SamplingOptions:
-        """If set, tokens are drawn at random. Needs beam_size 1. U+FFFD is never drawn: bytes always spell valid UTF-8."""
+        """If set, tokens are drawn at random. Needs beam_size 1."""
 
     @_builtins.property
     def forbidden_words(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -734,39 +819,64 @@ class DecodingOptions(_message.Message):
         repetition_penalty: _builtins.float | None = ...,
         forbidden_words: _abc.Iterable[_builtins.str] | None = ...,
         forced_words: _abc.Iterable[_builtins.str] | None = ...,
+        patience: _builtins.float | None = ...,
+        coverage_penalty: _builtins.float | None = ...,
+        prefix_bias: _builtins.float | None = ...,
+        alternatives: _builtins.int | None = ...,
+        min_alternative_probability: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_max_output_tokens", b"_max_output_tokens", "_min_output_tokens", b"_min_output_tokens", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_num_hypotheses", b"_num_hypotheses", "_repetition_penalty", b"_repetition_penalty", "_shortlist", b"_shortlist", "beam_size", b"beam_size", "length_penalty", b"length_penalty", "max_output_tokens", b"max_output_tokens", "min_output_tokens", b"min_output_tokens", "no_repeat_ngram_size", b"no_repeat_ngram_size", "num_hypotheses", b"num_hypotheses", "repetition_penalty", b"repetition_penalty", "sampling", b"sampling", "shortlist", b"shortlist"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_alternatives", b"_alternatives", "_beam_size", b"_beam_size", "_coverage_penalty", b"_coverage_penalty", "_length_penalty", b"_length_penalty", "_max_output_tokens", b"_max_output_tokens", "_min_alternative_probability", b"_min_alternative_probability", "_min_output_tokens", b"_min_output_tokens", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_num_hypotheses", b"_num_hypotheses", "_patience", b"_patience", "_prefix_bias", b"_prefix_bias", "_repetition_penalty", b"_repetition_penalty", "_shortlist", b"_shortlist", "alternatives", b"alternatives", "beam_size", b"beam_size", "coverage_penalty", b"coverage_penalty", "length_penalty", b"length_penalty", "max_output_tokens", b"max_output_tokens", "min_alternative_probability", b"min_alternative_probability", "min_output_tokens", b"min_output_tokens", "no_repeat_ngram_size", b"no_repeat_ngram_size", "num_hypotheses", b"num_hypotheses", "patience", b"patience", "prefix_bias", b"prefix_bias", "repetition_penalty", b"repetition_penalty", "sampling", b"sampling", "shortlist", b"shortlist"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size", "_length_penalty", b"_length_penalty", "_max_output_tokens", b"_max_output_tokens", "_min_output_tokens", b"_min_output_tokens", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_num_hypotheses", b"_num_hypotheses", "_repetition_penalty", b"_repetition_penalty", "_shortlist", b"_shortlist", "beam_size", b"beam_size", "forbidden_words", b"forbidden_words", "forced_words", b"forced_words", "length_penalty", b"length_penalty", "long_text", b"long_text", "max_output_tokens", b"max_output_tokens", "min_output_tokens", b"min_output_tokens", "no_repeat_ngram_size", b"no_repeat_ngram_size", "num_hypotheses", b"num_hypotheses", "repetition_penalty", b"repetition_penalty", "return_alignment", b"return_alignment", "return_tokens", b"return_tokens", "sampling", b"sampling", "shortlist", b"shortlist"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_alternatives", b"_alternatives", "_beam_size", b"_beam_size", "_coverage_penalty", b"_coverage_penalty", "_length_penalty", b"_length_penalty", "_max_output_tokens", b"_max_output_tokens", "_min_alternative_probability", b"_min_alternative_probability", "_min_output_tokens", b"_min_output_tokens", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_num_hypotheses", b"_num_hypotheses", "_patience", b"_patience", "_prefix_bias", b"_prefix_bias", "_repetition_penalty", b"_repetition_penalty", "_shortlist", b"_shortlist", "alternatives", b"alternatives", "beam_size", b"beam_size", "coverage_penalty", b"coverage_penalty", "forbidden_words", b"forbidden_words", "forced_words", b"forced_words", "length_penalty", b"length_penalty", "long_text", b"long_text", "max_output_tokens", b"max_output_tokens", "min_alternative_probability", b"min_alternative_probability", "min_output_tokens", b"min_output_tokens", "no_repeat_ngram_size", b"no_repeat_ngram_size", "num_hypotheses", b"num_hypotheses", "patience", b"patience", "prefix_bias", b"prefix_bias", "repetition_penalty", b"repetition_penalty", "return_alignment", b"return_alignment", "return_tokens", b"return_tokens", "sampling", b"sampling", "shortlist", b"shortlist"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__alternatives: _TypeAlias = _typing.Literal["alternatives"]  # noqa: Y015
+    _WhichOneofArgType__alternatives: _TypeAlias = _typing.Literal["_alternatives", b"_alternatives"]  # noqa: Y015
     _WhichOneofReturnType__beam_size: _TypeAlias = _typing.Literal["beam_size"]  # noqa: Y015
     _WhichOneofArgType__beam_size: _TypeAlias = _typing.Literal["_beam_size", b"_beam_size"]  # noqa: Y015
+    _WhichOneofReturnType__coverage_penalty: _TypeAlias = _typing.Literal["coverage_penalty"]  # noqa: Y015
+    _WhichOneofArgType__coverage_penalty: _TypeAlias = _typing.Literal["_coverage_penalty", b"_coverage_penalty"]  # noqa: Y015
     _WhichOneofReturnType__length_penalty: _TypeAlias = _typing.Literal["length_penalty"]  # noqa: Y015
     _WhichOneofArgType__length_penalty: _TypeAlias = _typing.Literal["_length_penalty", b"_length_penalty"]  # noqa: Y015
     _WhichOneofReturnType__max_output_tokens: _TypeAlias = _typing.Literal["max_output_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_output_tokens: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__min_alternative_probability: _TypeAlias = _typing.Literal["min_alternative_probability"]  # noqa: Y015
+    _WhichOneofArgType__min_alternative_probability: _TypeAlias = _typing.Literal["_min_alternative_probability", b"_min_alternative_probability"]  # noqa: Y015
     _WhichOneofReturnType__min_output_tokens: _TypeAlias = _typing.Literal["min_output_tokens"]  # noqa: Y015
     _WhichOneofArgType__min_output_tokens: _TypeAlias = _typing.Literal["_min_output_tokens", b"_min_output_tokens"]  # noqa: Y015
     _WhichOneofReturnType__no_repeat_ngram_size: _TypeAlias = _typing.Literal["no_repeat_ngram_size"]  # noqa: Y015
     _WhichOneofArgType__no_repeat_ngram_size: _TypeAlias = _typing.Literal["_no_repeat_ngram_size", b"_no_repeat_ngram_size"]  # noqa: Y015
     _WhichOneofReturnType__num_hypotheses: _TypeAlias = _typing.Literal["num_hypotheses"]  # noqa: Y015
     _WhichOneofArgType__num_hypotheses: _TypeAlias = _typing.Literal["_num_hypotheses", b"_num_hypotheses"]  # noqa: Y015
+    _WhichOneofReturnType__patience: _TypeAlias = _typing.Literal["patience"]  # noqa: Y015
+    _WhichOneofArgType__patience: _TypeAlias = _typing.Literal["_patience", b"_patience"]  # noqa: Y015
+    _WhichOneofReturnType__prefix_bias: _TypeAlias = _typing.Literal["prefix_bias"]  # noqa: Y015
+    _WhichOneofArgType__prefix_bias: _TypeAlias = _typing.Literal["_prefix_bias", b"_prefix_bias"]  # noqa: Y015
     _WhichOneofReturnType__repetition_penalty: _TypeAlias = _typing.Literal["repetition_penalty"]  # noqa: Y015
     _WhichOneofArgType__repetition_penalty: _TypeAlias = _typing.Literal["_repetition_penalty", b"_repetition_penalty"]  # noqa: Y015
     _WhichOneofReturnType__shortlist: _TypeAlias = _typing.Literal["shortlist"]  # noqa: Y015
     _WhichOneofArgType__shortlist: _TypeAlias = _typing.Literal["_shortlist", b"_shortlist"]  # noqa: Y015
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__alternatives) -> _WhichOneofReturnType__alternatives | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__beam_size) -> _WhichOneofReturnType__beam_size | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__coverage_penalty) -> _WhichOneofReturnType__coverage_penalty | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__length_penalty) -> _WhichOneofReturnType__length_penalty | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_output_tokens) -> _WhichOneofReturnType__max_output_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_alternative_probability) -> _WhichOneofReturnType__min_alternative_probability | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__min_output_tokens) -> _WhichOneofReturnType__min_output_tokens | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__no_repeat_ngram_size) -> _WhichOneofReturnType__no_repeat_ngram_size | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__num_hypotheses) -> _WhichOneofReturnType__num_hypotheses | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__patience) -> _WhichOneofReturnType__patience | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prefix_bias) -> _WhichOneofReturnType__prefix_bias | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__repetition_penalty) -> _WhichOneofReturnType__repetition_penalty | None: ...
     @_typing.overload
@@ -891,7 +1001,7 @@ class TextResult(_message.Message):
     SENTENCES_FIELD_NUMBER: _builtins.int
     CONFIDENCE_FIELD_NUMBER: _builtins.int
     shortlist: _builtins.bool
-    """Whether a shortlist was used. Scores and log-probabilities are then relative to the pieces of the shortlist and
+    """Whether a shortlist was used, if not for every sentence. Scores and log-probabilities are then relative to the pieces of the shortlist and
     cannot be compared with others.
     """
     normalised_text: _builtins.str
@@ -906,7 +1016,7 @@ class TextResult(_message.Message):
 
     @_builtins.property
     def hypotheses(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hypothesis]:
-        """Translations, best first."""
+        """Translations, best first; with alternatives in the order of the probabilities of these tokens."""
 
     @_builtins.property
     def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Warning]:
@@ -1006,11 +1116,12 @@ class Hypothesis(_message.Message):
     MISSING_WORDS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translation. The n-th hypothesis of a text consists of the n-th ones of its sentences; hypotheses are sorted by
-    their scores. A sentence with strings that are kept, or in capitals, has one translation; sampling draws more.
+    their scores, but for alternatives. A sentence with strings that are kept, or in capitals, has one translation;
+    sampling draws more.
     """
     score: _builtins.float
-    """log-probability / length^length_penalty, natural logarithm, without the target prefix. The sum over the sentences
-    and parts of the text.
+    """log-probability / length^length_penalty, natural logarithm, without the target prefix; with coverage_penalty plus
+    that penalty. The sum over the sentences and parts of the text.
     """
     finish_reason: Global___FinishReason.ValueType
     """Why it ended."""
@@ -1158,7 +1269,7 @@ Global___Warning: _TypeAlias = Warning  # noqa: Y015
 
 @_typing.final
 class Usage(_message.Message):
-    """Numbers of tokens, end tokens included."""
+    """Numbers of tokens, end tokens included; some models read none after a source."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1330,6 +1441,7 @@ class ScoreRequest(_message.Message):
     TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     RETURN_ALIGNMENT_FIELD_NUMBER: _builtins.int
     ATTENTION_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """As in TranslateRequest."""
     source_language_code: _builtins.str
@@ -1338,6 +1450,8 @@ class ScoreRequest(_message.Message):
     """As in TranslateRequest."""
     return_alignment: _builtins.bool
     """Return the source token from which each target token was translated."""
+    format: Global___TextFormat.ValueType
+    """How sources and targets are written: plain or in pieces; see TEXT_FORMAT_PIECES. Markup is INVALID_ARGUMENT."""
     @_builtins.property
     def pairs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScorePair]:
         """At least one, at most `max_texts` of ListModels. The queue of a model bounds the tokens of all sources and targets
@@ -1361,10 +1475,11 @@ class ScoreRequest(_message.Message):
         target_language_code: _builtins.str = ...,
         return_alignment: _builtins.bool = ...,
         attention: Global___AttentionSelection | None = ...,
+        format: Global___TextFormat.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "model", b"model", "pairs", b"pairs", "return_alignment", b"return_alignment", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "format", b"format", "model", b"model", "pairs", b"pairs", "return_alignment", b"return_alignment", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1487,6 +1602,7 @@ class ScoreResult(_message.Message):
     ATTENTION_FIELD_NUMBER: _builtins.int
     SOURCE_PIECES_FIELD_NUMBER: _builtins.int
     TARGET_PIECES_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     log_prob: _builtins.float
     """Sum of the log-probabilities of all tokens, the end token included."""
     normalised_source: _builtins.str
@@ -1511,11 +1627,19 @@ class ScoreResult(_message.Message):
 
     @_builtins.property
     def source_pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___Piece]:
-        """With attention: the tokens of the source, the end token last."""
+        """With attention: the tokens of the source, the end token last if the model reads one."""
 
     @_builtins.property
     def target_pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___Piece]:
         """With attention: the tokens of the target, the end token last."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Warning]:
+        """WARNING_CODE_EMPTY_SOURCE for a pair whose source is empty: it has the log-probability 0, no tokens and nothing else.
+        WARNING_CODE_EMPTY for one whose target is empty, which has the log-probability of the end token. WARNING_CODE_UNREADABLE
+        for one whose target has a character that the model cannot write; the log-probability of its token is far below all
+        others.
+        """
 
     def __init__(
         self,
@@ -1529,10 +1653,11 @@ class ScoreResult(_message.Message):
         attention: _abc.Iterable[Global___AttentionMatrix] | None = ...,
         source_pieces: _abc.Iterable[Global___Piece] | None = ...,
         target_pieces: _abc.Iterable[Global___Piece] | None = ...,
+        warnings: _abc.Iterable[Global___Warning] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "attention", b"attention", "log_prob", b"log_prob", "normalised_source", b"normalised_source", "normalised_target", b"normalised_target", "source_pieces", b"source_pieces", "status", b"status", "target_pieces", b"target_pieces", "tokens", b"tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "attention", b"attention", "log_prob", b"log_prob", "normalised_source", b"normalised_source", "normalised_target", b"normalised_target", "source_pieces", b"source_pieces", "status", b"status", "target_pieces", b"target_pieces", "tokens", b"tokens", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

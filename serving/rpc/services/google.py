@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 from google.rpc import code_pb2
 
-from lingon.errors import EmptyText, EngineFault, InvalidRequest, RequestError, Unsupported
+from lingon.errors import EngineFault, InvalidRequest, RequestError, Unsupported
 from lingon.google.codes import tag_of_google
 from lingon.google.v3 import cloud_translation_pb2 as google
 from lingon.language_pairs import is_one_language
@@ -24,7 +24,6 @@ from lingon.serving.models.registry import ServedModel
 from lingon.serving.rpc.calls import Context
 from lingon.serving.rpc.services.translation import TranslationService
 from lingon.source_language import NotTranslated, Probabilities, Source, by_way, sources_of, starts_of, takes_long
-from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
 SERVICE = "google.cloud.translation.v3.TranslationService"
@@ -135,7 +134,7 @@ class GoogleService:
         )
         with charged(inner):
             reply = await self._service.Translate(inner, context)
-        return [_text_of(result, text, place) for result, text, place in zip(reply.results, texts, places, strict=True)]
+        return [_text_of(result, place) for result, place in zip(reply.results, places, strict=True)]
 
 
 def add_google(server: grpc.aio.Server, service: GoogleService) -> None:
@@ -172,13 +171,11 @@ def _check(request: google.TranslateTextRequest) -> None:
         raise InvalidRequest("target_language_code", "target_language_code must name a language")
 
 
-def _text_of(result: pb.TextResult, text: str, place: int) -> str:
+def _text_of(result: pb.TextResult, place: int) -> str:
     """Return a translation; raises RequestError, which names the text, for one that has none."""
     if result.status.code == code_pb2.OK:
         return str(result.hypotheses[0].text)
     if result.status.code == code_pb2.INVALID_ARGUMENT:
-        if server_error(result.status).reason == EmptyText.reason:
-            return text
         raise InvalidRequest("contents", f"contents[{place}]: {result.status.message}")
     error: RequestError = EngineFault(f"contents[{place}]: {result.status.message}")
     error.code = result.status.code

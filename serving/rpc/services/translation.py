@@ -79,7 +79,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         """See the proto file."""
         self._gate.admit()
         self._check_count("texts", len(request.texts))
-        return await self._detector().detect_all(request.texts, TimeSlice(caller_of(context)))
+        return await self._detector().detect_all(request, TimeSlice(caller_of(context)))
 
     def _detector(self) -> Detector:
         """Return the detector of the languages of the models that are served now."""

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lingon.bundle import Limits
-from lingon.errors import EmptyText, InvalidRequest, TextTooLong
+from lingon.errors import InvalidRequest, TextTooLong
 from lingon.segments.document import Document
 from lingon.segments.markup import PlainText
 from lingon.segments.protection import ProtectedSpan
 from lingon.sentences import split
 from lingon.serving.translation.planning.lexicon import Lexicon
+from lingon.serving.translation.target_prefix import Begin
 from lingon.text import Tokenizer, normalise
 
 CHARACTERS_PER_TOKEN = 16  # characters of the longest piece that sentencepiece learns by default
@@ -37,7 +38,7 @@ class Part:
     """A span of a text that is decoded on its own: a sentence, or a part of one that the model cannot read whole.
 
     begin: index of its first code point in the normalised text
-    source_ids: ends with EOS
+    source_ids: as the tokenizer of the model frames them
     sentence: index of its segment in the document
     steps: if it is not decoded as it is; then it is a whole sentence, and source_ids are without what is kept
     """
@@ -51,12 +52,18 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class PairPlan:
-    """A pair to score, normalised; target_ids: without the begin and the end token."""
+    """A pair to score, normalised.
+
+    source_ids: empty for an empty source, which the model does not read
+    target_ids: without the begin and the end token
+    in_pieces: how it is written
+    """
 
     source: str
     target: str
     source_ids: tuple[int, ...]
     target_ids: tuple[int, ...]
+    in_pieces: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +71,10 @@ class TextPlan:
     """A text to translate.
 
     document: the text without markup, and its sentences
-    parts: at least one for each sentence, in order
+    parts: at least one for each sentence, in order; none if there is nothing to translate
     prefix: target tokens with which the translation of the first part begins
+    soft_prefix: target tokens with which it is likelier to begin
+    begin: its text, if the tokens of the prefix spell another one
     plain: of a text with markup
     tagged: for each of its sentences, whether tags are placed in its translation
     """
@@ -73,6 +82,8 @@ class TextPlan:
     document: Document
     parts: tuple[Part, ...]
     prefix: tuple[int, ...] = ()
+    soft_prefix: tuple[int, ...] = ()
+    begin: Begin | None = None
     plain: PlainText | None = None
     tagged: Sequence[bool] = ()
 
@@ -98,7 +109,7 @@ class TextPlan:
 
     @property
     def source_tokens(self) -> int:
-        """Source tokens of all parts, end tokens included."""
+        """Source tokens of all parts, end tokens included if the model reads them."""
         return sum(len(part.source_ids) for part in self.parts)
 
 
@@ -176,10 +187,10 @@ def parts_of(
 ) -> Iterator[Part]:
     """Yield the parts of a normalised text or sentence; one that the model can read whole is one part.
 
-    Raises EmptyText and TextTooLong, which name the field; has, advice: see `check_size`.
+    An empty text has none. Raises TextTooLong, which names the field; has, advice: see `check_size`.
     """
     if not text:
-        raise EmptyText(field, f"{field} is empty")
+        return
     longest = most_characters(limits.max_source_tokens)
     if len(text) <= longest:
         ids = tokenizer.encode_source(text)
@@ -215,11 +226,9 @@ def plan_pair(source: str, target: str, field: str, tokenizer: Tokenizer, limits
     """Return the tokens of a pair; field: names the pair in errors."""
     check_size(source, f"{field}.source", limits, splits=False, most=0, advice=SHORTEN)
     source = normalise(source)
-    (part,) = parts_of(source, f"{field}.source", tokenizer, limits, splits=False, advice=SHORTEN)
+    parts = list(parts_of(source, f"{field}.source", tokenizer, limits, splits=False, advice=SHORTEN))
     ids = target_ids(target, f"{field}.target", tokenizer, limits.max_target_tokens - 1)
-    if not ids:
-        raise EmptyText(f"{field}.target", f"{field}.target is empty")
-    return PairPlan(source, normalise(target), part.source_ids, ids)
+    return PairPlan(source, normalise(target), parts[0].source_ids if parts else (), ids)
 
 
 def max_output(limits: Limits, plan: TextPlan, place: int, requested: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 from lingon.bundle import Manifest
 from lingon.errors import InvalidRequest, Unsupported
@@ -16,21 +17,27 @@ from lingon.serving.constraints.words import (
     Vocabulary,
     checked_words,
 )
-from lingon.serving.decoding.job import Options, Sampling
+from lingon.serving.decoding.job import Alternative, Options, Sampling, ended_hypotheses
 from lingon.serving.translation.planning.text_options import TextChoice, text_choice
 from lingon.translation.v1 import translation_pb2 as pb
 
 MAX_LENGTH_PENALTY = 10.0
 MAX_TEMPERATURE = 10.0
 MAX_NGRAM = 32  # tokens
-MAX_REPETITION_PENALTY = 10.0
+MAX_REPETITION_PENALTY = 100.0
+MAX_PATIENCE = 10.0
+MAX_COVERAGE_PENALTY = 10.0
+MAX_ALTERNATIVES = 32  # each is a job of its own
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResolvedOptions:
     """The options of one request: how its texts are translated, and what the reply holds.
 
-    job: the options of every job; if the request samples, each hypothesis is a job
+    job: the options of every job; if the request samples or wants alternatives, each hypothesis is a job
+    coverage_penalty: of the score; 0 is none
+    prefix_bias: the weight of target prefixes; 1 is prefixes that hold
+    alternatives: number of tokens after the prefix that are completed; 0 is a plain search
     message: the options that were used, for the reply
     """
 
@@ -43,22 +50,30 @@ class ResolvedOptions:
     message: pb.DecodingOptions
     text: TextChoice
     rules: RequestRules | None = None  # what translations must have or must not have
+    coverage_penalty: float = 0.0
+    prefix_bias: float = 1.0
+    alternatives: int = 0
 
     @property
     def streams(self) -> bool:
         """Whether translations can be streamed: with one row, later tokens never replace earlier ones."""
-        return self.job.beam_size == 1 and self.num_hypotheses == 1
+        return self.job.beam_size == 1 and self.num_hypotheses == 1 and not self.alternatives
 
     @property
     def samples(self) -> int:
-        """The number of jobs for each part of a text."""
+        """The number of jobs for each part of a text, beside alternatives."""
         return self.num_hypotheses if self.job.sampling is not None else 1
 
-    def job_options(self, max_output_tokens: int, stream: int, part: int = 0) -> Options:
+    def jobs_of(self, part: int) -> int:
+        """Return the number of jobs for a part of a text."""
+        return self.alternatives if self.alternatives and part == 0 else self.samples
+
+    def job_options(self, max_output_tokens: int, stream: int, part: int = 0, rank: int = 0) -> Options:
         """Return the options of one job.
 
         part: index of the part of the text
         stream: number of the random stream, if the job samples
+        rank: of its token after the prefix, if the first part has alternatives
         """
         job = self.job
         sampling = job.sampling and replace(job.sampling, stream=stream)
@@ -70,6 +85,8 @@ class ResolvedOptions:
             sampling=sampling,
             shortlist=job.shortlist,
             rules=None if self.rules is None else self.rules.of_part(part),
+            patience=job.patience,
+            alternative=job.alternative and (job.alternative._replace(rank=rank) if part == 0 else None),
             cut_loops=self.text.guard != pb.GUARD_POLICY_OFF and sampling is None and self.rules is None,
         )
 
@@ -93,7 +110,13 @@ def resolve(
     penalty, max_output_tokens = _length_penalty(requested, manifest), _max_output_tokens(requested, manifest)
     if requested.return_alignment:
         check_alignment(manifest, "options.return_alignment")
+    if requested.coverage_penalty:
+        check_alignment(manifest, "options.coverage_penalty")
     restrictions = _restrictions(requested, max_output_tokens)
+    ranking = _ranking(requested)
+    chooses = restrictions.name or ranking.chooses
+    if ranking.alternatives:
+        num_hypotheses = 1  # of each alternative
     message = pb.DecodingOptions(
         beam_size=beam_size,
         num_hypotheses=num_hypotheses,
@@ -103,26 +126,82 @@ def resolve(
         return_tokens=requested.return_tokens,
         return_alignment=requested.return_alignment,
         long_text=_long_text(requested.long_text),
-        shortlist=_shortlist(requested, restrictions, manifest, shortlist),
+        shortlist=_shortlist(requested, chooses, manifest, shortlist),
         **asdict(restrictions),
+        **ranking._asdict(),
     )
+    alternative = Alternative(0, ranking.min_alternative_probability) if ranking.alternatives else None
     return ResolvedOptions(
         job=Options(
             beam_size=beam_size,
-            num_hypotheses=1 if sampling else num_hypotheses,
+            num_hypotheses=_searched(message, num_hypotheses),
             length_penalty=penalty,
             sampling=sampling,
             shortlist=message.shortlist,
+            patience=ranking.patience,
+            alternative=alternative,
         ),
-        num_hypotheses=num_hypotheses,
+        num_hypotheses=ranking.alternatives or num_hypotheses,
         max_output_tokens=message.max_output_tokens,
         return_tokens=requested.return_tokens,
         return_alignment=requested.return_alignment,
         splits=message.long_text == pb.LONG_TEXT_POLICY_SPLIT,
         message=message,
-        text=_text_choice(text, restrictions, message),
-        rules=_rules(restrictions, vocabulary, message) if sampling or restrictions.name else None,
+        text=_text_choice(text, restrictions, message, chooses),
+        rules=_rules(restrictions, vocabulary, message) if sampling or chooses else None,
+        coverage_penalty=ranking.coverage_penalty,
+        prefix_bias=ranking.prefix_bias,
+        alternatives=ranking.alternatives,
     )
+
+
+class _Ranking(NamedTuple):
+    """The options about which hypotheses a search compares, checked; see `DecodingOptions`."""
+
+    patience: float
+    coverage_penalty: float
+    prefix_bias: float
+    alternatives: int
+    min_alternative_probability: float
+
+    @property
+    def chooses(self) -> str:
+        """The first of these options under which not all next tokens are the likeliest ones; empty without one."""
+        return "prefix_bias" if self.prefix_bias < 1 else "alternatives" if self.alternatives else ""
+
+
+def _ranking(requested: pb.DecodingOptions) -> _Ranking:
+    found = _Ranking(
+        patience=requested.patience if requested.HasField("patience") else 1.0,
+        coverage_penalty=requested.coverage_penalty,
+        prefix_bias=requested.prefix_bias if requested.HasField("prefix_bias") else 1.0,
+        alternatives=requested.alternatives,
+        min_alternative_probability=requested.min_alternative_probability,
+    )
+    _above_zero("patience", found.patience, MAX_PATIENCE)
+    _within("coverage_penalty", found.coverage_penalty, 0.0, MAX_COVERAGE_PENALTY)
+    _above_zero("prefix_bias", found.prefix_bias, 1.0)
+    _within("alternatives", found.alternatives, 0, MAX_ALTERNATIVES)
+    _within("min_alternative_probability", found.min_alternative_probability, 0.0, 1.0)
+    if found.alternatives:
+        conflicts = {
+            "sampling": requested.HasField("sampling"),
+            "coverage_penalty": found.coverage_penalty > 0,
+            "prefix_bias": found.prefix_bias < 1,
+            "num_hypotheses above 1": requested.num_hypotheses > 1,
+        }
+        if conflict := next((name for name, holds in conflicts.items() if holds), ""):
+            raise _refusal("alternatives", f"must be unset or 0 with {conflict}, got {found.alternatives}")
+    return found
+
+
+def _searched(message: pb.DecodingOptions, num_hypotheses: int) -> int:
+    """Return the hypotheses of one job; a coverage penalty ranks all that a search has ended with."""
+    if message.HasField("sampling") or message.alternatives:
+        return 1
+    if message.coverage_penalty:
+        return max(ended_hypotheses(message.beam_size, message.patience), num_hypotheses)
+    return num_hypotheses
 
 
 def _length_penalty(requested: pb.DecodingOptions, manifest: Manifest) -> float:
@@ -142,9 +221,12 @@ def _max_output_tokens(requested: pb.DecodingOptions, manifest: Manifest) -> int
     return min(requested.max_output_tokens, most)
 
 
-def _text_choice(text: pb.TextOptions, restrictions: _Restrictions, message: pb.DecodingOptions) -> TextChoice:
-    """Return how texts are read and judged; message: the options that are used."""
-    conflict = restrictions.name or ("num_hypotheses above 1" if message.num_hypotheses > 1 else "")
+def _text_choice(
+    text: pb.TextOptions, restrictions: _Restrictions, message: pb.DecodingOptions, chooses: str
+) -> TextChoice:
+    """Return how texts are read and judged; message: the options that are used; chooses: see `_shortlist`."""
+    conflict = chooses or ("coverage_penalty" if message.coverage_penalty else "")
+    conflict = conflict or ("num_hypotheses above 1" if message.num_hypotheses > 1 else "")
     conflict = "sampling" if message.HasField("sampling") else conflict
     return text_choice(
         text,
@@ -230,10 +312,9 @@ def _beams(requested: pb.DecodingOptions, manifest: Manifest, *, samples: bool) 
     return beam_size, num_hypotheses
 
 
-def _shortlist(
-    requested: pb.DecodingOptions, restrictions: _Restrictions, manifest: Manifest, default: bool | None
-) -> bool:
-    needs_all = "sampling" if requested.HasField("sampling") else restrictions.name
+def _shortlist(requested: pb.DecodingOptions, chooses: str, manifest: Manifest, default: bool | None) -> bool:
+    """Return whether there is a shortlist; chooses: an option that needs all tokens, empty without one."""
+    needs_all = "sampling" if requested.HasField("sampling") else chooses
     if not requested.HasField("shortlist"):
         return bool(default) and not needs_all
     if requested.shortlist and needs_all:

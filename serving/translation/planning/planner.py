@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lingon.bundle import Limits, Manifest
-from lingon.errors import EmptyText, InvalidRequest, RequestError, RequestTooLarge
+from lingon.errors import InvalidRequest, RequestError, RequestTooLarge
 from lingon.segments.boundaries import Span, has_space, without_blanks_around
 from lingon.segments.capitals import is_in_capitals
 from lingon.segments.document import Document, Split
@@ -14,6 +14,7 @@ from lingon.segments.protection import ProtectedSpan, kept_strings, without
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import AttentionChoice
 from lingon.serving.system.event_loop import TimeSlice
+from lingon.serving.translation import pieces
 from lingon.serving.translation.planning.attention import count_weights
 from lingon.serving.translation.planning.input_processor import (
     PairPlan,
@@ -33,7 +34,8 @@ from lingon.serving.translation.planning.lexicon import Lexicon
 from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.planning.request_size import RequestSize
 from lingon.serving.translation.planning.source import read_source
-from lingon.serving.translation.planning.text_options import Format, TextChoice
+from lingon.serving.translation.planning.text_options import Format, TextChoice, format_of
+from lingon.serving.translation.target_prefix import Begin
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -64,14 +66,17 @@ class Planner:
         """
         check_prefixes(request)
         prefixes = request.target_prefixes or [""] * len(request.texts)
-        if any(prefixes) and options.text.format is not Format.PLAIN:
+        if any(prefixes) and options.text.format.is_markup:
             raise InvalidRequest("target_prefixes", "target_prefixes cannot be used with a text.format with markup")
         size = RequestSize("texts", self._limits, options.samples, check_queue)
         plans: list[TextPlan | RequestError] = []
         for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True)):
             try:
-                begun = bool(prefix)
-                plan = await self._plan_text(text, f"texts[{index}]", options, time_slice, size, begun=begun)
+                begun = bool(prefix) or options.alternatives > 0
+                if options.text.format is Format.PIECES:
+                    plan = self._plan_pieces(text, f"texts[{index}]", options, size)
+                else:
+                    plan = await self._plan_text(text, f"texts[{index}]", options, time_slice, size, begun=begun)
                 plans.append(self._with_prefix(plan, prefix, f"target_prefixes[{index}]", options))
             except RequestTooLarge:
                 raise
@@ -85,10 +90,15 @@ class Planner:
     ) -> list[PairPlan | RequestError]:
         """Return what is to be scored for each pair, or why it cannot be; raises RequestTooLarge."""
         limits, size = self._manifest.limits, RequestSize("pairs", self._limits)
+        if (written := format_of(request.format, "format")).is_markup:
+            raise InvalidRequest("format", "format must be plain or pieces; the text of markup can be scored alone")
         plans: list[PairPlan | RequestError] = []
         for index, pair in enumerate(request.pairs):
             try:
-                plan = plan_pair(pair.source, pair.target, f"pairs[{index}]", self._tokenizer, limits)
+                if written is Format.PIECES:
+                    plan = self._pair_in_pieces(pair, f"pairs[{index}]", size)
+                else:
+                    plan = plan_pair(pair.source, pair.target, f"pairs[{index}]", self._tokenizer, limits)
             except InvalidRequest as error:
                 plans.append(error.with_traceback(None))  # its frames hold `plans`: no reference cycle
             else:
@@ -108,9 +118,12 @@ class Planner:
         *,
         begun: bool,
     ) -> TextPlan:
-        """Return the plan of a text without its prefix; begun: whether it has one."""
+        """Return the plan of a text without its prefix; without parts if there is nothing to translate.
+
+        begun: whether it has a prefix, or alternatives at its begin
+        """
         limits, whole = self._manifest.limits, options.text.sentences is Split.OFF
-        splits = options.splits or not whole or options.text.format is not Format.PLAIN
+        splits = options.splits or not whole or options.text.format.is_markup
         check_size(text, field, limits, splits=splits, most=size.most_characters)
         source = await read_source(text, field, options.text, size)
         segments, parts = list[Span](), list[Part]()
@@ -125,28 +138,69 @@ class Planner:
                 own: Sequence[Part] = [await reader.in_steps(Steps(sentence, spans, self._lexicon), has)]
             else:
                 own = await reader.parts(sentence, has)
+            await time_slice.yield_if_due()
+            if not own:
+                continue
             parts += [Part(part.text, begin + part.begin, part.source_ids, len(segments), part.steps) for part in own]
             begin = parts[-1].begin + len(parts[-1].text)
             segments.append(segment)
-            await time_slice.yield_if_due()
-        if not parts:
+        if parts:
+            _add_alternatives(size, options, parts[0])
+        else:
             size.add_characters(len(text))
-            if source.plain is None or not text.strip():
-                raise EmptyText(field, f"{field} is empty")
         if options.rules is not None:
             options.rules.check_parts(len(parts), field)
         tagged = source.plain.aligned(segments) if source.plain else ()
         return TextPlan(Document(source.text, tuple(segments)), tuple(parts), plain=source.plain, tagged=tagged)
 
+    def _plan_pieces(self, text: str, field: str, options: ResolvedOptions, size: RequestSize) -> TextPlan:
+        """Return the plan of a text in pieces without its prefix."""
+        size.add_characters(len(text))
+        ids = pieces.source_of(text, field, self._tokenizer, self._manifest.limits.max_source_tokens)
+        if not ids:
+            return TextPlan(Document(text, ()), ())
+        size.add_sentence(len(ids))
+        begin, read = len(text) - len(text.lstrip()), " ".join(text.split())
+        part = Part(read, 0, tuple(ids))
+        _add_alternatives(size, options, part)
+        return TextPlan(Document(text, ((begin, len(text.rstrip())),)), (part,))
+
+    def _pair_in_pieces(self, pair: pb.ScorePair, field: str, size: RequestSize) -> PairPlan:
+        """Return the plan of a pair in pieces."""
+        limits = self._manifest.limits
+        size.add_characters(len(pair.source) + len(pair.target))
+        source = pieces.source_of(pair.source, f"{field}.source", self._tokenizer, limits.max_source_tokens)
+        target = pieces.target_of(pair.target, f"{field}.target", self._tokenizer, limits.max_target_tokens - 1)
+        written = " ".join(pair.source.split()), " ".join(pair.target.split())
+        return PairPlan(written[0], written[1], tuple(source), target, in_pieces=True)
+
     def _with_prefix(self, plan: TextPlan, prefix: str, name: str, options: ResolvedOptions) -> TextPlan:
-        if not prefix:
+        if not prefix or not plan.parts:
             return plan
         limits = self._manifest.limits
-        plan = replace(plan, prefix=target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1))
+        if options.text.format is Format.PIECES:
+            ids, begin = pieces.target_of(prefix, name, self._tokenizer, limits.max_target_tokens - 1), None
+            prefix = self._tokenizer.decode(ids)
+        else:
+            ids = target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1)
+            begin = Begin.of(normalise(prefix), ids, self._tokenizer)
+        if options.prefix_bias < 1:
+            return replace(plan, soft_prefix=ids)
+        if begin is not None and self._tokenizer.moses is not None:
+            raise begin.refusal(name, "the text of Moses tokens depends on those after them")
         if options.rules is not None:
             options.rules.check_prefix(prefix, name)
+            if begin is not None and (options.rules.forbidden or options.rules.forced):
+                raise begin.refusal(name, "leave out forbidden_words and forced_words, which are looked for in tokens")
+        plan = replace(plan, prefix=ids, begin=begin)
         check_prefix(limits, plan, name)
         return plan
+
+
+def _add_alternatives(size: RequestSize, options: ResolvedOptions, first: Part) -> None:
+    """Count the further jobs of the first part of a text with alternatives."""
+    for _ in range(options.jobs_of(0) - options.samples):
+        size.add_sentence(len(first.source_ids))
 
 
 def needs_steps(sentence: str, spans: Sequence[ProtectedSpan], options: TextChoice) -> bool:

@@ -57,7 +57,7 @@ async def read_source(text: str, field: str, options: TextChoice, size: RequestS
     A long text is read on a thread, since it may take most of a second. It is bounded before it is read, because a
     thread goes on when the caller has left.
     """
-    marked_up = options.format is not Format.PLAIN
+    marked_up = options.format.is_markup
     if marked_up and text.count("<") > MOST_TAGS:
         raise TextTooLong(field, f"{field} has more than {MOST_TAGS} tags or signs <; send it in several texts")
     size.add_written(text, marked_up=marked_up)
@@ -110,7 +110,7 @@ def _check_size(plain: PlainText, field: str, most_sentences: int) -> None:
 
 def _plain(text: str, field: str, options: TextChoice) -> PlainText | None:
     """Return a text without its markup; None for one that has none."""
-    if options.format is Format.PLAIN:
+    if not options.format.is_markup:
         return None
     try:
         return PlainText.of((read_html if options.format is Format.HTML else read_xml)(text, options.rules))

@@ -37,6 +37,12 @@ class Format(Enum):
     PLAIN = pb.TEXT_FORMAT_PLAIN
     HTML = pb.TEXT_FORMAT_HTML
     XML = pb.TEXT_FORMAT_XML
+    PIECES = pb.TEXT_FORMAT_PIECES
+
+    @property
+    def is_markup(self) -> bool:
+        """Whether texts have tags."""
+        return self in (Format.HTML, Format.XML)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +69,7 @@ def text_choice(
     greedy: whether the search is greedy
     conflict: the option with which no sentence is translated once more; empty without one
     """
-    written = _format(asked)
+    written = format_of(asked.format, "text.format")
     if forced and asked.keep:
         raise InvalidRequest("text.keep", "text.keep cannot be used with options.forced_words")
     for word in forbidden:
@@ -71,6 +77,8 @@ def text_choice(
             raise InvalidRequest("text.keep", f"text.keep has a string with the forbidden word {word!r}")
     if forced and written is not Format.PLAIN:
         raise InvalidRequest("text.format", "text.format must be plain with options.forced_words")
+    if written is Format.PIECES:
+        return _for_pieces(asked)
     return TextChoice(
         format=written,
         rules=_rules(asked, written),
@@ -80,6 +88,29 @@ def text_choice(
         protect=not forced and (asked.protect or not asked.HasField("protect")),
         lower_capitals=not (forced or forbidden) and (asked.lower_capitals or not asked.HasField("lower_capitals")),
         guard=_policy(asked.guard, conflict, greedy=greedy),
+    )
+
+
+def _for_pieces(asked: pb.TextOptions) -> TextChoice:
+    """Return the options of texts in pieces; raises InvalidRequest for those that need text."""
+    needless = {
+        "keep": bool(asked.keep),
+        "protect": asked.protect,
+        "lower_capitals": asked.lower_capitals,
+        "split_sentences": asked.split_sentences not in (pb.SENTENCE_SPLITTING_UNSPECIFIED, pb.SENTENCE_SPLITTING_OFF),
+        "guard": asked.guard not in (pb.GUARD_POLICY_UNSPECIFIED, pb.GUARD_POLICY_OFF),
+    }
+    for name, given in needless.items():
+        if given:
+            raise InvalidRequest(f"text.{name}", f"text.{name} must be unset or off with texts in pieces")
+    return TextChoice(
+        format=Format.PIECES,
+        rules=_rules(asked, Format.PIECES),
+        sentences=Split.OFF,
+        return_sentences=asked.return_sentences,
+        protect=False,
+        lower_capitals=False,
+        guard=pb.GUARD_POLICY_OFF,
     )
 
 
@@ -93,18 +124,19 @@ def _policy(asked: Policy, conflict: str, *, greedy: bool) -> Policy:
     return asked
 
 
-def _format(asked: pb.TextOptions) -> Format:
+def format_of(asked: pb.TextFormat.ValueType, field: str) -> Format:
+    """Return how texts are written; raises InvalidRequest, which names the field, for a value that is none."""
     try:
-        return Format(asked.format or pb.TEXT_FORMAT_PLAIN)
+        return Format(asked or pb.TEXT_FORMAT_PLAIN)
     except ValueError:
-        raise InvalidRequest("text.format", f"text.format has no value {asked.format}") from None
+        raise InvalidRequest(field, f"{field} has no value {asked}") from None
 
 
 def _splitting(asked: pb.TextOptions, written: Format, *, forced: bool) -> Split:
     if asked.split_sentences == pb.SENTENCE_SPLITTING_UNSPECIFIED:
         if forced:
             return Split.OFF
-        return Split.SENTENCES if written is Format.PLAIN else Split.NONEWLINES
+        return Split.NONEWLINES if written.is_markup else Split.SENTENCES
     if asked.split_sentences not in _SPLITS:
         raise InvalidRequest("text.split_sentences", f"text.split_sentences has no value {asked.split_sentences}")
     return _SPLITS[asked.split_sentences]
@@ -113,7 +145,7 @@ def _splitting(asked: pb.TextOptions, written: Format, *, forced: bool) -> Split
 def _rules(asked: pb.TextOptions, written: Format) -> MarkupRules:
     lists = {name: getattr(asked, name) for name in ("ignore_tags", "splitting_tags", "non_splitting_tags")}
     for name, tags in lists.items():
-        if tags and written is Format.PLAIN:
+        if tags and not written.is_markup:
             raise InvalidRequest(f"text.{name}", f"text.{name} needs a text.format with markup, HTML or XML")
         _strings(tags, f"text.{name}", MAX_TAGS)
     try:

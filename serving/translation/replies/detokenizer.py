@@ -6,6 +6,7 @@ import codecs
 from collections.abc import Sequence
 
 from lingon.segments.document import Document, Joiner
+from lingon.serving.translation.target_prefix import Begin
 from lingon.text import UNK, Tokenizer
 
 
@@ -17,8 +18,11 @@ class PartDetokenizer:
     of a character together; the window begins before both.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, begin: Begin | None = None) -> None:
+        """begin: that of the part, if the first tokens spell another one."""
+        self._tokenizer, self._begin = tokenizer, begin
+        self._added = 0  # tokens
+        self._own = begin.text if begin else ""  # what stands for the first tokens, until it is shown
         self._window: list[int] = []
         self._certain = 0  # ids of the window whose text no later token can change
         self._window_text = ""  # of the ids of the window that were decoded before
@@ -28,6 +32,11 @@ class PartDetokenizer:
 
     def add(self, token: int) -> None:
         """Add the next token; special ids have no text, and `Tokenizer.decode` skips them."""
+        self._added += 1
+        if self._begin is not None and self._added <= len(self._begin.tokens) + 1:
+            if self._added <= len(self._begin.tokens):
+                return
+            self._begin_window(self._begin, token)
         if token <= UNK:
             return
         self._window.append(token)
@@ -52,13 +61,20 @@ class PartDetokenizer:
         more = self._space + text[len(self._window_text) :]
         self._window_text = text
         self._shorten_window()
-        if not self._shown:
+        if not self._shown and self._begin is None:
             more = more.lstrip()
+        more, self._own = self._own + more, ""
         shown = more.rstrip()
         self._space = more[len(shown) :]
         if shown:
             self._shown.append(shown)
         return shown
+
+    def _begin_window(self, begin: Begin, following: int) -> None:
+        """Have the tokens of a begin in the window; following: the first token after them."""
+        self._window = [token for token in begin.tokens if token > UNK]
+        self._window_text, self._certain = begin.spelled, len(self._window)
+        self._space = begin.space([following], self._tokenizer)
 
     def rest(self, text: str) -> str:
         """Return what was not returned yet of the part's whole text."""
@@ -85,12 +101,50 @@ class PartDetokenizer:
             self._window_text, self._certain = text, 1
 
 
+class PieceJoiner:
+    """The pieces of one part, token by token, with a blank between them: see TEXT_FORMAT_PIECES."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._tokens: list[int] = []
+        self._shown = ""
+
+    def add(self, token: int) -> None:
+        """Add the next token."""
+        self._tokens.append(token)
+
+    def take(self) -> str:
+        """Return the pieces that were not returned yet."""
+        return self.rest(" ".join(self._tokenizer.target_pieces(self._tokens)))
+
+    def rest(self, text: str) -> str:
+        """Return what was not returned yet of the part's pieces."""
+        assert text.startswith(self._shown), "a delta would be taken back"
+        more, self._shown = text[len(self._shown) :], text
+        return more
+
+
 class IncrementalDetokenizer:
     """The text of all parts in their order: a part waits until those before it are done."""
 
-    def __init__(self, tokenizer: Tokenizer, document: Document, sentences: Sequence[int]) -> None:
-        """document: the text that is translated; sentences: the index of the sentence of each part."""
-        self._parts = [PartDetokenizer(tokenizer) for _ in sentences]
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        document: Document,
+        sentences: Sequence[int],
+        begin: Begin | None = None,
+        *,
+        in_pieces: bool = False,
+    ) -> None:
+        """document: the text that is translated; sentences: the index of the sentence of each part.
+
+        begin: of the first part, see PartDetokenizer
+        in_pieces: whether texts are pieces, which are joined as they are
+        """
+        self._parts: list[PartDetokenizer | PieceJoiner] = [
+            PieceJoiner(tokenizer) if in_pieces else PartDetokenizer(tokenizer, None if place else begin)
+            for place in range(len(sentences))
+        ]
         self._sentences = sentences
         self._joiner = Joiner(document)
         self._done: list[str | None] = [None] * len(sentences)

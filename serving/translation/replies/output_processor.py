@@ -13,9 +13,11 @@ from lingon.segments.protection import Rung
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.guard.judge import Guard
 from lingon.serving.runtime.runner import Scored
+from lingon.serving.translation.pieces import piece_spans
 from lingon.serving.translation.planning.attention import matrix_message, piece_messages
 from lingon.serving.translation.planning.input_processor import PairPlan, Part, TextPlan
 from lingon.serving.translation.planning.options import ResolvedOptions
+from lingon.serving.translation.planning.text_options import Format
 from lingon.serving.translation.replies.guarding import (
     Judged,
     SecondTries,
@@ -26,14 +28,10 @@ from lingon.serving.translation.replies.guarding import (
 )
 from lingon.serving.translation.replies.layout import Layout, PartHypothesis, layout
 from lingon.serving.translation.replies.word_weights import Weights, word_weights
+from lingon.serving.translation.target_prefix import Begin
 from lingon.status import to_status
 from lingon.text import EOS, UNK, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
-
-
-def text_of(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
-    """Return the text of generated tokens."""
-    return tokenizer.decode(tokens).strip()
 
 
 def text_error(error: RequestError) -> pb.TextResult:
@@ -44,6 +42,11 @@ def text_error(error: RequestError) -> pb.TextResult:
 def pair_error(error: RequestError) -> pb.ScoreResult:
     """Return the result of a pair that is not scored."""
     return pb.ScoreResult(status=to_status(error))
+
+
+def pair_without_source() -> pb.ScoreResult:
+    """Return the result of a pair whose source is empty: the model has read nothing that a target could follow."""
+    return pb.ScoreResult(warnings=[pb.Warning(code=pb.WARNING_CODE_EMPTY_SOURCE, message="the source is empty")])
 
 
 def text_result(
@@ -61,8 +64,9 @@ def text_result(
 
     Raises Degenerate if the request refuses what the guard suspects.
     """
-    whole = [list(parts) for parts in zip(*found, strict=False)] or [[]]
-    whole.sort(key=_order)
+    whole = [list(parts) for parts in zip(*found, strict=False)] or [[] for _ in range(options.num_hypotheses)]
+    if not options.alternatives:  # which are in the order of their first tokens
+        whole.sort(key=_order)
     hypotheses, layouts = list[pb.Hypothesis](), list[Layout]()
     for parts in whole:
         layouts.append((yield from layout(plan, parts)))
@@ -76,7 +80,7 @@ def text_result(
         hypotheses=hypotheses,
         warnings=[*_warnings(plan, whole, hypotheses), *judged.warnings],
         confidence=judged.confidence,
-        shortlist=options.job.shortlist,
+        shortlist=options.job.shortlist and bool(plan.parts),
         normalised_text=plan.text if options.return_alignment else "",
         sentences=_sentences(plan, whole[0], layouts[0], judged) if options.text.return_sentences else (),
         usage=pb.Usage(
@@ -93,22 +97,41 @@ def pair_result(
     log_probs = found.log_probs.tolist()
     pieces = tokenizer.target_pieces([*plan.target_ids, EOS])
     result = pb.ScoreResult(
+        warnings=_pair_warnings(plan, tokenizer),
         log_prob=sum(log_probs),
         tokens=[pb.Token(piece=piece, log_prob=value) for piece, value in zip(pieces, log_probs, strict=True)],
     )
     if aligned or found.matrices:
-        sources, targets = source_spans(tokenizer, plan.source), target_spans(tokenizer, plan.target)
+        if plan.in_pieces:
+            sources, targets = piece_spans(plan.source), piece_spans(plan.target)
+        else:
+            sources, targets = source_spans(tokenizer, plan.source), target_spans(tokenizer, plan.target)
         result.normalised_source, result.normalised_target = plan.source, plan.target
         if aligned:
             result.alignment.extend(_links(found.attention, sources, targets))
         if found.matrices:
-            named = tokenizer.source_pieces([*tokenizer.unframed(plan.source_ids), EOS])
+            named = tokenizer.source_pieces(tokenizer.without_languages(plan.source_ids))
             result.source_pieces.extend(piece_messages(named, sources, len(plan.source)))
             result.target_pieces.extend(piece_messages(pieces, targets, len(plan.target)))
     for matrix in found.matrices:
         result.attention.append(matrix_message(matrix))
         yield
     return result
+
+
+def _pair_warnings(plan: PairPlan, tokenizer: Tokenizer) -> list[pb.Warning]:
+    if not plan.target_ids:
+        return [
+            pb.Warning(code=pb.WARNING_CODE_EMPTY, message="the target is empty: its score is that of its end token")
+        ]
+    if UNK not in plan.target_ids:
+        return []
+    begin, end = target_spans(tokenizer, plan.target)[plan.target_ids.index(UNK)]
+    message = (
+        f"the target has {plan.target[begin:end]!r} at character {begin + 1}, which the model cannot write: its "
+        "log-probability stands for the probability 0"
+    )
+    return [pb.Warning(code=pb.WARNING_CODE_UNREADABLE, message=message)]
 
 
 def spans(surfaces: Sequence[str]) -> list[Span]:
@@ -138,8 +161,11 @@ def target_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
     return spans([piece.surface for piece in tokenizer.target.encode(text, return_type="proto").pieces])
 
 
-def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[Span]:
-    """Return the spans of generated tokens in their text, which the tokenizer may split into other tokens."""
+def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int], begin: Begin | None = None) -> list[Span]:
+    """Return the spans of generated tokens in their text, which the tokenizer may split into other tokens.
+
+    begin: of the text, if the first tokens spell another one
+    """
     shown = [token for token in tokens if token > UNK]
     proto = tokenizer.target.decode(shown, return_type="proto")
     skipped = len(proto.text) - len(proto.text.lstrip())
@@ -147,16 +173,19 @@ def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> list[Span]:
     pieces = iter(spans([piece.surface for piece in proto.pieces]))
     found: list[Span] = []
     for token in tokens:
-        begin = found[-1][1] if found else 0
-        span = next(pieces) if token > UNK else (begin + skipped, begin + skipped)
+        last = found[-1][1] if found else 0
+        span = next(pieces) if token > UNK else (last + skipped, last + skipped)
         found.append((min(max(span[0] - skipped, 0), end), min(max(span[1] - skipped, 0), end)))
-    return found
+    if begin is None:
+        return found
+    shift = len(begin.whole(tokens, proto.text, tokenizer)) - end
+    return [*target_spans(tokenizer, begin.text), *_shifted(found[len(begin.tokens) :], shift)]
 
 
 def linked_tokens(attention: np.ndarray, sources: Sequence[Span], targets: Sequence[Span]) -> list[tuple[int, int]]:
     """Return the source and the target token of each link; see `lingon.alignment.piece_links`.
 
-    attention: (target_length, source_length), the row and the column of the end tokens last
+    attention: (target_length, source_length), the row of the end token last, and its column if the model reads one
     """
     return piece_links(attention[: len(targets)].argmax(axis=1).tolist(), len(sources))
 
@@ -182,15 +211,21 @@ def _hypothesis(
         finish_reason=pb.FINISH_REASON_END if finished else pb.FINISH_REASON_LENGTH,
         missing_words=options.rules.missing(placed.text) if options.rules else (),
     )
-    for source, target_begin, part in zip(plan.parts, placed.parts, parts, strict=True):
+    for place, (source, target_begin, part) in enumerate(zip(plan.parts, placed.parts, parts, strict=True)):
         tokens = part.hypothesis.tokens
         if options.return_tokens:
             # The log-probabilities also have the end token.
             named = zip(tokenizer.target_pieces(tokens), part.hypothesis.log_probs, strict=False)
             message.tokens.extend(pb.Token(piece=piece, log_prob=value) for piece, value in named)
         if part.scored is not None:
-            sources = _shifted(source_spans(tokenizer, source.text), source.begin)
-            own = generated_spans(tokenizer, tokens) if part.restored is None else target_spans(tokenizer, part.text)
+            if options.text.format is Format.PIECES:
+                sources, own = piece_spans(source.text), piece_spans(part.text)
+            else:
+                sources = _shifted(source_spans(tokenizer, source.text), source.begin)
+                if part.restored is not None:
+                    own = target_spans(tokenizer, part.text)
+                else:
+                    own = generated_spans(tokenizer, tokens, None if place else plan.begin)
             targets = [placed.span(*span) for span in _shifted(own, target_begin)]
             message.alignment.extend(_links(part.scored.attention, sources, targets))
         yield
@@ -238,6 +273,8 @@ def _warnings(
     plan: TextPlan, whole: Sequence[Sequence[PartHypothesis]], hypotheses: Sequence[pb.Hypothesis]
 ) -> list[pb.Warning]:
     found = []
+    if not plan.parts:
+        found.append(pb.Warning(code=pb.WARNING_CODE_EMPTY_SOURCE, message="the text has nothing to translate"))
     parts: Counter[int] = Counter()
     for part, read in zip(plan.parts, whole[0], strict=True):
         parts[part.sentence] += read.parts

@@ -30,6 +30,9 @@ OPTIONS: list[dict[str, Any]] = [
     {"encoder_window": 3, "tie": "none"},
     {"decoder_cell": "ssru"},
     {"decoder_cell": "ssru", "dim": 60, "heads": 3, "ffn": 90, "norm": "pre", "activation": "gelu"},
+    {"norm": "pre", "query_norm": True},
+    {"norm": "both", "query_norm": True, "head_dim": 24, "bias": False},
+    {"norm": "both", "query_norm": True, "decoder_cell": "ssru"},
 ]
 
 

@@ -16,7 +16,14 @@ from lingon.text import BOS
 from lingon.training.models.transformer import Transformer
 from tests.support.random_models import random_model, random_pairs, random_runner
 
-OPTIONS = [{}, {"norm": "pre"}, {"activation": "gelu", "norm": "pre"}, {"tie": "none"}]
+OPTIONS = [
+    {},
+    {"norm": "pre"},
+    {"activation": "gelu", "norm": "pre"},
+    {"tie": "none"},
+    {"norm": "pre", "query_norm": True},
+    {"norm": "both"},
+]
 OPTIONS += [
     {"norm": "pre", "gated": True, "activation": "gelu-tanh", "norm_kind": "rms", "bias": False},
     {"output_bias": True, "activation": "silu", "head_dim": 24},

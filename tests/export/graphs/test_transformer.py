@@ -43,6 +43,9 @@ OPTIONS = [
     {"norm_kind": "rms", "gated": True, "scale_embedding": False, "embedding_norm": True, "positions": "none"},
     {"score": "additive", "head_dim": 24, "bias": False},
     {"encoder_attention": "linear", "head_dim": 24, "positions": "learned", "embedding_norm": True},
+    {"norm": "pre", "query_norm": True, "activation": "silu"},
+    {"norm": "both", "query_norm": True, "final_norm": True, "norm_kind": "rms", "bias": False, "positions": "rotary"},
+    {"norm": "both", "gated": True},
 ]
 
 

@@ -22,6 +22,7 @@ from lingon.text import BOS, normalise
 from lingon.training.search import SearchSettings, translate
 from tests.support.ctranslate2_models import Array, content_of, save_ctranslate2, variables_of
 from tests.support.foreign_models import lines, save_multilingual, save_opus_mt, write_published_settings
+from tests.support.opennmt_models import FORMS, Form, save_opennmt
 
 TEXTS = [normalise(text) for text in lines("en")[:40]]
 SETTINGS = ImportSettings(languages=(["en"], ["de"]))
@@ -221,17 +222,21 @@ WRONG: dict[str, tuple[Callable[[Path, Path], None], str]] = {
         variables(encoder__scale_embeddings=np.array(3, np.float32), decoder__scale_embeddings=np.array(3, np.float32)),
         "scale_embeddings must be 1 or the square root of 32, is 3",
     ),
-    "relative positions": (
+    "positions of one side": (
         lambda folder, opus: (
             (folder / "model.bin").write_bytes(
                 content_of(
-                    {name: value for name, value in variables_of(opus)[0].items() if "position" not in name},
+                    variables_of(opus)[0],
                     {name: of for name, of in variables_of(opus)[1].items() if "position" not in name},
                 )
             )
             and None
         ),
-        "relative and rotary positions are not read",
+        "encoder and decoder must both have a table of positions, or none",
+    ),
+    "relative positions": (
+        variables(encoder__layer_0__self_attention__relative_position_keys=np.zeros((3, 8), np.float32)),
+        "has encoder/layer_0/self_attention/relative_position_keys; relative positions are not read",
     ),
     "missing": (
         variables(encoder__layer_1__ffn__linear_1__bias=None),
@@ -283,6 +288,34 @@ def test_absurd_numbers_in_the_head_take_no_memory(changed: Path) -> None:
         path.write_bytes(content[:place] + struct.pack("<I", 2**32 - 2) + content[place + 4 :])
         with pytest.raises(SourceModelError, match=r"model\.bin: "):
             read_variables(path)
+
+
+@pytest.mark.parametrize("form", FORMS[::3], ids=[form.name for form in FORMS[::3]])
+def test_a_file_of_an_older_format_that_is_cut_is_one_line(tmp_path: Path, form: Form) -> None:
+    path = save_opennmt(tmp_path / "files", form) / "model.bin"
+    content = path.read_bytes()
+    for length in [*range(0, 1000, 97), *range(2000, len(content), 29_973), len(content) - 1]:
+        path.write_bytes(content[:length])
+        with pytest.raises(SourceModelError, match=r"model\.bin: ") as caught:
+            read_variables(path)
+        assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("form", "place", "value", "message"),
+    [
+        (FORMS[0], 0, 0, "the version of the format must be 1 to 6, is 0"),
+        (FORMS[0], 0, 7, "the version of the format must be 1 to 6, is 7"),
+        (FORMS[-1], 4 + 2 + len("TransformerSpec") + 1, 8, "the revision of the model must be 1 to 7, is 8"),
+        (FORMS[-1], 4 + 2 + len("TransformerSpec") + 1, 0, "the revision of the model must be 1 to 7, is 0"),
+    ],
+)
+def test_unknown_versions_are_one_line(tmp_path: Path, form: Form, place: int, value: int, message: str) -> None:
+    path = save_opennmt(tmp_path / "files", form) / "model.bin"
+    content = path.read_bytes()
+    path.write_bytes(content[:place] + struct.pack("<I", value) + content[place + 4 :])
+    with pytest.raises(SourceModelError, match=message):
+        read_variables(path)
 
 
 @pytest.mark.peer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gzip
 import json
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from lingon.bundle import Bundle
+from lingon.errors import SourceModelError
 from lingon.export.settings import ExportSettings, Texts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
@@ -22,9 +24,12 @@ from lingon.training.data.corpus import Pair
 from lingon.training.search import SearchSettings, translate
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.foreign_models import lines, normal_pieces, train_pieces
+from tests.support.marian_forms import Form, written
 from tests.support.marian_models import (
+    BOTH_NORMS,
     PRE_NORM,
     STUDENT,
+    TARGET_TIED,
     Marian,
     binary,
     lexicon,
@@ -32,6 +37,7 @@ from tests.support.marian_models import (
     own_pieces,
     quantised,
     save_npz,
+    scale_in_8_bits,
 )
 
 TEXTS = [normalise(text) for text in lines("en")[:40]]
@@ -39,9 +45,12 @@ SETTINGS = ImportSettings(languages=(["en"], ["de"]))
 SCALES = {"W2": 18.0, "Wo": 18.0}  # of the inputs of 8-bit products, where they are not 24
 FORMS: dict[str, dict[str, Any]] = {
     "post-norm": {"seed": 4, "ends": 3.0, "transformer-ffn-activation": "swish"},
-    "pre-norm": {"seed": 4, "ends": 2.0, **PRE_NORM},
+    "pre-norm": {"seed": 1, "ends": 2.0, **PRE_NORM},
+    "pre-norm without a final one": {"seed": 17, "ends": 1.0, **PRE_NORM, "transformer-postprocess-top": ""},
+    "both norms": {"seed": 1, "ends": 3.0, **BOTH_NORMS},
     "student": {"seed": 10, "ends": 2.0, **STUDENT},
-    "separate": {"seed": 5, "ends": 2.0, "tied-embeddings-all": False},
+    "pre-norm student": {"seed": 2, "ends": 4.0, **STUDENT, **PRE_NORM},
+    "separate": {"seed": 5, "ends": 2.0, **TARGET_TIED},
 }
 
 
@@ -91,13 +100,16 @@ def rows_of(imported: Imported, ids: list[int]) -> list[int]:
 
 def test_logits_are_those_of_the_transcription(opus: tuple[Marian, Imported]) -> None:
     model, imported = opus
+    # In 32 bits, the attention of a random model without norms of the keys makes rounding large.
+    wide = Marian(model.options, {name: tensor.astype(np.float64) for name, tensor in model.tensors.items()})
+    computed = copy.deepcopy(imported.checkpoint.model).double()
     said = [new for new in range(4, len(imported.source.target.rows)) if new not in imported.source.target.never]
     rows = [imported.source.target.rows[each] for each in said]
     for text in TEXTS[:10]:
         ids = imported.checkpoint.tokenizer.encode_source(text)
         given = said[: len(ids)]
-        mine = imported.checkpoint.model(torch.tensor([ids]), torch.tensor([len(ids)]), torch.tensor([[1, *given]]))
-        expected = model.logits(rows_of(imported, ids), [imported.source.target.rows[each] for each in given])
+        mine = computed(torch.tensor([ids]), torch.tensor([len(ids)]), torch.tensor([[1, *given]]))
+        expected = wide.logits(rows_of(imported, ids), [imported.source.target.rows[each] for each in given])
         np.testing.assert_allclose(mine[0, :, said].detach().numpy(), expected[:, rows], rtol=1e-4, atol=1e-4)
 
 
@@ -191,6 +203,60 @@ def test_ranges_are_those_of_the_activation_scales(student: tuple[Marian, Import
     assert ranges["encoder.0.attention.qkv"] == pytest.approx((-127 / 24, 127 / 24))
     assert ranges["encoder.1.feed_forward.outer"] == pytest.approx((0, 127 / 18))  # what a ReLU writes
     assert ranges["output"] == pytest.approx((-127 / 40, 127 / 40))
+
+
+OUTPUT_SCALES: dict[str, tuple[bool, dict[str, float | None], float]] = {
+    "of the table alone": (False, {"Wemb": 40.0}, 40.0),
+    "without a name alone": (False, {"none": 40.0}, 40.0),
+    "of the table before the other": (False, {"none": 30.0, "Wemb": 40.0}, 40.0),
+    "empty": (False, {"none": 40.0, "Wemb": None}, 40.0),
+    "in 8 bits, of the target table": (True, {"decoder_Wemb": 40.0}, 40.0),
+    "of the target table before the other": (True, {"none": 30.0, "decoder_Wemb": 40.0}, 40.0),
+}
+
+
+def save_with_output_scales(folder: Path, scales: dict[str, float | None], *, two: bool) -> Path:
+    """Save a student with these scales of the output; that of decoder_Wemb is an 8-bit scalar, None is an empty one."""
+    form = Form(STUDENT | TARGET_TIED if two else STUDENT, two=two)
+    model, files = written(form, folder / "float32")
+    plain = {name: 24.0 for name in model.tensors if name[-2:-1] == "W" or name.endswith(("_W", "_Wf"))}
+    found, integers = quantised(model, plain | {name: scale for name, scale in scales.items() if scale is not None})
+    for name, scale in scales.items():
+        if scale is None:
+            found.tensors[f"{name}_QuantMultA"] = np.zeros((0, 1), np.float32)
+            if name == "Wemb":
+                integers["Wemb_QuantMultA"] = (np.zeros((0, 1), np.int8), 1.0)
+        elif name == "decoder_Wemb":
+            integers["decoder_Wemb_QuantMultA"] = scale_in_8_bits(scale)
+    files.model.write_bytes(binary(found, integers))
+    return files.folder
+
+
+@pytest.mark.parametrize("name", OUTPUT_SCALES)
+def test_the_scale_of_the_output_is_the_first_that_the_engine_reads(tmp_path: Path, name: str) -> None:
+    two, scales, expected = OUTPUT_SCALES[name]
+    source = pipeline.read_source(save_with_output_scales(tmp_path, scales, two=two), SETTINGS, silent).source
+    assert source.ranges is not None
+    assert source.ranges["output"] == pytest.approx((-127 / expected, 127 / expected))
+    assert not source.notes
+
+
+@pytest.mark.parametrize("scales", [{}, {"none": None}], ids=["none", "an empty one"])
+def test_without_a_scale_of_the_output_a_note_says_so(tmp_path: Path, scales: dict[str, float | None]) -> None:
+    source = pipeline.read_source(save_with_output_scales(tmp_path, scales, two=False), SETTINGS, silent).source
+    assert source.ranges is None
+    (note,) = source.notes
+    assert note == (
+        "has no scale for the output (none_QuantMultA, Wemb_QuantMultA, decoder_Wemb_QuantMultA): int8 has ranges that "
+        "are measured on text"
+    )
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0])
+def test_a_scale_must_be_above_0(tmp_path: Path, scale: float) -> None:
+    folder = save_with_output_scales(tmp_path, {"Wemb": scale}, two=False)
+    with pytest.raises(SourceModelError, match=r"Wemb_QuantMultA must be one number above 0, is \["):
+        pipeline.read_source(folder, SETTINGS, silent)
 
 
 def test_the_shortlist_is_that_of_the_file(student: tuple[Marian, Imported]) -> None:

@@ -71,7 +71,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another cell": ({**STUDENT, "dec-cell": "gru"}, "dec-cell must be 'ssru', is 'gru'"),
     "tied layers": ({"transformer-tied-layers": [1, 1]}, "transformer-tied-layers must be [], is list"),
     "projection": ({"transformer-no-projection": True}, "transformer-no-projection must be False, is True"),
-    "norms": ({"transformer-postprocess": "hn"}, "transformer-preprocess, -postprocess and -postprocess-top must be"),
+    "norms": (
+        {"transformer-postprocess": "hn"},
+        "transformer-preprocess and transformer-postprocess must be '' and 'dan', 'n' and 'da', or 'n' and 'dan', "
+        "are '' and 'hn'",
+    ),
+    "final norm": (
+        {"transformer-postprocess-top": "da"},
+        "transformer-postprocess-top must be '' or 'n', is 'da'",
+    ),
     "activation": ({"transformer-ffn-activation": "elu"}, "transformer-ffn-activation must be 'relu' or 'swish' or"),
     "width": ({"transformer-decoder-dim-ffn": 7}, "transformer-decoder-dim-ffn must be 0 or that of the encoder, is 7"),
     "depth": ({"transformer-ffn-depth": 3}, "transformer-ffn-depth must be 2, is 3"),

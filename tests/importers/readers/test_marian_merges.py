@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import pytest
 from lingon.errors import SourceModelError
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
+from lingon.importers.witness import marian as witness
 from lingon.text import FORBIDDEN, normalise
 from lingon.training.search import SearchSettings, translate
+from tests.support.foreign_clients import NODE_CLIENT
 from tests.support.foreign_models import lines
 from tests.support.marian_models import Marian, save_npz
 from tests.support.moses_models import END, learn_merges, moses_tokens, pieces_of, slow_pieces
@@ -87,6 +90,16 @@ def test_tokens_are_those_of_the_transcription(imported: Imported, saved: tuple[
         assert [target.rows[each] for each in best.tokens] == expected
         assert "@@" not in tokenizer.decode(best.tokens)
     assert len({best.tokens for best, *_ in found}) >= 10  # otherwise equal tokens would say nothing
+
+
+@pytest.mark.foreign("node")
+def test_the_engine_of_marian_finds_the_same_tokens(
+    imported: Imported, saved: tuple[Path, Marian], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An archive of NumPy and a dictionary, which the engine itself does not read."""
+    monkeypatch.chdir(NODE_CLIENT)
+    (line,) = witness.compare(imported.checkpoint, imported.source, saved[0], TEXTS[:10])
+    assert re.search(r"tokens of (\d+) of \1 texts are the same", line), line
 
 
 def test_texts_come_back_from_their_ids(imported: Imported) -> None:

@@ -52,14 +52,15 @@ def check_same(found: list[str], searches: int) -> None:
     assert len(found) == searches, found
     for line in found:
         match = re.fullmatch(
-            r"CTranslate2: beam size [14], length penalty 0: tokens of (\d+) of (\d+) texts are the same"
+            r"CTranslate2: beam size [14], length penalty [01]: tokens of (\d+) of (\d+) texts are the same"
             r"(?:, \d score no better)?(?:; \d+ are left out, which it cannot translate so)?",
             line,
         )
         assert match is not None, line
         same, compared = int(match[1]), int(match[2])
         assert compared >= 20, line
-        assert same >= compared - 1, line
+        # With a penalty Lingon goes on until no better translation can end: of a random model they often differ.
+        assert same >= (compared - 1 if "penalty 0:" in line else 0.6 * compared), line
 
 
 @pytest.mark.peer
@@ -67,7 +68,7 @@ def check_same(found: list[str], searches: int) -> None:
 def test_a_folder_is_compared_with_itself(tmp_path: Path, opus: Path, kind: str) -> None:
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
     folder = save_ctranslate2(tmp_path / kind, opus, kind)
-    check_same(compare(pipeline.read_source(folder, SETTINGS, silent), folder), 2)
+    check_same(compare(pipeline.read_source(folder, SETTINGS, silent), folder), 3)
 
 
 @pytest.mark.peer
@@ -75,7 +76,7 @@ def test_empty_translations_are_compared_in_greedy_search_alone(tmp_path: Path) 
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
     source = save_opus_mt(tmp_path / "opus", seed=6, ends=2.4)
     folder = save_ctranslate2(tmp_path / "ctranslate2", source)
-    greedy, beam = compare(pipeline.read_source(folder, SETTINGS, silent), folder)
+    greedy, beam, _ = compare(pipeline.read_source(folder, SETTINGS, silent), folder)
     assert greedy.endswith(": tokens of 40 of 40 texts are the same")
     assert beam.endswith(": tokens of 5 of 5 texts are the same; 35 are left out, which it cannot translate so")
 
@@ -86,7 +87,7 @@ def test_greedy_tokens_may_differ_where_two_are_alike(tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
     source = save_opus_mt(tmp_path / "opus", seed=9, ends=1.5)
     folder = save_ctranslate2(tmp_path / "ctranslate2", source)
-    greedy, _ = compare(pipeline.read_source(folder, SETTINGS, silent), folder)
+    greedy, *_ = compare(pipeline.read_source(folder, SETTINGS, silent), folder)
     assert re.search(r": tokens of (39 of 40 texts are the same, 1 score no better|40 of 40 .*)$", greedy)
 
 
@@ -111,7 +112,7 @@ def test_a_folder_of_transformers_is_converted(tmp_path: Path, opus: Path, kind:
     if kind.startswith("mbart"):
         write_published_settings(source, kind)
     found = compare(pipeline.read_source(source, SETTINGS, silent), source)
-    searches = 2 if kind in ("opus", "mbart25") else 1  # the others force a language
+    searches = 3 if kind in ("opus", "mbart25") else 1  # the others force a language
     check_same([line for line in found if "CTranslate2" in line], searches)
     assert len(found) == 4 + searches
 

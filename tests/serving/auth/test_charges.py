@@ -107,6 +107,15 @@ REQUESTS: dict[str, tuple[Any, float]] = {
     "samples": (translation(sampling=SAMPLING, num_hypotheses=4), 20 * 4 * (ENCODE + DECODE + SAMPLE)),
     "a restriction": (translation(no_repeat_ngram_size=3), 20 * (ENCODE + DECODE + RESTRICT)),
     "forced words": (translation(forced_words=["a"], beam_size=4), 20 * (ENCODE + 4 * (DECODE + RESTRICT + FORCE))),
+    "alternatives": (
+        translation(beam_size=2, alternatives=3),
+        20 * 3 * (ENCODE + 2 * (DECODE + RESTRICT)),
+    ),
+    "a soft prefix": (translation(SEA, prefix_bias=0.5), 20 * ENCODE + 30 * (DECODE + RESTRICT)),
+    "a coverage penalty": (
+        translation(beam_size=4, coverage_penalty=0.5, patience=2),
+        20 * (ENCODE + 4 * DECODE + 8 * (ENCODE + SCORE)),
+    ),
     "no restriction": (translation(min_output_tokens=1, repetition_penalty=1.0), 20),
     "an alignment": (translation(return_alignment=True), 20 * (1 + ENCODE + SCORE)),
     "alignments": (

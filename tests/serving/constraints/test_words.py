@@ -44,8 +44,8 @@ def test_bounds_are_named_with_their_value(words: list[str], message: str) -> No
 def test_a_forced_word_that_the_model_cannot_write_is_refused() -> None:
     options = {"model_type": "unigram", "hard_vocab_limit": False}
     without_bytes = Vocabulary(Tokenizer(train_sentencepiece(CORPUS.splitlines(), 360, **options)))
-    message = "options.forced_words[1] has characters that the model cannot write"
-    for each, word in ((vocabulary(), "\ufffd"), (without_bytes, "日")):
+    for each, word, what in ((vocabulary(), "\ufffd", "U+FFFD"), (without_bytes, "a日", "'日' at character 2")):
+        message = f"options.forced_words[1] has {what}, which the model cannot write"
         with pytest.raises(InvalidRequest, match=f"^{re.escape(message)}$"):
             each.rules(forced=["Tom", word])
 

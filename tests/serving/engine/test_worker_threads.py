@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 
@@ -50,3 +51,28 @@ def test_the_threads_of_workers_are_known_while_they_run():
     assert len(started) == 2
     engine.stop(10)
     assert not started & set(worker_threads())
+
+
+UNFINISHED = """
+import atexit
+import sys
+
+atexit.register(lambda: print(any_worker_alive()))  # called after what Lingon registers later
+from lingon.serving.decoding.job import DecodeJob, Options
+from lingon.serving.engine.engine import Engine, any_worker_alive
+from lingon.serving.engine.limits import EngineLimits
+from tests.support.echo_engine import EchoRunner
+
+engine = Engine(EchoRunner(delay=0.05, endless=True), EngineLimits(), workers=2)
+engine.start()
+options = Options(max_output_tokens=40)
+engine.submit([DecodeJob(source_ids=(5, 2), options=options, on_done=lambda _: print("ended")) for _ in range(3)])
+sys.exit(7)
+"""
+
+
+def test_a_process_with_translations_under_way_ends_them_and_its_workers_first():
+    """A worker that is in a graph when Python ends would end the process with SIGABRT."""
+    done = subprocess.run([sys.executable, "-c", UNFINISHED], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 7, done.stderr
+    assert done.stdout.split() == ["ended"] * 3 + ["False"]

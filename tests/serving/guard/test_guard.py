@@ -11,7 +11,6 @@ from lingon.serving.guard.confidence import FEATURES, confidence, features
 from lingon.serving.guard.judge import DEGENERATE, Flag, Guard, Judgement, Sentence
 from lingon.serving.guard.languages import Languages, PieceLanguages, profile
 from lingon.serving.guard.lengths import SLACK, SPARE, Lengths
-from lingon.text import Tokenizer
 from tests.support.repository import ROOT
 from tests.support.shipped_model import LINES, MODEL
 
@@ -53,7 +52,7 @@ def test_languages_are_told_apart_on_text_that_the_profiles_have_not_seen() -> N
 
 
 def test_the_pieces_of_a_text_in_the_last_language_need_no_further_look() -> None:
-    pieces = Tokenizer(*open_bundle(MODEL).tokenizer_files())
+    pieces = open_bundle(MODEL).tokenizer()
     quick = PieceLanguages(languages(), pieces.piece_text)
     for lines, other in ((LINES[1::2], True), (GERMAN[1::2], False)):
         found = [quick.may_be_other(pieces.encode_target(line)) for line in lines if len(line) >= 20]

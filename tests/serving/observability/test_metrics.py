@@ -10,7 +10,7 @@ import pytest
 from google.rpc import code_pb2
 from prometheus_client.parser import text_string_to_metric_families
 
-from lingon.errors import EmptyText
+from lingon.errors import TextTooLong
 from lingon.serving.observability.metrics import CODES, KEPT_MODELS, METHODS, Metrics, families
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner, running, tokenizer
@@ -38,13 +38,13 @@ async def test_counters_reconcile_with_what_clients_saw():
         assert server.metric("lingon_request_duration_seconds_count", method="Translate", outcome="served") == 5
         assert server.metric("lingon_request_duration_seconds_count", method="Translate", outcome="refused") == 3
         good = sum(result.status.code == code_pb2.OK for result in results)
-        assert server.metric("lingon_texts_total", code="OK") == good + 3
-        assert server.metric("lingon_texts_total", code="INVALID_ARGUMENT") == len(results) - good + 1
+        assert server.metric("lingon_texts_total", code="OK") == good + 4
+        assert server.metric("lingon_texts_total", code="INVALID_ARGUMENT") == len(results) - good
         assert server.metric("lingon_texts_total", code="NOT_FOUND") == 3
         assert server.metric("lingon_rejected_total", reason="UNKNOWN_MODEL") == 3
         assert server.metric("lingon_split_total", **MODEL) == 1
         assert server.metric("lingon_truncated_total", **MODEL) == 0
-        assert server.metric("lingon_translated_texts_total", **MODEL) == good + 3
+        assert server.metric("lingon_translated_texts_total", **MODEL) == good + 4
         source, target = (
             sum(getattr(result.usage, name) for result in results) for name in ("source_tokens", "target_tokens")
         )
@@ -143,8 +143,8 @@ def test_counters_continue_for_a_model_that_is_loaded_again():
 def test_texts_of_a_huge_message_are_counted_in_one_step():
     metrics, many = Metrics(), 2_000_000
     start = time.thread_time()
-    with pytest.raises(EmptyText), metrics.count_texts(many, lambda: False):
-        raise EmptyText("texts", "too many")
+    with pytest.raises(TextTooLong), metrics.count_texts(many, lambda: False):
+        raise TextTooLong("texts", "too many")
     assert time.thread_time() - start < 0.5  # one by one it took 7
     assert metrics.registry.get_sample_value("lingon_texts_total", {"code": "INVALID_ARGUMENT"}) == many
 

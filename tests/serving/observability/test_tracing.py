@@ -7,10 +7,12 @@ import logging
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
+from opentelemetry.semconv._incubating.attributes import rpc_attributes
 from prometheus_client.openmetrics import exposition
 
 from lingon.serving.decoding.job import PhaseTimes
@@ -26,6 +28,10 @@ from tests.support.trace_collector import PHASES, UNSET, Collector, names, runni
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 CANARY = "Boston"  # must not be in any span
+DEPRECATED = set(
+    re.findall(r'^[A-Z_]+: Final = "(.+)"\n"""\nDeprecated', Path(rpc_attributes.__file__).read_text(), re.MULTILINE)
+)
+"""Names of attributes that the installed conventions advise against."""
 
 
 @pytest.fixture
@@ -42,10 +48,9 @@ async def test_every_sentence_has_spans_of_its_phases_below_the_span_of_its_call
     whole = collector.call()
     assert whole.name == f"{SERVICE}/Translate"
     assert values(whole) == {
-        "rpc.system": "grpc",
-        "rpc.service": SERVICE,
-        "rpc.method": "Translate",
-        "rpc.grpc.status_code": 0,
+        "rpc.system.name": "grpc",
+        "rpc.method": f"{SERVICE}/Translate",
+        "rpc.response.status_code": "OK",
         "lingon.request_id": request_id,
         "lingon.caller": "address/127.0.0.1",
         "lingon.texts": 3,
@@ -97,6 +102,17 @@ async def test_the_queue_span_lasts_until_the_batch_has_a_free_row(collector: Co
     assert [span.end_time_unix_nano > opened for span in waits] == [False, True]
 
 
+async def test_no_name_of_an_attribute_is_deprecated(collector: Collector):
+    async with running(EchoRunner(faulty="sea"), traces=True) as server:
+        await server.translate("Tom", "the sea")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await server.translate("Tom", model="none")
+    names_of_rpc = {name for span in collector.spans for name in values(span) if name.startswith("rpc.")}
+    assert names_of_rpc == {"rpc.system.name", "rpc.method", "rpc.response.status_code"}
+    assert "rpc.grpc.status_code" in DEPRECATED
+    assert not names_of_rpc & DEPRECATED
+
+
 class SlowEncoder(EchoRunner):
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
         time.sleep(0.05)
@@ -126,7 +142,7 @@ async def test_streams_and_scores_and_alignments_have_their_phases(collector: Co
         await server.translate("the sea", options=pb.DecodingOptions(return_alignment=True))
     calls = {values(span).get("rpc.method"): span for span in collector.spans}
     below = {
-        method: [
+        method.removeprefix(f"{SERVICE}/"): [
             (each.name, values(each)["lingon.text"]) for each in collector.spans if each.parent_span_id == one.span_id
         ]
         for method, one in calls.items()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lingon.segments.document import Document, Split
 from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer, PartDetokenizer
 from lingon.serving.translation.replies.layout import join
-from lingon.serving.translation.replies.output_processor import text_of
+from lingon.serving.translation.target_prefix import text_of
 from tests.support.echo_engine import tokenizer
 
 TOKENS = st.lists(st.integers(4, tokenizer().target_vocab - 1), max_size=40)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lingon.segments.document import Document, Split
 from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer, PartDetokenizer
 from lingon.serving.translation.replies.layout import join
-from lingon.serving.translation.replies.output_processor import text_of
+from lingon.serving.translation.target_prefix import text_of
 from lingon.text import BOS, EOS, PAD, UNK
 from tests.support.shipped_model import tokenizer
 

@@ -12,6 +12,8 @@ from lingon.errors import Cancelled
 from lingon.serving.decoding.job import Job, Options
 from lingon.serving.engine.engine import Engine
 from lingon.serving.translation.engine_client import EngineClient, LoopCallbacks
+from lingon.serving.translation.valid_utf8 import ValidUtf8
+from tests.support.echo_engine import vocabulary
 
 
 async def test_a_callback_that_raises_does_not_stop_the_others() -> None:
@@ -50,7 +52,7 @@ class HeldEngine:
 
 async def _calls_to_cancel(jobs: int) -> int:
     """How many functions are called while a request with so many jobs is cancelled."""
-    client = EngineClient(cast(Engine, HeldEngine()), None)
+    client = EngineClient(cast(Engine, HeldEngine()), ValidUtf8(vocabulary()), None)
     pending = [client.decode((5, 2), Options(beam_size=1, max_output_tokens=9)) for _ in range(jobs)]
     client.submit(pending)
     calls = 0

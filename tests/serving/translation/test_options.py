@@ -63,6 +63,8 @@ RESTRICTIONS = {
     "repetition_penalty": 1.5,
     "forbidden_words": ["a"],
     "forced_words": ["Tom"],
+    "prefix_bias": 0.5,
+    "alternatives": 2,
 }
 
 
@@ -79,9 +81,25 @@ def test_a_restriction_needs_the_whole_vocabulary(name: str):
 
 
 def test_values_that_restrict_nothing_cost_nothing():
-    neutral = pb.DecodingOptions(min_output_tokens=1, no_repeat_ngram_size=0, repetition_penalty=1.0)
+    neutral = pb.DecodingOptions(
+        min_output_tokens=1,
+        no_repeat_ngram_size=0,
+        repetition_penalty=1.0,
+        patience=1.0,
+        coverage_penalty=0.0,
+        prefix_bias=1.0,
+        alternatives=0,
+    )
     options = resolve(neutral, manifest(), vocabulary(), True).job_options(9, 0)
     assert (options.rules, options.needs_logits, options.restricts, options.shortlist) == (None, False, False, True)
+    assert options == resolve(pb.DecodingOptions(), manifest(), vocabulary(), True).job_options(9, 0)
+
+
+def test_patience_and_a_coverage_penalty_leave_the_steps_to_the_graphs():
+    asked = pb.DecodingOptions(beam_size=4, patience=2.0, coverage_penalty=0.5)
+    options = resolve(asked, manifest(), vocabulary(), True).job_options(9, 0)
+    assert (options.rules, options.needs_logits, options.shortlist) == (None, False, True)
+    assert (options.num_hypotheses, options.enough) == (8, 8)
 
 
 def test_forced_words_that_exceed_the_length_are_refused():

@@ -7,7 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.serving.translation.replies.output_processor import generated_spans, source_spans, text_of
+from lingon.serving.translation.replies.output_processor import generated_spans, source_spans
+from lingon.serving.translation.target_prefix import text_of
 from lingon.text import normalise
 from tests.support.echo_engine import tokenizer
 

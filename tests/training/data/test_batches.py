@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 
 from lingon.errors import CorpusError
 from lingon.text import BOS, EOS, PAD, Tokenizer
-from lingon.training.data.batches import EncodedPairs, derive_seed, drop_long, filter_by_length, plan_batches
+from lingon.training.data.batches import (
+    EncodedPairs,
+    EpochEncoder,
+    derive_seed,
+    drop_long,
+    filter_by_length,
+    plan_batches,
+)
 from lingon.training.data.corpus import FilterCounts, Pair, TrainingText
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=80)
@@ -50,6 +57,18 @@ def test_a_batch_has_padded_pairs_with_begin_and_end_tokens() -> None:
     assert batch.target_ids.tolist() == [[BOS, 8, PAD, PAD], [BOS, 9, 10, 11]]
     assert batch.labels.tolist() == [[8, EOS, PAD, PAD], [9, 10, 11, EOS]]
     assert batch.tokens == 6
+
+
+def test_a_source_without_an_end_token_is_its_pieces(tokenizer: Tokenizer) -> None:
+    pairs = [Pair("1 2 3", "3 2 1"), Pair("4", "4")]
+    framed = tokenizer.with_source_end(source_end=False)
+    for alpha in (0.0, 0.1):
+        encoded = EpochEncoder(pairs, framed, alpha).encode((1,))
+        batch = encoded.batch([0, 1])
+        assert batch.source_lengths.tolist() == [len(source) for source in encoded.sources]
+        assert EOS not in batch.source_ids
+        assert (batch.labels == EOS).sum() == 2
+        assert batch.source_ids[0].tolist() == encoded.sources[0]
 
 
 def test_different_numbers_give_different_seeds() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,13 +12,22 @@ from torch.testing import assert_close
 from lingon.text import BOS, FORBIDDEN, PAD
 from lingon.training.config import PRESETS, TransformerSettings
 from lingon.training.data.batches import pad
-from lingon.training.models.attention import KeyValue, attend, attention_weights, visible_positions
+from lingon.training.models.attention import (
+    KeyValue,
+    QueryNormProducts,
+    attend,
+    attention_weights,
+    visible_positions,
+)
 from lingon.training.models.layers import Dropout, Embedding, FeedForward, Form, norm_of, sinusoids
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 from tests.support.systems import with_noise
 from tests.support.training_runs import VOCAB, tiny_model, tiny_settings
 
-SHAPES = [{"norm": norm, "positions": positions} for norm in ("post", "pre") for positions in ("sinusoidal", "learned")]
+SHAPES: list[dict[str, Any]] = [
+    {"norm": norm, "positions": positions} for norm in ("post", "pre") for positions in ("sinusoidal", "learned")
+]
+SHAPES += [{"norm": norm, "query_norm": True} for norm in ("pre", "both")]
 
 
 def ids(*shape: int) -> Tensor:
@@ -25,7 +35,7 @@ def ids(*shape: int) -> Tensor:
 
 
 @pytest.mark.parametrize("settings", SHAPES)
-def test_decoding_step_by_step_gives_the_logits_of_decoding_at_once(settings: dict[str, str]) -> None:
+def test_decoding_step_by_step_gives_the_logits_of_decoding_at_once(settings: dict[str, Any]) -> None:
     model, lengths, target = tiny_model(**settings), torch.tensor([6, 3, 1]), ids(3, 9)
     memory = model.encode(ids(3, 6), lengths)
     expected, past = model.decode(target, memory), model.start(memory)
@@ -47,7 +57,7 @@ def test_the_causal_mask_hides_the_future() -> None:
 
 
 @pytest.mark.parametrize("settings", SHAPES)
-def test_padding_changes_no_logits(settings: dict[str, str]) -> None:
+def test_padding_changes_no_logits(settings: dict[str, Any]) -> None:
     model, source, target = tiny_model(**settings), ids(1, 5), ids(1, 4)
     expected = model(source, torch.tensor([5]), target)
     for wider in (6, 12, 20):
@@ -180,6 +190,40 @@ def test_pre_norm_is_the_sum_with_the_sublayer_of_the_norm() -> None:
     middle = hidden + layer.attention(layer.around_attention.norm(hidden), visible)
     expected = middle + layer.feed_forward(layer.around_feed_forward.norm(middle))
     assert_close(layer(hidden, visible), expected)
+
+
+def test_both_norms_are_the_norm_of_the_sum_with_the_sublayer_of_the_norm() -> None:
+    layer, hidden, visible = EncoderLayer(tiny_settings(norm="both")), torch.randn(2, 4, 32), _all_visible(4)
+    with_noise(layer)
+    first, second = layer.around_attention, layer.around_feed_forward
+    middle = first.norm_after(hidden + layer.attention(first.norm(hidden), visible))
+    assert_close(layer(hidden, visible), second.norm_after(middle + layer.feed_forward(second.norm(middle))))
+
+
+@pytest.mark.parametrize("norm", ["pre", "both"])
+def test_a_norm_of_the_queries_leaves_keys_and_values_as_they_are(norm: str) -> None:
+    settings = tiny_settings(norm=norm, query_norm=True)
+    layer, hidden, visible = EncoderLayer(settings), torch.randn(2, 4, 32), _all_visible(4)
+    with_noise(layer)
+    products = layer.attention.qkv
+    assert isinstance(products, QueryNormProducts)
+    query = products.query(products.norm(hidden)).unflatten(-1, (2, 16)).transpose(1, 2)
+    memory = KeyValue(*products.key_value(hidden).unflatten(-1, (2, 2, 16)).permute(2, 0, 3, 1, 4))
+    middle = hidden + layer.attention.output(attend(query, memory, visible))
+    if norm == "both":
+        middle = layer.around_attention.norm(middle)
+    around = layer.around_feed_forward
+    expected = middle + layer.feed_forward(around.norm(middle))
+    assert_close(layer(hidden, visible), around.norm_after(expected) if norm == "both" else expected)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre", "both"])
+@pytest.mark.parametrize("final", [None, True, False])
+def test_the_final_norm_is_that_of_pre_norm_unless_it_is_set(norm: str, final: bool | None) -> None:
+    model = tiny_model(norm=norm, **({} if final is None else {"final_norm": final}))
+    wanted = norm == "pre" if final is None else final
+    for each in (model.encoder_norm, model.decoder_norm):
+        assert isinstance(each, nn.LayerNorm) == wanted
 
 
 def test_a_decoder_layer_attends_to_itself_then_to_the_encoder_then_feeds_forward() -> None:

@@ -185,11 +185,14 @@ def test_a_missing_init_from_fails_before_text_is_read_and_is_ignored_when_a_run
     assert re.search(message, capsys.readouterr().err)
 
 
-def test_fine_tuning_keeps_the_origin_and_what_is_never_generated_unless_the_config_sets_it(corpus: Path) -> None:
+def test_fine_tuning_keeps_the_origin_the_frame_and_what_is_never_generated_unless_the_config_sets_it(
+    corpus: Path,
+) -> None:
     start = train(write_config(corpus, **short()), corpus / "first")
     origin = OriginSettings(form="Marian", licence="CC-BY-4.0", files={"model.npz": "0" * 64})
     model = start.config.model.model_copy(update={"never_generated": (7, 9)})
-    imported = start.config.model_copy(update={"origin": origin, "model": model})
+    frame = start.config.tokenizer.model_copy(update={"source_end": False})
+    imported = start.config.model_copy(update={"origin": origin, "model": model, "tokenizer": frame})
     save_checkpoint(corpus / "imported", imported, start.tokenizer, start.model, Progress())
     for given, expected in (({}, (7, 9)), ({"never_generated": [8]}, (8,))):
         config = write_config(corpus, **{**short(), "model": given})
@@ -198,6 +201,8 @@ def test_fine_tuning_keeps_the_origin_and_what_is_never_generated_unless_the_con
             tuned = train(config, run, start=begun)
             for kept in (tuned.config, load_checkpoint(run).config):
                 assert (kept.origin, kept.model.never_generated) == (origin, expected)
+                assert not kept.tokenizer.source_end
+            assert not tuned.tokenizer.source_end
             assert tuned.model.settings.never_generated == expected
         assert load_config(run / files.CONFIG) == tuned.config
 

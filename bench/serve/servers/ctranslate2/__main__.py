@@ -17,7 +17,6 @@ from lingon.bench.serve.servers.ctranslate2.batching import Batcher, BatchPolicy
 from lingon.bench.serve.servers.ctranslate2.model import Model
 from lingon.bench.serve.servers.ctranslate2.service import CTranslate2Service
 from lingon.bundle import Bundle, open_bundle
-from lingon.text import Tokenizer
 
 
 async def serve(bundle: Bundle, folder: Path, setting: Setting, policy: BatchPolicy, port: int) -> None:
@@ -27,7 +26,7 @@ async def serve(bundle: Bundle, folder: Path, setting: Setting, policy: BatchPol
     """
     batcher = Batcher(Model(folder, bundle.manifest.limits, setting).translate, setting.workers, policy)
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    service = CTranslate2Service(bundle.manifest, Tokenizer(*bundle.tokenizer_files()), batcher)
+    service = CTranslate2Service(bundle.manifest, bundle.tokenizer(), batcher)
     server.add_generic_rpc_handlers((service.handler(),))
     bound = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()

@@ -10,12 +10,11 @@ from lingon.bundle import Bundle
 from lingon.scoring import score
 from lingon.segments.capitals import names_of
 from lingon.segments.steps import translate_sentence
-from lingon.text import Tokenizer
 
 
 def names_in(bundle: Bundle) -> dict[str, str]:
     """Return the words that the bundle's vocabulary writes with capitals."""
-    pieces = Tokenizer(*bundle.tokenizer_files()).source
+    pieces = bundle.tokenizer().source
     return names_of((pieces.id_to_piece(token), pieces.get_score(token)) for token in range(pieces.get_piece_size()))
 
 

@@ -6,8 +6,13 @@ import grpc
 import pytest
 
 from lingon import AsyncClient
+from lingon.bench.tools.quality.short_texts import SERVED, read
 from lingon.bundle import PROFILES
 from lingon.serving.guard.languages import profile
+from lingon.serving.system.event_loop import TimeSlice
+from lingon.serving.translation.detection import Detector
+from lingon.serving.translation.identifiers import load_identifiers
+from lingon.source_language import DECIDED
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import RunningServer, running
 from tests.support.gateway import gateway
@@ -54,6 +59,16 @@ async def test_without_profiles_and_without_the_extra_no_text_has_a_language():
         assert sorted((await languages_of(server, SPANISH))[0]) == ["de", "en"]
 
 
+@pytest.mark.usefixtures("no_detect_extra")
+async def test_without_profiles_and_without_the_extra_a_script_of_one_language_tells_it():
+    pair = {"name": "en-ru", "source_language": "en", "target_language": "ru"}
+    async with running(bundles=(pair,)) as server:
+        assert await languages_of(server, "tea", "чай", "12") == [["en"], ["ru"], []]
+    async with running(bundles=(pair, DECLARED)) as server:
+        latin, cyrillic = await languages_of(server, "Das ist gut.", "чай")
+    assert (latin, cyrillic) == (["de", "en"], ["ru"])
+
+
 async def test_the_languages_of_models_without_profiles_are_told():
     pair = {"source_language": "deu_Latn", "target_language": "nb-NO"}
     async with running(bundles=(pair,)) as server:
@@ -95,3 +110,79 @@ async def test_a_long_text_is_told_by_its_start():
     async with running(bundles=(DECLARED,)) as server, AsyncClient(f"127.0.0.1:{server.server.port}") as client:
         (first, _) = await client.detect_languages("Das Haus ist schön. " * 100 + "The house is nice. " * 50_000)
     assert first.language == "de"
+
+
+MENU = ["Datei", "Ansicht", "Name", "Export", "Neu", "Hilfe", "Status"]
+
+
+def detector() -> Detector:
+    return Detector([], {tag: tag for tag in SERVED.split()})
+
+
+async def replies(*texts: str, same_language: bool = False) -> list[pb.DetectedLanguages]:
+    request = pb.DetectLanguagesRequest(texts=texts, same_language=same_language)
+    return list((await detector().detect_all(request, TimeSlice())).results)
+
+
+async def test_short_texts_are_right_or_undecided():
+    """The bars are those of the whole set; what is measured is in bench/results, with the name short-texts."""
+    texts = read(ROOT / "tests" / "data" / "short_texts.tsv")
+    found = await replies(*[each.text for each in texts])
+    for program in (False, True):
+        pairs = [pair for pair in zip(texts, found, strict=True) if (pair[0].kind == "program") == program]
+        right = [each.languages[0].language_code in text.answers for text, each in pairs]
+        undecided = [each.undecided for _, each in pairs]
+        wrong = [not good and not open_ for good, open_ in zip(right, undecided, strict=True)]
+        assert sum(right) >= 0.85 * len(pairs)
+        assert sum(undecided) <= 0.45 * len(pairs)
+        assert sum(wrong) <= 0.02 * len(pairs)
+
+
+async def test_a_text_is_undecided_if_the_confidence_of_its_likeliest_language_is_small():
+    texts = ("Cancel", "Ich habe mein Passwort vergessen.", "12")
+    found = dict(zip(texts, await replies(*texts), strict=True))
+    assert {text: each.undecided for text, each in found.items()} == dict(zip(texts, (True, False, True), strict=True))
+    for each in found.values():
+        assert each.undecided == (not each.languages or each.languages[0].confidence < DECIDED)
+
+
+def test_a_text_in_latin_letters_is_in_no_language_of_another_script():
+    served = Detector([], {tag: tag for tag in ("ar", "el", "en", "fr", "zh")})
+    for text in ("Save", "proton beam", "Zurück"):
+        assert {tag for tag, _ in served.detect(text, load_identifiers())} == {"en", "fr"}
+
+
+async def test_texts_of_one_language_tell_it_together():
+    alone, together = await replies(*MENU), await replies(*MENU, same_language=True)
+    assert {each.languages[0].language_code for each in alone} != {"de"}
+    assert {each.languages[0].language_code for each in together} == {"de"}
+    assert sum(each.undecided for each in together) < sum(each.undecided for each in alone) / 2
+
+
+async def test_a_text_that_is_clearly_in_another_language_keeps_it_beside_others():
+    polish = "Nie można zapisać pliku na dysku"
+    *menu, other, number = await replies(*MENU, polish, "12", same_language=True)
+    assert (other.languages[0].language_code, other.undecided) == ("pl", False)
+    assert {each.languages[0].language_code for each in [*menu, number]} == {"de"}
+    (before,) = await replies(polish)
+    assert other.languages[0].confidence < before.languages[0].confidence
+
+
+async def test_one_text_tells_the_same_with_and_without_others_of_its_language():
+    (alone,), (together,) = await replies("Cancel"), await replies("Cancel", same_language=True)
+    for one, other in zip(alone.languages, together.languages, strict=True):
+        assert one.language_code == other.language_code
+        assert one.confidence == pytest.approx(other.confidence, abs=1e-6)
+    (nothing,) = await replies("12", same_language=True)
+    assert (list(nothing.languages), nothing.undecided) == ([], True)
+
+
+async def test_an_identifier_that_does_not_know_a_language_leaves_it_to_the_other_one():
+    """Only py3langid knows Zulu, and only fastText Cebuano."""
+    identifiers = load_identifiers()
+    assert identifiers is not None
+    served = Detector([], {"zul_Latn": "zu", "ceb": "ceb", "en": "en", "qqq": "qqq"})
+    for text, tag in (("Ngiyabonga kakhulu mngane wami", "zul_Latn"), ("Maayong buntag sa tanan nga tawo", "ceb")):
+        found = served.detect(text, identifiers)
+        assert found[0][0] == tag
+        assert "qqq" not in dict(found)

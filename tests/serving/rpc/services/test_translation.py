@@ -127,6 +127,11 @@ async def test_the_reply_contains_the_options_that_were_used():
         min_output_tokens=0,
         no_repeat_ngram_size=0,
         repetition_penalty=1.0,
+        patience=1.0,
+        coverage_penalty=0.0,
+        prefix_bias=1.0,
+        alternatives=0,
+        min_alternative_probability=0.0,
     )
     assert sampled.options.sampling == pb.SamplingOptions(temperature=1.0, top_k=0, top_p=1.0, seed=7)
 
