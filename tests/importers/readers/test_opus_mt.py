@@ -224,7 +224,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     "no padding": (written("vocab.json", b'{"</s>": 0, "<unk>": 1}'), "vocab.json: has no piece <pad>"),
     "no target vocabulary": (
         config(share_encoder_decoder_embeddings=False),
-        "target_vocab.json: No such file or directory, and config.json says that the target has a vocabulary of its own",
+        "separate_vocabs must be true, as config.json has two tables of pieces",
     ),
     "an adapter": (
         written("adapter_config.json", b'{"base_model_name_or_path": "opus-mt-en-de"}'),
