@@ -39,6 +39,7 @@ from lingon.training.data.corpus import Pair
 from lingon.training.search import Hypothesis
 
 CALIBRATION_SENTENCES = 200  # of the text for the gates, for int8 ranges if there is no training text
+ADAPTER = "adapter_config.json"  # of PEFT
 PROBED = 100  # sentences whose translations must be likely
 READERS = {
     "marian": read_opus_mt,
@@ -189,6 +190,12 @@ def _read(folder: Path, settings: ImportSettings) -> Source:
         raise SourceModelError(
             f"{folder}: is no folder, and no archive that Lingon unpacks (.zip, .argosmodel, .tar, .tar.gz, .tgz, "
             ".tar.xz, .tar.bz2)"
+        )
+    if (folder / ADAPTER).is_file():
+        base = Fields.read(folder / ADAPTER).text("base_model_name_or_path", "its base model")
+        raise SourceModelError(
+            f"{folder / ADAPTER}: is an adapter of PEFT, such as LoRA; merge it into {base} first: "
+            "merge_and_unload() of PEFT, then save_pretrained(), writes a model that can be imported"
         )
     targets = settings.languages[1] if settings.languages else ()
     if is_argos(folder) and not any(settings.pieces):

@@ -22,12 +22,12 @@ class Fields:
         self.path, self.values = path, values
 
     @classmethod
-    def read(cls, path: Path) -> Fields:
-        """Read a file. Raises SourceModelError."""
+    def read(cls, path: Path, most: int = MOST_JSON_BYTES) -> Fields:
+        """Read a file of so many bytes at most. Raises SourceModelError."""
         try:
             size = path.stat().st_size
-            if size > MOST_JSON_BYTES:
-                raise SourceModelError(f"{path}: must have at most {MOST_JSON_BYTES:,} bytes, has {size:,}")
+            if size > most:
+                raise SourceModelError(f"{path}: must have at most {most:,} bytes, has {size:,}")
             found = parse_json(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise SourceModelError(f"{path}: {error.strerror}") from None

@@ -16,6 +16,7 @@ from lingon.errors import SourceModelError
 from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
 
 Piece = ModelProto.SentencePiece
+SPACE = "\u2581"  # in the place of a blank
 SEGMENTING = (Piece.NORMAL, Piece.USER_DEFINED, Piece.BYTE)  # types of pieces that text is cut into
 UNKNOWN_PENALTY = 10.0  # of the score of an unknown piece, below the lowest score, in sentencepiece
 NAMES = {PAD: "<pad>", BOS: "<s>", EOS: "</s>", UNK: "<unk>"}
@@ -91,6 +92,11 @@ def renumber(
     unsaid = {*reserved, *silent}
     never = [new for new, piece in enumerate(named, start=4) if piece in unsaid or new >= first_alias]
     return Numbering((*head, *named), rows, tuple(never), len(aliases))
+
+
+def spare_rows(pieces: int, rows: int) -> list[str]:
+    """Return names for the rows of a table after those of its pieces; no text becomes one, and none is generated."""
+    return [f"<spare {number}>" for number in range(rows - pieces)]
 
 
 def rewrite(model: ModelProto, numbering: Numbering, reserved: Collection[str] = ()) -> bytes:

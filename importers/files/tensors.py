@@ -12,13 +12,16 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from lingon.errors import SourceModelError, first_of
-from lingon.importers.files.fields import Fields, shown
+from lingon.importers.files.fields import Fields, first_twice, shown
 from lingon.importers.files.graphs import graph_files, has_graphs, read_graphs
 from lingon.importers.files.pickles import uses_a_tuple_twice
 
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
 SHARDS = {f"{SAFETENSORS}.index.json": "model-*.safetensors", f"{PICKLED}.index.json": "pytorch_model-*.bin"}
 """The files that name the shards of a checkpoint, and the pattern of the names of these."""
+
+WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+"""What PyTorch puts into the names of tensors for parallel, compiled, sharded and checkpointed modules."""
 
 Reader = Callable[[Path], dict[str, Callable[[], Tensor]]]
 READABLE = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
@@ -75,6 +78,19 @@ class Tensors:
             raise SourceModelError(f"{self.origin}: {name} has values that are not finite")
         return wide
 
+    def take_tied(self, names: Sequence[str], shape: Sequence[int]) -> Tensor:
+        """Return a tensor that a file may hold under any of these names: the first one; a note names another one.
+
+        safetensors files have one name of several tied tensors. Several published files have an untrained output matrix
+        beside the table that it is tied to.
+        """
+        name = next((each for each in names if each in self), names[0])
+        tensor = self.take(name, shape)
+        for other in names:
+            if other != name and other in self and not torch.equal(self.take(other, shape), tensor):
+                self.notes.append(f"{other} differs from the table that it is tied to, and is not used")
+        return tensor
+
     def check_all_taken(self) -> None:
         """Raise SourceModelError if there is a tensor that nobody took: the model computes something else with it."""
         left = [name for name in self._readers if name not in self.taken]
@@ -90,10 +106,18 @@ def open_tensors(folder: Path) -> Tensors:
     """
     if (path := _tensor_file(folder)) is not None:
         read = _safetensors if path.name.startswith(SAFETENSORS) else _pickled
-        return Tensors(path, _sharded(path, read) if path.name in SHARDS else read(path))
+        return Tensors(path, _unwrapped(path, _sharded(path, read) if path.name in SHARDS else read(path)))
     if has_graphs(folder):
         return Tensors(folder, read_graphs(folder))
     raise SourceModelError(f"{folder}: has neither {SAFETENSORS} nor {PICKLED}")
+
+
+def _unwrapped(path: Path, readers: Mapping[str, Callable[[], Tensor]]) -> dict[str, Callable[[], Tensor]]:
+    """Return the readers by names without the parts of WRAPPERS."""
+    names = {name: ".".join(part for part in name.split(".") if part not in WRAPPERS) for name in readers}
+    if (name := first_twice(names.values())) is not None:
+        raise SourceModelError(f"{path}: has the tensor {name} under several names of wrapped modules")
+    return {names[name]: reader for name, reader in readers.items()}
 
 
 def tensor_files(folder: Path) -> list[Path]:

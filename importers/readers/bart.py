@@ -87,21 +87,18 @@ class BartReader:
     def _tables(self) -> Iterator[tuple[str, Weight]]:
         dim, tie = self.settings.dim, self.settings.tie
         source_rows, target_rows = self.rows
-        copies = () if self.separate else tuple(EMBEDDINGS.values())
-        source = self.tensors.take(EMBEDDINGS["source"] if self.separate else SHARED, (source_rows, dim))
-        self._check_same(source, copies)
+        if self.separate:
+            source = self.tensors.take(EMBEDDINGS["source"], (source_rows, dim))
+        else:
+            head = [] if tie == "none" else [self.head]
+            source = self.tensors.take_tied([SHARED, *EMBEDDINGS.values(), *head], (source_rows, dim))
         yield "source_embedding.pieces.weight", Rows(source, self.source.rows)
         if tie == "all":
-            self._check_same(source, (self.head,))
             return
-        name = EMBEDDINGS["target"]
-        if tie == "decoder" and name not in self.tensors:  # safetensors files have one name of a tied table
-            name = self.head
-        target = self.tensors.take(name, (target_rows, dim)) if self.separate else source
+        names = [EMBEDDINGS["target"], *([self.head] if tie == "decoder" else [])]
+        target = self.tensors.take_tied(names, (target_rows, dim)) if self.separate else source
         yield "target_embedding.pieces.weight", Rows(target, self.target.rows)
-        if tie == "decoder":
-            self._check_same(target, (self.head,))
-        else:
+        if tie == "none":
             yield "output.weight", Rows(self.tensors.take(self.head, (target_rows, dim)), self.target.rows)
 
     def _output_bias(self) -> Iterator[tuple[str, Tensor]]:
@@ -119,12 +116,6 @@ class BartReader:
             table = self.tensors.take(name, (settings.max_positions + skipped, settings.dim))
             yield f"{ours}_embedding.positions", table[skipped:]
             yield from self._norm(f"{ours}_embedding.norm", f"model.{side}.layernorm_embedding")
-
-    def _check_same(self, table: Tensor, names: tuple[str, ...]) -> None:
-        """Leave copies of a tied table; several published files have an untrained output matrix beside it."""
-        for name in names:
-            if name in self.tensors and not torch.equal(self.tensors.take(name, table.shape), table):
-                self.tensors.notes.append(f"{name} differs from the table that it is tied to, and is not used")
 
     def _check_positions(self) -> None:
         """Take saved tables of sinusoids, and raise SourceModelError if one is not the formula of the settings."""

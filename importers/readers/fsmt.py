@@ -35,10 +35,17 @@ def read_fsmt(folder: Path, longest: int | None = None) -> Source:
     if more.flag("do_lower_case", False):
         raise more.error("do_lower_case", "must be false: Lingon keeps the case of a text")
     languages = _languages(config)
-    vocabularies = [Vocabulary.read(folder / name) for name in VOCABULARIES.values()]
-    source, target = (_renumbered(config, side, each) for side, each in zip(VOCABULARIES, vocabularies, strict=True))
+    vocabularies = [
+        Vocabulary.read(folder / name).with_rows(config, f"{side}_vocab_size") for side, name in VOCABULARIES.items()
+    ]
+    source, target = (_renumbered(config, each) for each in vocabularies)
     merges = read_merges(folder / MERGES)
-    tokenizer = moses_tokenizer(languages, (source, target), (merges, merges), {NEVER})
+    tokenizer = moses_tokenizer(
+        languages,
+        (source, target),
+        (merges, merges),
+        {NEVER, *(spare for each in vocabularies for spare in each.spare)},
+    )
     longest = longest or config.integer("max_position_embeddings", 2, MOST_POSITIONS, default=1024)
     settings = _settings(config, target, longest)
     tensors = open_tensors(folder)
@@ -55,18 +62,15 @@ def _languages(config: Fields) -> tuple[str, str]:
     return found[0], found[1]
 
 
-def _renumbered(config: Fields, side: str, vocabulary: Vocabulary) -> Numbering:
-    pieces = vocabulary.pieces
-    if config.integer(f"{side}_vocab_size", 1, MOST) != len(pieces):
-        rule = f"must be the number of pieces of {vocabulary.path.name} ({len(pieces):,})"
-        raise config.error(f"{side}_vocab_size", rule)
+def _renumbered(config: Fields, vocabulary: Vocabulary) -> Numbering:
     pad, eos, unk = (vocabulary.id_of(piece) for piece in ("<pad>", "</s>", "<unk>"))
     for name, piece, number in (("pad_token_id", "<pad>", pad), ("eos_token_id", "</s>", eos)):
         if config.integer(name, 0, MOST, default=number) != number:
             raise config.error(name, f"must be the id of {piece} in {vocabulary.path.name} ({number:,})")
     if config.integer("decoder_start_token_id", 0, MOST, default=eos) != eos:
         raise config.error("decoder_start_token_id", f"must be the id of </s> ({eos:,})")
-    return renumber(pieces, SpecialIds(pad=pad, start=eos, eos=eos, unk=unk), [], {NEVER})
+    special = SpecialIds(pad=pad, start=eos, eos=eos, unk=unk)
+    return renumber(vocabulary.pieces, special, [], {NEVER, *vocabulary.spare})
 
 
 def _settings(config: Fields, target: Numbering, longest: int) -> TransformerSettings:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from lingon.errors import SourceModelError
+from lingon.importers.files.fast_tokenizer import TOKENIZER, FastTokenizer
 from lingon.importers.files.fields import Fields
-from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite
+from lingon.importers.files.pieces import Numbering, Piece, SpecialIds, read_model, renumber, rewrite, spare_rows
 from lingon.importers.files.tensors import open_tensors, tensor_files
 from lingon.importers.readers.bart import MOST, BartReader, read_sizes
 from lingon.importers.readers.codes import M2M_100, MBART_25, WMT21, languages_of_one_target, tags_of
@@ -28,11 +30,30 @@ from lingon.text import Tokenizer
 from lingon.training.config import LanguageSettings, TransformerSettings
 
 PIECES, SPECIAL = "sentencepiece.bpe.model", "special_tokens_map.json"
+LISTS = ("additional_special_tokens", "extra_special_tokens")
+"""The fields that list the language codes; the second one is of Transformers 5."""
+
 NLLB_LICENCE = "CC-BY-NC-4.0 for the published weights of NLLB-200"
 FIRST_POSITION = 2  # of fairseq, whose padding id is 1
 ADDED, MASK = "added_tokens.json", "<mask>"
 HEAD = ("<s>", "<pad>", "</s>", "<unk>")  # of fairseq, with the ids 0 to 3
 START_OF_PIECES = 3  # the first piece of a sentencepiece model that fairseq numbers: after <unk>, <s> and </s>
+
+
+@dataclass(frozen=True, slots=True)
+class _Vocabulary:
+    """What the files of a tokenizer hold.
+
+    pieces: in the order of the checkpoint's ids
+    codes: those that are language codes
+    reserved: those that no text becomes
+    segmenter: cuts text into pieces
+    """
+
+    pieces: list[str]
+    codes: list[str]
+    reserved: set[str]
+    segmenter: ModelProto
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +63,7 @@ class Form:
     tokenizer: the class that tokenizer_config.json names; the fast one has the suffix Fast
     has_dictionary: whether vocab.json numbers the pieces, and not their order in the sentencepiece model
     learned: whether positions are learned, and a norm follows the embedding
+    code: the form of its language codes
     codes: the language codes in the order of their ids, where the files need not list them
     one_target: whether the decoder reads the code of the target language first, in the place of </s>. A bundle has one
         such row, so that it serves one target language: that of decoder_start_token_id. The code of the source follows
@@ -51,6 +73,7 @@ class Form:
     name: str
     tokenizer: str
     model: str
+    code: re.Pattern[str]
     has_dictionary: bool = False
     learned: bool = False
     codes: tuple[str, ...] = ()
@@ -58,11 +81,14 @@ class Form:
     licence: str = ""
 
 
+_M2M, _NLLB, _MBART = (
+    re.compile(each) for each in ("__[a-z]{2,3}(_[A-Za-z]+)?__", "[a-z]{3}_[A-Z][a-z]{3}", "[a-z]{2,3}_[A-Z]{2}")
+)
 FORMS = (
-    Form("M2M-100", "M2M100Tokenizer", "m2m_100", has_dictionary=True),
-    Form("NLLB-200", "NllbTokenizer", "m2m_100", licence=NLLB_LICENCE),
-    Form("mBART-50", "MBart50Tokenizer", "mbart", learned=True),
-    Form("mBART", "MBartTokenizer", "mbart", learned=True, codes=MBART_25, one_target=True),
+    Form("M2M-100", "M2M100Tokenizer", "m2m_100", _M2M, has_dictionary=True),
+    Form("NLLB-200", "NllbTokenizer", "m2m_100", _NLLB, licence=NLLB_LICENCE),
+    Form("mBART-50", "MBart50Tokenizer", "mbart", _MBART, learned=True),
+    Form("mBART", "MBartTokenizer", "mbart", _MBART, learned=True, codes=MBART_25, one_target=True),
 )
 
 
@@ -71,23 +97,23 @@ def read_multilingual(folder: Path, longest: int | None = None) -> Source:
     config, more = Fields.read(folder / CONFIG), Fields.read(folder / TOKENIZER_CONFIG)
     form = _form(config, more)
     rows = config.integer("vocab_size", 1, MOST)
-    segmenter = read_model(read_file(folder / PIECES), str(folder / PIECES))
-    vocabulary, codes = _vocabulary(folder, form, more, segmenter)
-    if rows < len(vocabulary):
-        raise config.error("vocab_size", f"must be the number of pieces ({len(vocabulary):,}) or more")
-    reserved = {*codes, MASK} & set(vocabulary)
-    spare = [f"<spare {number}>" for number in range(rows - len(vocabulary))]
-    start = _start(config, form, vocabulary)
+    vocabulary = _vocabulary(folder, form, more)
+    pieces, codes = vocabulary.pieces, vocabulary.codes
+    if rows < len(pieces):
+        raise config.error("vocab_size", f"must be the number of pieces ({len(pieces):,}) or more")
+    spare = spare_rows(len(pieces), rows)
+    reserved = {*vocabulary.reserved, *spare}
+    start = _start(config, form, pieces, codes)
     special = SpecialIds(pad=1, start=start, eos=2, unk=3)
-    numbering = renumber([*vocabulary, *spare], special, [segmenter], {*reserved, *spare})
-    tokenizer = Tokenizer(rewrite(segmenter, numbering, {*reserved, *spare}))
+    numbering = renumber([*pieces, *spare], special, [vocabulary.segmenter], reserved)
+    tokenizer = Tokenizer(rewrite(vocabulary.segmenter, numbering, reserved))
     positions = config.integer("max_position_embeddings", 2, MOST_POSITIONS)
     longest = longest or (positions - 1 if form.learned else positions)
     settings = _settings(config, form, numbering, longest)
     tensors = open_tensors(folder)
     reader = BartReader(tensors, settings, numbering, numbering, (rows, rows), separate=False)
     facts = _facts(folder, config, form, longest)
-    first = vocabulary[start] if form.one_target else ""
+    first = pieces[start] if form.one_target else ""
     languages = _languages(codes, legacy=form.one_target or more.flag("legacy_behaviour", False), first=first)
     weights = reader.weights()
     return Source(settings, weights, tokenizer, numbering, numbering, facts, tensors.notes, languages)
@@ -103,42 +129,52 @@ def _form(config: Fields, more: Fields) -> Form:
     raise more.error("tokenizer_class", f"must be one of {known} for a model of the type {kind}")
 
 
-def _start(config: Fields, form: Form, vocabulary: list[str]) -> int:
+def _start(config: Fields, form: Form, pieces: list[str], codes: list[str]) -> int:
     """Return the id of the token that the decoder reads first: of </s>, or of the only target language."""
     start = config.integer("decoder_start_token_id", 0, MOST, default=None if form.one_target else 2)
-    if form.one_target and (start >= len(vocabulary) or vocabulary[start] not in form.codes):
-        least = len(vocabulary) - 1 - len(form.codes)
-        rule = f"must be that of the code of the target language ({least:,} to {len(vocabulary) - 2:,})"
+    if form.one_target and (start >= len(pieces) or pieces[start] not in codes):
+        ids = [number for number, piece in enumerate(pieces) if piece in {*codes}]
+        rule = f"must be that of the code of the target language ({ids[0]:,} to {ids[-1]:,})"
         raise config.error("decoder_start_token_id", rule)
     if not form.one_target and start != 2:
         raise config.error("decoder_start_token_id", "must be that of </s> (2)")
     return start
 
 
-def _vocabulary(folder: Path, form: Form, more: Fields, segmenter: ModelProto) -> tuple[list[str], list[str]]:
-    """Return the pieces in the order of the checkpoint's ids, and those of them that are language codes."""
+def _vocabulary(folder: Path, form: Form, more: Fields) -> _Vocabulary:
+    """Return the vocabulary of a folder, of its tokenizer.json if it has no sentencepiece model."""
+    if not form.has_dictionary and not (folder / PIECES).is_file() and (folder / TOKENIZER).is_file():
+        found = FastTokenizer(folder / TOKENIZER, more, lambda token: form.code.fullmatch(token) is not None)
+        pieces = [piece.piece for piece in found.model.pieces]
+        _check_head(folder / TOKENIZER, pieces)
+        codes = [token for token in found.added if form.code.fullmatch(token)]
+        if not codes:
+            raise SourceModelError(f"{folder / TOKENIZER}: has no added_tokens that name the languages")
+        controls = {piece.piece for piece in found.model.pieces if piece.type == Piece.CONTROL}
+        return _Vocabulary(pieces, codes, controls, found.model)
+    segmenter = read_model(read_file(folder / PIECES), str(folder / PIECES))
+    ids = _declared_ids(folder)
     if form.has_dictionary:
-        pieces = Vocabulary.read(folder / VOCABULARY).pieces
+        pieces, last = list(Vocabulary.read(folder / VOCABULARY).pieces), []
         names = WMT21 if more.text("language_codes", "m2m100") == "wmt21" else M2M_100
         codes = [f"__{name}__" for name in names]
         _check_head(folder / VOCABULARY, pieces)
-        return [*pieces, *codes], codes
-    pieces = [*HEAD, *(piece.piece for piece in segmenter.pieces[START_OF_PIECES:])]
-    codes = list(form.codes) or _listed_codes(folder)
-    return [*pieces, *_in_order([*codes, MASK], len(pieces), folder)], codes
+    else:
+        pieces, last = [*HEAD, *(piece.piece for piece in segmenter.pieces[START_OF_PIECES:])], [MASK]
+        codes = list(form.codes) or _listed_codes(folder)
+    added = sorted((token for token, number in ids.items() if number >= len(pieces)), key=ids.__getitem__)
+    codes += [token for token in added if form.code.fullmatch(token) and token not in codes]
+    if not codes:
+        raise SourceModelError(f"{folder / TOKENIZER_CONFIG}: has no {' or '.join(LISTS)}, which name the languages")
+    tokens = [*(token for token in (*codes, *last) if token not in ids), *added]
+    return _Vocabulary([*pieces, *_in_order(tokens, len(pieces), ids, folder)], codes, set(tokens), segmenter)
 
 
-def _in_order(tokens: list[str], first: int, folder: Path) -> list[str]:
-    """Return the tokens after the pieces, whose ids begin at `first`, in the order of the ids that files declare.
-
-    A language that was added to a published model comes after <mask>.
-    """
-    ids = _declared_ids(folder)
-    if all(token in ids for token in tokens):
-        tokens = sorted(tokens, key=ids.__getitem__)
+def _in_order(tokens: list[str], first: int, ids: dict[str, int], folder: Path) -> list[str]:
+    """Return the tokens after the pieces, whose ids begin at `first`, if files declare no others for them."""
     for expected, token in enumerate(tokens, start=first):
         if (found := ids.get(token, expected)) != expected:
-            rule = f"the language codes and {MASK} must follow the pieces, without gaps"
+            rule = "the language codes and other added tokens must follow the pieces, without gaps"
             raise SourceModelError(f"{folder / TOKENIZER_CONFIG}: {token} has the id {found}, not {expected}; {rule}")
     return tokens
 
@@ -146,7 +182,7 @@ def _in_order(tokens: list[str], first: int, folder: Path) -> list[str]:
 def _declared_ids(folder: Path) -> dict[str, int]:
     """Return the ids of added tokens that the files of the tokenizer declare."""
     try:
-        decoder = Fields.read(folder / TOKENIZER_CONFIG).values.get("added_tokens_decoder", {})
+        decoder = Fields.read(folder / TOKENIZER_CONFIG).values.get("added_tokens_decoder") or {}
         found = {each["content"]: int(number) for number, each in decoder.items()}
         found |= {token: int(number) for token, number in Fields.read_if_there(folder / ADDED).values.items()}
     except (ValueError, AttributeError, KeyError, TypeError, OverflowError):
@@ -160,18 +196,17 @@ def _check_head(path: Path, pieces: list[str]) -> None:
 
 
 def _listed_codes(folder: Path) -> list[str]:
-    """Return the language codes in the order of their ids, as the files of the tokenizer list them."""
+    """Return the language codes in the order of their ids, as the files of the tokenizer list them, if they do."""
     for name in (SPECIAL, TOKENIZER_CONFIG):
-        if not (folder / name).is_file():
-            continue
-        try:
-            found = Fields.read(folder / name).values.get("additional_special_tokens", [])
-            codes = [each if isinstance(each, str) else each["content"] for each in found]
-        except (KeyError, TypeError):
-            raise SourceModelError(f"{folder / name}: additional_special_tokens must be a list of tokens") from None
-        if codes:
-            return codes
-    raise SourceModelError(f"{folder / SPECIAL}: has no additional_special_tokens, which name the languages in order")
+        values = Fields.read_if_there(folder / name).values
+        for field in LISTS:
+            try:
+                codes = [each if isinstance(each, str) else each["content"] for each in values.get(field) or []]
+            except (KeyError, TypeError):
+                raise SourceModelError(f"{folder / name}: {field} must be a list of tokens") from None
+            if codes:
+                return codes
+    return []
 
 
 def _languages(codes: list[str], *, legacy: bool, first: str) -> LanguageSettings:
@@ -216,7 +251,8 @@ def _settings(config: Fields, form: Form, numbering: Numbering, longest: int) ->
 
 def _facts(folder: Path, config: Fields, form: Form, longest: int) -> Facts:
     generation = Fields.read_if_there(folder / GENERATION)
-    names = (CONFIG, TOKENIZER_CONFIG, SPECIAL, GENERATION, PIECES, VOCABULARY)
+    pieces = PIECES if (folder / PIECES).is_file() else TOKENIZER
+    names = (CONFIG, TOKENIZER_CONFIG, SPECIAL, ADDED, GENERATION, pieces, VOCABULARY)
     files = [folder / name for name in names if (folder / name).is_file()]
     return Facts(
         form=f"Hugging Face {form.name}",

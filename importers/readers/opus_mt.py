@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
@@ -11,7 +11,7 @@ from lingon.bundle import Language
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SourceModelError
 from lingon.importers.files.fields import MOST_JSON_BYTES, Fields, shown
-from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
+from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, spare_rows, tokenizer_of
 from lingon.importers.files.tensors import open_tensors, tensor_files
 from lingon.importers.readers.bart import MOST, BartReader, read_sizes
 from lingon.importers.readers.codes import languages_by_code
@@ -39,11 +39,17 @@ def read_opus_mt(folder: Path, longest: int | None = None) -> Source:
     separate = not config.flag("share_encoder_decoder_embeddings", True)
     if separate != more.flag("separate_vocabs", separate):
         raise more.error("separate_vocabs", f"must be {str(separate).lower()}, as {CONFIG} has two tables of pieces")
+    if separate and not (folder / TARGET_VOCABULARY).is_file():
+        needed = f"{CONFIG} says that the target has a vocabulary of its own (share_encoder_decoder_embeddings: false)"
+        raise SourceModelError(f"{folder / TARGET_VOCABULARY}: No such file or directory, and {needed}")
     tensors = open_tensors(folder)
-    source = Vocabulary.read(folder / VOCABULARY)
-    target = Vocabulary.read(folder / TARGET_VOCABULARY) if separate else source
+    source = Vocabulary.read(folder / VOCABULARY).with_rows(config, "vocab_size")
+    target = source
+    if separate:
+        target = Vocabulary.read(folder / TARGET_VOCABULARY).with_rows(config, "decoder_vocab_size")
+    elif config.integer("decoder_vocab_size", 1, MOST, default=len(source.pieces)) != len(source.pieces):
+        raise config.error("decoder_vocab_size", f"must be vocab_size ({len(source.pieces):,})")
     sizes = len(source.pieces), len(target.pieces)
-    _check_sizes(config, sizes)
     tokenizer, of_source, of_target = _tokenizer(folder, config, source, target)
     longest = longest or config.integer("max_position_embeddings", 2, MOST_POSITIONS)
     settings = _settings(config, of_target, separate=separate, longest=longest)
@@ -71,10 +77,14 @@ def _settings(config: Fields, target: Numbering, *, separate: bool, longest: int
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """A dictionary of pieces, in the order of their ids."""
+    """A dictionary of pieces, in the order of their ids.
+
+    spare: the last ones of these, which stand for rows of a table that the dictionary has no piece for
+    """
 
     path: Path
     pieces: list[str]
+    spare: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, path: Path) -> Vocabulary:
@@ -89,6 +99,14 @@ class Vocabulary:
             pieces[number] = piece
         return cls(path, [piece for piece in pieces if piece is not None])
 
+    def with_rows(self, config: Fields, name: str) -> Vocabulary:
+        """Return a vocabulary of so many rows as a field says. Raises SourceModelError if it says too few."""
+        rows, pieces = config.integer(name, 1, MOST, default=len(self.pieces)), len(self.pieces)
+        if rows < pieces:
+            raise config.error(name, f"must be the number of pieces of {self.path.name} ({pieces:,}) or more")
+        spare = spare_rows(pieces, rows)
+        return replace(self, pieces=[*self.pieces, *spare], spare=frozenset(spare))
+
     def id_of(self, piece: str) -> int:
         """Return the id of a piece that must be there."""
         try:
@@ -101,18 +119,23 @@ class Vocabulary:
         """The codes of target languages, such as >>deu<<."""
         return {piece for piece in self.pieces if piece.startswith(">>") and piece.endswith("<<")}
 
+    @property
+    def reserved(self) -> set[str]:
+        """The pieces that no text becomes."""
+        return {*self.codes, *self.spare}
+
     def renumbered(self, config: Fields, segmenters: list[ModelProto], *, decoded: bool) -> Numbering:
         """Return the new ids; decoded: whether it is the vocabulary of the decoder, which config.json describes."""
         pad, eos, unk = (self.id_of(piece) for piece in ("<pad>", "</s>", "<unk>"))
         start = config.integer("decoder_start_token_id", 0, MOST) if decoded else pad
         if not decoded:
-            return renumber(self.pieces, SpecialIds(pad, pad, eos, unk), segmenters, self.codes)
+            return renumber(self.pieces, SpecialIds(pad, pad, eos, unk), segmenters, self.reserved)
         for name, piece, number in (("pad_token_id", "<pad>", pad), ("eos_token_id", "</s>", eos)):
             if config.integer(name, 0, MOST) != number:
                 raise config.error(name, f"must be the id of {piece} in {self.path.name} ({number:,})")
         if start in (eos, unk) or start >= len(self.pieces):
             raise config.error("decoder_start_token_id", f"must be an id of {self.path.name}, but not of </s> or <unk>")
-        return renumber(self.pieces, SpecialIds(pad, start, eos, unk), segmenters, self.codes)
+        return renumber(self.pieces, SpecialIds(pad, start, eos, unk), segmenters, self.reserved)
 
 
 def _tokenizer(
@@ -127,16 +150,8 @@ def _tokenizer(
     else:
         of_source = source.renumbered(config, [first], decoded=False)
         of_target = target.renumbered(config, [second], decoded=True)
-    rewritten = rewrite(first, of_source, source.codes), rewrite(second, of_target, target.codes)
+    rewritten = rewrite(first, of_source, source.reserved), rewrite(second, of_target, target.reserved)
     return tokenizer_of(*rewritten), of_source, of_target
-
-
-def _check_sizes(config: Fields, found: tuple[int, int]) -> None:
-    """Raise SourceModelError unless the tables have a row for each piece."""
-    sizes = config.integer("vocab_size", 1, MOST), config.integer("decoder_vocab_size", 1, MOST, default=found[1])
-    for name, said, pieces in zip(("vocab_size", "decoder_vocab_size"), sizes, found, strict=True):
-        if said != pieces:
-            raise config.error(name, f"must be the number of pieces of the vocabulary ({pieces:,})")
 
 
 def _facts(folder: Path, config: Fields, more: Fields, settings: TransformerSettings, longest: int) -> Facts:

@@ -10,13 +10,14 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from lingon.bundle import MANY
 from lingon.errors import SourceModelError
+from lingon.importers.files.fast_tokenizer import TOKENIZER, FastTokenizer
 from lingon.importers.files.fields import Fields
-from lingon.importers.files.pieces import Numbering, Piece, SpecialIds, read_model, renumber, rewrite
+from lingon.importers.files.pieces import Numbering, Piece, SpecialIds, read_model, renumber, rewrite, spare_rows
 from lingon.importers.files.tensors import open_tensors, tensor_files
 from lingon.importers.readers.bart import MOST
 from lingon.importers.readers.codes import tags_of
 from lingon.importers.readers.opus_mt import CONFIG, GENERATION, MOST_POSITIONS, TOKENIZER_CONFIG, read_file
-from lingon.importers.readers.t5_tensors import T5Reader
+from lingon.importers.readers.t5_tensors import T5Reader, has_own_head
 from lingon.importers.source import Facts, Source
 from lingon.text import UNK, Tokenizer
 from lingon.training.config import Activation, LanguageSettings, TransformerSettings
@@ -43,29 +44,38 @@ _TASK = re.compile("translation_([a-z]{2,3})_to_([a-z]{2,3})")
 def read_t5(folder: Path, longest: int | None = None) -> Source:
     """Read a folder; longest: source tokens that the model shall read. Raises SourceModelError."""
     config = Fields.read(folder / CONFIG)
-    path = _pieces_file(folder)
-    segmenter = read_model(read_file(path), str(path))
+    path, segmenter = _segmenter(folder)
     rows = config.integer("vocab_size", 1, MOST)
     numbering, reserved = _numbering(config, segmenter, path, rows)
     positions = config.integer("n_positions", 2, MOST_POSITIONS, default=POSITIONS)
-    settings = _settings(config, numbering, max(longest or 0, positions) + 1)
     tensors = open_tensors(folder)
+    tied = config.flag("tie_word_embeddings", True) and not has_own_head(tensors, rows, _dim(config))
+    settings = _settings(config, numbering, max(longest or 0, positions) + 1, tied=tied)
     tensors.notes.append(HALF)
     prefixes = _prefixes(config)
     facts = _facts(folder, config, path, longest or positions, named=bool(prefixes))
     codes = [piece.piece for piece in segmenter.pieces if _CODE.fullmatch(piece.piece)]
     tokenizer = Tokenizer(rewrite(segmenter, numbering, reserved))
     languages = _of_prefixes(config, prefixes, tokenizer) if prefixes else _of_codes(codes)
-    reader = T5Reader(tensors, settings, numbering, rows)
+    reader = T5Reader(tensors, settings, numbering, rows, _is_scaled(config))
     reader.check_sizes()
     return Source(settings, reader.weights(), tokenizer, numbering, numbering, facts, tensors.notes, languages)
 
 
-def _pieces_file(folder: Path) -> Path:
-    for name in PIECES:
-        if (folder / name).is_file():
-            return folder / name
-    raise SourceModelError(f"{folder}: has neither {' nor '.join(PIECES)}")
+def _segmenter(folder: Path) -> tuple[Path, ModelProto]:
+    """Return the model that cuts text, and the file that it is read from."""
+    path = next((folder / name for name in (*PIECES, TOKENIZER) if (folder / name).is_file()), None)
+    if path is None:
+        raise SourceModelError(f"{folder}: has none of {', '.join(PIECES)} and {TOKENIZER}")
+    if path.name != TOKENIZER:
+        return path, read_model(read_file(path), str(path))
+    more = Fields.read_if_there(folder / TOKENIZER_CONFIG)
+    return path, FastTokenizer(path, more, _is_reserved).model
+
+
+def _is_reserved(token: str) -> bool:
+    """Whether no text becomes a token: the code of a language, or a sentinel."""
+    return bool(_CODE.fullmatch(token) or _SENTINEL.fullmatch(token))
 
 
 def _numbering(config: Fields, segmenter: ModelProto, path: Path, rows: int) -> tuple[Numbering, set[str]]:
@@ -84,27 +94,44 @@ def _numbering(config: Fields, segmenter: ModelProto, path: Path, rows: int) -> 
     if start == eos or pad == eos:
         name = "decoder_start_token_id" if start == eos else "pad_token_id"
         raise config.error(name, f"must not be that of the end token ({eos})")
-    spare = [f"<spare {number}>" for number in range(rows - len(pieces))]
-    reserved = {*spare, *filter(_CODE.fullmatch, pieces), *filter(_SENTINEL.fullmatch, pieces)}
+    spare = spare_rows(len(pieces), rows)
+    reserved = {*spare, *filter(_is_reserved, pieces)}
     reserved |= {piece.piece for piece in segmenter.pieces if piece.type in (Piece.CONTROL, Piece.UNUSED)}
     numbering = renumber([*pieces, *spare], SpecialIds(pad, start, eos, unknown[0]), [segmenter], reserved)
     return numbering, reserved
 
 
-def _settings(config: Fields, numbering: Numbering, positions: int) -> TransformerSettings:
+def _dim(config: Fields) -> int:
+    dim = config.integer("d_model", 2, MOST)
+    if dim % 2:
+        raise config.error("d_model", "must be even")
+    return dim
+
+
+def _is_scaled(config: Fields) -> bool:
+    """Whether the output layer reads the last hidden state times dim^-0.5.
+
+    Transformers 5 writes scale_decoder_outputs for T5, because it writes tie_word_embeddings: true for all. It scales
+    no mT5.
+    """
+    tied = config.flag("tie_word_embeddings", True)
+    if config.text("model_type") == "mt5":
+        version = config.text("transformers_version", "4").partition(".")[0]
+        tied = tied and version.isdecimal() and int(version) < 5
+    return config.flag("scale_decoder_outputs", tied)
+
+
+def _settings(config: Fields, numbering: Numbering, positions: int, *, tied: bool) -> TransformerSettings:
     buckets = config.integer("relative_attention_num_buckets", 4, MOST, default=32)
     distance = config.integer("relative_attention_max_distance", 2, MOST, default=128)
     if buckets % 4 or distance <= buckets // 2:
         rule = f"must be a multiple of 4 and less than twice relative_attention_max_distance ({distance})"
         raise config.error("relative_attention_num_buckets", rule)
-    dim = config.integer("d_model", 2, MOST)
-    if dim % 2:
-        raise config.error("d_model", "must be even")
     layers = config.integer("num_layers", 1, 1000)
     epsilon = config.number("layer_norm_epsilon", 1e-12, 0.1, default=1e-6)
     activation, gated = config.choice("feed_forward_proj", FEED_FORWARD)
     return TransformerSettings(
-        dim=dim,
+        dim=_dim(config),
         heads=config.integer("num_heads", 1, MOST),
         head_dim=config.integer("d_kv", 1, MOST),
         ffn=config.integer("d_ff", 1, MOST),
@@ -121,7 +148,7 @@ def _settings(config: Fields, numbering: Numbering, positions: int) -> Transform
         relative_buckets=buckets,
         relative_distance=distance,
         never_generated=numbering.never,
-        tie="all" if config.flag("tie_word_embeddings", True) else "none",
+        tie="all" if tied else "none",
         max_positions=positions,
         dropout=0.1,
     )

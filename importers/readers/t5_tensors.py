@@ -22,14 +22,30 @@ HEAD = "lm_head.weight"
 UNUSED = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"  # of the first published files
 
 
+def has_own_head(tensors: Tensors, rows: int, dim: int) -> bool:
+    """Whether the output matrix is another one than the table of pieces.
+
+    Transformers 5 writes tie_word_embeddings: true for every T5, and uses both matrices if they differ.
+    """
+    if HEAD not in tensors or not any(name in tensors for name in TABLES):
+        return False
+    table = next(name for name in TABLES if name in tensors)
+    return not torch.equal(tensors.take(HEAD, (rows, dim)), tensors.take(table, (rows, dim)))
+
+
 @dataclass(frozen=True, slots=True)
 class T5Reader:
-    """Takes the tensors of a model; rows: of the checkpoint's tables."""
+    """Takes the tensors of a model.
+
+    rows: of the checkpoint's tables
+    scaled: whether the output layer reads the last hidden state times dim^-0.5
+    """
 
     tensors: Tensors
     settings: TransformerSettings
     numbering: Numbering
     rows: int
+    scaled: bool
 
     def weights(self) -> Iterator[tuple[str, Weight]]:
         """Yield the weights of a model with these settings, tied tables once.
@@ -51,32 +67,29 @@ class T5Reader:
 
         Raises SourceModelError if one is missing or has another shape.
         """
-        name = next((each for each in TABLES if each in self.tensors), TABLES[0])
-        self.tensors.take(name, (self.rows, self.settings.dim))
+        self._table()
         for side, layers in (("encoder", self.settings.encoder_layers), ("decoder", self.settings.decoder_layers)):
             for _ in self._layer(side, layers - 1):
                 pass
 
+    def _table(self) -> Tensor:
+        names = [*TABLES, *([HEAD] if self.settings.tie == "all" else [])]
+        return self.tensors.take_tied(names, (self.rows, self.settings.dim))
+
     def _tables(self) -> Iterator[tuple[str, Weight]]:
-        shape = self.rows, self.settings.dim
-        name = next((each for each in TABLES if each in self.tensors), TABLES[0])
-        table, order = self.tensors.take(name, shape), list(self.numbering.rows)
-        tied = self.settings.tie == "all"
-        for copy in (*TABLES, *([HEAD] if tied else [])):
-            if copy != name and copy in self.tensors and not torch.equal(self.tensors.take(copy, shape), table):
-                self.tensors.notes.append(f"{copy} differs from the table that it is tied to, and is not used")
+        table, order = self._table(), list(self.numbering.rows)
         yield "source_embedding.pieces.weight", Rows(table, order)
-        if not tied:
+        if self.settings.tie == "none":
             yield "target_embedding.pieces.weight", Rows(table, order)
-            yield "output.weight", Rows(self.tensors.take(HEAD, shape), order)
+            yield "output.weight", Rows(self.tensors.take(HEAD, (self.rows, self.settings.dim)), order)
 
     def _side(self, side: str) -> Iterator[tuple[str, Tensor]]:
         """Yield the last norm and the biases of distances, which the first layer holds for all.
 
-        A tied output layer reads the last hidden state times dim^-0.5, a factor of the norm's gain here.
+        The scale of the last hidden state is a factor of the norm's gain here.
         """
         gain = self.tensors.take(f"{side}.final_layer_norm.weight", (self.settings.dim,))
-        scaled = side == "decoder" and self.settings.tie == "all"
+        scaled = side == "decoder" and self.scaled
         yield f"{side}_norm.weight", gain * self.settings.dim**-0.5 if scaled else gain
         name = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         yield f"{side}_bias.weight", self.tensors.take(name, (self.settings.relative_buckets, self.settings.heads))

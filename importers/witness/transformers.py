@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from lingon.errors import ParityError
+from lingon.importers.files.fast_tokenizer import TOKENIZER
+from lingon.importers.files.pieces import SPACE
 from lingon.importers.source import Source
 from lingon.importers.witness.comparison import SENTENCES, Search, compare_tokens
 from lingon.training.checkpoint import Checkpoint
@@ -18,7 +20,6 @@ from lingon.training.search import Hypothesis, SearchSettings
 
 TOOLKIT = "Transformers"
 FIXED_POSITIONS = "marian", "mbart"  # types of models with a table of positions that does not grow
-SPACE = "\u2581"  # in pieces of sentencepiece
 SEARCHES: tuple[Search, ...] = ((1, 0.0), (4, 0.0), (4, 1.0))
 
 
@@ -49,6 +50,18 @@ class TransformersWitness:
     def id_of(self, token: str) -> int:
         """Return the id of a token."""
         return int(self._tokenizer.convert_tokens_to_ids(token))
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the tokenizer reads other pieces than its files hold, as that of NLLB of Transformers 5.24 does.
+
+        Of a folder without tokenizer.json it reads neither the merges of the sentencepiece model nor, if no file lists
+        them, the language codes; it reports nothing.
+        """
+        from transformers import __version__
+
+        alone = not (Path(self._tokenizer.name_or_path) / TOKENIZER).is_file()
+        return alone and int(__version__.partition(".")[0]) >= 5 and type(self._tokenizer).__name__.startswith("Nllb")
 
     def searches(self, forced: Sequence[int]) -> Sequence[Search]:
         return SEARCHES
@@ -97,8 +110,10 @@ def compare(checkpoint: Checkpoint, source: Source, folder: Path, texts: Sequenc
 
     Raises ParityError if the ids of a text differ, or if a translation of Transformers scores better than ours.
     """
-    witness, texts = TransformersWitness(folder, _source_code(checkpoint)), list(texts[:SENTENCES])
-    code = _target_code(checkpoint)
+    witness, texts = TransformersWitness(folder, source_code(checkpoint)), list(texts[:SENTENCES])
+    if witness.is_blind:
+        return ["not compared with Transformers, which needs tokenizer.json to read the pieces of NLLB"]
+    code = target_code(checkpoint)
     for text in texts:
         ids = checkpoint.tokenizer.encode_source(text)
         found = witness.encode(f"{code} {text}" if code else text)
@@ -113,15 +128,19 @@ def compare(checkpoint: Checkpoint, source: Source, folder: Path, texts: Sequenc
 
 def _check_target_code(checkpoint: Checkpoint, source: Source, witness: TransformersWitness) -> None:
     """Raise ParityError if the code of the target language has another id for Transformers."""
-    languages, wanted = checkpoint.config.languages, checkpoint.config.data.target_language
-    targets = languages.targets if languages else ()
-    codes = [code for target in targets if target.language == wanted for code in target.forced]
-    for code, ours in zip(codes, checkpoint.tokenizer.languages.forced, strict=True):
+    for code, ours in zip(_forced_codes(checkpoint), checkpoint.tokenizer.languages.forced, strict=True):
         if (theirs := witness.id_of(code)) != source.target.rows[ours]:
             raise ParityError(f"Transformers has the id {theirs} for {code}, Lingon {source.target.rows[ours]}")
 
 
-def _source_code(checkpoint: Checkpoint) -> str:
+def _forced_codes(checkpoint: Checkpoint) -> list[str]:
+    """Return the codes of the target language with which translations begin."""
+    languages, wanted = checkpoint.config.languages, checkpoint.config.data.target_language
+    targets = languages.targets if languages else ()
+    return [code for target in targets if target.language == wanted for code in target.forced]
+
+
+def source_code(checkpoint: Checkpoint) -> str:
     """Return the code of the source language, as the tokenizer of Transformers is told it; "" if it is not told one."""
     languages, wanted = checkpoint.config.languages, checkpoint.config.data.source_language
     for source in languages.sources if languages else ():
@@ -131,7 +150,7 @@ def _source_code(checkpoint: Checkpoint) -> str:
     return ""
 
 
-def _target_code(checkpoint: Checkpoint) -> str:
+def target_code(checkpoint: Checkpoint) -> str:
     """Return what is written before a text for the target language, a code or a sentence; "" if nothing is."""
     languages, wanted = checkpoint.config.languages, checkpoint.config.data.target_language
     codes = [each.source for each in languages.targets if each.language == wanted] if languages else []

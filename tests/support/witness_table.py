@@ -19,6 +19,6 @@ def write_rows(table: str, rows: Iterable[dict[str, Any]]) -> None:
         return
     path = TABLES / f"{table}.json"
     known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    found = {(row["form"], row["search"]): row for row in (*known, *rows)}
+    found = {(row["family"], row["form"], row["search"]): row for row in (*known, *rows)}
     TABLES.mkdir(exist_ok=True)
     path.write_text(json.dumps(list(found.values()), indent=1) + "\n", encoding="utf-8")

@@ -210,7 +210,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
         config(activation_function="mish"),
         'or gelu or gelu_new, got "mish"',
     ),
-    "vocabulary size": (config(vocab_size=999), "vocab_size must be the number of pieces of the vocabulary"),
+    "vocabulary size": (config(vocab_size=99), "vocab_size must be the number of pieces of vocab.json"),
     "end id": (config(eos_token_id=7), "eos_token_id must be the id of </s> in vocab.json (0), got 7"),
     "start id": (
         config(decoder_start_token_id=0),
@@ -221,7 +221,15 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     "no vocabulary": (removed("vocab.json"), "vocab.json: No such file"),
     "a hole": (written("vocab.json", b'{"</s>": 0, "<unk>": 2}'), "vocab.json: the id of '<unk>' must be 0 to 1, is 2"),
     "an id twice": (written("vocab.json", b'{"</s>": 0, "<unk>": 0}'), "'<unk>' and '</s>' both have the id 0"),
-    "no padding": (written("vocab.json", b'{"</s>": 0, "<unk>": 1}'), "vocab_size must be the number of pieces"),
+    "no padding": (written("vocab.json", b'{"</s>": 0, "<unk>": 1}'), "vocab.json: has no piece <pad>"),
+    "no target vocabulary": (
+        config(share_encoder_decoder_embeddings=False),
+        "separate_vocabs must be true, as config.json has two tables of pieces",
+    ),
+    "an adapter": (
+        written("adapter_config.json", b'{"base_model_name_or_path": "opus-mt-en-de"}'),
+        "is an adapter of PEFT, such as LoRA; merge it into opus-mt-en-de first: merge_and_unload() of PEFT, then",
+    ),
     "pieces": (written("source.spm", b"nothing"), "source.spm: not a sentencepiece model"),
     "a piece": (
         written("source.spm", ModelProto(pieces=[{"piece": "a"}]).SerializeToString().replace(b"a", b"\xff")),

@@ -164,7 +164,7 @@ WRONG: dict[str, tuple[Change, str]] = {
     "a feed-forward": (config(feed_forward_proj="gated-mish"), 'gated-silu, got "gated-mish"'),
     "no pieces": (
         lambda folder: (folder / "spiece.model").unlink(),
-        "has neither spiece.model nor sentencepiece.model",
+        "has none of spiece.model, sentencepiece.model and tokenizer.json",
     ),
     "start is the end": (config(decoder_start_token_id=2), "decoder_start_token_id must not be that of the end token"),
     "start beyond": (config(decoder_start_token_id=9999), "config.json: decoder_start_token_id must be 0 to "),
