@@ -15,6 +15,13 @@ from lingon.training import evaluation
 from lingon.training.checkpoint import Checkpoint, save_checkpoint
 from lingon.training.data.corpus import Pair
 from lingon.training.search import SearchSettings
+from tests.support.checkpoints import random_checkpoint
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path, pairs: list[Pair]) -> Checkpoint:
+    """A checkpoint that spells no character by bytes: the server decodes a text with a broken one again."""
+    return random_checkpoint(tmp_path, pairs, byte_pieces=False)
 
 
 @pytest.fixture

@@ -16,18 +16,18 @@ from lingon.training.models.transformer import Transformer
 from tests.support.tiny_training import tiny_config_text, write_digit_corpus
 
 
-def random_checkpoint(folder: Path, pairs: list[Pair], seed: int = 0) -> Checkpoint:
+def random_checkpoint(folder: Path, pairs: list[Pair], seed: int = 0, *, byte_pieces: bool = True) -> Checkpoint:
     """Return a checkpoint with random weights and a tokenizer of these pairs; its text is written to folder/text.
 
-    It generates no byte pieces: in any order they spell no characters, and the server does not return such texts.
+    byte_pieces: whether it generates them; in random order they spell nothing, and a server decodes again
     """
     write_digit_corpus(folder / "text", pairs=200)
     (folder / "text" / "config.toml").write_text(tiny_config_text())
     config = load_config(folder / "text" / "config.toml")
     tokenizer = train_tokenizer(pairs, config.tokenizer)
-    spelled = tuple(token for token in range(tokenizer.target_vocab) if tokenizer.target.is_byte(token))
-    settings = config.model.model_copy(update={"never_generated": spelled})
-    config = config.model_copy(update={"model": settings})
+    if not byte_pieces:
+        never = tuple(token for token in range(tokenizer.target_vocab) if tokenizer.target.is_byte(token))
+        config = config.model_copy(update={"model": config.model.model_copy(update={"never_generated": never})})
     torch.manual_seed(seed)
     model = Transformer(config.model, tokenizer.source_vocab, tokenizer.target_vocab).eval()
     return Checkpoint(config, tokenizer, model, Progress(step=7), folder)

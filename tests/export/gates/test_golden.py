@@ -51,7 +51,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, pairs: list[Pair]) -> Exp
     @functools.cache
     def export(seed: int, gain: float = 20) -> Bundle:
         folder = tmp_path_factory.mktemp("exported")
-        checkpoint = random_checkpoint(folder, pairs, seed)
+        checkpoint = random_checkpoint(folder, pairs, seed, byte_pieces=False)
         decided(checkpoint.model, gain)
         return export_checkpoint(checkpoint, folder / "digits", Texts(pairs[:40]), FP32)
 
