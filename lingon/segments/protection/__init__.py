@@ -1,6 +1,6 @@
 """Parts of a text that a translation keeps as they are; it imports only `text` and `segments.boundaries`."""
 
-from lingon.segments.protection.find import TooManySpans, find_protected, uncut
+from lingon.segments.protection.find import TooManySpans, find_protected, has_figures, uncut
 from lingon.segments.protection.ladder import ladder
 from lingon.segments.protection.requests import Align, Answer, Output, Request, Restored, Rung, Translate
 from lingon.segments.protection.sentence import kept_strings
@@ -21,6 +21,7 @@ __all__ = [
     "TooManySpans",
     "Translate",
     "find_protected",
+    "has_figures",
     "kept_strings",
     "ladder",
     "merge",

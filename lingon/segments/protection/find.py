@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from lingon.segments.boundaries import Span, next_visible, trimmed_end
+from lingon.segments.protection.amounts import FIGURE
 from lingon.segments.protection.icu import skeletons
 from lingon.segments.protection.patterns import matches
 from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, replaced
@@ -34,6 +35,22 @@ def find_protected(
     if most is not None and len(found) > most:
         raise TooManySpans
     return [span for span in (_visible(text, each) for each in merge(found)) if span.begin < span.end]
+
+
+def has_figures(text: str) -> bool:
+    """Whether a text has a small number, which the ladder looks for in its translation."""
+    return FIGURE.search(text) is not None
+
+
+def with_figures(text: str, spans: Sequence[ProtectedSpan]) -> list[ProtectedSpan]:
+    """Return the spans of a text and those of the small numbers beside them; spans: in order and without overlap."""
+    found, last = [*spans], 0
+    free = [*spans, ProtectedSpan(len(text), len(text), Kind.KEEP)]
+    for begin, end, _ in free:
+        if begin > last:
+            found += [ProtectedSpan(*each.span(), Kind.FIGURE) for each in FIGURE.finditer(text, last, begin)]
+        last = max(last, end)
+    return sorted(found)
 
 
 def _visible(text: str, span: ProtectedSpan) -> ProtectedSpan:

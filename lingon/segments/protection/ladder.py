@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 
+from lingon.segments.protection.find import with_figures
 from lingon.segments.protection.requests import (
     Align,
     Answer,
@@ -36,12 +37,13 @@ _BEFORE, _AFTER = f"{_BLANK},;:.!?…)]}}–—-", f"{_BLANK},;:([{{–—-"  # 
 def ladder(text: str, spans: Sequence[ProtectedSpan], words: Sequence[str]) -> Steps:
     """Translate a sentence; each protected string is in the result as often as in the text.
 
-    spans: what is protected, in order and without overlap
+    spans: what is protected, in order and without overlap; small numbers are looked for besides
     words: those that the model translates to themselves, the surest first; may be empty
     """
-    before, sentence, after = Sentence.of(text, spans).peeled(_BLANK, _BLANK)
+    every = with_figures(text, spans)
+    before, sentence, after = Sentence.of(text, every).peeled(_BLANK, _BLANK)
     restored = joined(before, (yield from _climb(sentence, words)), after)
-    if not counts_hold(text, restored.text, [text[begin:end] for begin, end, _ in spans]):
+    if not counts_hold(text, restored.text, [text[begin:end] for begin, end, _ in every]):
         return Restored(text, tuple((begin, end) for begin, end, _ in spans), Rung.SPLIT)
     return restored
 
@@ -49,7 +51,8 @@ def ladder(text: str, spans: Sequence[ProtectedSpan], words: Sequence[str]) -> S
 def _climb(sentence: Sentence, words: Sequence[str]) -> Steps:
     """Translate a sentence or a part of one by the first rung that carries it."""
     if not any(map(has_words, sentence.texts)):
-        return Restored(sentence.text, ((0, len(sentence.text)),))
+        is_kept = any(not each.is_figure for each in sentence.kept)
+        return Restored(sentence.text, ((0, len(sentence.text)),) if is_kept else ())
     if not sentence.kept:
         request = Translate(normalise(sentence.text))
         outputs = yield from translations(request)
@@ -59,7 +62,7 @@ def _climb(sentence: Sentence, words: Sequence[str]) -> Steps:
     place = sentence.divider()
     if place is None:
         place = sentence.edge()
-    if place is None and len(sentence.kept) > MOST_WORDS:
+    if place is None and sum(not each.is_itself for each in sentence.kept) > MOST_WORDS:
         place = len(sentence.kept) // 2
     if place is None:
         restored, place = yield from _by_words(sentence, words)
@@ -74,7 +77,8 @@ def _split(sentence: Sentence, place: int, words: Sequence[str]) -> Steps:
     before = yield from _part(sides[0], words)
     after = yield from _part(sides[1], words)
     breaks = not kept.divides and all(has_words(side.text) for side in sides)
-    string = Restored(kept.text, ((0, len(kept.text)),), Rung.SPLIT if breaks else Rung.NONE)
+    places = () if kept.is_figure else ((0, len(kept.text)),)
+    string = Restored(kept.text, places, Rung.SPLIT if breaks else Rung.NONE)
     return joined(before, string, after)
 
 

@@ -13,7 +13,12 @@ from lingon.segments.protection.spans import Kind, ProtectedSpan, merge
 
 _PAIRS = dict(zip("([{\"'“„‚‘«‹", ")]}\"'”“‘’»›", strict=True))
 _BRACKETS = "(["
-_SIGNS = {Kind.EMOJI, Kind.LINE}  # that are no words
+_SIGNS = {Kind.EMOJI, Kind.LINE, Kind.OPENING, Kind.CLOSING}  # that are no words; a mark comes here without its other
+_LOOSE = _SIGNS | {Kind.TAG, Kind.SIGN}  # words that touch them are translated
+_DIVIDING = {Kind.SKELETON, Kind.BORDER}
+_NUMBERS = frozenset({Kind.NUMBER, Kind.FIGURE})
+_ITSELF = _NUMBERS | {Kind.KEEP}
+_UNREADABLE = re.compile(r"[^\w.,:/%\-' ]|[^\W\d_]\d|\d[^\W\d_]", re.ASCII)  # in a number: most models write others
 _MOST_PAIRS = 16  # brackets or quotation marks around a span, on each side; spans in a run of them share no more
 _ALONE = re.compile(r"[:=→|]\s*\Z")  # what follows it at the end of a sentence is no part of its grammar
 
@@ -37,7 +42,22 @@ class Kept:
     @property
     def divides(self) -> bool:
         """Whether the texts on both sides are translated apart."""
-        return Kind.SKELETON in self.kinds
+        return not self.kinds.isdisjoint(_DIVIDING)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a number or several, for which another number can stand."""
+        return self.kinds <= _NUMBERS
+
+    @property
+    def is_itself(self) -> bool:
+        """Whether a model may translate it as it is: a name, a year, a number."""
+        return self.kinds <= _ITSELF and not (self.is_number and _UNREADABLE.search(self.text))
+
+    @property
+    def is_figure(self) -> bool:
+        """Whether it is no more than a small number, which is not counted as a kept string."""
+        return self.kinds == {Kind.FIGURE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +165,8 @@ def _grown(text: str, spans: Sequence[ProtectedSpan]) -> Iterator[ProtectedSpan]
     words, marks = _Runs(text, _in_word), _Runs(text, _is_mark)
     for span in spans:
         begin, end, kind = span
-        if kind is not Kind.SKELETON:
-            if kind not in _SIGNS and kind is not Kind.TAG:
+        if kind not in _DIVIDING and kind is not Kind.FIGURE:
+            if kind not in _LOOSE:
                 begin = (words.around(begin - 1) or span)[0]
                 end = (words.around(end) or span)[1]
             end = (marks.around(end) or (begin, end))[1]  # the marks of the last character

@@ -17,6 +17,12 @@ class Kind(StrEnum):
     TAG = "tag"
     SKELETON = "skeleton"  # of an ICU message: all but the texts of its arms
     NUMBER = "number"
+    FIGURE = "figure"  # a number of one or two figures, which the model translates
+    ESCAPE = "escape"  # a letter as HTML or a programming language writes it
+    SIGN = "sign"  # another character, written so
+    BORDER = "border"  # a written tab: the texts on both sides are translated apart
+    OPENING = "opening"  # of a pair of marks: what is between both is translated, and stays between them
+    CLOSING = "closing"
     EMOJI = "emoji"
     LINE = "line"  # eight or more equal signs, as under a heading or in a form
     CODE = "code"  # a long run of letters and figures: a hash, a key, base64

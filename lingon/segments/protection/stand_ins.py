@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lingon.segments.boundaries import Span
+from lingon.segments.protection.amounts import FIGURE
 from lingon.segments.protection.requests import Restored, Rung
 from lingon.segments.protection.sentence import Sentence
-from lingon.segments.protection.spans import Kind
 from lingon.segments.protection.strings import counts
 from lingon.text import normalise
 
 MOST_WORDS = 4  # in one sentence: with each more, the model more often loses one
 MOST_SOUGHT = 8  # different strings that are looked for one by one
-_ITSELF = frozenset({Kind.NUMBER, Kind.KEEP})  # what a model may translate as it is: names, years
+NUMBERS = ("25", "40", "60", "30", "70", "80", "50", "90")  # for which models hardly ever write words
 _LONGEST_ENDING = 2  # letters that a translation may add to a word: Toms, a Londoner car
 _GENITIVE = re.compile(r"['’]s(?!\w)")
 
@@ -56,12 +58,14 @@ class Attempt:
         found = sorted((self.spans(output, place)[0], place) for place in range(len(self.words)))
         text, kept, at = "", list[Span](), 0
         for (begin, end), place in found:
-            string = self.sentence.kept[place].text
+            own = self.sentence.kept[place]
+            string = output[begin:end] if own.is_figure and self.words[place] == own.text else own.text
             before = output[at:begin]
             if self.sentence.texts[place][-1:].isalnum():
                 before = before.removesuffix(" ")
             text += before
-            kept.append((len(text), len(text) + len(string)))
+            if not own.is_figure:
+                kept.append((len(text), len(text) + len(string)))
             text += string
             ending = _ending(output, end)
             at = end if ending == "s" and self._takes_genitive(place) else end + len(ending)
@@ -69,8 +73,11 @@ class Attempt:
         return Restored(text + output[at:], tuple(kept), Rung.STAND_IN)
 
     def spans(self, output: str, place: int) -> list[Span]:
-        """Return where a word is in a translation."""
-        return [found.span() for found in re.finditer(re.escape(self.words[place]), output)]
+        """Return where a word is in a translation; a number in figures of any script, and not within another one."""
+        word = self.words[place]
+        if word[0].isdigit() and word[-1].isdigit():
+            return [found.span() for found in _number(word).finditer(output.translate(_FIGURES))]
+        return [found.span() for found in re.finditer(re.escape(word), output)]
 
     def _is_once(self, output: str, place: int) -> bool:
         spans = self.spans(output, place)
@@ -78,6 +85,8 @@ class Attempt:
             return False
         ((begin, end),) = spans
         ending = _ending(output, end)
+        if self.words[place][-1].isdigit() and ending and output[begin:end].isascii():
+            return False
         is_word = not (begin and output[begin - 1].isalnum())
         return is_word and len(ending) <= _LONGEST_ENDING and (not ending or ending.isalpha())
 
@@ -88,6 +97,23 @@ class Attempt:
 
     def _takes_genitive(self, place: int) -> bool:
         return _GENITIVE.match(self.sentence.texts[place + 1]) is not None
+
+
+class _Figures(dict[int, str]):
+    """The figures of all scripts as those of ASCII, for `str.translate`."""
+
+    def __missing__(self, code: int) -> str:
+        digit = unicodedata.decimal(chr(code), None)
+        self[code] = chr(code) if digit is None else str(digit)
+        return self[code]
+
+
+_FIGURES = _Figures()
+
+
+def _number(word: str) -> re.Pattern[str]:
+    """Return what finds a number that is no part of a longer one."""
+    return re.compile(rf"(?<!\d)(?<!\d[.,:]){re.escape(word)}(?!\d|[.,:]\d)")
 
 
 def _ending(output: str, end: int) -> str:
@@ -108,20 +134,35 @@ def attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
 
 
 def _attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
-    kept = [each.text for each in sentence.kept]
-    kinds = frozenset[Kind]().union(*(each.kinds for each in sentence.kept))
-    if kinds <= _ITSELF and len(set(kept)) == len(kept):
-        yield Attempt.of(sentence, [normalise(each) for each in kept])
-    usable = usable_words(sentence, words)
-    if kinds == {Kind.NUMBER}:
-        usable = [word for word in usable if word.isdigit()] or usable
-    chosen, rest = usable[: len(kept)], usable[len(kept) :]
-    if len(chosen) == len(kept):
+    usable, numbers = usable_words(sentence, words), usable_words(sentence, NUMBERS)
+    own = [each.text for each in sentence.kept if each.is_itself]
+    if own and len(set(own)) == len(own) and (chosen := _chosen(sentence, usable, numbers, own=True)):
         yield Attempt.of(sentence, chosen)
-        if len(kept) > 1:
-            yield Attempt.of(sentence, [*chosen[1:], chosen[0]])
-        elif rest:
-            yield Attempt.of(sentence, rest[:1])
+    if chosen := _chosen(sentence, usable, numbers):
+        yield Attempt.of(sentence, chosen)
+    if chosen := _chosen(sentence, [*usable[1:], *usable[:1]], [*numbers[1:], *numbers[:1]]):
+        yield Attempt.of(sentence, chosen)
+
+
+def _chosen(sentence: Sentence, words: Sequence[str], numbers: Sequence[str], *, own: bool = False) -> list[str] | None:
+    """Return a word for each kept string, or None if there are too few.
+
+    words, numbers: to take from in their order; a number stands for a number if there are enough
+    own: whether what a model may know as it is stands for itself
+    """
+    itself = [own and each.is_itself for each in sentence.kept]
+    wanted = sum(each.is_number and not known for each, known in zip(sentence.kept, itself, strict=True))
+    with_numbers = wanted <= len(numbers)
+    names, figures, chosen = iter(words), iter(numbers), list[str]()
+    for each, known in zip(sentence.kept, itself, strict=True):
+        if known:
+            chosen.append(normalise(each.text))
+            continue
+        word = next(figures if with_numbers and each.is_number else names, None)
+        if word is None:
+            return None
+        chosen.append(word)
+    return chosen
 
 
 def usable_words(sentence: Sentence, words: Sequence[str]) -> list[str]:
@@ -136,8 +177,14 @@ def usable_words(sentence: Sentence, words: Sequence[str]) -> list[str]:
 
 
 def counts_hold(source: str, target: str, strings: Iterable[str]) -> bool:
-    """Whether each string is in both texts as often."""
+    """Whether each string is in both texts as often; a figure, which may stand in a date, in the target at least so."""
     different = [*dict.fromkeys(strings)]
+    figures = [string for string in different if FIGURE.fullmatch(string)]
+    if figures:
+        different = [string for string in different if not FIGURE.fullmatch(string)]
+        before, after = (Counter(FIGURE.findall(text.translate(_FIGURES))) for text in (source, target))
+        if any(after[string] < before[string] for string in figures):
+            return False
     if len(different) <= MOST_SOUGHT:
         return all(source.count(string) == target.count(string) for string in different)
     return counts(source, different) == counts(target, different)

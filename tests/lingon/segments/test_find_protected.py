@@ -49,10 +49,11 @@ def test_each_kind_is_found_without_the_punctuation_of_the_sentence(text: str, e
 @pytest.mark.parametrize(
     "text",
     [
-        "It is 100% done, at 50 % of 1,000 or 999.",
-        "He said: this and/or that, 1/2 or 24/7.",
+        "It is 10% done, at 50 % of 12 or 9.",
+        "He said: this and/or that, in his 20s, on the 20th of May or the 100th day.",
+        "An MP3 of a B-52 in 3D; a 5-year-old boy. Mambo No. 5",
         "Wait... what? (Yes!) a < b and c > d",
-        "Note: it ends at 10:30; see §3.",
+        "Note: it ends at 10; see 3. * 4 * 5, a_b c~d",
         "No!!!!!!!! So... Donaudampfschifffahrtsgesellschaftskapitaenswitwe -- well-known.",
     ],
 )

@@ -1,0 +1,53 @@
+"""Numbers as people write them: with separators, sign, currency, unit; dates, times, versions, ranges, telephones.
+
+A small number without any of these, such as 12, is a figure: the model translates it, and the ladder looks whether it
+is still there. Of 160 sentences with a number of one or two figures `en-de/9` and `en-fr/3` lose the number in 4; of 80
+with 1,299.99 and its like they lose it in 34 and 42, with 12.34 in 8 and 4, and with 123 in 5 and 6.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SPACES = " \u00a0\u2009\u202f"
+_DASHES = "\\-\u2010-\u2015\u2212"
+_CURRENCIES = "$\u00a2\u00a3\u00a5\u20a0-\u20bf"
+_FRACTIONS = "\u00bc-\u00be\u2150-\u215e"
+_RAISED = "\u00b2\u00b3\u00b9\u2070-\u207b"
+_LOWERED = "\u2080-\u2089"
+
+_SIGN = (
+    rf"(?:(?<![\w+\-])(?:[+{_DASHES}#](?=[\d{_CURRENCIES}.])|[~\u00b1\u2248\u2264\u2265\u00a7\u2116]\s?)"
+    r"|(?<=\w\s)[<>]=?\s?(?!\d{1,3}\s?/?>))"  # a < 5, but not <1/>
+)
+_CURRENCY = rf"(?<!\w)[A-Z]{{0,3}}+[{_CURRENCIES}]\s?(?:-(?=\d))?"
+_SEPARATOR = (
+    rf"(?:[.,:/'\u2019\u00b7\u00d7x*^+=\u00b0\u2032{_DASHES}]"
+    rf"|(?<!\d\d\d\d)[{_SPACES}](?=\d\d\d(?!\d))"  # 1 250 000, but not a year before another number
+    r"|T(?=\d\d:)|[eE][+\-\u2212]?)"
+)
+_POWER = rf"\s?[\u00d7x\u00b7*]\s?10(?:\^?[+\-\u2212]?\d++|[{_RAISED}]++)"
+_METRIC = "(?:[kcdm\u00b5\u03bcnMGT]?(?:m|g|l|L|s|h|B|bit|Hz|Pa|J|W|V|A|mol)|mi|ft|in|ha|min|dL)"
+_UNIT = (
+    rf"\s?(?:\u00b0\s?(?:[CFKNSEWO](?!\w))?|[\u2032\u2033\u2030]|[{_CURRENCIES}](?!\d)"
+    rf"|{_METRIC}(?:[{_RAISED}]++|/{_METRIC}[{_RAISED}]*+)(?!\w)|[\u00b5\u03bc][A-Za-z]{{1,2}}+(?!\w)|[kM]?\u03a9)"
+)
+
+AMOUNT = re.compile(
+    rf"(?:{_SIGN})?+(?:{_CURRENCY})?+(?<!\d)(?<!\d[.,])"
+    rf"(?:\d++(?:{_SEPARATOR}\d++)*+[{_FRACTIONS}{_RAISED}{_LOWERED}]*+|[{_FRACTIONS}]|(?<![\w.)\]\"])\.\d++)"
+    rf"(?:{_POWER})?+(?:{_UNIT})?+(?:Z(?!\w))?+"
+)
+PHONE = re.compile(rf"(?:\+\d{{1,3}}+|\(\+?\d{{1,5}}+\))(?:[{_SPACES}.\-/]?\(?\d{{1,8}}+\)?){{1,8}}+")
+FIGURE = re.compile(r"(?<!\w)(?<!\d[.,:])\d{1,2}+(?!\w|[.,:/]\d)")
+"""A number that the model may translate, and that is looked for in its translation."""
+_PLAIN = re.compile(r"\d{1,3}")
+
+
+def is_amount(text: str, begin: int, end: int) -> bool:
+    """Whether what AMOUNT finds is more than a figure, and no part of a word such as 3D or 100th."""
+    number = text[begin:end]
+    if not _PLAIN.fullmatch(number):
+        return True
+    touches = text[end : end + 1].isalpha() or (begin > 0 and text[begin - 1].isalpha())
+    return not touches and (len(number) == 3 or (len(number) > 1 and number[0] == "0"))
