@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lingon.segments.capitals import is_in_capitals, lowered, raised
-from lingon.segments.protection import ProtectedSpan, Restored, Rung, ladder
+from lingon.segments.marked import translate_marked
+from lingon.segments.protection import ProtectedSpan, Restored, Rung
 from lingon.segments.protection.requests import Lowered, Steps
 from lingon.segments.protection.stand_ins import counts_hold
 
@@ -20,9 +21,9 @@ def translate_sentence(
     names: words that are not written in small letters, by their form in lower case; see `capitals.names_of`
     """
     if not is_in_capitals(text, spans):
-        return (yield from ladder(text, spans, words))
+        return (yield from translate_marked(text, spans, words))
     source, kept_spans = lowered(text, spans, names)
-    restored = yield from ladder(source, kept_spans, words)
+    restored = yield from translate_marked(source, kept_spans, words)
     high, kept = raised(restored.text, restored.kept)
     if not counts_hold(text, high, [text[begin:end] for begin, end, _ in spans]):
         return Restored(text, tuple((begin, end) for begin, end, _ in spans), Rung.SPLIT)

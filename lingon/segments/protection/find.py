@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from lingon.segments.boundaries import Span, next_visible, trimmed_end
 from lingon.segments.protection.amounts import FIGURE
 from lingon.segments.protection.icu import skeletons
+from lingon.segments.protection.marks import bbcodes, codes, links, pairs
 from lingon.segments.protection.patterns import matches
 from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, replaced
 from lingon.segments.protection.strings import NO_STRINGS, KeptStrings
@@ -28,13 +30,80 @@ def find_protected(
     Takes time linear in the text and in the strings of `keep`.
     """
     messages = merge(skeletons(text)) if patterns else []
-    rest = replaced(text, messages, lambda found: " " * len(found))  # what they hold is not found again
+    rest = _blanked(text, messages)  # what they hold is not found again
     kept = (ProtectedSpan(*span, Kind.KEEP) for span in keep.find(rest)) if keep else ()
-    every = chain(messages, kept, matches(rest) if patterns else ())
+    counted = [span for span in messages if span.kind is Kind.PLACEHOLDER]
+    every = chain(messages, _with_marks(rest, [*kept], counted) if patterns else kept)
     found = list(every if most is None else islice(every, most + 1))
     if most is not None and len(found) > most:
         raise TooManySpans
     return [span for span in (_visible(text, each) for each in merge(found)) if span.begin < span.end]
+
+
+def _with_marks(text: str, kept: Sequence[ProtectedSpan], counted: Sequence[ProtectedSpan]) -> Iterator[ProtectedSpan]:
+    """Yield what a caller wants kept, all that the tables have, and the pairs of marks around words of the text.
+
+    counted: signs of messages that stand for numbers, which a mark may be around
+    Code is found first, so that no mark is in it, then links, then all else but in these, and last what pairs of marks
+    are left.
+    """
+    yield from kept
+    roles = _apart(links(text, "`"), kept) if "`" in text else []
+    code = list(codes(_blanked(text, roles))) if "`" in text or "|" in text or "]_" in text else []
+    found = [*roles, *code]
+    found += _apart(bbcodes(_filled(text, found, "x")), kept)
+    rest = _filled(text, found, "·")
+    if "](" in text or "][" in text:
+        for _ in range(2):  # a picture may be in a link
+            more = _apart(links(rest, "["), kept)
+            found += more
+            rest = _filled(rest, more, "·")
+    others = list(matches(_blanked(text, found)))
+    inside = [*counted, *found, *(span for span in others if span.kind not in (Kind.TAG, Kind.SIGN))]
+    marked = _apart(pairs(_filled(text, inside, "x")), kept)
+    places = sorted(marked)
+    yield from found
+    yield from marked
+    yield from (span for span in others if not _is_within(span, places))
+
+
+def _apart(marks: Iterable[tuple[ProtectedSpan, ProtectedSpan]], kept: Sequence[ProtectedSpan]) -> list[ProtectedSpan]:
+    """Return the marks of pairs of which none is cut by what a caller wants kept."""
+    places = merge(kept)
+    return [mark for pair in marks if not any(_is_cut(mark, places) for mark in pair) for mark in pair]
+
+
+def _is_cut(mark: ProtectedSpan, places: Sequence[ProtectedSpan]) -> bool:
+    """Whether a span overlaps a mark and is not within it; places: in order and without overlap."""
+    first = bisect_right(places, mark.begin, key=_end)
+    last = bisect_left(places, mark.end, key=_begin)
+    if first >= last:
+        return False
+    return places[first].begin < mark.begin or places[last - 1].end > mark.end
+
+
+def _is_within(span: ProtectedSpan, places: Sequence[ProtectedSpan]) -> bool:
+    """Whether one of other spans, in order and without overlap, has a span in it."""
+    number = bisect_right(places, span.begin, key=_begin) - 1
+    return number >= 0 and span.end <= places[number].end
+
+
+def _begin(span: ProtectedSpan) -> int:
+    return span.begin
+
+
+def _end(span: ProtectedSpan) -> int:
+    return span.end
+
+
+def _blanked(text: str, spans: Iterable[ProtectedSpan]) -> str:
+    """Return a text with blanks in place of spans."""
+    return replaced(text, merge(spans), lambda found: " " * len(found))
+
+
+def _filled(text: str, spans: Iterable[ProtectedSpan], by: str) -> str:
+    """Return a text with a character in place of each of those of spans."""
+    return replaced(text, merge(spans), lambda found: by * len(found))
 
 
 def has_figures(text: str) -> bool:
@@ -55,6 +124,8 @@ def with_figures(text: str, spans: Sequence[ProtectedSpan]) -> list[ProtectedSpa
 
 def _visible(text: str, span: ProtectedSpan) -> ProtectedSpan:
     """Return a span without the blanks and the invisible characters around it, which belong to no segment."""
+    if span.kind is Kind.CLOSING:
+        return span  # the blank before an address of reStructuredText belongs to it
     begin = next_visible(text, span.begin, span.end)
     return span._replace(begin=begin, end=trimmed_end(text, begin, span.end))
 
