@@ -13,8 +13,11 @@ from lingon.segments.protection.spans import Kind, ProtectedSpan, merge
 
 _PAIRS = dict(zip("([{\"'“„‚‘«‹", ")]}\"'”“‘’»›", strict=True))
 _BRACKETS = "(["
-_SIGNS = {Kind.EMOJI, Kind.LINE}  # that are no words
+_SIGNS = {Kind.EMOJI, Kind.LINE, Kind.SIGN}  # that are no words
+_DIVIDING = {Kind.SKELETON, Kind.SIGN}
 _MOST_PAIRS = 16  # brackets or quotation marks around a span, on each side; spans in a run of them share no more
+_SPACELESS = "\u0e00"  # scripts from here on have no blanks between words: Thai, Chinese, Japanese
+_LONGEST_WORD = 4  # characters of a word in such a script, mostly
 _ALONE = re.compile(r"[:=→|]\s*\Z")  # what follows it at the end of a sentence is no part of its grammar
 
 
@@ -32,12 +35,17 @@ class Kept:
     @property
     def is_apart(self) -> bool:
         """Whether it is no word of a sentence, so that at an end of one the model need not see it."""
-        return self.kinds <= _SIGNS or self.text[0] in _BRACKETS
+        return self.kinds <= _SIGNS or self.text[0] in _BRACKETS or self._is_mark
+
+    @property
+    def _is_mark(self) -> bool:
+        """Whether it is the mark of an item that the model cannot read, such as ①: neither a word nor a number."""
+        return self.kinds == {Kind.UNKNOWN} and not any(each.isalpha() or each.isdecimal() for each in self.text)
 
     @property
     def divides(self) -> bool:
         """Whether the texts on both sides are translated apart."""
-        return Kind.SKELETON in self.kinds
+        return not self.kinds.isdisjoint(_DIVIDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +171,25 @@ def _is_mark(character: str) -> bool:
 
 def _in_word(character: str) -> bool:
     """Whether words of this character's script have spaces between them; those of Thai and of later blocks have not."""
-    return character < "\u0e00" and (character.isalnum() or _is_mark(character))
+    return character < _SPACELESS and (character.isalnum() or _is_mark(character))
 
 
 def kept_strings(text: str, spans: Sequence[ProtectedSpan]) -> list[str]:
     """Return what is kept of a sentence; spans with neither letter nor figure between them are one string."""
     return [kept.text for kept in Sentence.of(text, spans).kept]
+
+
+def leaves_words(text: str, spans: Sequence[ProtectedSpan]) -> bool:
+    """Whether a sentence or a part of it stays in its language because the model cannot read it.
+
+    One word that is kept in a sentence is none: it is mostly a name.
+    """
+    sentence = Sentence.of(text, spans)
+    unread = [each.text for each in sentence.kept if Kind.UNKNOWN in each.kinds and any(map(str.isalpha, each.text))]
+    return any(map(_has_several_words, unread)) or bool(unread and not any(map(has_words, sentence.texts)))
+
+
+def _has_several_words(text: str) -> bool:
+    """Whether a text has more than one word with letters; where words have no blanks, a long one counts as several."""
+    words = [word for word in text.split() if any(map(str.isalpha, word))]
+    return len(words) > 1 or sum(each >= _SPACELESS for each in text if each.isalpha()) > _LONGEST_WORD

@@ -21,6 +21,8 @@ class Kind(StrEnum):
     LINE = "line"  # eight or more equal signs, as under a heading or in a form
     CODE = "code"  # a long run of letters and figures: a hash, a key, base64
     KEEP = "keep"
+    UNKNOWN = "unknown"  # has characters that the model cannot read
+    SIGN = "sign"  # that the model cannot read, and that belongs to no word
 
 
 class ProtectedSpan(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,9 @@ from lingon.text import normalise
 MOST_WORDS = 4  # in one sentence: with each more, the model more often loses one
 MOST_SOUGHT = 8  # different strings that are looked for one by one
 _ITSELF = frozenset({Kind.NUMBER, Kind.KEEP})  # what a model may translate as it is: names, years
+_ALMOST = _ITSELF | {Kind.UNKNOWN}  # what a model may translate as it is without what it cannot read
 _LONGEST_ENDING = 2  # letters that a translation may add to a word: Toms, a Londoner car
+_UNPLAIN = re.compile(r"[^A-Za-z0-9 .,:'/+-]+")
 _GENITIVE = re.compile(r"['’]s(?!\w)")
 
 
@@ -112,6 +115,8 @@ def _attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
     kinds = frozenset[Kind]().union(*(each.kinds for each in sentence.kept))
     if kinds <= _ITSELF and len(set(kept)) == len(kept):
         yield Attempt.of(sentence, [normalise(each) for each in kept])
+    elif kinds <= _ALMOST and all(plain := [_plain(each) for each in kept]) and len(set(plain)) == len(plain):
+        yield Attempt.of(sentence, plain)
     usable = usable_words(sentence, words)
     if kinds == {Kind.NUMBER}:
         usable = [word for word in usable if word.isdigit()] or usable
@@ -122,6 +127,18 @@ def _attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
             yield Attempt.of(sentence, [*chosen[1:], chosen[0]])
         elif rest:
             yield Attempt.of(sentence, rest[:1])
+
+
+def _plain(kept: str) -> str:
+    """Return what any model may read of a string: its letters without accents, its figures without signs beside them.
+
+    Nguyễn becomes Nguyen, "~5" becomes "5", "20 m²" becomes "20 m"; "" if letters would be lost, or nothing is left.
+    """
+    bare = "".join(each for each in unicodedata.normalize("NFD", kept) if not unicodedata.combining(each))
+    if any(each.isalpha() and not each.isascii() for each in bare):
+        return ""
+    found = normalise(_UNPLAIN.sub("", bare)).strip(" .,:'/+")
+    return found if len(found) > 1 or found.isdigit() else ""
 
 
 def usable_words(sentence: Sentence, words: Sequence[str]) -> list[str]:
