@@ -59,17 +59,24 @@ def read_characters(
         lacking = {each for each in lacking if not alphabet.reads(each.lower())}
     if not lacking:
         return None
+    arrows = [_arrow(text, span, lacking) for span in spans] if keeps else spans
     units = list(_units(text, _unread(text, spans, lacking, alphabet, lowers=lowers), alphabet))
-    if not units:
-        return None
     own = list(_kept(text, units)) if keeps else []
-    every = merge([*spans, *own]) if own else spans
+    every = merge([*arrows, *own]) if own else arrows
     if own and not any(map(str.isalpha, without(text, every))):
         every = [_whole(text)]
     twins = [unit for unit in _outside(units, every) if unit.twin is not None]
-    if not own and not twins:
+    if not own and not twins and arrows == list(spans):
         return None
     return Reading.of(text, ((begin, end, twin or "") for begin, end, twin in twins), every)
+
+
+def _arrow(text: str, span: ProtectedSpan, lacking: AbstractSet[str]) -> ProtectedSpan:
+    """Return a span of an emoji as one of a sign if it separates what is beside it, as arrows do."""
+    begin, end, kind = span
+    if kind is not Kind.EMOJI or not lacking.issuperset(text[begin:end]) or _SEPARATING.isdisjoint(text[begin:end]):
+        return span
+    return span._replace(kind=Kind.SIGN)
 
 
 def _whole(text: str) -> ProtectedSpan:

@@ -75,8 +75,8 @@ def _says_the_same(character: str, before: str) -> bool:
         return character not in _EXPONENTS
     if kind == "<super>" and character in "\u00aa\u00ba":  # as in Nº, but not in 1º
         return before.isalpha()
-    if kind == "<compat>" and unicodedata.category(character) == "No":  # ⑴ and ⒈ are marks as ① is
-        return False
+    if character == "\u2116" or (kind == "<compat>" and unicodedata.category(character) == "No"):
+        return False  # № is not No, which is a word besides; ⑴ and ⒈ are marks as ① is
     if kind in _SAYS_MORE:
         return False
     return not any(unicodedata.decomposition(chr(int(each, 16))).startswith("<super>") for each in parts)

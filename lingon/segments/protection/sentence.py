@@ -18,6 +18,7 @@ _DIVIDING = {Kind.SKELETON, Kind.SIGN}
 _MOST_PAIRS = 16  # brackets or quotation marks around a span, on each side; spans in a run of them share no more
 _SPACELESS = "\u0e00"  # scripts from here on have no blanks between words: Thai, Chinese, Japanese
 _LONGEST_WORD = 4  # characters of a word in such a script, mostly
+_LETTERS = re.compile(r"[^\W\d_]{2,}")
 _ALONE = re.compile(r"[:=→|]\s*\Z")  # what follows it at the end of a sentence is no part of its grammar
 
 
@@ -180,16 +181,25 @@ def kept_strings(text: str, spans: Sequence[ProtectedSpan]) -> list[str]:
 
 
 def leaves_words(text: str, spans: Sequence[ProtectedSpan]) -> bool:
-    """Whether a sentence or a part of it stays in its language because the model cannot read it.
+    """Whether a sentence, or several words of it, stay in their language because the model cannot read them.
 
     One word that is kept in a sentence is none: it is mostly a name.
     """
     sentence = Sentence.of(text, spans)
-    unread = [each.text for each in sentence.kept if Kind.UNKNOWN in each.kinds and any(map(str.isalpha, each.text))]
-    return any(map(_has_several_words, unread)) or bool(unread and not any(map(has_words, sentence.texts)))
+    unread = [words for each in sentence.kept if Kind.UNKNOWN in each.kinds and (words := _words(each.text))]
+    if unread and not any(map(has_words, sentence.texts)):
+        return True
+    return any(len(words) > 1 and not all(map(_is_latin_name, words)) for words in unread)
 
 
-def _has_several_words(text: str) -> bool:
-    """Whether a text has more than one word with letters; where words have no blanks, a long one counts as several."""
-    words = [word for word in text.split() if any(map(str.isalpha, word))]
-    return len(words) > 1 or sum(each >= _SPACELESS for each in text if each.isalpha()) > _LONGEST_WORD
+def _words(text: str) -> list[str]:
+    """Return the words of two letters and more; where words have no blanks, as many as there are in a usual text."""
+    found = list[str]()
+    for word in _LETTERS.findall(text):
+        spaceless = sum(each >= _SPACELESS for each in word)
+        found += [word] * max(spaceless // _LONGEST_WORD + bool(spaceless % _LONGEST_WORD), 1)
+    return found
+
+
+def _is_latin_name(word: str) -> bool:
+    return word[0].isupper() and all(unicodedata.name(each, "").startswith("LATIN") for each in word)
