@@ -29,6 +29,7 @@ _SEPARATING = frozenset("|¦‖│┃•·‣◦⁃∙●○■□▪▫«»‹�
 _NAMED = frozenset("™®©℠℗#♯")  # belong to the word before them
 _TAGGED = frozenset("#@")  # belong to the word after them
 _SUPERSCRIPT = frozenset("⁰¹²³⁴⁵⁶⁷⁸⁹")
+_ELLIPSIS = "…"  # at an end of a sentence the model need not see it; of its twin it often loses a full stop or two
 _NOTED = 4  # letters of a word after which a superscript figure is the mark of a note and no exponent
 _UNIT = 4  # letters and signs of a unit of measurement, at most
 _QUOTED = re.compile(r"([«‹「『])[^«»‹›「」『』]{1,300}+([»›」』])")
@@ -150,9 +151,9 @@ def _outside(units: Iterable[_Unit], spans: Sequence[ProtectedSpan]) -> Iterator
 
 def _kept(text: str, units: Sequence[_Unit]) -> Iterator[ProtectedSpan]:
     """Yield what is kept because of characters without a twin; the spans may overlap."""
-    words = _Words(text)
+    words, ends = _Words(text), (len(text) - len(text.lstrip()), len(text.rstrip()) - 1)
     for run in _runs(units):
-        lost = [unit for unit in run if unit.twin is None]
+        lost = [unit for unit in run if unit.twin is None or (unit.begin in ends and text[unit.begin] == _ELLIPSIS)]
         if not lost:
             continue
         if any(text[unit.begin].isalnum() for unit in lost):

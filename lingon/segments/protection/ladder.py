@@ -107,7 +107,7 @@ def _by_words(sentence: Sentence, words: Sequence[str]) -> Generator[Request, An
 
 
 def _accepted(attempt: Attempt, output: str, prefix: str = "") -> Restored | None:
-    """Return a translation with its strings, if it has more, each word once and no string besides.
+    """Return a translation with its strings; None unless each word is in it once, no string besides, and other words.
 
     prefix: that was forced
     """
