@@ -11,7 +11,7 @@ from lingon.text import is_invisible, normalise
 
 REMEMBERED = 2**14  # strings that are not read, and twins
 LONGEST = 64  # characters of a string that is tried
-_NONE: frozenset[str] = frozenset()
+NONE: frozenset[str] = frozenset()
 
 
 class Alphabet:
@@ -21,8 +21,12 @@ class Alphabet:
     vocabulary and its normalisation know.
     """
 
-    def __init__(self, reads: Callable[[str], bool]) -> None:
-        """reads: whether the model reads a normalised text as it is, without bytes and unknown pieces."""
+    def __init__(self, reads: Callable[[str], bool], *, by_words: bool = False) -> None:
+        """reads: whether the model reads a normalised text as it is, without bytes and unknown pieces.
+
+        by_words: whether it may not read a word of which it reads each character, as with pieces that end a word
+        """
+        self.by_words, self._reads_whole = by_words, reads
         self._reads = functools.lru_cache(REMEMBERED)(reads)
         self._twin = functools.lru_cache(REMEMBERED)(self._found_twin)
         self._known = {" ", "\n", "\t"}
@@ -30,7 +34,7 @@ class Alphabet:
     def lacking(self, text: str) -> AbstractSet[str]:
         """Return the characters of a text that the model does not read when they stand alone."""
         if self._known.issuperset(text):
-            return _NONE
+            return NONE
         for each in set(text) - self._known:
             if each.isspace() or is_invisible(each) or self.reads(each):
                 self._known.add(each)
@@ -39,6 +43,10 @@ class Alphabet:
     def reads(self, text: str) -> bool:
         """Whether the model reads a short text; False for one that is not short."""
         return len(text) <= LONGEST and self._reads(normalise(text))
+
+    def reads_sentence(self, text: str) -> bool:
+        """Whether the model reads a sentence of characters that it reads."""
+        return not self.by_words or self._reads_whole(normalise(text))
 
     def twin(self, unit: str, before: str, after: str) -> str | None:
         """Return the string that the model reads in the place of a character with its marks; None if there is none.

@@ -58,7 +58,7 @@ def read_characters(
     lacking = alphabet.lacking(text)
     if lowers:
         lacking = {each for each in lacking if not alphabet.reads(each.lower())}
-    if not lacking:
+    if not lacking and (not keeps or alphabet.reads_sentence(text)):
         return None
     arrows = [_arrow(text, span, lacking) for span in spans] if keeps else spans
     units = list(_units(text, _unread(text, spans, lacking, alphabet, lowers=lowers), alphabet))
@@ -75,7 +75,7 @@ def read_characters(
 def _arrow(text: str, span: ProtectedSpan, lacking: AbstractSet[str]) -> ProtectedSpan:
     """Return a span of an emoji as one of a sign if it separates what is beside it, as arrows do."""
     begin, end, kind = span
-    if kind is not Kind.EMOJI or not lacking.issuperset(text[begin:end]) or _SEPARATING.isdisjoint(text[begin:end]):
+    if kind is not Kind.EMOJI or not set(text[begin:end]) <= lacking or _SEPARATING.isdisjoint(text[begin:end]):
         return span
     return span._replace(kind=Kind.SIGN)
 
@@ -92,7 +92,7 @@ def _unread(
     """Yield the places of characters that are not read, outside of the spans and of words that are read as a whole."""
     at = 0
     for word in _WORD.finditer(text):
-        if lacking.isdisjoint(word[0]):
+        if lacking.isdisjoint(word[0]) and not alphabet.by_words:
             continue
         begin, end = word.span()
         while at < len(spans) and spans[at].end <= begin:
@@ -100,11 +100,14 @@ def _unread(
         is_whole = at == len(spans) or spans[at].begin >= end
         if is_whole and end - begin <= LONGEST and alphabet.reads(word[0].lower() if lowers else word[0]):
             continue
-        inside = at
+        inside, is_known = at, lacking.isdisjoint(word[0])
+        if is_known and not (is_whole and end - begin <= LONGEST):
+            continue
         for place in range(begin, end):
             while inside < len(spans) and spans[inside].end <= place:
                 inside += 1
-            if text[place] in lacking and (inside == len(spans) or place < spans[inside].begin):
+            is_outside = inside == len(spans) or place < spans[inside].begin
+            if is_outside and (text[place] in lacking or (is_known and text[place].isalnum())):
                 yield place
 
 
@@ -125,7 +128,8 @@ def _units(text: str, places: Iterable[int], alphabet: Alphabet) -> Iterator[_Un
             continue
         twin = quoted.get(begin)
         if twin is None or not alphabet.reads(twin):
-            twin = alphabet.twin(unit, text[begin - 1 : begin], text[end : end + 1])
+            beside = text[begin - 1 : begin], text[end : end + 1]
+            twin = None if alphabet.reads(unit) else alphabet.twin(unit, *beside)
         yield _Unit(begin, end, twin)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from lingon.moses import WORD_END
+from lingon.moses import WORD_END, MosesPieces
 from lingon.segments.characters import Alphabet
 from lingon.text import Tokenizer
 
@@ -22,7 +22,7 @@ def alphabet_of(tokenizer: Tokenizer) -> Alphabet:
             piece.strip(_BEGINS_WORD) not in ("", WORD_END) for piece in tokenizer.source_pieces(ids)
         ) or not any(map(_is_seen, text))
 
-    return Alphabet(reads)
+    return Alphabet(reads, by_words=isinstance(tokenizer.source, MosesPieces))
 
 
 def _is_seen(character: str) -> bool:
