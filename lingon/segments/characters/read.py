@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from lingon.segments.boundaries import Span, next_visible, trimmed_end
-from lingon.segments.characters.alphabet import LONGEST, Alphabet
+from lingon.segments.characters.alphabet import LETTER, LONGEST, MARK, SIGN, TWIN, Alphabet, is_mark, mask
 from lingon.segments.characters.reading import Reading
-from lingon.segments.protection import Kind, ProtectedSpan, merge, without
-from lingon.text import to_nfc
+from lingon.segments.protection import Kind, ProtectedSpan, TooManySpans, merge, without
 
-_WORD = re.compile(r"\S+")
+_WORD = re.compile(r"\S++")
+_MASK = re.compile(f"[{LETTER}-{TWIN}]")
+_MASKED_WORD = re.compile(rf"(?<!\S)[^\s{LETTER}-{TWIN}]*+[{LETTER}-{TWIN}]\S*+")
+_RUN = re.compile(f"{LETTER}[{LETTER}{MARK}]*+|{TWIN}++|[{MARK}{SIGN}]++")
+_READ = re.compile(r"[^\W\d_]")
+_LETTERS = re.compile(r"[^\W_]++")
 _REACH = 40  # characters in which a number beside a sign is looked for
 _NUMBER = r"(?:[-+−–]?\d[\d.,'’/:]{0,30}(?<![.,'’/:])(?!\d))"
 _LEFT = re.compile(rf"(?:(?<![\w.,]){_NUMBER}|(?<![\w'’-])[^\W\d_])[ \xa0\u202f]?\Z")
@@ -38,7 +42,7 @@ _SPACELESS = "\u0e00"  # scripts from here on have no blanks between words: Thai
 
 
 class _Unit(NamedTuple):
-    """A character that is not read, with its marks; twin: what is read in its place."""
+    """A character that is not read, with its marks, or a run of them; twin: what is read in its place."""
 
     begin: int
     end: int
@@ -46,38 +50,54 @@ class _Unit(NamedTuple):
 
 
 def read_characters(
-    text: str, spans: Sequence[ProtectedSpan], alphabet: Alphabet, *, keeps: bool, lowers: bool = False
+    text: str,
+    spans: Sequence[ProtectedSpan],
+    alphabet: Alphabet,
+    *,
+    keeps: bool,
+    lowers: bool = False,
+    most: int | None = None,
 ) -> Reading | None:
     """Return a text as the model reads it; None if that is the text as it is, with these spans.
 
     spans: what is kept of the text in any case, in order and without overlap; the model does not see it
     keeps: whether what the model cannot read is kept
     lowers: whether the model gets the text in lower case
+    most: strings that are kept because the model cannot read them; raises TooManySpans if there are more
     Takes time linear in the text.
     """
     lacking = alphabet.lacking(text)
     if lowers:
-        lacking = {each for each in lacking if not alphabet.reads(each.lower())}
+        lacking = {each: kind for each, kind in lacking.items() if not alphabet.reads(each.lower())}
     if not lacking and (not keeps or alphabet.reads_sentence(text)):
         return None
+    masked = mask(text, lacking)
+    if keeps and not spans and _is_foreign(masked):
+        return Reading(text, (_whole(text),))
     arrows = [_arrow(text, span, lacking) for span in spans] if keeps else spans
-    units = list(_units(text, _unread(text, spans, lacking, alphabet, lowers=lowers), alphabet))
-    own = list(_kept(text, units)) if keeps else []
+    units = list(_units(text, masked, spans, lacking, alphabet, lowers=lowers))
+    own = list(islice(_kept(text, units), most and most + 1)) if keeps else []
+    if most is not None and len(own) > most:
+        raise TooManySpans
     every = merge([*arrows, *own]) if own else arrows
     if own and not any(map(str.isalpha, without(text, every))):
         every = [_whole(text)]
-    twins = [unit for unit in _outside(units, every) if unit.twin is not None]
+    twins = list(_outside(units, every))
     if not own and not twins and arrows == list(spans):
         return None
-    return Reading.of(text, ((begin, end, twin or "") for begin, end, twin in twins), every)
+    return Reading.of(text, twins, every)
 
 
-def _arrow(text: str, span: ProtectedSpan, lacking: AbstractSet[str]) -> ProtectedSpan:
+def _is_foreign(masked: str) -> bool:
+    """Whether a text has letters, and no letter of it is read, nor a twin."""
+    return LETTER in masked and SIGN not in masked and TWIN not in masked and _READ.search(masked) is None
+
+
+def _arrow(text: str, span: ProtectedSpan, lacking: Mapping[str, str]) -> ProtectedSpan:
     """Return a span of an emoji as one of a sign if it separates what is beside it, as arrows do."""
     begin, end, kind = span
-    if kind is not Kind.EMOJI or not set(text[begin:end]) <= lacking or _SEPARATING.isdisjoint(text[begin:end]):
-        return span
-    return span._replace(kind=Kind.SIGN)
+    found = set(text[begin:end]) if kind is Kind.EMOJI else set[str]()
+    return span._replace(kind=Kind.SIGN) if found <= lacking.keys() and found & _SEPARATING else span
 
 
 def _whole(text: str) -> ProtectedSpan:
@@ -86,51 +106,105 @@ def _whole(text: str) -> ProtectedSpan:
     return ProtectedSpan(begin, trimmed_end(text, begin, len(text)), Kind.UNKNOWN)
 
 
-def _unread(
-    text: str, spans: Sequence[ProtectedSpan], lacking: AbstractSet[str], alphabet: Alphabet, *, lowers: bool
-) -> Iterator[int]:
-    """Yield the places of characters that are not read, outside of the spans and of words that are read as a whole."""
-    at = 0
-    for word in _WORD.finditer(text):
-        if lacking.isdisjoint(word[0]) and not alphabet.by_words:
+def _units(
+    text: str,
+    masked: str,
+    spans: Sequence[ProtectedSpan],
+    lacking: Mapping[str, str],
+    alphabet: Alphabet,
+    *,
+    lowers: bool,
+) -> Iterator[_Unit]:
+    """Yield what is not read, but for what is within a span, in a word read as a whole, or read with its marks.
+
+    masked: see `alphabet.mask`
+    """
+    last, quoted, twins = 0, _quoted(text), alphabet.twins(lacking)
+    for begin, end in _unread(text, masked, spans, alphabet, lowers=lowers):
+        first = masked[begin]
+        if first == LETTER:
+            yield _Unit(begin, end, None)
+            last = end
             continue
+        if first == TWIN and masked[end : end + 1] != MARK and not (end < len(text) and is_mark(text[end])):
+            yield _Unit(begin, end, text[begin:end].translate(twins))
+            last = end
+            continue
+        for place in range(begin, end):
+            if place < last:
+                continue
+            unit = _with_marks(text, place, last)
+            last = unit[1]
+            if (found := _unit(text, unit, quoted, alphabet)) is not None:
+                yield found
+
+
+def _with_marks(text: str, place: int, least: int) -> Span:
+    """Return the span of a character and the marks on it; of a mark, with the character that it is on.
+
+    least: where the span may begin
+    """
+    begin, end = place, place + 1
+    while begin > least and is_mark(text[begin]) and not text[begin - 1].isspace():
+        begin -= 1
+    while end < len(text) and is_mark(text[end]):
+        end += 1
+    return begin, end
+
+
+def _unit(text: str, span: Span, quoted: Mapping[int, str], alphabet: Alphabet) -> _Unit | None:
+    """Return a character with its marks; None if it is read with them."""
+    begin, end = span
+    unit = text[begin:end]
+    if end - begin > 1 and alphabet.reads(unit):
+        return None
+    twin = quoted.get(begin)
+    if twin is not None and alphabet.reads(twin):
+        return _Unit(begin, end, twin)
+    if alphabet.by_words and alphabet.reads(unit):
+        return _Unit(begin, end, None)
+    return _Unit(begin, end, alphabet.twin(unit, text[begin - 1 : begin], text[end : end + 1]))
+
+
+def _unread(
+    text: str, masked: str, spans: Sequence[ProtectedSpan], alphabet: Alphabet, *, lowers: bool
+) -> Iterator[Span]:
+    """Yield runs of characters that are not read, outside of the spans and of words that are read as a whole."""
+    at = 0
+    for word in (_WORD if alphabet.by_words else _MASKED_WORD).finditer(masked):
         begin, end = word.span()
         while at < len(spans) and spans[at].end <= begin:
             at += 1
-        is_whole = at == len(spans) or spans[at].begin >= end
-        if is_whole and end - begin <= LONGEST and alphabet.reads(word[0].lower() if lowers else word[0]):
+        is_apart, is_short = at == len(spans) or spans[at].begin >= end, end - begin <= LONGEST
+        is_read_alone = _MASK.search(word[0]) is None
+        if is_apart and is_short and LETTER not in word[0]:
+            if alphabet.reads(text[begin:end].lower() if lowers else text[begin:end]):
+                continue
+            if is_read_alone:
+                yield from (found.span() for found in _LETTERS.finditer(text, begin, end))
+        if is_read_alone:
             continue
-        inside, is_known = at, lacking.isdisjoint(word[0])
-        if is_known and not (is_whole and end - begin <= LONGEST):
-            continue
-        for place in range(begin, end):
-            while inside < len(spans) and spans[inside].end <= place:
+        inside = at
+        for run in _RUN.finditer(masked, begin, end):
+            while inside < len(spans) and spans[inside].end <= run.start():
                 inside += 1
-            is_outside = inside == len(spans) or place < spans[inside].begin
-            if is_outside and (text[place] in lacking or (is_known and text[place].isalnum())):
-                yield place
+            if inside == len(spans) or run.end() <= spans[inside].begin:
+                yield run.span()
+            else:
+                yield from _around(run.span(), spans, inside)
 
 
-def _units(text: str, places: Iterable[int], alphabet: Alphabet) -> Iterator[_Unit]:
-    """Yield the characters at these places with their marks, but for those that are read with their marks."""
-    last, quoted = 0, _quoted(text)
-    for place in places:
-        if place < last:
-            continue
-        begin, end = place, place + 1
-        while begin > last and _is_mark(text[begin]) and not text[begin - 1].isspace():
-            begin -= 1
-        while end < len(text) and _is_mark(text[end]):
-            end += 1
-        last = end
-        unit = text[begin:end]
-        if end - begin > 1 and end - begin <= LONGEST and alphabet.reads(to_nfc(unit)):
-            continue
-        twin = quoted.get(begin)
-        if twin is None or not alphabet.reads(twin):
-            beside = text[begin - 1 : begin], text[end : end + 1]
-            twin = None if alphabet.reads(unit) else alphabet.twin(unit, *beside)
-        yield _Unit(begin, end, twin)
+def _around(span: Span, spans: Sequence[ProtectedSpan], first: int) -> Iterator[Span]:
+    """Yield what is outside of the spans from the first of these on."""
+    begin, end = span
+    for place in range(first, len(spans)):
+        if spans[place].begin >= end:
+            break
+        if begin < spans[place].begin:
+            yield begin, spans[place].begin
+        begin = max(begin, spans[place].end)
+    if begin < end:
+        yield begin, end
 
 
 def _quoted(text: str) -> dict[int, str]:
@@ -143,21 +217,27 @@ def _quoted(text: str) -> dict[int, str]:
     return found
 
 
-def _outside(units: Iterable[_Unit], spans: Sequence[ProtectedSpan]) -> Iterator[_Unit]:
-    """Yield the units that are not within a span."""
+def _outside(units: Iterable[_Unit], spans: Sequence[ProtectedSpan]) -> Iterator[tuple[int, int, str]]:
+    """Yield what is read in the place of units with a twin outside of the spans; a run may be partly within one."""
     at = 0
-    for unit in units:
-        while at < len(spans) and spans[at].end <= unit.begin:
+    for begin, end, twin in units:
+        while at < len(spans) and spans[at].end <= begin:
             at += 1
-        if at == len(spans) or unit.begin < spans[at].begin:
-            yield unit
+        if twin is None:
+            continue
+        if at == len(spans) or end <= spans[at].begin:
+            yield begin, end, twin
+        elif len(twin) == end - begin:
+            for first, last in _around((begin, end), spans, at):
+                yield first, last, twin[first - begin : last - begin]
 
 
 def _kept(text: str, units: Sequence[_Unit]) -> Iterator[ProtectedSpan]:
     """Yield what is kept because of characters without a twin; the spans may overlap."""
-    words, ends = _Words(text), (len(text) - len(text.lstrip()), len(text.rstrip()) - 1)
+    words, first, last = _Words(text), len(text) - len(text.lstrip()), len(text.rstrip())
     for run in _runs(units):
-        lost = [unit for unit in run if unit.twin is None or (unit.begin in ends and text[unit.begin] == _ELLIPSIS)]
+        is_at_end = run[0].begin == first or run[-1].end == last
+        lost = [unit for unit in run if unit.twin is None or (is_at_end and text[unit.begin] == _ELLIPSIS)]
         if not lost:
             continue
         if any(text[unit.begin].isalnum() for unit in lost):
@@ -216,11 +296,6 @@ def _is_bracket(character: str) -> bool:
     return unicodedata.category(character) in ("Ps", "Pe", "Pi", "Pf")
 
 
-def _is_mark(character: str) -> bool:
-    """Whether a character is written on the one before it."""
-    return character > "\u02ff" and unicodedata.category(character)[0] == "M"
-
-
 class _Words:
     """The words of a text, of scripts with blanks between them; the last one on each side is remembered."""
 
@@ -248,4 +323,4 @@ class _Words:
 
 
 def _in_word(character: str) -> bool:
-    return character < _SPACELESS and (character.isalnum() or _is_mark(character))
+    return character < _SPACELESS and (character.isalnum() or is_mark(character))

@@ -23,6 +23,23 @@ class Change(NamedTuple):
     sent_begin: int
     sent_end: int
 
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether each character stands for one."""
+        return self.end - self.begin == self.sent_end - self.sent_begin
+
+    def sent_from(self, begin: int) -> int:
+        """Return where in what was sent a span begins that begins here or before the next change."""
+        if begin < self.end and not self.is_one_by_one:
+            return self.sent_begin
+        return begin + self.sent_end - self.end
+
+    def sent_to(self, end: int) -> int:
+        """Return where in what was sent a span ends that ends here or before the next change."""
+        if end < self.end and not self.is_one_by_one:
+            return self.sent_end
+        return end + self.sent_end - self.end
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -57,17 +74,11 @@ class Reading:
         return cls("".join([*parts, text[at:]]), tuple(moved), tuple(changes))
 
     def sent(self, begin: int, end: int) -> Span:
-        """Return where a span of the text is in what was sent; one within a twin is the whole character."""
+        """Return where a span of the text is in what was sent; a part of a twin stands for the whole character."""
         place = bisect_right(self.changes, begin, key=lambda change: change.begin) - 1
-        first = begin
-        if place >= 0:
-            change = self.changes[place]
-            first = change.sent_begin if begin < change.end else begin + change.sent_end - change.end
+        first = self.changes[place].sent_from(begin) if place >= 0 else begin
         place = bisect_left(self.changes, end, key=lambda change: change.begin) - 1
-        last = end
-        if place >= 0:
-            change = self.changes[place]
-            last = change.sent_end if end <= change.end else end + change.sent_end - change.end
+        last = self.changes[place].sent_to(end) if place >= 0 else end
         return first, max(first, last)
 
     def part(self, begin: int, end: int) -> Reading:

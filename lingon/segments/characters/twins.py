@@ -29,6 +29,7 @@ _PLAIN = {
 """Twins that Unicode does not name, the best first; the character itself is not read if they are asked for."""
 
 _PRIMES = {"\u2032": "'", "\u2033": '"'}  # of feet and inches, minutes and seconds: rather straight than curved
+_BY_NEIGHBOURS = frozenset("\u2013`\u00aa\u00ba«»‹›「」『』")  # quotation marks of a pair have others
 _SAYS_MORE = ("<super>", "<circle>", "<fraction>")  # kinds of compatibility that lose what the character says
 _EXPONENTS = "\u2071\u207f"  # letters that Unicode calls modifiers
 _PREPENDED = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u08e2\U000110bd\U000110cd")  # visible formats
@@ -57,6 +58,11 @@ def twins_of(unit: str, before: str, after: str) -> Iterator[str]:
             yield compatible
     if seen.isupper():
         yield seen.lower()
+
+
+def depends_on_neighbours(character: str) -> bool:
+    """Whether a character has other twins beside other characters."""
+    return character in _BY_NEIGHBOURS
 
 
 def is_unseen(character: str) -> bool:

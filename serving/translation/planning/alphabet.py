@@ -22,7 +22,11 @@ def alphabet_of(tokenizer: Tokenizer) -> Alphabet:
             piece.strip(_BEGINS_WORD) not in ("", WORD_END) for piece in tokenizer.source_pieces(ids)
         ) or not any(map(_is_seen, text))
 
-    return Alphabet(reads, by_words=isinstance(tokenizer.source, MosesPieces))
+    return Alphabet(
+        reads,
+        tokenizer.source_pieces(range(tokenizer.source_vocab)),
+        by_words=isinstance(tokenizer.source, MosesPieces),
+    )
 
 
 def _is_seen(character: str) -> bool:

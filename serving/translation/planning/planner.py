@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lingon.bundle import Limits, Manifest
 from lingon.errors import InvalidRequest, RequestError, RequestTooLarge
@@ -35,12 +36,14 @@ from lingon.serving.translation.planning.input_processor import (
 )
 from lingon.serving.translation.planning.lexicon import Lexicon
 from lingon.serving.translation.planning.options import ResolvedOptions
-from lingon.serving.translation.planning.request_size import RequestSize
-from lingon.serving.translation.planning.source import LONG, read_source
+from lingon.serving.translation.planning.request_size import MOST_KEPT, RequestSize
+from lingon.serving.translation.planning.source import read_source
 from lingon.serving.translation.planning.text_options import Format, TextChoice, format_of
 from lingon.serving.translation.target_prefix import Begin
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
+
+AT_ONCE = 4_000  # characters of a sentence whose characters are looked at in one go, within some milliseconds
 
 Request = pb.TranslateRequest | pb.TranslateStreamRequest
 
@@ -229,9 +232,8 @@ async def read_as(
     alphabet: Alphabet, text: str, spans: Sequence[ProtectedSpan] = (), *, keeps: bool, lowers: bool = False
 ) -> Reading | None:
     """See `read_characters`; a long text is read on a thread."""
-    if len(text) <= LONG:
-        return read_characters(text, spans, alphabet, keeps=keeps, lowers=lowers)
-    return await asyncio.to_thread(read_characters, text, spans, alphabet, keeps=keeps, lowers=lowers)
+    read = partial(read_characters, text, spans, alphabet, keeps=keeps, lowers=lowers, most=MOST_KEPT)
+    return read() if len(text) <= AT_ONCE else await asyncio.to_thread(read)
 
 
 def needs_steps(sentence: str, spans: Sequence[ProtectedSpan], options: TextChoice) -> bool:
