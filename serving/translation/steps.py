@@ -68,13 +68,13 @@ class SentenceTask:
         assert part.steps is not None
         self._part, self._place, self._client, self._options = part, place, client, options
         self._limits, self._tokenizer, _, self._aligns = model
-        self._sentence, self._tagged = part.steps, tagged
+        self._lexicon, self._sentence, self._tagged = part.steps.lexicon, part.steps.read, tagged
         self._scores: list[float] = []
         self._parts = 1  # in how many the model reads one of the texts, at most
         self._log_probs: tuple[float, ...] = ()
         self._ended: dict[Output, bool] = {}  # whether the model ended each of its outputs
-        lexicon = self._sentence.lexicon
-        self._steps = translate_sentence(self._sentence.text, self._sentence.spans, lexicon.words, lexicon.names)
+        words, names = self._lexicon.words, self._lexicon.names
+        self._steps = translate_sentence(self._sentence.text, self._sentence.spans, words, names)
         self._restored = Restored("")
         self._first = self._advance(None)
         self.pending: Jobs = self._jobs(self._first) if isinstance(self._first, Translate) else ()
@@ -202,7 +202,7 @@ class SentenceTask:
         if restored.lowered is not None:
             lower = restored.lowered
             text, kept, restored = lower.source, tuple(lower.spans), lower.translation
-        words = self._sentence.lexicon.words
+        words = self._lexicon.words
         source = normalise(_masked(text, kept, words))
         target = normalise(_masked(restored.text, restored.kept, words))
         scored = await self._scored(source, target)

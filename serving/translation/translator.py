@@ -24,6 +24,7 @@ from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice
 from lingon.serving.system.event_loop import TimeSlice
 from lingon.serving.translation.engine_client import EngineClient
+from lingon.serving.translation.planning.alphabet import alphabet_of
 from lingon.serving.translation.planning.attention import choose_attention
 from lingon.serving.translation.planning.input_processor import PairPlan, TextPlan
 from lingon.serving.translation.planning.lexicon import lexicon
@@ -92,6 +93,7 @@ class Translator:
         self._vocabulary = Vocabulary(tokenizer)
         self._valid_utf8 = ValidUtf8(self._vocabulary)
         self._limits, self._lexicon = limits, lexicon(bundle.manifest, tokenizer)
+        self._alphabet = alphabet_of(tokenizer)
         self._guarding = Guarding.of(bundle, tokenizer, self._vocabulary)
         pair = bundle.manifest.source_language, bundle.manifest.target_language
         self.profiles = tuple(zip(pair, profiles_of(bundle) or (), strict=False))  # of the languages, if it has them
@@ -108,7 +110,7 @@ class Translator:
             "source_language_code": manifest.source_language,
             "target_language_code": manifest.target_language,
         }
-        self._planner = Planner(tokenizer, manifest, self._limits, self._lexicon)
+        self._planner = Planner(tokenizer, manifest, self._limits, self._lexicon, self._alphabet)
         self._resolved: dict[tuple[bytes, bytes], ResolvedOptions] = {}
 
     def for_pair(self, source: str, target: str) -> Translator:

@@ -25,7 +25,7 @@ from lingon.segments.protection.requests import (
     translations,
 )
 from lingon.segments.protection.sentence import Sentence, has_words
-from lingon.segments.protection.spans import ProtectedSpan
+from lingon.segments.protection.spans import ProtectedSpan, without
 from lingon.segments.protection.stand_ins import MOST_WORDS, Attempt, attempts, counts_hold
 from lingon.text import normalise
 
@@ -111,7 +111,7 @@ def _by_words(sentence: Sentence, words: Sequence[str]) -> Generator[Request, An
 
 
 def _accepted(attempt: Attempt, output: str, prefix: str = "") -> Restored | None:
-    """Return a translation with its strings, if each word is in it once and no string is in it besides.
+    """Return a translation with its strings; None unless each word is in it once, no string besides, and other words.
 
     prefix: that was forced
     """
@@ -120,6 +120,8 @@ def _accepted(attempt: Attempt, output: str, prefix: str = "") -> Restored | Non
     used: Output = Translate(attempt.source, prefix), output
     restored = replace(attempt.restored(output), outputs=(used,))
     strings = [each.text for each in attempt.sentence.kept]
+    if any(map(has_words, attempt.sentence.texts)) and not has_words(without(restored.text, restored.kept)):
+        return None  # all else of the sentence is lost
     return restored if counts_hold(attempt.sentence.text, restored.text, strings) else None
 
 

@@ -18,8 +18,12 @@ _LOOSE = _SIGNS | {Kind.TAG, Kind.SIGN}  # words that touch them are translated
 _DIVIDING = {Kind.SKELETON, Kind.BORDER}
 _NUMBERS = frozenset({Kind.NUMBER, Kind.FIGURE})
 _ITSELF = _NUMBERS | {Kind.KEEP}
+_ALMOST = _ITSELF | {Kind.UNKNOWN}
 _UNREADABLE = re.compile(r"[^\w.,:/%\-' ]|[^\W\d_]\d|\d[^\W\d_]", re.ASCII)  # in a number: most models write others
 _MOST_PAIRS = 16  # brackets or quotation marks around a span, on each side; spans in a run of them share no more
+_SPACELESS = "\u0e00"  # scripts from here on have no blanks between words: Thai, Chinese, Japanese
+_LONGEST_WORD = 4  # characters of a word in such a script, mostly
+_LETTERS = re.compile(r"[^\W\d_]{2,}")
 _ALONE = re.compile(r"[:=→|]\s*\Z")  # what follows it at the end of a sentence is no part of its grammar
 
 
@@ -37,7 +41,12 @@ class Kept:
     @property
     def is_apart(self) -> bool:
         """Whether it is no word of a sentence, so that at an end of one the model need not see it."""
-        return self.kinds <= _SIGNS or self.text[0] in _BRACKETS
+        return self.kinds <= _SIGNS or self.text[0] in _BRACKETS or self._is_mark
+
+    @property
+    def _is_mark(self) -> bool:
+        """Whether it is the mark of an item that the model cannot read, such as ①: neither a word nor a number."""
+        return self.kinds == {Kind.UNKNOWN} and not any(each.isalpha() or each.isdecimal() for each in self.text)
 
     @property
     def divides(self) -> bool:
@@ -53,6 +62,11 @@ class Kept:
     def is_itself(self) -> bool:
         """Whether a model may translate it as it is: a name, a year, a number."""
         return self.kinds <= _ITSELF and not (self.is_number and _UNREADABLE.search(self.text))
+
+    @property
+    def is_almost_itself(self) -> bool:
+        """Whether a model may translate it as it is without the characters that it cannot read."""
+        return Kind.UNKNOWN in self.kinds and self.kinds <= _ALMOST
 
     @property
     def is_figure(self) -> bool:
@@ -183,9 +197,34 @@ def _is_mark(character: str) -> bool:
 
 def _in_word(character: str) -> bool:
     """Whether words of this character's script have spaces between them; those of Thai and of later blocks have not."""
-    return character < "\u0e00" and (character.isalnum() or _is_mark(character))
+    return character < _SPACELESS and (character.isalnum() or _is_mark(character))
 
 
 def kept_strings(text: str, spans: Sequence[ProtectedSpan]) -> list[str]:
     """Return what is kept of a sentence; spans with neither letter nor figure between them are one string."""
     return [kept.text for kept in Sentence.of(text, spans).kept]
+
+
+def leaves_words(text: str, spans: Sequence[ProtectedSpan]) -> bool:
+    """Whether a sentence, or several words of it, stay in their language because the model cannot read them.
+
+    One word that is kept in a sentence is none: it is mostly a name.
+    """
+    sentence = Sentence.of(text, spans)
+    unread = [words for each in sentence.kept if Kind.UNKNOWN in each.kinds and (words := _words(each.text))]
+    if unread and not any(map(has_words, sentence.texts)):
+        return True
+    return any(len(words) > 1 and not all(map(_is_latin_name, words)) for words in unread)
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of two letters and more; where words have no blanks, as many as there are in a usual text."""
+    found = list[str]()
+    for word in _LETTERS.findall(text):
+        spaceless = sum(each >= _SPACELESS for each in word)
+        found += [word] * max(spaceless // _LONGEST_WORD + bool(spaceless % _LONGEST_WORD), 1)
+    return found
+
+
+def _is_latin_name(word: str) -> bool:
+    return word[0].isupper() and all(unicodedata.name(each, "").startswith("LATIN") for each in word)

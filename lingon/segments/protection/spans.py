@@ -20,13 +20,14 @@ class Kind(StrEnum):
     FIGURE = "figure"  # a number of one or two figures, which the model translates
     ESCAPE = "escape"  # a letter as HTML or a programming language writes it
     SIGN = "sign"  # another character, written so
-    BORDER = "border"  # a written tab: the texts on both sides are translated apart
+    BORDER = "border"  # between texts that are translated apart: a written tab, or a sign that the model cannot read
     OPENING = "opening"  # of a pair of marks: what is between both is translated, and stays between them
     CLOSING = "closing"
     EMOJI = "emoji"
     LINE = "line"  # eight or more equal signs, as under a heading or in a form
     CODE = "code"  # a long run of letters and figures: a hash, a key, base64
     KEEP = "keep"
+    UNKNOWN = "unknown"  # has characters that the model cannot read
 
 
 class ProtectedSpan(NamedTuple):

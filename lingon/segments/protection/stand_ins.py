@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lingon.segments.boundaries import Span
 from lingon.segments.protection.amounts import FIGURE
 from lingon.segments.protection.requests import Restored, Rung
-from lingon.segments.protection.sentence import Sentence
+from lingon.segments.protection.sentence import Kept, Sentence
 from lingon.segments.protection.strings import counts
 from lingon.text import normalise
 
@@ -19,6 +19,7 @@ MOST_WORDS = 4  # in one sentence: with each more, the model more often loses on
 MOST_SOUGHT = 8  # different strings that are looked for one by one
 NUMBERS = ("25", "40", "60", "30", "70", "80", "50", "90")  # for which models hardly ever write words
 _LONGEST_ENDING = 2  # letters that a translation may add to a word: Toms, a Londoner car
+_UNPLAIN = re.compile(r"[^A-Za-z0-9 .,:'/+-]+")
 _GENITIVE = re.compile(r"['’]s(?!\w)")
 
 
@@ -135,7 +136,7 @@ def attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
 
 def _attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
     usable, numbers = usable_words(sentence, words), usable_words(sentence, NUMBERS)
-    own = [each.text for each in sentence.kept if each.is_itself]
+    own = [word for word in map(_own_word, sentence.kept) if word]
     if own and len(set(own)) == len(own) and (chosen := _chosen(sentence, usable, numbers, own=True)):
         yield Attempt.of(sentence, chosen)
     if chosen := _chosen(sentence, usable, numbers):
@@ -150,19 +151,36 @@ def _chosen(sentence: Sentence, words: Sequence[str], numbers: Sequence[str], *,
     words, numbers: to take from in their order; a number stands for a number if there are enough
     own: whether what a model may know as it is stands for itself
     """
-    itself = [own and each.is_itself for each in sentence.kept]
+    itself = [_own_word(each) if own else "" for each in sentence.kept]
     wanted = sum(each.is_number and not known for each, known in zip(sentence.kept, itself, strict=True))
     with_numbers = wanted <= len(numbers)
     names, figures, chosen = iter(words), iter(numbers), list[str]()
     for each, known in zip(sentence.kept, itself, strict=True):
         if known:
-            chosen.append(normalise(each.text))
+            chosen.append(known)
             continue
         word = next(figures if with_numbers and each.is_number else names, None)
         if word is None:
             return None
         chosen.append(word)
     return chosen
+
+
+def _own_word(kept: Kept) -> str:
+    """Return what a model may read of a string and translate as it is; "" if it would not."""
+    return normalise(kept.text) if kept.is_itself else _plain(kept.text) if kept.is_almost_itself else ""
+
+
+def _plain(kept: str) -> str:
+    """Return what any model may read of a string: its letters without accents, its figures without signs beside them.
+
+    Nguyễn becomes Nguyen, "~5" becomes "5", "20 m²" becomes "20 m"; "" if letters would be lost, or nothing is left.
+    """
+    bare = "".join(each for each in unicodedata.normalize("NFD", kept) if not unicodedata.combining(each))
+    if any(each.isalpha() and not each.isascii() for each in bare):
+        return ""
+    found = normalise(_UNPLAIN.sub("", bare)).strip(" .,:'/+")
+    return found if len(found) > 1 or found.isdigit() else ""
 
 
 def usable_words(sentence: Sentence, words: Sequence[str]) -> list[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lingon.bundle import Limits
 from lingon.errors import InvalidRequest, TextTooLong
+from lingon.segments.characters import Reading
 from lingon.segments.document import Document
 from lingon.segments.markup import PlainText
 from lingon.segments.protection import ProtectedSpan
@@ -26,11 +27,18 @@ class Steps:
     """How a sentence with strings that are kept, or in capitals, is translated: see `translate_sentence`.
 
     text: the sentence as it was sent; spans: what is kept of it
+    reading: how the model reads it, if that is another text or more is kept of it
     """
 
     text: str
     spans: tuple[ProtectedSpan, ...]
     lexicon: Lexicon
+    reading: Reading | None = None
+
+    @property
+    def read(self) -> Reading:
+        """The sentence as the model reads it, with all that is kept of it."""
+        return self.reading or Reading(self.text, self.spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,7 @@ class Part:
     source_ids: as the tokenizer of the model frames them
     sentence: index of its segment in the document
     steps: if it is not decoded as it is; then it is a whole sentence, and source_ids are without what is kept
+    reading: what the model reads, if it is another text: the tokens are those of this one
     """
 
     text: str
@@ -48,6 +57,16 @@ class Part:
     source_ids: tuple[int, ...]
     sentence: int = 0
     steps: Steps | None = None
+    reading: Reading | None = None
+
+    @property
+    def read_text(self) -> str:
+        """The text that the model reads."""
+        return self.text if self.reading is None else self.reading.text
+
+    def of_sentence(self, sentence: int, begin: int) -> Part:
+        """Return this part of a sentence as one of a text; begin: of the sentence in the normalised text."""
+        return replace(self, begin=begin + self.begin, sentence=sentence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +229,16 @@ def parts_of(
 
     for begin, end in split(text, fits):
         yield Part(text[begin:end], begin, tuple(tokenizer.encode_source(text[begin:end])))
+
+
+def as_sent(part: Part, sent: str, reading: Reading) -> Part:
+    """Return a part of what the model reads as one of the text that was sent.
+
+    part: its text and its begin are those in the reading; sent: the normalised text
+    """
+    end = part.begin + len(part.text)
+    begin, last = reading.sent(part.begin, end)
+    return replace(part, text=sent[begin:last], begin=begin, reading=reading.part(part.begin, end))
 
 
 def target_ids(text: str, field: str, tokenizer: Tokenizer, most: int) -> tuple[int, ...]:

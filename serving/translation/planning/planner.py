@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from lingon.bundle import Limits, Manifest
 from lingon.errors import InvalidRequest, RequestError, RequestTooLarge
 from lingon.segments.boundaries import Span, has_space, without_blanks_around
 from lingon.segments.capitals import is_in_capitals
+from lingon.segments.characters import Alphabet, Reading, read_characters
 from lingon.segments.document import Document, Split
 from lingon.segments.protection import ProtectedSpan, has_figures, kept_strings, without
 from lingon.serving.engine.limits import EngineLimits
@@ -21,6 +24,7 @@ from lingon.serving.translation.planning.input_processor import (
     Part,
     Steps,
     TextPlan,
+    as_sent,
     blocks,
     check_prefix,
     check_size,
@@ -32,12 +36,14 @@ from lingon.serving.translation.planning.input_processor import (
 )
 from lingon.serving.translation.planning.lexicon import Lexicon
 from lingon.serving.translation.planning.options import ResolvedOptions
-from lingon.serving.translation.planning.request_size import RequestSize
+from lingon.serving.translation.planning.request_size import MOST_KEPT, RequestSize
 from lingon.serving.translation.planning.source import read_source
 from lingon.serving.translation.planning.text_options import Format, TextChoice, format_of
 from lingon.serving.translation.target_prefix import Begin
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
+
+AT_ONCE = 4_000  # characters of a sentence whose characters are looked at in one go, within some milliseconds
 
 Request = pb.TranslateRequest | pb.TranslateStreamRequest
 
@@ -53,9 +59,12 @@ def check_prefixes(request: Request) -> None:
 class Planner:
     """Plans requests for one model; gives way to other requests between sentences."""
 
-    def __init__(self, tokenizer: Tokenizer, manifest: Manifest, limits: EngineLimits, lexicon: Lexicon) -> None:
-        """limits: of what one request may queue."""
+    def __init__(
+        self, tokenizer: Tokenizer, manifest: Manifest, limits: EngineLimits, lexicon: Lexicon, alphabet: Alphabet
+    ) -> None:
+        """limits: of what one request may queue; alphabet: what the model reads."""
         self._tokenizer, self._manifest, self._limits, self._lexicon = tokenizer, manifest, limits, lexicon
+        self._alphabet = alphabet
 
     async def plan_texts(
         self, request: Request, options: ResolvedOptions, time_slice: TimeSlice, check_queue: Callable[[int], None]
@@ -127,21 +136,22 @@ class Planner:
         check_size(text, field, limits, splits=splits, most=size.most_characters)
         source = await read_source(text, field, options.text, size)
         segments, parts = list[Span](), list[Part]()
-        reader = _Reader(self._tokenizer, limits, field, options.splits, time_slice, size)
+        reader = _Reader(self._tokenizer, self._alphabet, limits, field, options.splits, time_slice, size)
         begin, longest = 0, len(source.text.strip())  # begin: of the next sentence in the normalised text
         for segment, spans in source.sentences(options.text, self._manifest.source_language):
             if segments and has_space(source.text[segments[-1][1] : segment[0]]):
                 begin += 1
             has = "has" if whole or segment[1] - segment[0] == longest else "has a sentence of"
             sentence = source.text[slice(*segment)]
-            if not (begun and not segments) and needs_steps(sentence, spans, options.text):
-                own: Sequence[Part] = [await reader.in_steps(Steps(sentence, spans, self._lexicon), has)]
+            steps = None if begun and not segments else await self._steps(sentence, spans, options.text, size)
+            if steps is not None:
+                own: Sequence[Part] = [await reader.in_steps(steps, has)]
             else:
                 own = await reader.parts(sentence, has)
             await time_slice.yield_if_due()
             if not own:
                 continue
-            parts += [Part(part.text, begin + part.begin, part.source_ids, len(segments), part.steps) for part in own]
+            parts += [part.of_sentence(len(segments), begin) for part in own]
             begin = parts[-1].begin + len(parts[-1].text)
             segments.append(segment)
         if parts:
@@ -152,6 +162,21 @@ class Planner:
             options.rules.check_parts(len(parts), field)
         tagged = source.plain.aligned(segments) if source.plain else ()
         return TextPlan(Document(source.text, tuple(segments)), tuple(parts), plain=source.plain, tagged=tagged)
+
+    async def _steps(
+        self, sentence: str, spans: tuple[ProtectedSpan, ...], options: TextChoice, size: RequestSize
+    ) -> Steps | None:
+        """Return how a sentence is translated that the model does not get as it is; None for others.
+
+        spans: what is kept of it whatever the model reads
+        """
+        lowers = options.lower_capitals and is_in_capitals(sentence, spans)
+        reading = await read_as(self._alphabet, sentence, spans, keeps=options.protect, lowers=lowers)
+        kept = spans if reading is None else reading.spans
+        if not needs_steps(sentence, kept, options):
+            return None
+        size.add_kept(len(kept) - len(spans))
+        return Steps(sentence, spans, self._lexicon, reading)
 
     def _plan_pieces(self, text: str, field: str, options: ResolvedOptions, size: RequestSize) -> TextPlan:
         """Return the plan of a text in pieces without its prefix."""
@@ -203,6 +228,14 @@ def _add_alternatives(size: RequestSize, options: ResolvedOptions, first: Part) 
         size.add_sentence(len(first.source_ids))
 
 
+async def read_as(
+    alphabet: Alphabet, text: str, spans: Sequence[ProtectedSpan] = (), *, keeps: bool, lowers: bool = False
+) -> Reading | None:
+    """See `read_characters`; a long text is read on a thread."""
+    read = partial(read_characters, text, spans, alphabet, keeps=keeps, lowers=lowers, most=MOST_KEPT)
+    return read() if len(text) <= AT_ONCE else await asyncio.to_thread(read)
+
+
 def needs_steps(sentence: str, spans: Sequence[ProtectedSpan], options: TextChoice) -> bool:
     """Whether a sentence is not given to the model as it is."""
     if spans or (options.protect and has_figures(sentence)):
@@ -215,6 +248,7 @@ class _Reader:
     """Turns the sentences of a text into parts; field, and has of its methods: see `check_size`."""
 
     tokenizer: Tokenizer
+    alphabet: Alphabet
     limits: Limits
     field: str
     splits: bool
@@ -229,9 +263,12 @@ class _Reader:
             self.size.add_characters(len(block))
             done.append((block, normalise(block)))
             await self.time_slice.yield_if_due()
-        for part in parts_of(joined(done), self.field, self.tokenizer, limits, splits=self.splits, has=has):
+        text = joined(done)
+        reading = await read_as(self.alphabet, text, keeps=False)
+        read = text if reading is None else reading.text
+        for part in parts_of(read, self.field, self.tokenizer, limits, splits=self.splits, has=has):
             self.size.add_sentence(len(part.source_ids))
-            parts.append(part)
+            parts.append(part if reading is None else as_sent(part, text, reading))
             await self.time_slice.yield_if_due()
         return parts
 
@@ -240,10 +277,11 @@ class _Reader:
 
         Each string that is kept counts as one more sentence, since the model may have to read the sentence again.
         """
-        self.size.add_characters(sum(end - begin for begin, end, _ in steps.spans))
-        for _ in kept_strings(steps.text, steps.spans):
+        read = steps.read
+        self.size.add_characters(sum(end - begin for begin, end, _ in read.spans))
+        for _ in kept_strings(read.text, read.spans):
             self.size.add_sentence(1)
-        rest = without_blanks_around(without(steps.text, steps.spans))
+        rest = without_blanks_around(without(read.text, read.spans))
         parts = await self.parts(rest, has) if rest else ()
         ids = [token for part in parts for token in self.tokenizer.unframed(part.source_ids)]
         short = len(steps.text) <= most_characters(self.limits.max_source_tokens)

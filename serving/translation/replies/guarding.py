@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from lingon.errors import Degenerate
 from lingon.segments.boundaries import without_blanks_around
-from lingon.segments.protection import without
+from lingon.segments.protection import leaves_words, without
 from lingon.serving.guard.judge import DEGENERATE, Flag, Guard, Judgement, Sentence
 from lingon.serving.translation.planning.input_processor import TextPlan
 from lingon.serving.translation.replies.layout import PartHypothesis
@@ -27,7 +27,6 @@ MESSAGES = {
 }
 RETRIED = "translated once more, because the first translation was worse"
 REFUSED = DEGENERATE | {Flag.UNREADABLE}
-NOTHING = Judgement()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +57,22 @@ def part_judgement(plan: TextPlan, place: int, part: PartHypothesis, guard: Guar
 
     What is kept is not judged; the confidence is that of what the model read in its place.
     """
-    source, found = plan.parts[place], part.hypothesis
+    source = plan.parts[place]
     if source.steps is None or part.restored is None:
-        chosen = found.log_probs[len(plan.prefix) if place == 0 else 0 :]
-        return guard.judge(
-            Sentence(source.text, part.text, tokenizer.unframed(source.source_ids), found.tokens, chosen)
-        )
-    rest = without_blanks_around(without(source.steps.text, source.steps.spans))
+        chosen = part.hypothesis.log_probs[len(plan.prefix) if place == 0 else 0 :]
+        ids, tokens = tokenizer.unframed(source.source_ids), part.hypothesis.tokens
+        return guard.judge(Sentence(source.read_text, part.text, ids, tokens, chosen))
+    read = source.steps.read
+    unread = [Flag.UNREADABLE] if leaves_words(read.text, read.spans) else []
+    rest = without_blanks_around(without(read.text, read.spans))
     if not rest:
-        return NOTHING
+        return Judgement(tuple(unread))
     target = without(part.restored.text, part.restored.kept)
     ids = tokenizer.encode_target(normalise(target))
-    return guard.judge(Sentence(rest, target, tokenizer.unframed(source.source_ids), ids, part.read_log_probs))
+    found = guard.judge(Sentence(rest, target, tokenizer.unframed(source.source_ids), ids, part.read_log_probs))
+    if not unread or Flag.UNREADABLE in found.flags:
+        return found
+    return found._replace(flags=tuple(flag for flag in Flag if flag in (*found.flags, *unread)))
 
 
 def judge_parts(

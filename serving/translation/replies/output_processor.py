@@ -156,6 +156,12 @@ def source_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
     return spans([piece.surface for piece in tokenizer.source.encode(text, return_type="proto").pieces])
 
 
+def part_spans(tokenizer: Tokenizer, part: Part) -> list[Span]:
+    """Return the spans of the tokens of a part in its text, without the end token; the model may read another one."""
+    found = source_spans(tokenizer, part.read_text)
+    return found if part.reading is None else [part.reading.sent(*span) for span in found]
+
+
 def target_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
     """Return the spans of the tokens of a normalised target text, without the end token."""
     return spans([piece.surface for piece in tokenizer.target.encode(text, return_type="proto").pieces])
@@ -192,7 +198,7 @@ def linked_tokens(attention: np.ndarray, sources: Sequence[Span], targets: Seque
 
 def weights_of(part: Part, found: PartHypothesis, attention: np.ndarray, tokenizer: Tokenizer) -> Weights:
     """Return the weights between the words of a part and of its translation; attention: between their tokens."""
-    sources, targets = source_spans(tokenizer, part.text), generated_spans(tokenizer, found.hypothesis.tokens)
+    sources, targets = part_spans(tokenizer, part), generated_spans(tokenizer, found.hypothesis.tokens)
     return word_weights(attention, sources, targets, part.text, found.text)
 
 
@@ -221,7 +227,7 @@ def _hypothesis(
             if options.text.format is Format.PIECES:
                 sources, own = piece_spans(source.text), piece_spans(part.text)
             else:
-                sources = _shifted(source_spans(tokenizer, source.text), source.begin)
+                sources = _shifted(part_spans(tokenizer, source), source.begin)
                 if part.restored is not None:
                     own = target_spans(tokenizer, part.text)
                 else:
