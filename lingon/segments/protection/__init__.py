@@ -3,7 +3,7 @@
 from lingon.segments.protection.find import TooManySpans, find_protected, uncut
 from lingon.segments.protection.ladder import ladder
 from lingon.segments.protection.requests import Align, Answer, Output, Request, Restored, Rung, Translate
-from lingon.segments.protection.sentence import kept_strings
+from lingon.segments.protection.sentence import kept_spans, kept_strings
 from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, replaced, without
 from lingon.segments.protection.strings import NO_STRINGS, KeptStrings
 
@@ -21,6 +21,7 @@ __all__ = [
     "TooManySpans",
     "Translate",
     "find_protected",
+    "kept_spans",
     "kept_strings",
     "ladder",
     "merge",
