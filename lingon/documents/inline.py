@@ -239,8 +239,11 @@ def _without_ends(nodes: Sequence[Node[Content]]) -> tuple[int, int]:
 
 
 def _formats(nodes: Sequence[Node[Content]]) -> list[bytes]:
-    """Return the formats of a paragraph, that of most of its text first: it needs no tags."""
+    """Return the formats of a paragraph, that of most of its words first: it needs no tags.
+
+    A word counts as one however long it is: an address may be longer than the sentence around it.
+    """
     sizes = Counter[bytes]()
     for piece in pieces(nodes):
-        sizes[piece.format] += len(piece.text)
+        sizes[piece.format] += len(piece.text.split())
     return [format for format, _ in sizes.most_common()]

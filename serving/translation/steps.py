@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,7 +11,8 @@ from typing import NamedTuple
 from lingon.bundle import Limits
 from lingon.errors import InvalidRequest, TextTooLong
 from lingon.segments.boundaries import Span
-from lingon.segments.protection import Align, Answer, Output, ProtectedSpan, Request, Restored, Translate, replaced
+from lingon.segments.placing import Kept
+from lingon.segments.protection import Align, Answer, Output, Request, Restored, Translate, kept_spans, replaced
 from lingon.segments.steps import translate_sentence
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.observability.tracing import current
@@ -19,12 +21,15 @@ from lingon.serving.translation.coverage import covering_tokens, with_coverage
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.planning.input_processor import Part, parts_of, plan_pair
 from lingon.serving.translation.planning.options import ResolvedOptions
+from lingon.serving.translation.replies.kept_pairs import kept_pairs
 from lingon.serving.translation.replies.layout import PartHypothesis
 from lingon.serving.translation.replies.output_processor import linked_tokens, source_spans, target_spans
 from lingon.serving.translation.replies.word_weights import Weights, word_weights
 from lingon.serving.translation.retry import Guarding
 from lingon.serving.translation.target_prefix import Begin, text_of
 from lingon.text import Tokenizer, normalise
+
+_WORD = re.compile(r"\S+")
 
 Hypotheses = tuple[Hypothesis, ...]
 Jobs = Sequence[PendingJob[Hypotheses]]
@@ -194,7 +199,16 @@ class SentenceTask:
         found = Hypothesis(tokens, log_probs, score, finished=finished)
         weights = await self._weights() if self._tagged and self._aligns else None
         aligned = scored if options.return_alignment else None
-        return PartHypothesis(found, text, aligned, self._restored, weights, self._log_probs, self._parts)
+        kept = self._kept() if self._tagged else ()
+        return PartHypothesis(found, text, aligned, self._restored, weights, kept, self._log_probs, self._parts)
+
+    def _kept(self) -> tuple[Kept, ...]:
+        """Return what the sentence and its translation keep, where it is in both without blanks at their ends."""
+        text = self._restored.text
+        blanks = len(text) - len(text.lstrip())
+        return tuple(
+            each.moved(0, -blanks) for each in kept_pairs(self._sentence.text, self._sentence.spans, self._restored)
+        )
 
     async def _weights(self) -> Weights | None:
         """Return how much of each source word is in each target word; a word that the model knows stands for others."""
@@ -203,7 +217,7 @@ class SentenceTask:
             lower = restored.lowered
             text, kept, restored = lower.source, tuple(lower.spans), lower.translation
         words = self._lexicon.words
-        source = normalise(_masked(text, kept, words))
+        source = normalise(_masked(text, kept_spans(text, kept), words))
         target = normalise(_masked(restored.text, restored.kept, words))
         scored = await self._scored(source, target)
         if scored is None:
@@ -212,10 +226,6 @@ class SentenceTask:
         return word_weights(scored.attention, *spans, source, target)
 
 
-def _masked(text: str, spans: Sequence[ProtectedSpan | Span], words: Sequence[str]) -> str:
-    """Return a text with a word in place of each span that is within a word."""
-
-    def mask(kept: str) -> str:
-        return words[0] if words and not any(map(str.isspace, kept)) else kept
-
-    return replaced(text, spans, mask)
+def _masked(text: str, spans: Sequence[Span], words: Sequence[str]) -> str:
+    """Return a text with a word in place of each word of a span."""
+    return replaced(text, spans, lambda kept: _WORD.sub(words[0], kept)) if words else text

@@ -11,7 +11,7 @@ from lingon.segments.document import Document, Joined
 from lingon.segments.markup.blocks import STAND_IN, Block
 from lingon.segments.markup.document import Markup, Written
 from lingon.segments.markup.writing import Translated
-from lingon.segments.placing import Aligned, needs_weights
+from lingon.segments.placing import Aligned, Kept, needs_weights
 from lingon.segments.placing.inlines import Weights
 
 SEPARATOR = "\n\n"  # between blocks; it ends a sentence wherever texts are split
@@ -78,14 +78,20 @@ class PlainText:
         return needed
 
     def write(
-        self, document: Document, joined: Joined, weights: Sequence[Weights | None]
+        self,
+        document: Document,
+        joined: Joined,
+        weights: Sequence[Weights | None],
+        kept: Sequence[Sequence[Kept]] | None = None,
     ) -> Generator[None, None, WrittenText]:
         """Return the text with markup and the translation of each segment in its place; yields between blocks.
 
         document: this text and its segments; joined: their translations
         weights: for each segment, see `Aligned`
+        kept: for each segment, what it and its translation have, counted from their begins; by default nothing
         """
         translations: list[Translated | None] = [None] * len(self.begins)
+        found = kept if kept is not None else [()] * len(weights)
         begins, at, moved = list(self.begins), 0, 0  # moved: by how much the translation of a block is shifted
         for index, block in enumerate(self.markup.blocks):
             begin, end = self.block(index)
@@ -95,12 +101,21 @@ class PlainText:
                 own, spans = document.segments[at : at + count], joined.spans[at : at + count]
                 moved = spans[-1][1] - own[-1][1]
                 text = joined.text[begins[index] : end + moved]
+                stand_ins = self._kept_in(block, begin, text)
+                places = list(stand_ins.items())
                 segments = tuple(
-                    Aligned(_less(source, begin), _less(target, begins[index]), each)
-                    for source, target, each in zip(own, spans, weights[at : at + count], strict=True)
+                    Aligned(
+                        source := _less(each, begin),
+                        target := _less(copy, begins[index]),
+                        shares,
+                        [one.moved(source[0], target[0]) for one in strings] or _within(source, target, places),
+                    )
+                    for each, copy, shares, strings in zip(
+                        own, spans, weights[at : at + count], found[at : at + count], strict=True
+                    )
                 )
-                kept = self._kept_in(block, begin, text)
-                translations[index] = Translated(text.translate(self.stand_ins) if kept else text, segments, kept)
+                text = text.translate(self.stand_ins) if stand_ins else text
+                translations[index] = Translated(text, segments, stand_ins)
                 at += count
             yield
         return WrittenText((yield from self.markup.write(translations)), tuple(begins))
@@ -136,6 +151,15 @@ class WrittenText:
 def _count(segments: Sequence[Span], first: int, end: int) -> int:
     """Return how many segments, from one on, begin before `end`."""
     return bisect_left(segments, (end,), lo=first) - first
+
+
+def _within(source: Span, target: Span, stand_ins: Sequence[tuple[int, int]]) -> list[Kept]:
+    """Return what stands for what is left as it is in a segment and its translation.
+
+    stand_ins: the places in a block and in its translation, in order
+    """
+    own = stand_ins[bisect_left(stand_ins, (source[0],)) : bisect_left(stand_ins, (source[1],))]
+    return [Kept((place, place + 1), (copy, copy + 1)) for place, copy in own if target[0] <= copy < target[1]]
 
 
 def _less(span: Span, by: int) -> Span:

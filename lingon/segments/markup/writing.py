@@ -32,7 +32,7 @@ _LONGEST = 40  # characters of the longest reference
 class Translated:
     """The translation of a block.
 
-    segments: the spans of the block that were translated, in order, and those of their translations
+    segments: the spans of the block that were translated, in order, and those of their translations, with what is kept
     kept: the places of STAND_IN in the translation, by those in the block; one that is missing is placed by alignment
     """
 
@@ -72,7 +72,7 @@ class _Writer:
         translated = self._translated
         insertions: list[Insertion] = []
         if self._inlines:
-            insertions = place(self._block.text, translated.text, translated.segments, self._inlines, translated.kept)
+            insertions = place(self._block.text, translated.text, translated.segments, self._inlines)
         parts: list[str] = []
         pieces: list[Piece] = []
         before = " "  # the last character of the text so far, to which tags do not belong
@@ -119,7 +119,7 @@ class _Writer:
         """Yield the segments and what is between them, in the order of the translation."""
         block, translated = self._block, self._translated
         at = source_at = 0
-        for (begin, end), (first, last), _ in translated.segments:
+        for (begin, end), (first, last), *_ in translated.segments:
             yield self._stretch(at, first, source_at, begin)
             yield self._stretch(first, last, begin, end)
             at, source_at = last, end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -21,16 +22,35 @@ class Inline(NamedTuple):
     parent: int = -1
 
 
+class Kept(NamedTuple):
+    """A string of the source that its translation has as well.
+
+    source, target: where it is in both texts; one of them is empty if it is known in the other text only
+    whole: the spans of the source in it that no tag may cut, such as a placeholder
+    """
+
+    source: Span
+    target: Span
+    whole: Sequence[Span] = ()
+
+    def moved(self, source: int, target: int) -> Kept:
+        """Return the same with its spans moved by so many code points."""
+        whole = [(begin + source, end + source) for begin, end in self.whole]
+        return Kept(_moved(self.source, source), _moved(self.target, target), whole)
+
+
 class Aligned(NamedTuple):
     """A segment of the source and its translation.
 
     weights: (target words, source words), as `str.split` separates them: how much of a source word is in a target word;
         None if it is not known, then words are aligned in order
+    kept: what both have, in order and without overlap in the source, and without overlap in the translation
     """
 
     source: Span
     target: Span
     weights: Weights | None = None
+    kept: Sequence[Kept] = ()
 
 
 class Insertion(NamedTuple):
@@ -57,3 +77,39 @@ def needs_weights(segments: Iterable[Span], inlines: Sequence[Inline]) -> list[b
             at += 1
         needed.append(at < len(places) and places[at] < end)
     return needed
+
+
+def around(inlines: Sequence[Inline], whole: Sequence[Span]) -> Sequence[Inline]:
+    """Return inlines that begin and end outside of spans that no tag may cut.
+
+    An element that begins or ends within such a span is around all of it. Where two elements beside each other would
+    be, the first one is, and the other one is empty if nothing is left for it.
+
+    inlines: a parent before what is in it, in the order of the source; whole: in order and without overlap
+    """
+    if not whole:
+        return inlines
+    begins = [begin for begin, _ in whole]
+    found: list[Inline] = []
+    reached: dict[int, int] = {}  # by parent: where the last one in it ends
+    for begin, end, parent in inlines:
+        cut_first, cut_last = _cut_at(begin, begins, whole), _cut_at(end, begins, whole)
+        first = begin if cut_first is None else cut_first[0]
+        last = first if begin == end else end if cut_last is None else cut_last[1]
+        low, high = reached.get(parent, first), last
+        if parent >= 0:
+            low, high = max(low, found[parent].begin), found[parent].end
+        first = min(max(first, low), high)
+        found.append(Inline(first, min(max(last, first), high), parent))
+        reached[parent] = found[-1].end
+    return found
+
+
+def _cut_at(place: int, begins: Sequence[int], whole: Sequence[Span]) -> Span | None:
+    """Return the span that a tag at a place would cut; begins: of the spans."""
+    number = bisect_left(begins, place) - 1
+    return whole[number] if number >= 0 and place < whole[number][1] else None
+
+
+def _moved(span: Span, by: int) -> Span:
+    return span[0] + by, span[1] + by

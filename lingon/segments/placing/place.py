@@ -3,35 +3,30 @@
 An element gets the run of target words that its source words claim, inside the run of its parent; elements with one
 parent get runs without overlap. A point stays before or after the word that it is at. An element for which no word is
 left becomes empty, at its place.
+
+A kept string is one atom, which is aligned to its copy: no tag comes into it, and an element right around it stays so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from lingon.segments.placing.alignment import Alignment
-from lingon.segments.placing.inlines import Aligned, Inline, Insertion, boundaries
-from lingon.segments.placing.runs import Run, Runs, Taken
+from lingon.segments.placing.inlines import Aligned, Inline, Insertion, around, boundaries
+from lingon.segments.placing.runs import Runs
+from lingon.segments.placing.taken import Run, Taken
 
-NO_KEPT: Mapping[int, int] = {}
 
-
-def place(
-    source: str,
-    target: str,
-    segments: Sequence[Aligned],
-    inlines: Sequence[Inline],
-    kept: Mapping[int, int] = NO_KEPT,
-) -> list[Insertion]:
+def place(source: str, target: str, segments: Sequence[Aligned], inlines: Sequence[Inline]) -> list[Insertion]:
     """Return the tags of a text in the order in which they come in its translation; a point has an end tag too.
 
     segments: of the source in order, each with its translation; the rest of both texts is white space
     inlines: of the source, a parent before what is in it, in the order of the source
-    kept: what is kept as it is: places in the target by those in the source
     """
-    return list(_Placer(source, target, segments, inlines, kept).insertions())
+    whole = [span for segment in segments for kept in segment.kept for span in kept.whole]
+    return list(_Placer(source, target, segments, around(inlines, whole)).insertions())
 
 
 @dataclass(slots=True)
@@ -50,16 +45,9 @@ class _Node:
 
 
 class _Placer:
-    def __init__(
-        self,
-        source: str,
-        target: str,
-        segments: Sequence[Aligned],
-        inlines: Sequence[Inline],
-        kept: Mapping[int, int],
-    ) -> None:
-        self._source, self._inlines = source, inlines
-        self._alignment = Alignment(source, target, segments, boundaries(inlines), kept)
+    def __init__(self, source: str, target: str, segments: Sequence[Aligned], inlines: Sequence[Inline]) -> None:
+        self._inlines = inlines
+        self._alignment = Alignment(source, target, segments, boundaries(inlines))
         self._runs = Runs(self._alignment)
         claims = self._alignment.claims
         claiming = [number if claims[number] else -1 for number in range(len(claims))]
@@ -101,7 +89,7 @@ class _Placer:
         with_words = [node for node in parent.children if node.atoms]
         without = [node for node in parent.children if not node.atoms]
         if len(with_words) > 1:
-            with_words.sort(key=lambda node: -self._runs.strength(node.atoms))
+            with_words.sort(key=lambda node: self._runs.order(node.atoms))
         for node in with_words:
             run = parent.run if node.atoms == parent.atoms else self._runs.best(node.atoms, parent.run, taken)
             if run is None or run[0] >= run[1]:
@@ -129,13 +117,19 @@ class _Placer:
             cut, after = parent.run[0], False
         elif first >= parent.atoms.stop:
             cut, after = parent.run[1], True
-        elif self._alignment.source[first - 1][1] == place:
+        elif self._alignment.source[first - 1][1] == place and not self._is_at_kept(first, place):
             cut, after = self._after(first - 1, parent), True
         else:
             cut, after = self._before(first, parent), False
         cut = taken.outside(min(max(cut, parent.run[0]), parent.run[1]), after=after)
         node.run = cut, cut
         node.begin = node.end = self._character(cut, parent, after=after)
+
+    def _is_at_kept(self, atom: int, place: int) -> bool:
+        """Whether a source atom that is kept begins at a place, and the one before it is not kept."""
+        alignment = self._alignment
+        is_kept = bool(alignment.kept_source[atom]) and not alignment.kept_source[atom - 1]
+        return is_kept and alignment.source[atom][0] == place
 
     def _before(self, atom: int, parent: _Node) -> int:
         """Return the first target atom that a source atom claims, or the next one that claims any."""

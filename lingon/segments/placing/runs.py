@@ -5,79 +5,54 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import accumulate
 
-from lingon.segments.placing.alignment import KNOWN, Alignment
-from lingon.segments.placing.claims import Claim
+from lingon.segments.placing.alignment import Alignment
+from lingon.segments.placing.atoms import Mark
+from lingon.segments.placing.claims import KEPT, Claim
+from lingon.segments.placing.edges import Edges
+from lingon.segments.placing.taken import Run, Taken
 
 LEAST_SHARE = 0.1  # of a source word: a target word that has less of it is not its second best
-
-Run = tuple[int, int]  # target atoms; the end is exclusive
-
-
-class Taken:
-    """The runs that elements with one parent have already, by atom."""
-
-    def __init__(self, atoms: int) -> None:
-        self._marks = bytearray(atoms + 1)  # 1 at the first atom of a run, 2 at the others
-        self._ends: dict[int, int] = {}
-
-    def take(self, run: Run) -> None:
-        """Note a run."""
-        begin, end = run
-        self._marks[begin:end] = b"\1" + b"\2" * (end - begin - 1)
-        self._ends[begin] = end
-
-    def is_free(self, atom: int) -> bool:
-        """Whether no run has an atom."""
-        return not self._marks[atom]
-
-    def between(self, first: int, last: int) -> bool:
-        """Whether a run is between two free atoms."""
-        return self._marks.find(b"\1", first, last) >= 0
-
-    def outside(self, place: int, *, after: bool) -> int:
-        """Return a place before an atom, or if it is within a run, the end of that run on one side."""
-        if self._marks[place] != 2:
-            return place
-        begin = self._marks.rfind(b"\1", 0, place)
-        return self._ends[begin] if after else begin
 
 
 class Runs:
     """Finds runs by the claims of all atoms."""
 
     def __init__(self, alignment: Alignment) -> None:
-        self._alignment = alignment
+        self._alignment, self._edges = alignment, Edges(alignment)
         totals = [0.0] * len(alignment.target)
         for claims in alignment.claims:
             for target, weight in claims:
                 totals[target] += weight
         self._sums = list(accumulate(totals, initial=0.0))
+        self._kept = list(accumulate(alignment.kept_target, initial=0))
 
-    def strength(self, atoms: range) -> float:
-        """Return the sum of what source atoms claim."""
-        return sum(weight for atom in atoms for _, weight in self._alignment.claims[atom])
+    def order(self, atoms: range) -> tuple[bool, float]:
+        """Return what source atoms are sorted by, the surest first: those that are kept, then by what they claim."""
+        kept, marks = self._alignment.kept_source, self._alignment.source_marks
+        only_kept = all(kept[atom] or marks[atom] is not Mark.NONE for atom in atoms)
+        return not only_kept, -sum(weight for atom in atoms for _, weight in self._alignment.claims[atom])
 
     def best(self, atoms: range, within: Run, taken: Taken) -> Run | None:
         """Return the run for source atoms in a run of their parent; None if there is no place for it.
 
-        It begins and ends with atoms that are claimed; what is claimed far from the rest is left out.
+        It begins and ends with atoms that are claimed, and punctuation of its own; what is claimed far from the rest
+        is left out. It has nothing that is kept but its own.
         """
-        claims = self._claims(atoms)
         own: dict[int, float] = {}
-        for target, weight in claims:
+        for target, weight in self._claims(atoms):
             if within[0] <= target < within[1] and taken.is_free(target):
                 own[target] = own.get(target, 0.0) + weight
-        if not own:
+        if not own and not any(self._alignment.kept_source[atoms.start : atoms.stop]):
             own = self._second_best(atoms, within, taken)
-        return self._densest(own, taken) if own else None
+        return self._edges.moved(atoms, self._densest(own, taken), own, within, taken) if own else None
 
     def _claims(self, atoms: range) -> Iterable[Claim]:
         """Return what atoms claim, and the ends of the segments that they are the whole of."""
         for atom in atoms:
             yield from self._alignment.claims[atom]
-        for source, target in self._alignment.segments_within(atoms):
-            if len(source) > 1 and target:
-                yield from (Claim(target[0], KNOWN), Claim(target[-1], KNOWN))
+        for segment in self._alignment.segments_within(atoms):
+            if target := segment.target_words:
+                yield from (Claim(target[0], KEPT), Claim(target[-1], KEPT))
 
     def _second_best(self, atoms: range, within: Run, taken: Taken) -> dict[int, float]:
         """Return the free target atoms of the word that has the most of one of the source words."""
@@ -101,7 +76,8 @@ class Runs:
         for target in sorted(own):
             gain = 2 * own[target] - (self._sums[target + 1] - self._sums[target])
             others = self._sums[target] - self._sums[last + 1]
-            if begin < 0 or score <= others or taken.between(last, target):
+            apart = self._kept[target] > self._kept[last + 1] or taken.between(last, target)
+            if begin < 0 or score <= others or apart:
                 begin, score = target, 0.0
             else:
                 score -= others

@@ -3,7 +3,7 @@
 from lingon.segments.protection.find import TooManySpans, find_protected, has_figures, uncut
 from lingon.segments.protection.ladder import ladder
 from lingon.segments.protection.requests import Align, Answer, Output, Request, Restored, Rung, Translate
-from lingon.segments.protection.sentence import kept_strings, leaves_words
+from lingon.segments.protection.sentence import kept_spans, kept_strings, leaves_words
 from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, replaced, without
 from lingon.segments.protection.strings import NO_STRINGS, KeptStrings
 
@@ -22,6 +22,7 @@ __all__ = [
     "Translate",
     "find_protected",
     "has_figures",
+    "kept_spans",
     "kept_strings",
     "ladder",
     "leaves_words",

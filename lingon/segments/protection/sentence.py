@@ -200,6 +200,15 @@ def _in_word(character: str) -> bool:
     return character < _SPACELESS and (character.isalnum() or _is_mark(character))
 
 
+def kept_spans(text: str, spans: Sequence[ProtectedSpan]) -> list[Span]:
+    """Return where what `kept_strings` returns is in a sentence."""
+    sentence, found, at = Sentence.of(text, spans), list[Span](), 0
+    for before, kept in zip(sentence.texts, sentence.kept, strict=False):
+        found.append((at + len(before), at + len(before) + len(kept.text)))
+        at = found[-1][1]
+    return found
+
+
 def kept_strings(text: str, spans: Sequence[ProtectedSpan]) -> list[str]:
     """Return what is kept of a sentence; spans with neither letter nor figure between them are one string."""
     return [kept.text for kept in Sentence.of(text, spans).kept]

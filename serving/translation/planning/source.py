@@ -20,7 +20,7 @@ SHORT = 1_000  # characters; sentences of longer texts may be cut
 LONG = 20_000  # characters; shorter texts are read within some milliseconds
 
 
-_SIMPLE = re.compile(r"(?:[^\W\d_]|[ ,'’-])*+[.!?]?+ *+")  # no mark inside, no figure, no sign
+_SIMPLE = re.compile(r"(?:[^\W\d_]|[ ,'’]|-(?!-))*+[.!?]?+ *+")  # no mark inside, no figure, no sign, no line
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lingon.segments.boundaries import Span
 from lingon.segments.markup import WrittenText
+from lingon.segments.placing import Kept
 from lingon.segments.protection import Restored
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import Scored
@@ -22,6 +23,7 @@ class PartHypothesis:
     scored: with attention, if the request wants an alignment
     restored: of a part that was translated in steps: the text with the places of what is kept
     weights: between its words and those of its source, if tags are placed by them
+    kept: of a part that was translated in steps, if tags are placed in it: what it and its source have
     read_log_probs: of a part that was translated in steps: those of the first text that the model wrote
     parts: of a part that was translated in steps: in how many the model read it, at most
     """
@@ -31,6 +33,7 @@ class PartHypothesis:
     scored: Scored | None = None
     restored: Restored | None = None
     weights: Weights | None = None
+    kept: tuple[Kept, ...] = ()
     read_log_probs: tuple[float, ...] = ()
     parts: int = 1
 
@@ -63,11 +66,12 @@ def layout(plan: TextPlan, parts: Sequence[PartHypothesis]) -> Generator[None, N
     )
     if plan.plain is None:
         return Layout(joined.text, joined.spans, begins)
-    weights = list[Weights | None]()
+    weights, kept = list[Weights | None](), list[Sequence[Kept]]()
     for segment, places in enumerate(own):
         weights.append(_weights(plan, parts, segment, places) if plan.tagged[segment] else None)
+        kept.append(parts[places[0]].kept if len(places) == 1 else ())  # a part with kept strings is a whole sentence
         yield
-    written = yield from plan.plain.write(plan.document, joined, weights)
+    written = yield from plan.plain.write(plan.document, joined, weights, kept)
     return Layout(written.text, joined.spans, begins, written)
 
 

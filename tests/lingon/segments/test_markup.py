@@ -17,7 +17,7 @@ from lingon.errors import MarkupError, SettingsError
 from lingon.segments.markup import STAND_IN, Block, Markup, MarkupRules, Translated, Written, read_html, read_xml
 from lingon.segments.markup.tokens.html import html_tokens
 from lingon.segments.markup.tokens.token import TEXT
-from lingon.segments.placing import Aligned
+from lingon.segments.placing import Aligned, Kept
 from tests.support.generators import run_to_end
 from tests.support.markup_strategies import ANY_TEXT, WELL_FORMED
 
@@ -45,11 +45,18 @@ HOSTILE = [
 def translation_of(block: Block, text: str, segments: list[Aligned]) -> Translated:
     """A translation in which STAND_IN stands, in each segment, for what is kept, in the same order."""
     kept: dict[int, int] = {}
-    for (begin, end), (first, last), _ in segments:
+    for (begin, end), (first, last), *_ in segments:
         inside = [place for place in block.kept if begin <= place < end]
         found = (at for at in range(first, last) if text[at] == STAND_IN)
         kept.update(zip(inside, found, strict=False))
-    return Translated(text, tuple(segments), kept)
+    aligned = [segment._replace(kept=pairs_in(segment, kept)) for segment in segments]
+    return Translated(text, tuple(aligned), kept)
+
+
+def pairs_in(segment: Aligned, kept: dict[int, int]) -> list[Kept]:
+    """What is kept in a segment, by the places of STAND_IN."""
+    begin, end = segment.source
+    return [Kept((place, place + 1), (copy, copy + 1)) for place, copy in kept.items() if begin <= place < end]
 
 
 def written(markup: Markup, translations: list[Translated | None]) -> Written:

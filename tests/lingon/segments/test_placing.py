@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from lingon.segments.placing import Aligned, Inline, needs_weights, place
+from lingon.segments.placing import Aligned, Inline, Kept, needs_weights, place
 
 
 def shown(text: str, inlines: list[Inline], tags: list) -> str:
@@ -125,7 +125,8 @@ def test_what_is_kept_is_aligned_to_itself():
     source, target = "\ufffc is \ufffc", "x \ufffc y \ufffc"
     weights = [[0.5] * 3] * 4
     inlines = [Inline(0, 1), Inline(5, 6)]
-    tags = place(source, target, [Aligned((0, 6), (0, 7), weights)], inlines, {0: 6, 5: 2})
+    kept = [Kept((0, 1), (6, 7)), Kept((5, 6), (2, 3))]
+    tags = place(source, target, [Aligned((0, 6), (0, 7), weights, kept)], inlines)
     assert shown(target, inlines, tags) == "x <1>\ufffc</1> y <0>\ufffc</0>"
 
 
