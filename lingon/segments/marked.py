@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from lingon.segments.boundaries import Span
-from lingon.segments.placing import Aligned, Inline, place
+from lingon.segments.placing import Aligned, Inline, Kept, place
 from lingon.segments.protection import Kind, ProtectedSpan, Restored, Rung, ladder, replaced, without
 from lingon.segments.protection.requests import Align, Answer, Link, Request, Steps, links
 from lingon.segments.protection.stand_ins import counts_hold
@@ -143,9 +143,9 @@ def _placed(
     if weights is None and any((begin, end) != whole for begin, end, _ in bare.inlines):
         return None
     inlines = [Inline(source.place(begin), source.place(end), parent) for begin, end, parent in bare.inlines]
-    segment = Aligned((0, len(source.text)), (0, len(target.text)), weights)
+    segment = Aligned((0, len(source.text)), (0, len(target.text)), weights, source.same(target))
     begun, places = dict[int, int](), list[tuple[int, int, str]]()
-    for insertion in place(source.text, target.text, [segment], inlines, source.same(target)):
+    for insertion in place(source.text, target.text, [segment], inlines):
         to = target.own(insertion.place)
         if insertion.closing and begun[insertion.inline] == to:
             return None
@@ -159,14 +159,14 @@ class _Masked:
 
     def __init__(self, text: str, spans: Sequence[Span], words: Sequence[str]) -> None:
         self._begins, self._masks, length, at = [0], [0], 0, 0
-        self._kept = list[tuple[str, int]]()  # each string, and where it begins now
+        self._kept = list[tuple[str, Span]]()  # each string, and where it is now
         parts = list[str]()
         for begin, end in spans:
             string = text[begin:end]
             mask = words[0] if words and not any(map(str.isspace, string)) else string
             parts += [text[at:begin], mask]
             length += begin - at
-            self._kept.append((string, length))
+            self._kept.append((string, (length, length + len(mask))))
             length, at = length + len(mask), end
             self._begins += [begin, end]
             self._masks += [length - len(mask), length]
@@ -184,12 +184,12 @@ class _Masked:
             at = self._masks[number]
         return self._begins[number] + at - self._masks[number]
 
-    def same(self, other: _Masked) -> Mapping[int, int]:
-        """Return the places of equal strings in another text by those here, in the order of both."""
-        waiting: dict[str, list[int]] = {}
-        for string, at in reversed(other._kept):
-            waiting.setdefault(string, []).append(at)
-        return {at: waiting[string].pop() for string, at in self._kept if waiting.get(string)}
+    def same(self, other: _Masked) -> list[Kept]:
+        """Return the strings that another text has as well, equal ones in the order of both; no mark comes into one."""
+        waiting: dict[str, list[Span]] = {}
+        for string, span in reversed(other._kept):
+            waiting.setdefault(string, []).append(span)
+        return [Kept(span, waiting[string].pop(), (span,)) for string, span in self._kept if waiting.get(string)]
 
 
 def _weights(source: str, target: str) -> Generator[Request, Answer, list[list[float]] | None]:
