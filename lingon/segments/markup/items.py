@@ -7,7 +7,19 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from lingon.segments.markup.lists import BARS, CHAINS, NOTHING, Around, Kind, Sibling, divide, element_of, sibling_of
+from lingon.segments.markup.lists import (
+    BARS,
+    CHAINS,
+    LONGEST_SEPARATOR,
+    NOTHING,
+    Around,
+    Kind,
+    Sibling,
+    divide,
+    element_of,
+    is_separator,
+    sibling_of,
+)
 from lingon.segments.markup.structure import HEADING, MENU, WORD, Structure
 from lingon.segments.markup.tokens.token import CLOSE, EMPTY, KEPT, OPEN, TEXT, Token
 
@@ -17,7 +29,8 @@ _NAMES = "bull|gt|middot|raquo|rarr|rsaquo|verbar|vert"
 _SIGN = rf"(?:[{BARS}{CHAINS}]|&(?:{_NAMES}|\#(?:62|124|183|187|8226|8250)|\#x(?:3[eE]|7[cC]|[bB][7bB]|2022|203[aA]));)"
 _SIGNS = re.compile(rf"{_SIGN}(?:{_BLANK}*+{_SIGN})*+{_BLANK}*+")
 _BLANKS = re.compile(rf"{_BLANK}*+")
-_LAST = (*BARS, *CHAINS, ";")  # one of them is at the end of a text that ends with a sign
+_FIRST = frozenset(BARS + CHAINS + "&")  # one of them is at the begin of a text that begins with a sign
+_LAST = frozenset(BARS + CHAINS + ";")
 _KEPT = Sibling(Kind.TEXT, "\ufffc", "\ufffc")  # stands for what is left as it is
 
 
@@ -25,8 +38,10 @@ def with_signs(text: str, tokens: Sequence[Token]) -> list[Token]:
     """Return tokens in which signs that may separate elements are tokens of their own: those at the ends of a text."""
     found = list[Token]()
     for token in tokens:
-        if token[0] == TEXT:
-            found += ((TEXT, begin, end, "") for begin, end in _cut(text, token[1], token[2]))
+        kind, begin, end, _ = token
+        seen = text[begin:end].strip() if kind == TEXT else ""
+        if seen and (seen[0] in _FIRST or seen[-1] in _LAST):
+            found += ((TEXT, first, last, "") for first, last in _cut(text, begin, end))
         else:
             found.append(token)
     return found
@@ -39,9 +54,7 @@ def _cut(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
     if signs := _SIGNS.match(text, blanks.end(), end):
         yield begin, signs.end()
         begin = signs.end()
-    stop = end
-    if begin < end and text[begin:end].rstrip().endswith(_LAST):
-        stop = next((signs.start() for signs in _SIGNS.finditer(text, begin, end) if signs.end() == end), end)
+    stop = next((signs.start() for signs in _SIGNS.finditer(text, begin, end) if signs.end() == end), end)
     if begin < stop:
         yield begin, stop
     if stop < end:
@@ -62,8 +75,8 @@ class _Element:
 
 def divided(text: str, structure: Structure, members: list[int]) -> Iterator[list[int]]:
     """Yield the tokens of each item of a list, and those between them; without the tags of items and separators."""
-    partner, tokens = structure.partner, structure.tokens
-    if not any(tokens[place][0] == OPEN and partner[place] >= 0 and not structure.kept[place] for place in members):
+    tokens = structure.tokens
+    if not _may_have_items(text, tokens, members):
         yield members
         return
     around = structure.around[members[0]]
@@ -76,6 +89,29 @@ def divided(text: str, structure: Structure, members: list[int]) -> Iterator[lis
         begin = at + 1
     if begin < len(members):
         yield members[begin:]
+
+
+def _may_have_items(text: str, tokens: Sequence[Token], members: Sequence[int]) -> bool:
+    """Whether there is a list, as far as a glance shows: most texts with tags have none, and are not read again."""
+    last, tagged, closed = " ", False, False  # closed: whether an element has ended after the last words
+    for place in members:
+        kind, begin, end, _ = tokens[place]
+        if kind == TEXT:
+            seen = text[begin:end].strip()
+            if not seen:
+                last = " "
+                continue
+            first = text[begin]
+            if seen[0] == "&" or (len(seen) < LONGEST_SEPARATOR and is_separator(seen)):
+                return True
+            if tagged and not (first.isspace() or last.isspace() or (first.islower() and last.islower())):
+                return True
+            last, tagged, closed = text[end - 1], False, False
+        elif kind == OPEN and closed:
+            return True
+        else:
+            tagged, closed = True, closed or kind == CLOSE
+    return False
 
 
 def _tree(text: str, structure: Structure, members: Sequence[int]) -> _Element:

@@ -265,7 +265,7 @@ class _Seen:
         separators = {sibling.separator for sibling in run if sibling.kind is Kind.SEPARATOR}
         if len(items) < 2 or any(self._are_one(place) for place in range(begin + 1, end)):
             return False
-        low = [item.head[0].islower() for item in items]
+        low = [item.head[0].islower() or item.head[0] in "([" for item in items]  # goes on with what is before it
         if all(item.kind is Kind.LINK for item in items):
             return self._around.menu or len(items) > 2 or not any(low[1:]) or not separators <= _ONLY_LINKS
         if separators & _ONLY_LINKS or (separators & _DASHES and not all(self._spaces[begin : end - 1])):

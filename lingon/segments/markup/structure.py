@@ -97,7 +97,8 @@ class _Reader:
         self._untouched: list[bool] = [False]  # of these, and of the whole: whether the content is not translated
         self._untranslated = 0  # of these, how many are not
         self._open: dict[str, int] = {}  # by name: how many elements are open
-        self._around = [0]  # of the elements that are open, and of the whole: MENU and HEADING
+        self.around = 0  # MENU, HEADING, their sum or 0 for what comes now
+        self._outside: list[int] = []  # the same for what is outside of the elements that are menus or headings
         self._split_to = 0  # so many elements of the stack, from its bottom, are known to split the text
         html = with_text is None
         self._splitting = rules.splitting_tags | (BLOCKS - rules.non_splitting_tags if html else frozenset())
@@ -116,11 +117,6 @@ class _Reader:
     def is_enclosed(self) -> bool:
         """Whether an open element is not translated."""
         return self._untranslated > 0
-
-    @property
-    def around(self) -> int:
-        """MENU, HEADING, their sum or 0 for what comes now."""
-        return self._around[-1]
 
     def open(self, place: int, name: str, begin: int, end: int) -> None:
         """Read a start tag."""
@@ -145,7 +141,9 @@ class _Reader:
         self._inline.append(inline)
         self._untouched.append(untouched)
         self._untranslated += untouched
-        self._around.append(self._around[-1] | (_AROUND.get(name, 0) if self._is_html else 0))
+        if name in _AROUND and self._is_html:
+            self._outside.append(self.around)
+            self.around |= _AROUND[name]
         self._open[name] = self._open.get(name, 0) + 1
         if splits:
             self._split()
@@ -224,9 +222,11 @@ class _Reader:
     def _pop(self) -> int:
         start = self._stack.pop()
         self._inline.pop()
-        self._around.pop()
         self._untranslated -= self._untouched.pop()
-        self._open[self._tokens[start][3]] -= 1
+        name = self._tokens[start][3]
+        self._open[name] -= 1
+        if name in _AROUND and self._is_html:
+            self.around = self._outside.pop()
         self._split_to = min(self._split_to, len(self._stack))
         return start
 
