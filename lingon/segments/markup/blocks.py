@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lingon.segments.markup.structure import WORD, Structure
+from lingon.segments.markup.items import divided
+from lingon.segments.markup.lists import is_separator
+from lingon.segments.markup.rules import READINGS
+from lingon.segments.markup.structure import NOTE, WORD, Structure
 from lingon.segments.markup.text_map import Piece, TextMap
 from lingon.segments.markup.tokens.references import Reference
 from lingon.segments.markup.tokens.token import CLOSE, KEPT, OPEN, TEXT
@@ -45,14 +48,15 @@ class Block:
 
 def blocks_of(text: str, structure: Structure, references: References) -> Iterator[Block]:
     """Yield the blocks that have text, in order."""
-    for members in _between_splits(structure):
+    for members in _between_items(text, structure):
         seen = [place for place, member in enumerate(members) if _is_seen(text, structure, member)]
         if seen:
             if len(seen) < len(members):
                 members = _without_ends(structure, members, seen[0], seen[-1])
             block = _plain(text, structure, members) or _Builder(text, structure, references).build(members)
             block.enclosed = structure.enclosed[members[0]] == 1
-            if not block.text.isspace() and (not block.kept or block.text.replace(STAND_IN, "").strip()):
+            own = block.text.replace(STAND_IN, "") if block.kept else block.text
+            if own.strip() and not is_separator(own):
                 yield block
 
 
@@ -62,6 +66,15 @@ def _plain(text: str, structure: Structure, members: list[int]) -> Block | None:
     if len(members) > 1 or kind != TEXT or text.find("&", begin, end) >= 0:
         return None
     return Block(text[begin:end], (), (), (), begin, end, TextMap(((0, end - begin, begin, end),)))
+
+
+def _between_items(text: str, structure: Structure) -> Iterator[list[int]]:
+    """Yield the tokens between what splits the text, in HTML those of each item of a list by themselves."""
+    for members in _between_splits(structure):
+        if structure.html and len(members) > 2:
+            yield from divided(text, structure, members)
+        else:
+            yield members
 
 
 def _between_splits(structure: Structure) -> Iterator[list[int]]:
@@ -126,6 +139,7 @@ class _Builder:
         self._parents: list[int] = []
         self._tags: list[Tags] = []
         self._open: list[int] = [-1]  # inlines
+        self._readings: dict[int, list[Tags]] = {}  # by the inlines that they are in
 
     def build(self, members: list[int]) -> Block:
         """Return the block of these tokens."""
@@ -135,10 +149,15 @@ class _Builder:
             if kind == TEXT:
                 self._add_text(begin, end)
             elif kind == CLOSE and structure.partner[place] >= 0:
+                for tags in self._readings.pop(self._open[-1], ()):
+                    self._add_inline(tags)
                 self._ends[self._open.pop()] = self._length
             elif kind == OPEN and structure.partner[place] >= 0:
                 _, closing, closed, _ = tokens[structure.partner[place]]
-                if structure.kept[place]:
+                if structure.kept[place] == NOTE and tokens[place][3] in READINGS and self._open[-1] >= 0:
+                    # After the words that it is for, all of which come before the readings in a translation.
+                    self._readings.setdefault(self._open[-1], []).append((begin, closed, closed, closed))
+                elif structure.kept[place]:
                     self._leave(
                         begin, closed, seen=structure.kept[place] == WORD and _has_text(self._text, structure, place)
                     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lingon.segments.markup.blocks import blocks_of
 from lingon.segments.markup.document import Markup
+from lingon.segments.markup.items import with_signs
 from lingon.segments.markup.rules import NO_RULES, MarkupRules
 from lingon.segments.markup.structure import structure_of
 from lingon.segments.markup.tokens.html import html_tokens
@@ -16,7 +17,7 @@ def read_html(text: str, rules: MarkupRules = NO_RULES) -> Markup:
 
     Elements that browsers show as blocks split the text, and so does `br`; all others are inline.
     """
-    structure = structure_of(text, html_tokens(text), rules.lowered(), html=True)
+    structure = structure_of(text, with_signs(text, html_tokens(text)), rules.lowered(), html=True)
     return Markup(text, tuple(blocks_of(text, structure, html_references)), html=True)
 
 

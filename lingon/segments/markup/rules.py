@@ -13,19 +13,22 @@ def _names(text: str) -> frozenset[str]:
 
 
 BLOCKS = _names("""
-    address article aside audio blockquote body br canvas caption center col colgroup dd details dialog dir div dl
-    dt fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html iframe
-    legend li link main menu meta nav noembed noframes noscript object ol optgroup option p param plaintext pre
-    search section select source summary table tbody td template textarea tfoot th thead title tr track ul
-    video xmp
+    address article aside audio blockquote body br button canvas caption center col colgroup datalist dd desc details
+    dialog dir div dl dt fieldset figcaption figure footer foreignobject form frame frameset h1 h2 h3 h4 h5 h6 head
+    header hgroup hr html iframe input label legend li link main marquee menu meta nav noembed noframes noscript
+    object ol optgroup option p param plaintext pre search section select source summary table tbody td template text
+    textarea tfoot th thead title tr track ul video xmp
 """)
-"""Elements of HTML that split a text: those that a browser shows as blocks, and `br`."""
+"""Elements of HTML that split a text: those that a browser shows as blocks or as controls, texts of SVG, and `br`."""
 
-RAW_TEXT = frozenset(["iframe", "noembed", "noframes", "script", "style", "textarea", "xmp"])
+RAW_TEXT = frozenset(["iframe", "noembed", "noframes", "script", "style", "xmp"])
 """Elements of HTML whose content has no tags; it is left as it is."""
 
 UNTOUCHED = frozenset(["code", "pre", "kbd", "samp", "var", "math"]) | RAW_TEXT
 """Elements of HTML whose content is not translated."""
+
+READINGS = frozenset(["rp", "rt", "rtc"])
+"""Elements of HTML beside the words that they say how to read; their content is not translated."""
 
 ENDS_IMPLIED = {
     "dd": frozenset(("dd", "dt")),
@@ -35,6 +38,8 @@ ENDS_IMPLIED = {
     "td": frozenset(("td", "th")),
     "th": frozenset(("td", "th")),
     "tr": frozenset(("td", "th", "tr")),
+    **dict.fromkeys(("rb", "rtc"), READINGS | {"rb"}),
+    **dict.fromkeys(("rp", "rt"), frozenset(("rb", "rp", "rt"))),
 }
 """By the name of a start tag of HTML: the elements that it ends; every block also ends a paragraph."""
 

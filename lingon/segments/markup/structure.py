@@ -6,42 +6,49 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lingon.segments.markup.rules import BLOCKS, ENDS_IMPLIED, UNTOUCHED, MarkupRules
+from lingon.segments.markup.rules import BLOCKS, ENDS_IMPLIED, READINGS, UNTOUCHED, MarkupRules
 from lingon.segments.markup.tokens.token import CLOSE, EMPTY, KEPT, OPEN, SPLIT, TEXT, Token, says_translate
 
 MAX_DEPTH = 64  # inline elements in one another; a deeper one splits the text, and so does each around it
 
 WORD, NOTE = 1, 2
+MENU, HEADING = 1, 2
+_AROUND = {"menu": MENU, "nav": MENU, **dict.fromkeys(("h1", "h2", "h3", "h4", "h5", "h6", "title"), HEADING)}
 _NOTE_TAGS = frozenset(["a", "sup"])
 _NOTE_TOKENS = 6  # a mark of a note has fewer: <a><sup>1</sup></a>
 _NOTE_CHARACTERS = 12
+_HIDDEN = re.compile(r"""[\s"'/]type\s*+=\s*+["']?hidden\b""", re.IGNORECASE)
 _BEFORE_NOTE = re.compile(r"""[\w.,;:!?)\]"'\u2019\u201d\u00bb\u2026]""")
 
 
 @dataclass(slots=True)
 class Structure:
-    """What the tokens of a text are to each other; every field has an entry for each token.
+    """What the tokens of a text are to each other; every list has an entry for each token.
 
-    partner: of a start or end tag the other one, -1 without
+    html: whether they are tokens of HTML
+    partner: of a start or end tag the other one, -1 without; of a reading without an end tag the last token in it
     splits: 1 for a tag at which the text is split
     untouched: 1 for a token within an element that is not translated
     kept: for the start tag of an element that is not translated and belongs to the sentence around it: WORD, or NOTE
-        for a mark of a note, which is beside a word and is none
+        for a mark of a note and for a reading, which are beside a word and are none
     enclosed: 1 for a token around which an element is not translated, though an element in that one may be
+    around: for a token in an element of HTML: MENU, HEADING, their sum or 0
     """
 
     tokens: Sequence[Token]
+    html: bool
     partner: list[int] = field(init=False)
     splits: bytearray = field(init=False)
     untouched: bytearray = field(init=False)
     kept: bytearray = field(init=False)
     enclosed: bytearray = field(init=False)
+    around: bytearray = field(init=False)
 
     def __post_init__(self) -> None:
         count = len(self.tokens)
         self.partner = [-1] * count
         self.splits, self.untouched = bytearray(count), bytearray(count)
-        self.kept, self.enclosed = bytearray(count), bytearray(count)
+        self.kept, self.enclosed, self.around = bytearray(count), bytearray(count), bytearray(count)
 
 
 def structure_of(text: str, tokens: Sequence[Token], rules: MarkupRules, *, html: bool) -> Structure:
@@ -56,6 +63,8 @@ def structure_of(text: str, tokens: Sequence[Token], rules: MarkupRules, *, html
             reader.leaf(place, kind, name)
         if reader.is_enclosed:
             reader.found.enclosed[place] = 1
+        if reader.around:
+            reader.found.around[place] = reader.around
     reader.end()
     return reader.found
 
@@ -81,17 +90,23 @@ class _Reader:
     """
 
     def __init__(self, text: str, tokens: Sequence[Token], rules: MarkupRules, with_text: bytearray | None) -> None:
-        self.found = Structure(tokens)
+        self.found = Structure(tokens, with_text is None)
         self._text, self._tokens, self._rules, self._with_text = text, tokens, rules, with_text
         self._stack: list[int] = []  # start tags of the elements that are open
         self._inline: list[bool] = [False]  # of these, and of the whole: whether they belong to a sentence
         self._untouched: list[bool] = [False]  # of these, and of the whole: whether the content is not translated
         self._untranslated = 0  # of these, how many are not
         self._open: dict[str, int] = {}  # by name: how many elements are open
+        self.around = 0  # MENU, HEADING, their sum or 0 for what comes now
+        self._outside: list[int] = []  # the same for what is outside of the elements that are menus or headings
         self._split_to = 0  # so many elements of the stack, from its bottom, are known to split the text
         html = with_text is None
         self._splitting = rules.splitting_tags | (BLOCKS - rules.non_splitting_tags if html else frozenset())
         self._ignored = rules.ignore_tags | (UNTOUCHED if html else frozenset())
+
+    @property
+    def _is_html(self) -> bool:
+        return self._with_text is None
 
     @property
     def is_untouched(self) -> bool:
@@ -106,15 +121,17 @@ class _Reader:
     def open(self, place: int, name: str, begin: int, end: int) -> None:
         """Read a start tag."""
         splits = self._splits(name)
-        if self._with_text is None:
-            self._end_implied(name, splits)
+        if self._is_html:
+            self._end_implied(place, name, splits)
         outside, untouched = self._untouched[-1], self._untouched[-1]
         said = says_translate(self._text[begin:end]) if end - begin > len(name) + 2 else None
         if said is False or name in self._ignored:
             untouched = True
         elif said:
             untouched = False
-        note = not untouched and self._with_text is None and self._is_note(place, name, begin)
+        note = (
+            not untouched and self._is_html and ((name in READINGS and not said) or self._is_note(place, name, begin))
+        )
         untouched = untouched or note
         self.found.untouched[place] = outside
         self.found.kept[place] = 0 if outside or not untouched else NOTE if note else WORD
@@ -124,6 +141,9 @@ class _Reader:
         self._inline.append(inline)
         self._untouched.append(untouched)
         self._untranslated += untouched
+        if name in _AROUND and self._is_html:
+            self._outside.append(self.around)
+            self.around |= _AROUND[name]
         self._open[name] = self._open.get(name, 0) + 1
         if splits:
             self._split()
@@ -135,7 +155,7 @@ class _Reader:
                 start = self._pop()
                 if self._tokens[start][3] == name:
                     break
-                self._without_end(start)
+                self._without_end(start, place)
             self.found.partner[start], self.found.partner[place] = place, start
             self.found.splits[place] = self.found.splits[start]
         elif name in self._splitting:
@@ -146,21 +166,27 @@ class _Reader:
     def leaf(self, place: int, kind: int, name: str) -> None:
         """Read what is neither a start nor an end tag."""
         self.found.untouched[place] = self._untouched[-1]
-        if kind == SPLIT or (kind == EMPTY and self._splits(name)):
+        if kind == SPLIT or (kind == EMPTY and self._splits(name) and not self._is_hidden(place, name)):
             self._split()
             self.found.splits[place] = 1
 
     def end(self) -> None:
         """Read the end of the text."""
         while self._stack:
-            self._without_end(self._pop())
+            self._without_end(self._pop(), len(self._tokens))
 
     def _splits(self, name: str) -> bool:
         """Whether an element splits the text by its name or, in XML, by what is around it."""
-        if self._with_text is None or name in self._splitting:
+        if self._is_html or name in self._splitting:
             return name in self._splitting
         parent = self._stack[-1] if self._stack else len(self._tokens)
+        assert self._with_text is not None
         return not (name in self._rules.non_splitting_tags or self._inline[-1] or self._with_text[parent])
+
+    def _is_hidden(self, place: int, name: str) -> bool:
+        """Whether an element of HTML is a field that a browser does not show."""
+        _, begin, end, _ = self._tokens[place]
+        return name == "input" and self._is_html and _HIDDEN.search(self._text, begin, end) is not None
 
     def _is_note(self, place: int, name: str, begin: int) -> bool:
         """Whether an element of HTML is a mark of a note: one without letters, high or right after a word."""
@@ -178,14 +204,14 @@ class _Reader:
             found += self._text[first:end] if kind == TEXT else ""
         return False
 
-    def _end_implied(self, name: str, splits: bool) -> None:
+    def _end_implied(self, place: int, name: str, splits: bool) -> None:
         """End the elements of HTML that a start tag ends; only those without another element in them."""
         ended = ENDS_IMPLIED.get(name, frozenset())
         while self._stack:
             last = self._tokens[self._stack[-1]][3]
             if last not in ended and not (splits and last == "p"):
                 return
-            self._without_end(self._pop())
+            self._without_end(self._pop(), place)
 
     def _split(self) -> None:
         """Let all open elements split the text."""
@@ -197,12 +223,20 @@ class _Reader:
         start = self._stack.pop()
         self._inline.pop()
         self._untranslated -= self._untouched.pop()
-        self._open[self._tokens[start][3]] -= 1
+        name = self._tokens[start][3]
+        self._open[name] -= 1
+        if name in _AROUND and self._is_html:
+            self.around = self._outside.pop()
         self._split_to = min(self._split_to, len(self._stack))
         return start
 
-    def _without_end(self, start: int) -> None:
-        """Note that an element, no longer open, has no end tag; what is not translated in it splits the text."""
-        if self.found.kept[start]:
+    def _without_end(self, start: int, place: int) -> None:
+        """Note that an element, which ends before this place, has no end tag.
+
+        What is not translated in it splits the text, but for a reading, whose end tag HTML lets an author leave out.
+        """
+        if self.found.kept[start] == NOTE and self._tokens[start][3] in READINGS:
+            self.found.partner[start] = place - 1
+        elif self.found.kept[start]:
             self.found.splits[start] = 1
             self._split()

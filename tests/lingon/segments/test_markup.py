@@ -168,7 +168,7 @@ def test_words_and_segments_that_are_not_changed_keep_their_spelling():
         ("<p>a <b>b <i>c</i></b> <img src=x> d</p>", ["a b c  d"]),
         ("<a href=x><h1>head</h1>text</a>", ["head", "text"]),
         ("a <script>if (1 < 2) '</b>'</script> b", ["a  b"]),
-        ("a <textarea>c <b></textarea> b", ["a ", " b"]),
+        ("a <textarea>c <b>\n\r\nd</textarea> b", ["a ", "c <b>", "d", " b"]),
         ("a <code>x <b>y</b></code> b <pre>c</pre>", [f"a {STAND_IN} b "]),
         ("a <span translate='no'>x</span> <i class='k notranslate'>y</i> b", [f"a {STAND_IN} {STAND_IN} b"]),
         ("<p translate=no>a <b>b</b> <b translate=yes>c</b></p><p>d</p>", ["c", "d"]),

@@ -8,6 +8,7 @@ absence ends the reading, so the time is linear in the text.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 
 from lingon.html_names import VOID
@@ -29,7 +30,8 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 
-_WITHOUT_TAGS = RAW_TEXT | {"title"}
+_WITHOUT_TAGS = RAW_TEXT | {"textarea", "title"}
+_LINE = re.compile(r"[^\r\n]++|[\r\n]++")
 
 
 @cache
@@ -47,10 +49,18 @@ def html_tokens(text: str) -> list[Token]:
             name = tokens[-1][3]
             end = _end_tag(name).search(text, at)
             stop = end.start() if end else len(text)
-            if stop > at:
+            if name == "textarea":
+                tokens += _lines(text, at, stop)
+            elif stop > at:
                 tokens.append((TEXT if name == "title" else REMARK, at, stop, ""))
             at = stop
     return tokens
+
+
+def _lines(text: str, begin: int, end: int) -> Iterator[Token]:
+    """Yield the lines of a text field, whose line breaks a browser shows, and what is between them."""
+    for found in _LINE.finditer(text, begin, end):
+        yield (SPLIT if found[0][0] in "\r\n" else TEXT, *found.span(), "")
 
 
 def _until_raw_text(text: str, begin: int, tokens: list[Token]) -> int:
