@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterator
 
 from lingon.segments.protection.fluent import variants_apart
-from lingon.segments.protection.form import TEXTS, Form
+from lingon.segments.protection.form import ANYTHING, TEXTS, Form
 from lingon.segments.protection.icu import arms_apart
 from lingon.segments.protection.message_format import patterns_apart
 from lingon.segments.protection.spans import Kind, ProtectedSpan
-
-_AROUND = "anything in ICU and Fluent, nothing in MessageFormat 2"
 
 MESSAGES = (
     Form(
@@ -23,7 +21,7 @@ MESSAGES = (
             "{n, selectordinal, one {red car} other {blue car}}",
         ),
         changes=TEXTS,
-        around=_AROUND,
+        around=ANYTHING,
     ),
     Form(
         name="select expression of Fluent",
@@ -33,7 +31,7 @@ MESSAGES = (
             "{ $n ->\n    [one] red car\n   *[other] blue car\n}",
         ),
         changes=TEXTS,
-        around=_AROUND,
+        around=ANYTHING,
     ),
     Form(
         name="complex message of MessageFormat 2",
@@ -43,7 +41,7 @@ MESSAGES = (
             ".local $x = {|a|} {{red car}}",
         ),
         changes=TEXTS,
-        around=_AROUND,
+        around="nothing: it is the whole text",
     ),
 )
 
