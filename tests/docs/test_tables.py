@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 
-from docs.generators import bundle, options, witness_table
+from docs.generators import bundle, kept_strings, options, witness_table
 from lingon import TranslateOptions
 from lingon.bundle import manifest
+from lingon.segments.protection import TABLE
 
 
 def rows(table: str) -> list[list[str]]:
@@ -39,3 +40,12 @@ def test_every_form_that_an_engine_confirmed_is_in_the_table_with_its_result() -
         if row["witness"]:
             assert f"{row['search']}: {row['equal']} of {row['of']}" in line[3].split("; ")
             assert row["equal"] > 0
+
+
+def test_every_form_of_kept_strings_is_in_one_table_with_all_its_examples() -> None:
+    page = kept_strings.forms()
+    lines = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith(("| form", "| ---"))]
+    assert len(lines) == len(TABLE) == len({form.name for form in TABLE})
+    for form in TABLE:
+        for example in form.examples:
+            assert " ".join(example.split("\n")).replace("|", "\\|") in page

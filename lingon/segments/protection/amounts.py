@@ -41,6 +41,9 @@ AMOUNT = re.compile(
 PHONE = re.compile(rf"(?:\+\d{{1,3}}+|\(\+?\d{{1,5}}+\))(?:[{_SPACES}.\-/]?\(?\d{{1,8}}+\)?){{1,8}}+")
 FIGURE = re.compile(r"(?<!\w)(?<!\d[.,:])\d{1,2}+(?!\w|[.,:/]\d)")
 """A number that the model may translate, and that is looked for in its translation."""
+DIGIT = re.compile(rf"[\d{_FRACTIONS}]")
+"""What every number has."""
+LONGEST_PREFIX = 12  # characters of a sign and a currency, with blanks, before the first digit
 _PLAIN = re.compile(r"\d{1,3}")
 
 

@@ -8,8 +8,8 @@ from itertools import chain, islice
 
 from lingon.segments.boundaries import Span, next_visible, trimmed_end
 from lingon.segments.protection.amounts import FIGURE
-from lingon.segments.protection.icu import skeletons
 from lingon.segments.protection.marks import bbcodes, codes, links, pairs
+from lingon.segments.protection.messages import skeletons
 from lingon.segments.protection.patterns import matches
 from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, replaced
 from lingon.segments.protection.strings import NO_STRINGS, KeptStrings

@@ -22,7 +22,7 @@ class Form:
     kind: of its spans
     examples: complete strings of the form, without what may stand around them
     pattern: finds it in a text, in a time that is linear in the text; None if a reader of its own does
-    needs: characters of which a text with the form has one or more; empty if any text may have it
+    needs: characters or strings of which a text with the form has one or more; empty if any text may have it
     trims: whether punctuation and closing brackets at its end belong to the sentence
     accepts: whether a span of a text that the pattern finds is of the form; None if all are
     changes: what may change in it
@@ -33,12 +33,12 @@ class Form:
     kind: Kind
     examples: tuple[str, ...]
     pattern: re.Pattern[str] | None = None
-    needs: str = ""
+    needs: str | tuple[str, ...] = ""
     trims: bool = False
     accepts: Callable[[str, int, int], bool] | None = None
     changes: str = NOTHING
     around: str = WORD
 
     def may_be_in(self, text: str) -> bool:
-        """Whether a text has a character that the form needs."""
+        """Whether a text has one of what the form needs."""
         return not self.needs or any(each in text for each in self.needs)

@@ -17,6 +17,7 @@ _FILE_ENDING = re.compile(r"\.[a-z][a-z0-9]{0,4}\Z")
 _SIGNS = "\u2190-\u21ff\u2300-\u23ff\u25a0-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 _NARROW = f"(?![\u276a-\u2775])[{_SIGNS}]"  # but the ornamental brackets among them
 _WITH_SELECTOR = "\u00a9\u00ae\u203c\u2049\u2122\u2139\u24c2\u2934\u2935\u3030\u303d\u3297\u3299"
+_DIGITS = "0123456789"
 _NAME = r"[A-Za-z_]\w{0,63}+"
 _CONVERSION = r"[-+#0 ']{0,5}+(?:\d{1,4}+|\*)?(?:\.(?:\d{1,4}+|\*))?(?:hh|ll|[hlLzjtqI])?"
 _OPENING, _CLOSING = "⟦⟨⟪⟬⟮❨❪❬❮❰❲❴⦃⦅⦗⸢⸤", "⟧⟩⟫⟭⟯❩❫❭❯❱❳❵⦄⦆⦘⸣⸥"
@@ -44,7 +45,7 @@ ADDRESSES = (
         pattern=re.compile(
             r"(?<![A-Za-z0-9+.\-])(?:[A-Za-z][A-Za-z0-9+.\-]{1,19}+://|www\.)(?=[\w\[])[^\s<>\"“”„«»`]++"
         ),
-        needs=":w",
+        needs=("://", "www."),
         trims=True,
     ),
     Form(
@@ -249,7 +250,12 @@ PLACEHOLDERS = (
         needs=_OPENING + "【",
     ),
     _placeholder(
-        "figures between equal letters", r"(?<!\w)([A-Z]{1,12})_?\d{1,6}+_?\1(?!\w)", "XXX1XXX", "X7X", "QZ_12_QZ"
+        "figures between equal letters",
+        r"(?<!\w)([A-Z]{1,12})_?\d{1,6}+_?\1(?!\w)",
+        "XXX1XXX",
+        "X7X",
+        "QZ_12_QZ",
+        needs=_DIGITS,
     ),
     _placeholder(
         "names with an underscore",
@@ -370,15 +376,37 @@ CODES = (
             "iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4//8=",
         ),
         pattern=re.compile(r"(?<![\w+/=\-])(?=[A-Za-z_+/=\-]*+[0-9])[A-Za-z0-9_+/=\-]{40,}+"),
+        needs=_DIGITS,
     ),
     Form(
-        name="UUID, hexadecimal number, colour, address of a device",
+        name="UUID",
         kind=Kind.CODE,
-        examples=("550e8400-e29b-41d4-a716-446655440000", "0x1F", "#ff8800", "00:1b:44:11:3a:b7", "fe80::1"),
+        examples=("550e8400-e29b-41d4-a716-446655440000", "6BA7B810-9DAD-11D1-80B4-00C04FD430C8"),
+        pattern=re.compile(r"(?<![\w\-])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?![\w\-])"),
+        needs="-",
+    ),
+    Form(
+        name="hexadecimal number",
+        kind=Kind.CODE,
+        examples=("0x1F", "0XdeadBEEF"),
+        pattern=re.compile(r"(?<!\w)0[xX][0-9a-fA-F]{1,64}+(?!\w)"),
+        needs="xX",
+    ),
+    Form(
+        name="colour",
+        kind=Kind.CODE,
+        examples=("#ff8800", "#c0ffee", "#a1b"),
+        pattern=re.compile(r"(?<![\w#&])#(?:[0-9a-fA-F]{3}){1,2}(?![\w#])"),
+        needs="#",
+    ),
+    Form(
+        name="address of a device: MAC, IPv6",
+        kind=Kind.CODE,
+        examples=("00:1b:44:11:3a:b7", "fe80::1", "2001:db8::8a2e:370:7334"),
         pattern=re.compile(
-            r"(?<![\w\-])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?![\w\-])|(?<!\w)0[xX][0-9a-fA-F]{1,64}+(?!\w)"
-            r"|(?<![\w#])#(?:[0-9a-fA-F]{3}){1,2}(?![\w#])|(?<![\w:])(?:[0-9a-fA-F]{0,4}:){2,7}+[0-9a-fA-F]{1,4}(?![\w:])"
+            r"(?<![\w:])(?:[0-9a-fA-F]{1,4})?(?::{1,2}[0-9a-fA-F]{1,4}){2,7}+(?![\w:])|(?<![\w:])fe80::\w{1,4}"
         ),
+        needs=":",
         accepts=_has_letter,
     ),
 )

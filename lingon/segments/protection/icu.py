@@ -6,7 +6,7 @@ The syntax is that of MessageFormat in the ICU user guide, "Formatting Messages"
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from lingon.segments.protection.spans import Kind, ProtectedSpan
 
@@ -17,15 +17,14 @@ _ARM = re.compile(r"\s*+(?:=\d{1,9}+|[\w\-]{1,80}+)\s*+\{")
 _END = re.compile(r"\s*+\}")
 
 
-def skeletons(text: str) -> Iterator[ProtectedSpan]:
-    """Yield the spans of the skeletons, and each `#` in an arm of a plural; in time linear in the text.
+def arms_apart(text: str, closing: Mapping[int, int]) -> Iterator[ProtectedSpan]:
+    """Yield the spans of the skeletons, and each `#` in an arm of a plural.
 
     A message whose braces do not match, or without arms, has no skeleton.
+    closing: the place of the closing brace for each opening one
     """
-    heads = list(_HEAD.finditer(text))
-    closing = _matching_braces(text) if heads else {}
     counted_to = 0  # each # is yielded once, although messages nest
-    for head in heads:
+    for head in _HEAD.finditer(text):
         spans = _skeleton(text, head, closing)
         yield from spans
         if spans and head[1] != "select":
@@ -34,7 +33,7 @@ def skeletons(text: str) -> Iterator[ProtectedSpan]:
             counted_to = max(counted_to, spans[-1].end)
 
 
-def _skeleton(text: str, head: re.Match[str], closing: dict[int, int]) -> list[ProtectedSpan]:
+def _skeleton(text: str, head: re.Match[str], closing: Mapping[int, int]) -> list[ProtectedSpan]:
     """Return the parts of one message around its arms; none if it is no message."""
     spans, begin, at = [], head.start(), head.end()
     while arm := _ARM.match(text, at):
@@ -46,15 +45,3 @@ def _skeleton(text: str, head: re.Match[str], closing: dict[int, int]) -> list[P
         at = begin + 1
     end = _END.match(text, at)
     return [*spans, ProtectedSpan(begin, end.end(), Kind.SKELETON)] if spans and end else []
-
-
-def _matching_braces(text: str) -> dict[int, int]:
-    """Return the place of the closing brace of each opening one that has one."""
-    opened: list[int] = []
-    closing = {}
-    for brace in re.finditer(r"[{}]", text):
-        if brace[0] == "{":
-            opened.append(brace.start())
-        elif opened:
-            closing[opened.pop()] = brace.start()
-    return closing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from lingon.segments.protection.amounts import DIGIT, LONGEST_PREFIX
 from lingon.segments.protection.form import Form
 from lingon.segments.protection.forms import FORMS
 from lingon.segments.protection.spans import Kind, ProtectedSpan
@@ -12,26 +13,26 @@ from lingon.segments.protection.spans import Kind, ProtectedSpan
 _WINDOW = 2**15  # characters that one search reads, at most 2 ms: other threads wait for it
 _MARGIN = 2**10  # characters after a window; only URLs, paths, numbers, lines and codes may be longer
 _PUNCTUATION = ".,;:!?'’…*"
+_FIRSTS = [(form, frozenset(each[0] for each in form.needs)) for form in FORMS]  # most forms need a rare sign
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
-_DIGIT = re.compile(r"[\d\u00bc-\u00be\u2150-\u215e]")
 
 
 def matches(text: str) -> Iterator[ProtectedSpan]:
     """Yield the spans of all forms of the table; they may overlap."""
-    has_digit, is_ascii = _DIGIT.search(text) is not None, text.isascii()
-    for form in FORMS:
-        if (
-            form.may_be_in(text)
-            and (has_digit or form.kind is not Kind.NUMBER)
-            and not (is_ascii and form.kind is Kind.EMOJI)
-        ):
+    absent = {Kind.EMOJI} if text.isascii() else set[Kind]()
+    if DIGIT.search(text) is None:
+        absent |= {Kind.NUMBER}
+    characters = set(text)
+    for form, firsts in _FIRSTS:
+        if (not firsts or not firsts.isdisjoint(characters)) and form.kind not in absent and form.may_be_in(text):
             yield from spans_of(form, text)
 
 
 def spans_of(form: Form, text: str) -> Iterator[ProtectedSpan]:
     """Yield the spans of one form with a pattern."""
     assert form.pattern is not None
-    for found in searched(form.pattern, text):
+    search = _near_digits if form.kind is Kind.NUMBER else searched
+    for found in search(form.pattern, text):
         begin, end = found.span()
         if form.trims:
             end = begin + _length_without_punctuation(found[0])
@@ -39,6 +40,18 @@ def spans_of(form: Form, text: str) -> Iterator[ProtectedSpan]:
                 continue
         if form.accepts is None or form.accepts(text, begin, end):
             yield ProtectedSpan(begin, end, form.kind)
+
+
+def _near_digits(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    """Yield what `pattern.finditer` does for numbers, of which only what is near a digit is read, six times faster."""
+    at = 0
+    while digit := DIGIT.search(text, at):
+        found = pattern.search(text, max(at, digit.start() - LONGEST_PREFIX), digit.end() + _MARGIN)
+        if found is not None and found.end() == digit.end() + _MARGIN:
+            found = pattern.match(text, found.start()) or found
+        if found is not None:
+            yield found
+        at = max(digit.end(), found.end() if found else 0)
 
 
 def searched(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
