@@ -27,7 +27,8 @@ def place(
 ) -> list[Insertion]:
     """Return the tags of a text in the order in which they come in its translation; a point has an end tag too.
 
-    segments: of the source in order, each with its translation; the rest of both texts is white space
+    segments: of the source in order, each with its translation; the rest of both texts is white space, or
+        the same in both
     inlines: of the source, a parent before what is in it, in the order of the source
     kept: what is kept as it is: places in the target by those in the source
     """
