@@ -14,7 +14,7 @@ from lingon.client.retry import Retry
 from lingon.client.values.messages import MAX_BYTES, cut, write_request
 from lingon.errors import ServerError, TextTooLong
 from lingon.gateway.backend import Backend, Caller
-from lingon.gateway.translations.halves import halves
+from lingon.segments.halves import halves
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 
+from lingon.segments.openings import goes_on
 from lingon.text import INVISIBLE
 
 Span = tuple[int, int]  # code points; the end is exclusive
@@ -23,10 +24,12 @@ LINE_BREAKS = "\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"  # the characters at which 
 _VISIBLE = re.compile(f"[^\\s{INVISIBLE}]")
 _SPACE = re.compile(r"\s")
 _LETTER = re.compile(r"[^\W\d_]")
+_LETTERS = re.compile(r"[^\W\d_]{1,64}+")  # or numerals that are no decimal digits, such as ½ and Ⅳ
 _LINE_BREAK = re.compile(f"[{LINE_BREAKS}]")
 _END = f"(?>\r\n|[{LINE_BREAKS}])"
 _BLANKS_IN_LINE = f"[ \t\x1f\xa0\u1680\u2000-\u200a\u202f\u205f\u3000{INVISIBLE}]*+"
 _PARAGRAPH_BREAK = re.compile(f"{_END}{_BLANKS_IN_LINE}{_END}|\u2029")
+_CLOSING = re.compile("[」』】》〉〕）]+")  # belong to the sentence before them; sentencex knows only some
 _PLAIN = re.compile(r"[\w ,'’-]*+.?")  # nothing that ends a sentence before the last character
 _BLANKS = "".join(each for each in map(chr, (*range(0x3001), 0xFEFF)) if not _VISIBLE.match(each))  # no others exist
 _ENDS_WITHOUT_SPACE = "।॥།༎။៕።፧"  # Devanagari, Tibetan, Burmese, Khmer, Ethiopic
@@ -79,6 +82,16 @@ def _between(text: str, separator: re.Pattern[str]) -> Iterator[Span]:
         end = found.start() if found else len(text)
         yield begin, trimmed_end(text, begin, end)
         begin = next_visible(text, end, len(text))
+
+
+def has_letters(text: str, begin: int, end: int) -> bool:
+    """Whether a span has a letter; numerals of any script are none."""
+    return any(any(map(str.isalpha, found[0])) for found in _LETTERS.finditer(text, begin, end))
+
+
+def is_blank(text: str) -> bool:
+    """Whether a text has only white space and invisible characters."""
+    return _VISIBLE.search(text) is None
 
 
 def has_space(separator: str) -> bool:
@@ -137,13 +150,18 @@ def _ends_in_block(text: str, begin: int, stop: int, last: int, language: str) -
     from sentencex import get_sentence_boundaries  # not at the top: clients read markup, and do not install it
 
     block = _LINE_BREAK.sub(" ", text[begin:stop])
-    visible = after = begin  # several ends may be within one run of blanks, which is read once
+    visible = after = first = begin  # several ends may be within one run of blanks, which is read once
     for each in get_sentence_boundaries(language, block)[:-1]:
         end = begin + each["end_index"]
         if end > after:
             visible, after = trimmed_end(text, begin, end), next_visible(text, end, last)
-        if after < last and (has_space(text[visible:after]) or ends_without_space(text[visible - 1])):
+            if visible == after and (closing := _CLOSING.match(text, after, last)):
+                end = visible = closing.end()
+                after = next_visible(text, end, last)
+        is_end = has_space(text[visible:after]) or ends_without_space(text[visible - 1])
+        if after < last and is_end and not goes_on(text, first, visible, after, language):
             yield end
+            first = after
 
 
 def _after_word(text: str, begin: int, stop: int, last: int) -> int:

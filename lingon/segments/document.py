@@ -1,4 +1,7 @@
-"""A text as its sentences and what separates them, from which the text can be put together again."""
+"""A text as its sentences and what separates them, from which the text can be put together again.
+
+What separates them are blanks, marks of lists, tabs and the like, and all that has no letters.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,16 @@ from enum import Enum
 from lingon.segments.boundaries import (
     Span,
     ends_without_space,
+    has_letters,
     has_space,
+    is_blank,
     lines,
     next_visible,
     paragraphs,
     sentences,
     trimmed_end,
 )
+from lingon.segments.layout import cells
 
 
 class Split(Enum):
@@ -26,12 +32,14 @@ class Split(Enum):
     OFF = "off"
 
 
-def cut(text: str, split: Split, language: str = "") -> Iterator[Span]:
+def cut(text: str, split: Split, language: str = "", *, collapses: bool = False) -> Iterator[Span]:
     """Yield the segments of a text; each step takes at most a few milliseconds, whatever the text.
 
-    A segment begins and ends with a visible character; between segments are blanks or nothing. With Split.OFF, a text
+    A segment begins and ends with a visible character and has a letter; all else is between the segments. An empty span
+    is none: it stands for a part without letters, so that the caller can give way to others. With Split.OFF, a text
     that has a visible character is one segment.
     language: of the text, BCP-47
+    collapses: whether spaces and tabs are white space of any width, as in HTML
     """
     if split is Split.OFF:
         begin = next_visible(text, 0, len(text))
@@ -39,7 +47,11 @@ def cut(text: str, split: Split, language: str = "") -> Iterator[Span]:
             yield begin, trimmed_end(text, begin, len(text))
         return
     for paragraph in (lines if split is Split.SENTENCES else paragraphs)(text):
-        yield from sentences(text, paragraph, language)
+        for begin, end in cells(text, paragraph, collapses=collapses):
+            if has_letters(text, begin, end):
+                yield from sentences(text, (begin, end), language)
+            else:
+                yield begin, begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +72,7 @@ class Document:
     @classmethod
     def of(cls, text: str, split: Split, language: str = "") -> Document:
         """Return a text with its segments; see `cut`."""
-        return cls(text, tuple(cut(text, split, language)))
+        return cls(text, tuple(span for span in cut(text, split, language) if span[0] < span[1]))
 
     def segment(self, index: int) -> str:
         """Return the text of a segment."""
@@ -112,6 +124,6 @@ class Joiner:
         return "".join(self._document.separator(index) for index in range(self._next, len(self._document.segments) + 1))
 
     def _needs_space(self, separator: str) -> bool:
-        if self._next == 0 or not self._last or has_space(separator):
+        if self._next == 0 or not self._last or has_space(separator) or not is_blank(separator):
             return False
         return not (self._last.isspace() or ends_without_space(self._last))

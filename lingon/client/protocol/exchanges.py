@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from lingon.client.protocol.documents import translate_document
 from lingon.client.protocol.halves import ask_in_halves, check_count
 from lingon.client.protocol.languages import DEFAULT_MAX_TEXTS, Way, detect, find_sources, refusal_error, ways_of
+from lingon.client.protocol.large_texts import in_halves
 from lingon.client.protocol.steps import (
     HEALTH,
     HEALTH_STATES,
@@ -166,7 +167,34 @@ class ClientProtocol:
         def refused(error: ServerError) -> TextResult:
             return TextResult(error=error, source=way.source)
 
-        return (yield from self._collect(way.texts, way.prefixes, options.get("timeout"), ask, refused))
+        results = yield from self._collect(way.texts, way.prefixes, options.get("timeout"), ask, refused)
+        for place, result in enumerate(results):
+            if result.error is not None:
+                results[place] = yield from self._in_halves(way, place, result, options, first)
+        return results
+
+    def _in_halves(
+        self, way: Way, place: int, result: TextResult, options: TranslateOptions, first: int
+    ) -> Exchange[TextResult]:
+        """The result of a text that was refused, of its halves if it has more sentences than a request may have."""
+
+        def ask(text: str, prefix: str) -> Exchange[TextResult]:
+            part = replace(way, texts=[text], prefixes=[prefix] if prefix else [], places=[0])
+
+            def ask_part(begin: int, end: int, deadline: float) -> Exchange[list[TextResult]]:
+                request = part.request(pb.TranslateRequest, begin, end, options, first + place)
+                reply = yield from self.call_until(deadline, TRANSLATE, request)
+                return check_count(text_results(reply, way.source), end - begin)
+
+            def refused(error: ServerError) -> TextResult:
+                return TextResult(error=error, source=way.source)
+
+            (found,) = yield from ask_in_halves(ask_part, refused, 0, 1, self._deadline(options.get("timeout")))
+            return found
+
+        asked = way.request(pb.TranslateRequest, 0, 0, options).text
+        prefix = way.prefixes[place] if way.prefixes else ""
+        return (yield from in_halves(way.texts[place], prefix, result, asked, {**options, "source": way.source}, ask))
 
     def _ways(self, texts: list[str], prefixes: list[str], options: TranslateOptions) -> Exchange[list[Way]]:
         """The texts by their source language, which is detected if it is to be."""

@@ -131,9 +131,9 @@ def _visible(text: str, span: ProtectedSpan) -> ProtectedSpan:
 
 
 def uncut(segments: Iterable[Span], spans: Sequence[ProtectedSpan]) -> Iterator[tuple[Span, tuple[ProtectedSpan, ...]]]:
-    """Yield segments with the spans within each, counted from its begin.
+    """Yield segments, some of them empty, with the spans within each, counted from its begin.
 
-    Segments that a span crosses the border of are one.
+    Segments that a span crosses the border of are one, and a segment grows over the span that it begins in.
     spans: in order and without overlap
     """
     place, begin, last, own = 0, -1, -1, list[ProtectedSpan]()
@@ -141,6 +141,8 @@ def uncut(segments: Iterable[Span], spans: Sequence[ProtectedSpan]) -> Iterator[
         begin = first if begin < 0 else begin
         while place < len(spans) and spans[place].begin < last:
             own.append(spans[place])
+            if own[-1].begin < begin < own[-1].end:
+                begin = own[-1].begin
             place += 1
         if own and own[-1].end > last:
             continue

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from lingon.bundle import Limits
 from lingon.errors import InvalidRequest, TextTooLong
+from lingon.segments.boundaries import has_space
 from lingon.segments.characters import Reading
 from lingon.segments.document import Document
 from lingon.segments.markup import PlainText
@@ -119,17 +120,35 @@ class TextPlan:
 
     @property
     def text(self) -> str:
-        """The normalised text, with a space between sentences that white space separates."""
-        pieces, end = [], 0
+        """The normalised text: its sentences, and what separates them with one space for white space."""
+        pieces, end, sentence = list[str](), 0, -1
         for part in self.parts:
-            pieces += [" " * (part.begin - end), part.text]
-            end = part.begin + len(part.text)
+            if part.sentence == sentence:
+                before = " " * (part.begin - end)
+            else:
+                before = normalised_separator(self.document.separator(part.sentence), first=not pieces)
+            pieces += [before, part.text]
+            end, sentence = part.begin + len(part.text), part.sentence
+        if pieces:
+            pieces.append(normalised_separator(self.document.separator(sentence + 1)).rstrip())
         return "".join(pieces).translate(self.plain.stand_ins if self.plain else {})
 
     @property
     def source_tokens(self) -> int:
         """Source tokens of all parts, end tokens included if the model reads them."""
         return sum(len(part.source_ids) for part in self.parts)
+
+
+def normalised_separator(separator: str, *, first: bool = False) -> str:
+    """Return what separates sentences, which may have figures or the mark of a list, with one space for white space.
+
+    first: whether no sentence is before it
+    """
+    text = normalise(separator)
+    if not text:
+        return "" if first or not has_space(separator) else " "
+    before = " " if not first and separator[0].isspace() else ""
+    return before + text + (" " if separator[-1].isspace() else "")
 
 
 def most_characters(tokens: int) -> int:

@@ -9,7 +9,7 @@ from functools import partial
 
 from lingon.bundle import Limits, Manifest
 from lingon.errors import InvalidRequest, RequestError, RequestTooLarge
-from lingon.segments.boundaries import Span, has_space, without_blanks_around
+from lingon.segments.boundaries import Span, has_letters, next_visible, without_blanks_around
 from lingon.segments.capitals import is_in_capitals
 from lingon.segments.characters import Alphabet, Reading, read_characters
 from lingon.segments.document import Document, Split
@@ -30,6 +30,7 @@ from lingon.serving.translation.planning.input_processor import (
     check_size,
     joined,
     most_characters,
+    normalised_separator,
     parts_of,
     plan_pair,
     target_ids,
@@ -86,6 +87,7 @@ class Planner:
                     plan = self._plan_pieces(text, f"texts[{index}]", options, size)
                 else:
                     plan = await self._plan_text(text, f"texts[{index}]", options, time_slice, size, begun=begun)
+                prefix = without_mark(plan, prefix)
                 plans.append(self._with_prefix(plan, prefix, f"target_prefixes[{index}]", options))
             except RequestTooLarge:
                 raise
@@ -139,8 +141,10 @@ class Planner:
         reader = _Reader(self._tokenizer, self._alphabet, limits, field, options.splits, time_slice, size)
         begin, longest = 0, len(source.text.strip())  # begin: of the next sentence in the normalised text
         for segment, spans in source.sentences(options.text, self._manifest.source_language):
-            if segments and has_space(source.text[segments[-1][1] : segment[0]]):
-                begin += 1
+            if not _is_read(source.text, segment, options.text):
+                size.add_part_without_letters()
+                await time_slice.yield_if_due()
+                continue
             has = "has" if whole or segment[1] - segment[0] == longest else "has a sentence of"
             sentence = source.text[slice(*segment)]
             steps = None if begun and not segments else await self._steps(sentence, spans, options.text, size)
@@ -151,6 +155,8 @@ class Planner:
             await time_slice.yield_if_due()
             if not own:
                 continue
+            before = source.text[segments[-1][1] if segments else 0 : segment[0]]
+            begin += len(normalised_separator(before, first=not segments))
             parts += [part.of_sentence(len(segments), begin) for part in own]
             begin = parts[-1].begin + len(parts[-1].text)
             segments.append(segment)
@@ -234,6 +240,18 @@ async def read_as(
     """See `read_characters`; a long text is read on a thread."""
     read = partial(read_characters, text, spans, alphabet, keeps=keeps, lowers=lowers, most=MOST_KEPT)
     return read() if len(text) <= AT_ONCE else await asyncio.to_thread(read)
+def without_mark(plan: TextPlan, prefix: str) -> str:
+    """Return a target prefix without the mark of a list that the text begins with: the translation gets it anyway."""
+    mark = without_blanks_around(plan.document.separator(0))
+    rest = prefix[next_visible(prefix, 0, len(prefix)) :]
+    return rest.removeprefix(mark) if mark and plan.parts else prefix
+
+
+def _is_read(text: str, segment: Span, options: TextChoice) -> bool:
+    """Whether the model reads a segment: not an empty one, nor a whole text without letters, unless it reads all."""
+    begin, end = segment
+    reads_all = options.sentences is not Split.OFF or not options.protect
+    return begin < end and (reads_all or has_letters(text, begin, end))
 
 
 def needs_steps(sentence: str, spans: Sequence[ProtectedSpan], options: TextChoice) -> bool:

@@ -14,6 +14,7 @@ MOST_TAGS = 50_000  # tags and signs <, which take 10 µs each
 MOST_INLINES = 10_000  # elements within parts of texts, which take 50 µs each to be placed in the translation
 MOST_REFERENCES = 100_000  # signs & in texts with markup, which take 3 µs each
 MOST_KEPT = 10_000  # strings that are kept, such as URLs and placeholders, which take 20 µs each
+MOST_WITHOUT_LETTERS = 50_000  # parts of texts that have no letters and stay as they are, which take 10 µs each
 _SIGN = re.compile(r"[^\w\s]")
 
 
@@ -40,6 +41,7 @@ class RequestSize:
             "elements that do not split them": MOST_INLINES,
             "signs &": MOST_REFERENCES,
             "strings to keep": MOST_KEPT,
+            "parts without letters": MOST_WITHOUT_LETTERS,
             "sentences": limits.max_queue_texts,
             "tokens": limits.max_queue_tokens,
         }
@@ -74,6 +76,10 @@ class RequestSize:
     def add_kept(self, strings: int) -> None:
         """Count the strings that are kept of a text; raises RequestTooLarge."""
         self._add("strings to keep", strings)
+
+    def add_part_without_letters(self) -> None:
+        """Count a line or another part of a text that stays as it is; raises RequestTooLarge."""
+        self._add("parts without letters", 1)
 
     def add_characters(self, count: int) -> None:
         """Count text that will be normalised; raises RequestTooLarge."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lingon.errors import InvalidRequest, MarkupError, TextTooLong
-from lingon.segments.boundaries import Span
+from lingon.segments.boundaries import Span, has_letters
 from lingon.segments.document import cut
 from lingon.segments.markup import PlainText, TooManyKept, read_html, read_xml
 from lingon.segments.protection import Kind, ProtectedSpan, TooManySpans, find_protected, merge, uncut
@@ -20,7 +20,8 @@ SHORT = 1_000  # characters; sentences of longer texts may be cut
 LONG = 20_000  # characters; shorter texts are read within some milliseconds
 
 
-_SIMPLE = re.compile(r"(?:[^\W\d_]|[ ,'’]|-(?!-))*+[.!?]?+ *+")  # no mark inside, no figure, no sign, no line
+# One line of words: no mark of a list, no mark inside, no figure, no sign, no line of signs, no columns.
+_SIMPLE = re.compile(r" *+(?=[^\W\d_])(?:[^\W\d_]++|[,'’]|-(?!-)| {1,2}+(?! ))*+[.!?]?+ *+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +40,19 @@ class Source:
     is_simple: bool = False
 
     def sentences(self, options: TextChoice, language: str) -> Iterator[tuple[Span, tuple[ProtectedSpan, ...]]]:
-        """Yield the sentences, each with what is kept of it, counted from its begin; a step takes milliseconds."""
+        """Yield the sentences, each with what is kept of it, counted from its begin; a step takes milliseconds.
+
+        An empty span is none: the text has a part without letters there, which stays as it is.
+        """
         if self.is_simple:
             begin = len(self.text) - len(self.text.lstrip(" "))
             return iter((((begin, len(self.text.rstrip(" "))), ()),))
         return uncut(self._cut(options, language), self.kept)
 
     def _cut(self, options: TextChoice, language: str) -> Iterator[Span]:
+        collapses = options.format is Format.HTML
         for first, last in _blocks(self.text, self.plain):
-            for begin, end in cut(self.text[first:last], options.sentences, language):
+            for begin, end in cut(self.text[first:last], options.sentences, language, collapses=collapses):
                 yield first + begin, first + end
 
 
@@ -70,7 +75,7 @@ async def read_source(text: str, field: str, options: TextChoice, size: RequestS
 
 def is_simple(text: str) -> bool:
     """Whether a text is one sentence in which nothing is kept, as far as a glance shows; most short texts are."""
-    return len(text) <= SHORT and _SIMPLE.fullmatch(text) is not None and not text.isspace()
+    return len(text) <= SHORT and _SIMPLE.fullmatch(text) is not None and has_letters(text, 0, len(text))
 
 
 def _read(text: str, field: str, options: TextChoice, size: RequestSize) -> Source:

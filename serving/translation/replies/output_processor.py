@@ -9,6 +9,7 @@ import numpy as np
 
 from lingon.alignment import Span, piece_links
 from lingon.errors import RequestError
+from lingon.segments.boundaries import is_blank
 from lingon.segments.protection import Rung
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.guard.judge import Guard
@@ -279,7 +280,7 @@ def _warnings(
     plan: TextPlan, whole: Sequence[Sequence[PartHypothesis]], hypotheses: Sequence[pb.Hypothesis]
 ) -> list[pb.Warning]:
     found = []
-    if not plan.parts:
+    if is_blank(plan.document.text):
         found.append(pb.Warning(code=pb.WARNING_CODE_EMPTY_SOURCE, message="the text has nothing to translate"))
     parts: Counter[int] = Counter()
     for part, read in zip(plan.parts, whole[0], strict=True):

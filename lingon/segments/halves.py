@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
+from lingon.segments.boundaries import is_blank
 from lingon.segments.document import Split, cut
+from lingon.segments.layout.marks import mark_at
 from lingon.segments.markup import Block, MarkupRules, read_html
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -14,6 +18,14 @@ SPLITS = {
 """Where plain text may be cut."""
 REACH = 65_536  # characters on each side of the middle in which sentences are looked for
 MOST_SIGNS = 250_000  # signs < and & of HTML that is cut, 5 µs each; as many tags as a document may have
+
+
+_LINE_END = re.compile(r"\r\n|[\n\r\u2028\u2029]")
+_PARAGRAPH_END = re.compile(r"(?>\r\n|\n|\r)[ \t]*+(?>\r\n|\n|\r)|\u2029")
+_SENTENCE_END = re.compile(
+    r"(?<![^\W\d_])[^\W\d_]{5,}+[.!?]++[\"'”’»)]{0,3}+ ++(?=[^\W\d_])|(?<=[。！？])(?![」』）”。！？])|[।؟] ++"
+)
+"""Ends of sentences in any language: before a large letter, after a word that is longer than an abbreviation."""
 
 
 def halves(text: str, options: pb.TextOptions, language: str) -> tuple[str, str] | None:
@@ -46,10 +58,44 @@ def _begins(text: str, options: pb.TextOptions, language: str) -> list[int]:
     return _near_middle(text, split, language)
 
 
+def _begins_sentence(text: str, place: int) -> bool:
+    """Whether what is after the end of a sentence is another one, and would not be read as the mark of a list."""
+    return not (text[place].isspace() or text[place].islower()) and mark_at(text, place, len(text)) is None
+
+
 def _near_middle(text: str, split: Split, language: str) -> list[int]:
-    """Return where sentences begin near the middle of a text, but for the first one that is read."""
+    """Return where lines or sentences begin near the middle of a text, but for the first one that is read."""
     first = max(len(text) // 2 - REACH, 0)
-    return [first + begin for begin, _ in cut(text[first : len(text) // 2 + REACH], split, language)][1:]
+    seen = text[first : len(text) // 2 + REACH]
+    if certain := _certain(seen, split):
+        return [first + place for place in certain]
+    found, last = list[int](), 0
+    for begin, end in _segments(seen, split, language):
+        if (
+            last and is_blank(seen[last:begin]) and mark_at(seen, begin, len(seen)) is None
+        ):  # not within a list in a line, which is one by all its signs
+            found.append(first + begin)
+        last = end
+    return found
+
+
+def _segments(text: str, split: Split, language: str) -> list[tuple[int, int]]:
+    """Return the sentences of a text; none where sentencex is not installed, as with the base install."""
+    try:
+        return [span for span in cut(text, split, language) if span[0] < span[1]]
+    except ModuleNotFoundError:
+        return []
+
+
+def _certain(text: str, split: Split) -> list[int]:
+    """Return where lines begin, or paragraphs of wrapped text; without any, where sentences of any language do."""
+    for pattern in (_LINE_END if split is Split.SENTENCES else _PARAGRAPH_END, _SENTENCE_END):
+        places = [found.end() for found in pattern.finditer(text) if 0 < found.end() < len(text)]
+        if pattern is _SENTENCE_END:
+            places = [place for place in places if _begins_sentence(text, place)]
+        if places:
+            return places
+    return []
 
 
 def _sentences(block: Block, split: Split, language: str) -> list[int]:

@@ -1,0 +1,140 @@
+"""A text with more sentences than the server takes in a request: sent in halves, whose results become one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from lingon.client.protocol.steps import Exchange
+from lingon.client.values.options import TranslateOptions
+from lingon.client.values.results import Link, Sentence, TextResult, TextWarning, Translation
+from lingon.errors import RequestTooLarge, TextTooLong
+from lingon.segments.boundaries import ends_without_space
+from lingon.segments.halves import halves
+from lingon.translation.v1 import translation_pb2 as pb
+
+_COUNT = re.compile(r"^\d+(?= )|(?<= of )\d+(?= (?:parts|sentences))|(?<=translated in )\d+")  # of a message
+_OF = re.compile(r"(?<=\d) of \d+(?= (?:parts|sentences))")
+_SEVERAL = "send it in several"  # how the server ends the message of such a refusal
+LARGE = 20_000  # characters; a shorter text that is too long has a sentence that is, and its parts have too
+
+MARKUP = (pb.TEXT_FORMAT_HTML, pb.TEXT_FORMAT_XML)
+WHOLE = ("alternatives", "forced_words")  # options of which one concerns the begin of a text, one a single sentence
+
+Ask = Callable[[str, str], Exchange[TextResult]]
+"""Translates a text, whose translation begins with a prefix; an error is in the result."""
+
+
+Place = TypeVar("Place", Sentence, Link)
+
+
+def in_halves(
+    text: str, prefix: str, result: TextResult, asked: pb.TextOptions, options: TranslateOptions, ask: Ask
+) -> Exchange[TextResult]:
+    """The result of a text, of its halves and of theirs if it was refused for its size.
+
+    result: what the server answered; asked: the options of the request for it
+    """
+    if not _is_too_large(text, result) or any(options.get(name) for name in WHOLE):
+        return result
+    both = halves(text, asked, options.get("source") or "")
+    if both is None:
+        return result
+    found = list[TextResult]()
+    for half, begin in zip(both, (prefix, ""), strict=True):
+        answer = yield from ask(half, begin)
+        found.append((yield from in_halves(half, begin, answer, asked, options, ask)))
+        if found[-1].error is not None:
+            return result
+    return joined(both, found, spaces=asked.format not in MARKUP)
+
+
+def joined(texts: Sequence[str], results: Sequence[TextResult], *, spaces: bool = True) -> TextResult:
+    """The results of the two parts of a text as one; spans are those of the whole text and its translation.
+
+    spaces: whether a space may come between them, where the source language needs none
+    """
+    first, second = results
+    spaced = texts[0][-1:].isspace() or texts[1][:1].isspace()
+    read = first.normalised_text + " " * (spaced and bool(first.normalised_text and second.normalised_text))
+    translations = list[Translation]()
+    for one, other in zip(first.translations, second.translations, strict=False):
+        written = one.text + " " * (spaces and not spaced and _needs_space(one.text, other.text))
+        moved = _moved(other.alignment, len(read), len(written))
+        translations.append(
+            Translation(
+                text=written + other.text,
+                score=one.score + other.score,
+                finish_reason=one.finish_reason if one.finish_reason != "end" else other.finish_reason,
+                tokens=one.tokens + other.tokens,
+                alignment=one.alignment + moved,
+                missing_words=tuple(word for word in one.missing_words if word in other.missing_words),
+            )
+        )
+    begin = len(translations[0].text) - len(second.translations[0].text) if translations else 0
+    confidences = [each for each in (first.confidence, second.confidence) if each is not None]
+    return replace(
+        first,
+        translations=tuple(translations),
+        warnings=tuple(_warnings(results)),
+        source_tokens=first.source_tokens + second.source_tokens,
+        target_tokens=first.target_tokens + second.target_tokens,
+        shortlist=first.shortlist or second.shortlist,
+        normalised_text=read + second.normalised_text,
+        sentences=first.sentences + _moved(second.sentences, len(texts[0]), begin),
+        confidence=min(confidences, default=None),
+    )
+
+
+def _is_too_large(text: str, result: TextResult) -> bool:
+    """Whether a text was refused for its size, which its parts may not be."""
+    if result.error is None:
+        return False
+    reason, said = result.error.reason, str(result.error)
+    return reason == RequestTooLarge.reason or (
+        reason == TextTooLong.reason and (len(text) > LARGE or _SEVERAL in said)
+    )
+
+
+def _needs_space(before: str, after: str) -> bool:
+    """Whether a space separates two translations whose sources have none between them."""
+    apart = before[-1:].isspace() or after[:1].isspace()
+    return bool(before and after) and not apart and not ends_without_space(before)
+
+
+def _moved(places: Iterable[Place], source: int, target: int) -> tuple[Place, ...]:
+    """Places in the second part of a text as those in the whole."""
+    return tuple(
+        replace(
+            place,
+            source=(place.source[0] + source, place.source[1] + source),
+            target=(place.target[0] + target, place.target[1] + target),
+        )
+        for place in places
+    )
+
+
+def _warnings(results: Sequence[TextResult]) -> Iterator[TextWarning]:
+    """The warnings of the parts, one of each kind; the message says in how many parts of the text it was found.
+
+    That there is nothing to translate is true of the whole if it is of all parts.
+    """
+    by_code = dict[str, list[str]]()
+    for result in results:
+        for warning in result.warnings:
+            by_code.setdefault(warning.code, []).append(warning.message)
+    for code, messages in by_code.items():
+        if code != "empty_source" or len(messages) == len(results):
+            yield TextWarning(code, _summed(messages, complete=len(messages) == len(results)))
+
+
+def _summed(messages: Sequence[str], *, complete: bool) -> str:
+    """The messages of a warning as one, with the sums of their counts; complete: whether all parts have it."""
+    if not complete:
+        messages = [_OF.sub("", message) for message in messages]
+    if len({_COUNT.sub("", message) for message in messages}) > 1:
+        return messages[0]
+    sums = iter([sum(map(int, counts)) for counts in zip(*map(_COUNT.findall, messages), strict=True)])
+    return _COUNT.sub(lambda _: str(next(sums)), messages[0])

@@ -1,0 +1,5 @@
+"""What a line is made of besides sentences: cells, marks of lists and separators; it imports only `boundaries`."""
+
+from lingon.segments.layout.cells import cells
+
+__all__ = ["cells"]
