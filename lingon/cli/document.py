@@ -22,13 +22,30 @@ from lingon.source_language import AUTO
 
 LINE_SUFFIXES = (".txt", ".html", ".htm")  # files that are read as lines or as one text with markup: see --format
 OTHER_SUFFIXES = frozenset([".doc", ".docm", ".pdf", ".ppt", ".pptm", ".rtf", ".xls", ".xlsm"])
-"""Documents that are not read: their lines are no text."""
+"""Documents that are not read: their lines are no text, whatever --format says."""
 
 
 def is_document(path: Path | None) -> bool:
     """Whether a file is a document by its name, also one of a kind that is not read."""
     suffix = path.suffix.lower() if path is not None else ""
     return suffix in OTHER_SUFFIXES or (suffix in SUFFIXES and suffix not in LINE_SUFFIXES)
+
+
+def check_lines(path: Path, *, stated: bool) -> None:
+    """Raise SettingsError for a file whose name does not say that its lines are text.
+
+    The lines of a file of another kind have keys and marks, which a translation would destroy.
+    stated: whether --format says how the file is written
+    """
+    packed = path.suffix.lower() == ".gz"
+    suffix = (path.with_suffix("") if packed else path).suffix.lower()
+    if packed and is_document(path.with_suffix("")):
+        raise SettingsError(f"--input must not be packed if it is a document, got {path.name}; unpack it first")
+    if suffix and suffix not in LINE_SUFFIXES and not stated:
+        known = ", ".join(SUFFIXES)
+        raise SettingsError(
+            f"--input must end in {known}, or have no ending, got {suffix}; with --format plain its lines are text"
+        )
 
 
 def check_options(columns: Columns, translations: int, *, as_json: bool, read: bool) -> None:
@@ -53,7 +70,7 @@ def translate_document(
     A text that was not translated stays as it is, and is named. Raises LingonError; then nothing is written.
     """
     if path.suffix.lower() in OTHER_SUFFIXES:
-        raise SettingsError(f"--input must be text, or end in {', '.join(SUFFIXES)}; got {path.suffix}")
+        raise SettingsError(f"--input must end in {', '.join(SUFFIXES)}, or be text, got {path.suffix}")
     if output is None or output.suffix.lower() != path.suffix.lower():
         raise SettingsError(f"--output must name a file that ends in {path.suffix}, as the input does")
     check_output(output, path)
@@ -77,5 +94,8 @@ def translate_document(
             for batch in found:
                 results += [result for _, _, result in batch]
     report.print_summary()
-    write_bytes(output, write(document, results))
+    written = write(document, results)
+    for note in document.notes:
+        print_message(f"{path}: {note}")
+    write_bytes(output, written)
     return report.complete

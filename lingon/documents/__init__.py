@@ -31,6 +31,7 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".vtt": read_subtitles,
     **dict.fromkeys(XLIFF, read_xliff),
     ".po": read_gettext,
+    ".pot": read_gettext,
     ".md": read_markdown,
 }
 SUFFIXES = tuple(READERS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import signal
 from pathlib import Path
 
@@ -109,7 +110,7 @@ async def test_a_document_of_a_kind_that_is_not_read_is_no_text(
 ):
     (tmp_path / "a.rtf").write_bytes(b"{\\rtf1 Tom lives here.}")
     assert await translated(tmp_path, *options, name="a.rtf") == 2
-    assert "--input must be text, or end in .txt" in capfd.readouterr().err
+    assert "--input must end in .txt" in capfd.readouterr().err
     assert names(tmp_path) == ["a.rtf"]
 
 
@@ -118,3 +119,35 @@ async def test_a_broken_document_is_refused_in_one_line(tmp_path: Path, capfd: p
     assert await translated(tmp_path, "--output", str(tmp_path / "b.docx")) == 1
     assert capfd.readouterr().err.endswith("a.docx: the file is no archive of its kind: File is not a zip file\n")
     assert names(tmp_path) == ["a.docx"]
+
+
+@pytest.mark.parametrize("name", ["a.tex", "a.LOG", "a.c", "a.log.gz", "a.en"])
+async def test_lines_of_a_file_with_another_ending_are_text_only_on_request(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
+):
+    content = b'{"key": "It is raining"}\n'
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert await translated(tmp_path, "--output", str(tmp_path / "b"), name=name) == 2
+    suffix = Path(name.removesuffix(".gz")).suffix.lower()
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("lingon: error: --input must end in .txt, .html, ")
+    assert line.endswith(f"or have no ending, got {suffix}; with --format plain its lines are text")
+    assert names(tmp_path) == [name]
+    assert await translated(tmp_path, "--output", str(tmp_path / "b"), "--format", "plain", name=name) == 0
+    assert (tmp_path / "b").read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["a", "a.txt", "A.TXT", "a.txt.gz", "a.gz", "b.tar/a"])
+async def test_lines_of_a_text_file_and_of_one_without_an_ending_are_text(tmp_path: Path, name: str):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(gzip.compress(b"It is raining\n") if name.endswith(".gz") else b"It is raining\n")
+    assert await translated(tmp_path, "--output", str(tmp_path / "out"), name=name) == 0
+    assert (tmp_path / "out").read_bytes() == b"It is raining\n"
+
+
+async def test_a_packed_document_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    (tmp_path / "a.po.gz").write_bytes(gzip.compress(b'msgid "Tom"\nmsgstr ""\n'))
+    assert await translated(tmp_path, "--output", str(tmp_path / "b.po"), name="a.po.gz") == 2
+    assert "--input must not be packed if it is a document, got a.po.gz" in capfd.readouterr().err
+    assert names(tmp_path) == ["a.po.gz"]
