@@ -41,6 +41,8 @@ WORD = [
     '<w:proofErr/>', "<w:r><w:rPr><w:lang w:val='a'/><w:b w:c='#'/></w:rPr><w:t>a</w:t></w:r>",
     '<w:r><w:t>1</w:t><w:tab/><w:t>.</w:t></w:r>', "<w:bookmarkStart w:id='1'/>", "<w:bookmarkEnd w:id='1'/>",
     "<w:bookmarkStart w:id='#'/>", "<w:bookmarkEnd w:id='#'/>", "<w:r><w:fldChar w:fldCharType='begin'/></w:r>",
+    "<w:r><w:instrText>PAGE</w:instrText></w:r>",
+    "<w:fldSimple w:instr='REF a'><w:r><w:t>Tom</w:t></w:r></w:fldSimple>",
     "<w:r><w:fldChar w:fldCharType='separate'/></w:r>", "<w:r><w:fldChar w:fldCharType='end'/></w:r>",
     '<w:hyperlink><w:r><w:t>Tom</w:t></w:r></w:hyperlink>', '<w:ins/>', "<w:commentRangeStart w:id='#'/>",
     "<w:commentRangeEnd w:id='#'/>", '<w:r><w:noBreakHyphen/></w:r>', '<w:sdt/>', '<w:pPr/>',
