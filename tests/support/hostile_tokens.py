@@ -102,6 +102,11 @@ SUBTITLES = [
     '\n', '\r\n', '- ', '<i>', '</i>', '<', '>', '{\\an8}', '{\\', '}', '<00:00>', '<v Tom>', 'Tom ', 'a ', 'a', '.',
     '...', ')', '&amp;', '&', ' ', '\t', '\x00', '\x01', '1', '<c.', '[', '♪', '\n- ', '\x0b', '&#9',
 ]
+DIALOGUES = [
+    '{\\i1}', '{\\i0}', '{', '}', '{\\p1}', '{\\p0}', '\\p1', '\\p', '\\N', '\\n', '\\h', '\\', 'Tom ', 'a', '.', ' ',
+    '- ', '{\\k2}', '♪', '{a}',
+    ',', '\x00', '\x01', '\nDialogue: 0:00:03.00,0:00:04.00,a,', '\nComment: a\n', '[', '\n',
+]
 ENTRIES = [
     'msgid "Tom #"\nmsgstr ""\n\n', 'msgid "a <b>"\nmsgid_plural "b\\n"\nmsgstr[0] ""\n\n', '#, fuzzy\n', '#~ a\n',
     '# \n', '\n', 'msgctxt "a"\nmsgid "Tom"\nmsgstr ""\n', 'msgid ""\n"Tom\\n"\n"a"\nmsgstr ""\n\n',
