@@ -28,6 +28,7 @@ from lingon.status import DOMAIN
 from lingon.translation.v1 import translation_pb2 as pb
 
 DETECTED = "x-lingon-detected-language"
+NOTES = "x-lingon-notes"  # about a file that was translated, with semicolons between them
 MOST_BEAMS = 1000  # that a number may say; the model bounds it further
 EVENT_STREAM, LINES = "text/event-stream", "application/x-ndjson"
 DETAIL = "type.googleapis.com/google.rpc"  # start of the types of details of errors
@@ -96,6 +97,7 @@ class NativeApi:
         headers = {
             "content-disposition": _attachment(_named(found.name, target)),
             **({DETECTED: found.detected} if found.detected else {}),
+            **({NOTES: _header(found.notes)} if found.notes else {}),
         }
         return Response(found.content, headers=headers, media_type="application/octet-stream")
 
@@ -123,6 +125,11 @@ class NativeApi:
         kind = EVENT_STREAM if as_events else LINES
         headers = {"x-accel-buffering": "no"}  # nginx would collect the events
         return Streamed(_events(first, messages, as_events=as_events), headers=headers, media_type=kind)
+
+
+def _header(notes: Iterable[str]) -> str:
+    """Return notes as the value of a header, which holds ASCII."""
+    return "; ".join(notes).encode("ascii", "backslashreplace").decode()
 
 
 def _any_place() -> None:

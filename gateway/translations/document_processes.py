@@ -55,6 +55,14 @@ class ReadFile:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A file with translations; notes: lines about it, such as its encoding."""
+
+    content: bytes
+    notes: Sequence[str]
+
+
 class DocumentProcesses:
     """Reads and writes documents in processes of their own, which end when one passes its limits.
 
@@ -76,14 +84,14 @@ class DocumentProcesses:
         named = File(name.decode(), file.content, file.target, file.owner)
         return ReadFile(named, found.texts, found.text, int(characters), len(texts))
 
-    async def write(self, file: File, translations: Sequence[str]) -> bytes:
+    async def write(self, file: File, translations: Sequence[str]) -> WrittenFile:
         """Return a file with the translations of its texts; raises Problem.
 
         It waits for a place however many others do: its translations are done.
         """
         translated = pb.TranslateRequest(texts=translations).SerializeToString()
-        (written,) = await self._ask(file, WRITE, translated, patient=True)
-        return written
+        written, *notes = await self._ask(file, WRITE, translated, patient=True)
+        return WrittenFile(written, tuple(note.decode() for note in notes))
 
     async def close(self) -> None:
         """End the processes that have nothing to do; cancelled tasks end the others."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,12 +24,14 @@ class TranslatedFile:
     name: of the file, with a suffix
     characters: of its texts
     detected: its language if that was detected; empty if it was given, or the file has no text
+    notes: lines about it, such as its encoding
     """
 
     name: str
     content: bytes
     characters: int
     detected: str = ""
+    notes: Sequence[str] = ()
 
 
 class Documents:
@@ -69,8 +71,8 @@ class Documents:
         results = await translate(call.backend, texts, wanted, call.caller)
         async with _limited(call.backend.timeout, "written"):
             written = await self._processes.write(read.file, [each.text for each in results])
-        call.held.add(max(len(written) - max(len(content), read.size), 0))
-        return TranslatedFile(read.file.name, written, read.characters, detected)
+        call.held.add(max(len(written.content) - max(len(content), read.size), 0))
+        return TranslatedFile(read.file.name, written.content, read.characters, detected, written.notes)
 
 
 @asynccontextmanager

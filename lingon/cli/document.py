@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -15,20 +16,51 @@ from lingon.cli.options.backend import BackendOptions
 from lingon.client.protocol.documents import options_of, write
 from lingon.client.values.options import TranslateOptions
 from lingon.client.values.results import TextResult
-from lingon.documents import SUFFIXES, UnreadableDocument, read_document
+from lingon.documents import SUFFIXES, UnreadableDocument, charset_of, read_document
+from lingon.documents.encodings import read_encoded
 from lingon.errors import LingonError, SettingsError
 from lingon.files import read_setting_file, write_bytes
 from lingon.source_language import AUTO
 
+PAGES = (".html", ".htm")
+TRANSLATED_SUFFIXES = {".pot": ".po"}  # what a document may become: a template is translated into a catalogue
 LINE_SUFFIXES = (".txt", ".html", ".htm")  # files that are read as lines or as one text with markup: see --format
 OTHER_SUFFIXES = frozenset([".doc", ".docm", ".pdf", ".ppt", ".pptm", ".rtf", ".xls", ".xlsm"])
-"""Documents that are not read: their lines are no text."""
+"""Documents that are not read: their lines are no text, whatever --format says."""
 
 
 def is_document(path: Path | None) -> bool:
     """Whether a file is a document by its name, also one of a kind that is not read."""
     suffix = path.suffix.lower() if path is not None else ""
     return suffix in OTHER_SUFFIXES or (suffix in SUFFIXES and suffix not in LINE_SUFFIXES)
+
+
+def check_lines(path: Path, *, stated: bool) -> None:
+    """Raise SettingsError for a file whose name does not say that its lines are text.
+
+    The lines of a file of another kind have keys and marks, which a translation would destroy.
+    stated: whether --format says how the file is written
+    """
+    packed = path.suffix.lower() == ".gz"
+    suffix = (path.with_suffix("") if packed else path).suffix.lower()
+    if packed and is_document(path.with_suffix("")):
+        raise SettingsError(f"--input must not be packed if it is a document, got {path.name}; unpack it first")
+    if suffix and suffix not in LINE_SUFFIXES and not stated:
+        known = ", ".join(SUFFIXES)
+        raise SettingsError(
+            f"--input must end in {known}, or have no ending, got {suffix}; with --format plain its lines are text"
+        )
+
+
+def is_encoded_page(path: Path) -> bool:
+    """Whether a file is a page in another encoding than UTF-8: it is written in that, as its head says."""
+    if path.suffix.lower() not in PAGES or not path.is_file():
+        return False
+    content = read_setting_file(path)
+    try:
+        return not read_encoded(content, charset_of(content))[1].is_utf_8
+    except UnreadableDocument:
+        return True  # which is refused with its name
 
 
 def check_options(columns: Columns, translations: int, *, as_json: bool, read: bool) -> None:
@@ -53,10 +85,14 @@ def translate_document(
     A text that was not translated stays as it is, and is named. Raises LingonError; then nothing is written.
     """
     if path.suffix.lower() in OTHER_SUFFIXES:
-        raise SettingsError(f"--input must be text, or end in {', '.join(SUFFIXES)}; got {path.suffix}")
-    if output is None or output.suffix.lower() != path.suffix.lower():
+        raise SettingsError(f"--input must end in {', '.join(SUFFIXES)}, or be text, got {path.suffix}")
+    suffix = path.suffix.lower()
+    if output is None and suffix not in PAGES:
         raise SettingsError(f"--output must name a file that ends in {path.suffix}, as the input does")
-    check_output(output, path)
+    if output is not None:
+        if suffix not in PAGES and output.suffix.lower() not in (suffix, TRANSLATED_SUFFIXES.get(suffix)):
+            raise SettingsError(f"--output must name a file that ends in {path.suffix}, as the input does")
+        check_output(output, path)
     content = read_setting_file(path)
     try:
         document = read_document(path.name, content, request.get("target") or "")
@@ -68,7 +104,7 @@ def translate_document(
             options["source"] = source = translator.find_source(list(document.texts), **options)
             if source == options.get("target"):
                 print_message(f"{path} is in {source} already, and is written as it is")
-                write_bytes(output, content)
+                _write(output, content)
                 return True
         given = Input(iter(document.texts), sum(map(size_of, document.texts)))
         work = TranslateWork(options, Columns(), as_json=False)
@@ -77,5 +113,17 @@ def translate_document(
             for batch in found:
                 results += [result for _, _, result in batch]
     report.print_summary()
-    write_bytes(output, write(document, results))
+    written = write(document, results)
+    for note in document.notes:
+        print_message(f"{path}: {note}")
+    _write(output, written)
     return report.complete
+
+
+def _write(output: Path | None, content: bytes) -> None:
+    """Write a document to a file, or to standard output."""
+    if output is not None:
+        write_bytes(output, content)
+    elif sys.stdout is not None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.flush()

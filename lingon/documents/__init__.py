@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -12,15 +13,19 @@ from lingon.documents.markdown import read_markdown
 from lingon.documents.office import SUFFIXES as ARCHIVES
 from lingon.documents.office import read_archive, suffix_of_archive
 from lingon.documents.text_files import (
+    charset_of,
     read_gettext,
     read_page,
+    read_substation,
     read_subtitles,
     read_text,
     read_xliff,
 )
 
-__all__ = ["SUFFIXES", "Document", "UnreadableDocument", "check_suffix", "read_document", "suffix_of"]
+__all__ = ["SUFFIXES", "Document", "UnreadableDocument", "charset_of", "check_suffix", "read_document", "suffix_of"]
 
+_CUE = re.compile(rb"\d{1,9}[ \t]*+\r?\n[ \t]*+\d{1,4}:\d\d:\d\d[,.]\d{1,3}[ \t]*+-->")  # the first of SubRip
+_MESSAGE = re.compile(rb"(?:\A|\n)msgid[ \t]*+\"[^\n]*+\n(?:[ \t]*+\"[^\n]*+\n)*+msg(?:str|id_plural)\b")
 XLIFF = (".xliff", ".xlf")
 READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".txt": read_text,
@@ -29,8 +34,11 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
     **{suffix: partial(read_archive, suffix) for suffix in ARCHIVES},
     ".srt": read_subtitles,
     ".vtt": read_subtitles,
+    ".ass": read_substation,
+    ".ssa": read_substation,
     **dict.fromkeys(XLIFF, read_xliff),
     ".po": read_gettext,
+    ".pot": read_gettext,
     ".md": read_markdown,
 }
 SUFFIXES = tuple(READERS)
@@ -39,11 +47,16 @@ SUFFIXES = tuple(READERS)
 
 def suffix_of(content: bytes) -> str:
     """Return the suffix of a file without a name, by what it begins with or has; .txt if it tells nothing."""
-    start = content[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    start = content[:4096].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if start.startswith((b"<!doctype html", b"<html")):
         return ".html"
-    if start.startswith(b"webvtt"):
-        return ".vtt"
+    for mark, suffix in ((b"webvtt", ".vtt"), (b"[script info]", ".ass")):
+        if start.startswith(mark):
+            return suffix
+    if _CUE.match(start):
+        return ".srt"
+    if _MESSAGE.search(start):
+        return ".po"
     if b"<xliff" in start:
         return ".xlf"
     return suffix_of_archive(content) if start.startswith(b"pk") else ".txt"

@@ -6,7 +6,7 @@ import html
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lingon.documents.errors import UnreadableDocument
 from lingon.translation.v1 import translation_pb2 as pb
@@ -22,11 +22,13 @@ class Document:
     texts: to translate, in their order
     options: how they are to be read
     write: returns the document with their translations
+    notes: lines for people about the file, such as its encoding; `write` adds what it could not do
     """
 
     texts: Sequence[str]
     options: pb.TextOptions
     write: Callable[[Sequence[str]], bytes]
+    notes: list[str] = field(default_factory=list)
 
     @property
     def characters(self) -> int:

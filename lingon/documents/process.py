@@ -6,7 +6,8 @@ OUT_OF_MEMORY, or by SIGXCPU, when a document passes a limit.
 
 A message is its number of parts, the size of each, and the parts. A request has an operation, the name of the file, the
 target language, the content of the file and, to write it, a TranslateRequest with the translations of its texts. A
-reply has the outcome, whether the process stays for other messages, and what the operation returns.
+reply has the outcome, whether the process stays for other messages, and what the operation returns: a file that was
+written is followed by the notes about it.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def _answer(operation: bytes, name: bytes, target: bytes, content: bytes, *trans
         document = read_document(name.decode(), content, target.decode())
         written = document.write(pb.TranslateRequest.FromString(*translated).texts)
         check_reply(len(written), "the translated file has")
-        return DONE, written
+        return DONE, written, *(note.encode() for note in document.notes)
     except UnreadableDocument as error:
         return REFUSED, str(error).encode()
     except RecursionError:

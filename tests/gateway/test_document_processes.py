@@ -58,7 +58,7 @@ async def test_a_file_is_read_and_written_as_in_this_process():
             len("It is raining."),
         )
         written = await found.write(read.file, read.texts)
-    assert files_of(written) == files_of(file.content)
+    assert files_of(written.content) == files_of(file.content)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ async def test_a_file_that_is_translated_waits_to_be_written_however_many_wait()
         await asyncio.sleep(0)
         with pytest.raises(Problem, match="wait to be read or written"):
             await found.read(SMALL)
-        assert await found.write(read.file, read.texts) == SMALL.content
+        assert (await found.write(read.file, read.texts)).content == SMALL.content
         for each in others:
             each.cancel()
         await asyncio.gather(*others, return_exceptions=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import signal
 from pathlib import Path
 
@@ -109,7 +110,7 @@ async def test_a_document_of_a_kind_that_is_not_read_is_no_text(
 ):
     (tmp_path / "a.rtf").write_bytes(b"{\\rtf1 Tom lives here.}")
     assert await translated(tmp_path, *options, name="a.rtf") == 2
-    assert "--input must be text, or end in .txt" in capfd.readouterr().err
+    assert "--input must end in .txt" in capfd.readouterr().err
     assert names(tmp_path) == ["a.rtf"]
 
 
@@ -118,3 +119,81 @@ async def test_a_broken_document_is_refused_in_one_line(tmp_path: Path, capfd: p
     assert await translated(tmp_path, "--output", str(tmp_path / "b.docx")) == 1
     assert capfd.readouterr().err.endswith("a.docx: the file is no archive of its kind: File is not a zip file\n")
     assert names(tmp_path) == ["a.docx"]
+
+
+@pytest.mark.parametrize("name", ["a.tex", "a.LOG", "a.c", "a.log.gz", "a.en"])
+async def test_lines_of_a_file_with_another_ending_are_text_only_on_request(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str
+):
+    content = b'{"key": "It is raining"}\n'
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert await translated(tmp_path, "--output", str(tmp_path / "b"), name=name) == 2
+    suffix = Path(name.removesuffix(".gz")).suffix.lower()
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("lingon: error: --input must end in .txt, .html, ")
+    assert line.endswith(f"or have no ending, got {suffix}; with --format plain its lines are text")
+    assert names(tmp_path) == [name]
+    assert await translated(tmp_path, "--output", str(tmp_path / "b"), "--format", "plain", name=name) == 0
+    assert (tmp_path / "b").read_bytes() == content
+
+
+@pytest.mark.parametrize("name", ["a", "a.txt", "A.TXT", "a.txt.gz", "a.gz", "b.tar/a"])
+async def test_lines_of_a_text_file_and_of_one_without_an_ending_are_text(tmp_path: Path, name: str):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(gzip.compress(b"It is raining\n") if name.endswith(".gz") else b"It is raining\n")
+    assert await translated(tmp_path, "--output", str(tmp_path / "out"), name=name) == 0
+    assert (tmp_path / "out").read_bytes() == b"It is raining\n"
+
+
+async def test_a_packed_document_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    (tmp_path / "a.po.gz").write_bytes(gzip.compress(b'msgid "Tom"\nmsgstr ""\n'))
+    assert await translated(tmp_path, "--output", str(tmp_path / "b.po"), name="a.po.gz") == 2
+    assert "--input must not be packed if it is a document, got a.po.gz" in capfd.readouterr().err
+    assert names(tmp_path) == ["a.po.gz"]
+
+
+@pytest.mark.parametrize("codec", ["cp1252", "utf-16", "utf-16-le"])
+async def test_lines_in_another_encoding_are_read_and_that_is_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], codec: str
+):
+    lines = "Tom drinks in the caf\u00e9.\r\nIt is Zo\u00eb.\n\nYes\n"
+    (tmp_path / "a.txt").write_bytes(lines.encode(codec))
+    assert await translated(tmp_path, "--output", str(tmp_path / "b"), name="a.txt") == 0
+    assert (tmp_path / "b").read_text() == lines.replace("\r", "")
+    name = "Windows-1252" if codec == "cp1252" else "UTF-16-LE"
+    assert f"a.txt: the file is in {name}; its translation is in UTF-8\n" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("content", [b"Tom\nIt is \xff\xfe\x81.\n", b"Tom\nIt \x00 is \xff.\n"])
+async def test_a_line_that_is_not_utf_8_is_named_if_its_encoding_cannot_be_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], content: bytes
+):
+    (tmp_path / "a.txt").write_bytes(content)
+    assert await translated(tmp_path, "--output", str(tmp_path / "b"), name="a.txt") == 1
+    assert "a.txt:2: not UTF-8" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("written", [True, False])
+async def test_a_page_keeps_the_encoding_that_it_says(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], written: bool
+):
+    page = '<meta charset="iso-8859-1"><p>It is Zo\u00eb</p>\n'.encode("cp1252")
+    (tmp_path / "a.html").write_bytes(page)
+    output = ("--output", str(tmp_path / "b.html")) if written else ()
+    assert await translated(tmp_path, *output, name="a.html") == 0
+    assert ((tmp_path / "b.html").read_bytes() if written else capfdbinary.readouterr().out) == page
+
+
+async def test_a_template_may_become_a_catalogue(tmp_path: Path):
+    (tmp_path / "a.pot").write_text('msgid "It is raining"\nmsgstr ""\n')
+    assert await translated(tmp_path, "--output", str(tmp_path / "de.po"), name="a.pot") == 0
+    assert 'msgstr "It is raining"' in (tmp_path / "de.po").read_text()
+
+
+async def test_what_is_said_of_a_document_is_on_standard_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    content = "1\n00:00:01,000 --> 00:00:02,000\nIt is Zo\u00eb\n".encode("cp1252")
+    (tmp_path / "a.srt").write_bytes(content)
+    assert await translated(tmp_path, "--output", str(tmp_path / "b.srt"), name="a.srt") == 0
+    assert (tmp_path / "b.srt").read_bytes() == content
+    assert "a.srt: the file is in Windows-1252, and so is its translation\n" in capfd.readouterr().err

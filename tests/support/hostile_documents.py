@@ -18,6 +18,7 @@ from tests.support.hostile_tokens import TIMES
 from tests.support.office_files import DRAWING, archive, main, ods, odt, word
 
 LEAST_BYTES, MOST_BYTES = 4_000, 512_000  # of what is repeated
+EVENTS = "[Events]\nFormat: Start, End, Style, Text\nDialogue: 0:00:01.00,0:00:02.00,a,"
 NUMBER = "#"  # in a token: a number that is new each time
 Wrap = Callable[[str], bytes]
 
@@ -239,6 +240,8 @@ FAMILIES = [
         _text(f"WEBVTT\n\n{TIMES}Tom {{}}\n"),
         [each for each in tokens.SUBTITLES if "\n\n" not in each],
     ),
+    Family(".ass", "a file", _text(f"{EVENTS}{{}}"), tokens.DIALOGUES),
+    Family(".ass", "a dialogue", _text(f"{EVENTS}Tom {{}}\n"), [each for each in tokens.DIALOGUES if "\n" not in each]),
     Family(".xlf", "a unit", _in(_xliff, "Tom {}"), tokens.CODES, ["<g>{}</g>", "<mrk>{}</mrk>"]),
     *_places(".xlf", _xliff, "x", "Tom {}"),
     Family(".po", "a file", str.encode, tokens.ENTRIES),

@@ -29,7 +29,8 @@ Input = Annotated[
     typer.Option(
         "--input",
         metavar="FILE",
-        help="Read the lines of this file, plain or .gz, or this document.",
+        help="Read the lines of this file, plain or .gz, which ends in .txt or has no ending; or this document. Any "
+        "other ending needs --format.",
         show_default="standard input",
     ),
 ]

@@ -68,4 +68,4 @@ def translate_document(
         (text, result.error) for text, result in zip(document.texts, results, strict=True) if result.error is not None
     )
     written: bytes = yield Compute(partial(write, document, results))
-    return DocumentResult(written, source, document.characters, failures)
+    return DocumentResult(written, source, document.characters, failures, tuple(document.notes))

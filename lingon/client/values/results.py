@@ -59,12 +59,14 @@ class DocumentResult:
     source: its language, as it was given or detected; empty if neither
     characters: of its texts
     failures: the texts that were not translated, which stay as they are, and why
+    notes: lines about the file, such as its encoding if that is not UTF-8, and what stays as it is for another reason
     """
 
     content: bytes
     source: str
     characters: int
     failures: tuple[tuple[str, ServerError], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
