@@ -19,7 +19,7 @@ from google.protobuf import wrappers_pb2
 from google.protobuf.message import Message
 from google.rpc import code_pb2
 
-from lingon.client.address import block_of, no_answer
+from lingon.client.address import block_of
 from lingon.client.client import CHANNEL_OPTIONS
 from lingon.client.protocol.exchanges import MODELS_SECONDS
 from lingon.client.protocol.steps import (
@@ -34,6 +34,7 @@ from lingon.client.protocol.steps import (
     Sleep,
     drive_async,
 )
+from lingon.client.proxies import NO_PROXY, Proxy, proxy_of, proxy_options, unavailable
 from lingon.client.tls import AUTHORIZATION
 from lingon.errors import RequestError, ServerError
 from lingon.status import CLIENT_ADDRESS, DEFAULT_DEADLINE, REQUEST_ID, call_error, retry_milliseconds
@@ -111,8 +112,17 @@ class Caller:
 class Backend:
     """Calls a server. Errors of calls are raised as ServerError; cancelling a task cancels its call."""
 
-    def __init__(self, channel: Any, timeout: float = 60.0, *, target: str = "this process", tls: bool = False) -> None:
-        """channel: a grpc.aio.Channel, or what has its methods; timeout: seconds of a call; target, tls: for logs."""
+    def __init__(
+        self,
+        channel: Any,
+        timeout: float = 60.0,
+        *,
+        target: str = "this process",
+        tls: bool = False,
+        proxy: Proxy | None = None,
+    ) -> None:
+        """channel: a grpc.aio.Channel, or what has its methods; timeout: seconds of a call; the rest: for logs."""
+        self._proxy = proxy
         self._channel, self._target, self.timeout, self._tls = channel, target, timeout, tls
         self._stub: Any = pb_grpc.TranslationServiceStub(self._channel)
         self._health: Any = self._channel.unary_unary(
@@ -138,12 +148,14 @@ class Backend:
 
         target: its address, as gRPC writes it; proxy: whether calls without TLS may pass a proxy, which can read keys
         """
+        options = (*CHANNEL_OPTIONS, *(proxy_options(target) if proxy or credentials is not None else (NO_PROXY,)))
         channel = (
-            grpc.aio.insecure_channel(target, (*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", int(proxy))))
+            grpc.aio.insecure_channel(target, options)
             if credentials is None
-            else grpc.aio.secure_channel(target, credentials, CHANNEL_OPTIONS)
+            else grpc.aio.secure_channel(target, credentials, options)
         )
-        return cls(channel, timeout, target=target, tls=credentials is not None)
+        found = None if NO_PROXY in options else proxy_of(target)
+        return cls(channel, timeout, target=target, tls=credentials is not None, proxy=found)
 
     def check_load(self, method: Method[Any], caller: Caller) -> None:
         """Raise the ServerError of a call that a server in this process would refuse now, whatever its request is."""
@@ -241,5 +253,5 @@ class Backend:
             return f"the call was not done within {seconds:.4g} s"
         if code != code_pb2.UNAVAILABLE:
             return details
-        logger.warning(no_answer(self._target, details, tls=self._tls))
+        logger.warning(unavailable(self._target, details, self._proxy, tls=self._tls))
         return "the server behind the gateway does not answer; try again"

@@ -28,6 +28,7 @@ BACK_OFF = 0.02  # seconds that a client waits after an error, so that it does n
 RETRY = {"maxAttempts": 5, "initialBackoff": "0.05s", "maxBackoff": "0.5s", "backoffMultiplier": 2}
 CHANNEL = [
     ("grpc.use_local_subchannel_pool", 1),  # so that every client has its own connection
+    ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),

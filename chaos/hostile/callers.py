@@ -22,6 +22,7 @@ OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),  # so that every caller has its own connection
     ("grpc.max_receive_message_length", -1),
     ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),
 ]
 PATIENCE = 600.0  # seconds that a caller waits for a single answer
 

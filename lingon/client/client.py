@@ -15,12 +15,13 @@ import grpc
 import grpc.aio
 from google.rpc import code_pb2
 
-from lingon.client.address import START, no_answer, with_port
+from lingon.client.address import START, with_port
 from lingon.client.calls.awaited import AsyncCalls, closed_as_error
 from lingon.client.calls.blocking import Blocking, BlockingCalls
 from lingon.client.calls.iterables import Pending
 from lingon.client.protocol.exchanges import ClientProtocol
 from lingon.client.protocol.steps import Send, Sleep
+from lingon.client.proxies import NO_PROXY, proxy_of, proxy_options, through_proxy, unavailable
 from lingon.client.retry import Retry
 from lingon.client.tls import AUTHORIZATION, Tls, authorization, check_encrypted
 from lingon.errors import LingonError, ServerError, SettingsError
@@ -82,7 +83,11 @@ class _ClientBase:
         if not isinstance(retries, Retry):
             retries = Retry() if retries is None else Retry(retries=retries)
         self._protocol = ClientProtocol(timeout=timeout, retry=retries)
-        self._options: tuple[tuple[str, Any], ...] = (*CHANNEL_OPTIONS, *_keepalive(keepalive))
+        self._options: tuple[tuple[str, Any], ...] = (
+            *CHANNEL_OPTIONS,
+            *_keepalive(keepalive),
+            *proxy_options(target),
+        )
         self._credentials: grpc.ChannelCredentials | None = None
         if tls is True or isinstance(tls, Tls):
             tls = Tls() if tls is True else tls
@@ -95,7 +100,7 @@ class _ClientBase:
         has_key = any(name.lower() == AUTHORIZATION for name, _ in self._metadata)
         if has_key and self._credentials is None and not insecure:
             check_encrypted(target)
-            self._options += (("grpc.enable_http_proxy", 0),)  # a proxy could read the key
+            self._options += (NO_PROXY,)  # a proxy could read the key
         self._channel: Any = None
         self._opening = threading.Lock()
         self._closed = threading.Event()
@@ -136,10 +141,12 @@ class _ClientBase:
         """The message of an error that gRPC itself made; details: its own message."""
         if code == code_pb2.CANCELLED and self._closed.is_set():
             return CLOSED
+        proxy = None if NO_PROXY in self._options else proxy_of(self.target)
         if code == code_pb2.UNAVAILABLE:
-            return no_answer(self.target, details, tls=self._credentials is not None, start=self._start)
+            return unavailable(self.target, details, proxy, tls=self._credentials is not None, start=self._start)
         if code == code_pb2.DEADLINE_EXCEEDED:
-            return f"no answer from {self.target} in time: {details}"
+            passed = f"; {through_proxy(proxy)}" if proxy else ""
+            return f"no answer from {self.target} in time: {details}{passed}"
         if code == code_pb2.UNIMPLEMENTED and details == "Method not found!":
             return f"{self.target} does not have this method; {self._where}"
         return details

@@ -24,6 +24,7 @@ from ray.serve import Application
 from ray.serve.grpc_util import RayServegRPCContext
 
 from lingon.client.client import CHANNEL_OPTIONS
+from lingon.client.proxies import NO_PROXY
 from lingon.errors import LingonError, SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
@@ -70,7 +71,7 @@ class Replica:
     def __init__(self, arguments: list[str]) -> None:
         """arguments: of `lingon serve`."""
         self._server = _Server(arguments)
-        self._channel = grpc.aio.insecure_channel(self._server.address, CHANNEL_OPTIONS)
+        self._channel = grpc.aio.insecure_channel(self._server.address, (*CHANNEL_OPTIONS, NO_PROXY))
         self._stub: Any = pb_grpc.TranslationServiceStub(self._channel)
 
     async def Translate(self, request: pb.TranslateRequest, grpc_context: RayServegRPCContext) -> Any:

@@ -19,6 +19,7 @@ import grpc
 
 from lingon.bench.serve.load.jobs import ClosedLoad, LoadJob, OpenLoad, Target, arrivals, from_json
 from lingon.bench.serve.load.latency import OK, Answer
+from lingon.client.proxies import proxy_options
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
 HEAD_START = 0.05  # seconds before the first arrival
@@ -82,7 +83,7 @@ class LoadGenerator:
 
     def _stub(self, address: str) -> Any:
         if address not in self._stubs:
-            self._channels[address] = grpc.aio.insecure_channel(address)
+            self._channels[address] = grpc.aio.insecure_channel(address, proxy_options(address))
             self._stubs[address] = pb_grpc.TranslationServiceStub(self._channels[address])
         return self._stubs[address]
 

@@ -39,7 +39,8 @@ def memory_row(plan: Plan, name: str, server: Server, beam_size: int) -> dict[st
     held = {key: round(value, 1) for key, value in server.memory().items()}
     if name != LINGON or not server.metrics:
         return {**row, **held}
-    with urllib.request.urlopen(f"http://{server.metrics}/metrics", timeout=10) as reply:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is on this machine
+    with opener.open(f"http://{server.metrics}/metrics", timeout=10) as reply:
         metrics = reply.read().decode()
     precision = re.findall(r'lingon_model_info{[^}]*precision="([\w-]+)"', metrics)[0]
     graphs, caches = loaded_mb(plan.bundle, precision), gauge_sum(metrics, STATE_BYTES)

@@ -20,6 +20,7 @@ import typer
 from lingon.bench.statistics import percentile
 from lingon.bench.worker_process import cpu_seconds
 from lingon.bench.workloads.sample_sentences import sample_file
+from lingon.client.proxies import NO_PROXY
 from lingon.lines import read_lines
 from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.translation.v1 import translation_pb2 as pb
@@ -81,7 +82,7 @@ async def one_round(
     server: Target, texts: list[str], clients: int, seconds: float, *, stream: bool = False
 ) -> dict[str, float]:
     """Measure one server once; stream: by TranslateStream instead of Translate."""
-    own = [("grpc.use_local_subchannel_pool", 1)]  # a connection for each channel
+    own = [("grpc.use_local_subchannel_pool", 1), NO_PROXY]  # a connection for each channel
     channels = [grpc.aio.insecure_channel(server.address, own) for _ in range(min(clients, CONNECTIONS))]
     stubs = [pb_grpc.TranslationServiceStub(channel) for channel in channels]
     await load(stubs, texts, clients, WARM_UP, stream=stream)

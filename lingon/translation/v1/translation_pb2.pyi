@@ -10,7 +10,9 @@ Lengths of texts are counted in tokens of the model (sentencepiece pieces), the 
 in Unicode code points.
 
 A text to translate is split into sentences, which are translated one by one; the white space and the invisible
-characters between and around them are kept as they are. Each sentence, and each prefix, word and pair, is normalised
+characters between and around them are kept as they are. So are marks of lists at the begin of a line, such as
+"-", "1." and "a)", tabs, written line breaks and the signs of menus, see SentenceSplitting, and parts of a text
+without a letter. Each sentence, and each prefix, word and pair, is normalised
 in three steps. Spans of alignments and tokens refer to the normalised text, which the results have with
 return_alignment; spans of sentences refer to the text as it was sent.
 
@@ -157,7 +159,9 @@ class _SentenceSplittingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sen
     SENTENCE_SPLITTING_ON: _SentenceSplitting.ValueType  # 1
     """At the ends of sentences and of lines."""
     SENTENCE_SPLITTING_NONEWLINES: _SentenceSplitting.ValueType  # 2
-    """For wrapped text: at the ends of sentences and at blank lines. A single line break is a space."""
+    """For wrapped text: at the ends of sentences, at blank lines, and at lines that begin with the mark of a list, if two
+    of a paragraph have the same kind of mark. Another single line break is a space.
+    """
     SENTENCE_SPLITTING_OFF: _SentenceSplitting.ValueType  # 3
     """Nowhere, or only where markup splits: the model reads the whole text at once. Models that learnt from single sentences translate several at once
     poorly, and may leave some out.
@@ -166,6 +170,10 @@ class _SentenceSplittingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Sen
 class SentenceSplitting(_SentenceSplitting, metaclass=_SentenceSplittingEnumTypeWrapper):
     """Where a text is split into sentences. A sentence without letters, such as "1.", stays with the one beside it. One of
     more than 4,000 characters is cut after a word.
+
+    Unless texts are read as a whole, a text is also cut at tabs and at three blanks or more in a line (in HTML only
+    where these are no-break or wide), at a line break or a tab that is written with a backslash, such as \\n, but for
+    paths, and at the signs of a menu, such as "Home > Products" and "About us | Contact".
     """
 
 SENTENCE_SPLITTING_UNSPECIFIED: SentenceSplitting.ValueType  # 0
@@ -175,7 +183,9 @@ SENTENCE_SPLITTING_NONEWLINES with markup, in which line breaks are white space;
 SENTENCE_SPLITTING_ON: SentenceSplitting.ValueType  # 1
 """At the ends of sentences and of lines."""
 SENTENCE_SPLITTING_NONEWLINES: SentenceSplitting.ValueType  # 2
-"""For wrapped text: at the ends of sentences and at blank lines. A single line break is a space."""
+"""For wrapped text: at the ends of sentences, at blank lines, and at lines that begin with the mark of a list, if two
+of a paragraph have the same kind of mark. Another single line break is a space.
+"""
 SENTENCE_SPLITTING_OFF: SentenceSplitting.ValueType  # 3
 """Nowhere, or only where markup splits: the model reads the whole text at once. Models that learnt from single sentences translate several at once
 poorly, and may leave some out.
@@ -278,8 +288,8 @@ class _WarningCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WarningCo
     """
     WARNING_CODE_EMPTY_SOURCE: _WarningCode.ValueType  # 14
     """There is nothing to translate: the text is empty, or has only white space, invisible characters and markup. It is its
-    own translation, with the score 0 and without tokens; a target prefix is left out. Of a pair to score: its source is
-    empty.
+    own translation, with the score 0 and without tokens; a target prefix is left out. So is a text without a letter, such
+    as 12:30, which has no warning. Of a pair to score: its source is empty.
     """
 
 class WarningCode(_WarningCode, metaclass=_WarningCodeEnumTypeWrapper):
@@ -321,8 +331,8 @@ one; see GUARD_POLICY_RETRY.
 """
 WARNING_CODE_EMPTY_SOURCE: WarningCode.ValueType  # 14
 """There is nothing to translate: the text is empty, or has only white space, invisible characters and markup. It is its
-own translation, with the score 0 and without tokens; a target prefix is left out. Of a pair to score: its source is
-empty.
+own translation, with the score 0 and without tokens; a target prefix is left out. So is a text without a letter, such
+as 12:30, which has no warning. Of a pair to score: its source is empty.
 """
 Global___WarningCode: _TypeAlias = WarningCode  # noqa: Y015
 
@@ -510,7 +520,8 @@ class TranslateRequest(_message.Message):
     def target_prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Empty, or one prefix for each text, with which the translation of its first sentence begins, character for character
         after normalisation: also where the model lacks a piece for a character and reads an unknown one in its place. White
-        space at its end is left out, and the translation may go on inside its last word. An empty string is no prefix. A
+        space at its end is left out, and the translation may go on inside its last word. An empty string is no prefix. The
+        mark of a list with which a text begins stays before the translation; the prefix may begin with the same mark. A
         prefix that the model's tokens do not spell is INVALID_ARGUMENT with forbidden_words, with forced_words, and for a
         model of Moses tokens.
         """

@@ -10,7 +10,9 @@ Lengths of texts are counted in tokens of the model (sentencepiece pieces), the 
 in Unicode code points.
 
 A text to translate is split into sentences, which are translated one by one; the white space and the invisible
-characters between and around them are kept as they are. Each sentence, and each prefix, word and pair, is normalised
+characters between and around them are kept as they are. So are marks of lists at the begin of a line, such as
+"-", "1." and "a)", tabs, written line breaks and the signs of menus, see SentenceSplitting, and parts of a text
+without a letter. Each sentence, and each prefix, word and pair, is normalised
 in three steps. Spans of alignments and tokens refer to the normalised text, which the results have with
 return_alignment; spans of sentences refer to the text as it was sent.
 

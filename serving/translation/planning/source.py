@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lingon.errors import InvalidRequest, MarkupError, TextTooLong
-from lingon.segments.boundaries import Span, has_letters
+from lingon.segments.boundaries import Span
 from lingon.segments.document import cut
 from lingon.segments.markup import PlainText, TooManyKept, read_html, read_xml
 from lingon.segments.protection import Kind, ProtectedSpan, TooManySpans, find_protected, merge, uncut
@@ -75,7 +75,7 @@ async def read_source(text: str, field: str, options: TextChoice, size: RequestS
 
 def is_simple(text: str) -> bool:
     """Whether a text is one sentence in which nothing is kept, as far as a glance shows; most short texts are."""
-    return len(text) <= SHORT and _SIMPLE.fullmatch(text) is not None and has_letters(text, 0, len(text))
+    return len(text) <= SHORT and _SIMPLE.fullmatch(text) is not None and text.lstrip(" ")[0].isalpha()
 
 
 def _read(text: str, field: str, options: TextChoice, size: RequestSize) -> Source:

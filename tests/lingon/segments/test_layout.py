@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from lingon.segments.boundaries import is_blank
 from lingon.segments.document import Document, Split, cut
 from lingon.segments.layout import cells
+from lingon.segments.protection import KeptStrings, find_protected, uncut
 from tests.support.growth import LINEAR, growth_of
 from tests.support.scale import scaled
 
@@ -233,6 +234,36 @@ def test_the_texts_in_their_own_places_give_the_whole_back(text: str, split: Spl
     assert document.join(own).text == text
     assert document.join(own).spans == document.segments
     assert not any(is_blank(each[0]) or is_blank(each[-1]) for each in own)
+
+
+KEPT = KeptStrings(["a | b", "Name\tAge", "- Go", "• x", "One\nTwo", "> 5", "[ ] Box", "{a   b}"])
+CROSSING = [
+    "a | b",
+    "Name\tAge",
+    "- Go",
+    "• x",
+    "One\nTwo",
+    "> 5",
+    "[ ] Box",
+    "{a   b}",
+    "#1 https://e.org/a",
+    "☐ Go",
+    "%s\t%d",
+]
+
+
+@settings(max_examples=scaled(300, 10_000))
+@given(st.lists(st.sampled_from([*CROSSING, *MARKS, *TEXTS, " ", "\n", "\t", " | "]), max_size=20).map("".join))
+def test_a_string_that_is_kept_is_whole_in_a_segment_or_outside_of_all(text: str):
+    spans = find_protected(text, KEPT)
+    inside = set[tuple[int, int]]()
+    last = 0
+    for (begin, end), own in uncut(cut(text, Split.SENTENCES, "en"), spans):
+        assert last <= begin <= end
+        assert all(0 <= span.begin < span.end <= end - begin for span in own)
+        inside |= {(begin + span.begin, begin + span.end) for span in own}
+        assert not any(span.begin < end and begin < span.end and span[:2] not in inside for span in spans)
+        last = end
 
 
 HOSTILE = [
