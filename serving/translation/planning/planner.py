@@ -10,7 +10,7 @@ from lingon.errors import InvalidRequest, RequestError, RequestTooLarge
 from lingon.segments.boundaries import Span, has_space, without_blanks_around
 from lingon.segments.capitals import is_in_capitals
 from lingon.segments.document import Document, Split
-from lingon.segments.protection import ProtectedSpan, has_figures, kept_strings, without
+from lingon.segments.protection import ProtectedSpan, kept_strings, without
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import AttentionChoice
 from lingon.serving.system.event_loop import TimeSlice
@@ -205,9 +205,7 @@ def _add_alternatives(size: RequestSize, options: ResolvedOptions, first: Part) 
 
 def needs_steps(sentence: str, spans: Sequence[ProtectedSpan], options: TextChoice) -> bool:
     """Whether a sentence is not given to the model as it is."""
-    if spans or (options.protect and has_figures(sentence)):
-        return True
-    return options.lower_capitals and is_in_capitals(sentence)
+    return bool(spans) or (options.lower_capitals and is_in_capitals(sentence))
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ def part_judgement(plan: TextPlan, place: int, part: PartHypothesis, guard: Guar
     """
     source, found = plan.parts[place], part.hypothesis
     if source.steps is None or part.restored is None:
-        chosen = found.log_probs[len(plan.prefix) if place == 0 else 0 :]
+        chosen = part.read_log_probs or found.log_probs[len(plan.prefix) if place == 0 else 0 :]
         return guard.judge(
             Sentence(source.text, part.text, tokenizer.unframed(source.source_ids), found.tokens, chosen)
         )
