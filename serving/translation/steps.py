@@ -20,6 +20,7 @@ from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.coverage import covering_tokens, with_coverage
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.planning.input_processor import Part, parts_of, plan_pair
+from lingon.serving.translation.planning.lexicon import Lexicon
 from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.replies.kept_pairs import kept_pairs
 from lingon.serving.translation.replies.layout import PartHypothesis
@@ -51,6 +52,7 @@ class TextModel(NamedTuple):
     tokenizer: Tokenizer
     guarding: Guarding
     aligns: bool
+    lexicon: Lexicon
 
 
 class SentenceTask:
@@ -68,11 +70,12 @@ class SentenceTask:
         model: TextModel,
         *,
         tagged: bool,
+        follow_up: bool = False,
     ) -> None:
-        """tagged: whether tags are placed in the sentence."""
+        """tagged: whether tags are placed in the sentence; follow_up: of its first jobs, see DecodeJob."""
         assert part.steps is not None
         self._part, self._place, self._client, self._options = part, place, client, options
-        self._limits, self._tokenizer, _, self._aligns = model
+        self._limits, self._tokenizer, _, self._aligns, _ = model
         self._lexicon, self._sentence, self._tagged = part.steps.lexicon, part.steps.read, tagged
         self._scores: list[float] = []
         self._parts = 1  # in how many the model reads one of the texts, at most
@@ -82,8 +85,14 @@ class SentenceTask:
         self._steps = translate_sentence(self._sentence.text, self._sentence.spans, words, names)
         self._restored = Restored("")
         self._first = self._advance(None)
-        self.pending: Jobs = self._jobs(self._first) if isinstance(self._first, Translate) else ()
+        first = self._first
+        self.pending: Jobs = self._jobs(first, follow_up=follow_up) if isinstance(first, Translate) else ()
         """The jobs of the first step, which are submitted with those of the other sentences."""
+
+    async def submitted(self) -> PartHypothesis:
+        """Submit the first jobs when the engine has room for them, and take all steps."""
+        await self._submit(self.pending)
+        return await self.result()
 
     async def result(self) -> PartHypothesis:
         """Take all steps; raises the error that ended a job."""

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from lingon.errors import Degenerate, EngineFault, Expired, RequestError
+from lingon.segments.protection import Rung, lacks_figures
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, PrefixBias
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice, Scored
@@ -16,7 +17,7 @@ from lingon.serving.system.event_loop import TimeSlice
 from lingon.serving.translation.coverage import covering_tokens, with_coverage
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.pieces import written
-from lingon.serving.translation.planning.input_processor import PairPlan, Part, TextPlan, max_output
+from lingon.serving.translation.planning.input_processor import PairPlan, Part, Steps, TextPlan, max_output
 from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.planning.text_options import Format
 from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer
@@ -113,7 +114,7 @@ class TextTask:
         """
         self.index = index
         self._plan, self._client, self._options = plan, client, options
-        self._limits, self._tokenizer, self._guarding, self._aligns = self._model = model
+        self._limits, self._tokenizer, self._guarding, self._aligns, self._lexicon = self._model = model
         self._time_slice, self._on_growth = time_slice, on_growth
         self._in_pieces = options.text.format is Format.PIECES
         grows = on_growth is not None and plan.plain is None and bool(plan.parts)
@@ -165,6 +166,8 @@ class TextTask:
         }
         try:
             found = [await self._part(part, in_steps.get(part, ())) for part in range(len(self._jobs))]
+            if self._may_repair:
+                found = await self._with_figures(found)
             if self._options.text.guard == pb.GUARD_POLICY_RETRY and self._on_growth is None:
                 found = await self._retried(found)
             if self._options.return_alignment or self._options.coverage_penalty or any(self._plan.tagged):
@@ -232,6 +235,40 @@ class TextTask:
         if self._in_pieces:
             return PartHypothesis(found, written(self._tokenizer, found.tokens))
         return PartHypothesis(found, text_of(self._tokenizer, found.tokens, None if part else self._plan.begin))
+
+    @property
+    def _may_repair(self) -> bool:
+        """Whether another translation may take the place of the one that was asked for."""
+        options, plan = self._options, self._plan
+        searched = options.rules is None and options.job.sampling is None and options.num_hypotheses == 1
+        asked = bool(options.alternatives or plan.prefix or plan.soft_prefix)
+        return options.text.protect and searched and not asked and self._on_growth is None
+
+    async def _with_figures(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
+        """Translate those parts again whose translations lack small numbers; each part is looked at by itself."""
+        tasks = {
+            place: SentenceTask(
+                replace(part, steps=Steps(part.text, (), self._lexicon)),
+                Place(self.index, place, self._stream(place, 0)),
+                self._client,
+                self._options,
+                self._model,
+                tagged=False,
+                follow_up=True,
+            )
+            for place, (part, ones) in enumerate(zip(self._plan.parts, found, strict=True))
+            if part.steps is None and len(ones) == 1 and lacks_figures(part.text, ones[0].text)
+        }
+        for place, task in tasks.items():
+            try:
+                again = await task.submitted()
+            except Expired:
+                raise
+            except RequestError:
+                continue  # the first translation is there
+            if again.restored is not None and again.restored.rung < Rung.SPLIT:
+                found[place] = [replace(again, restored=None)]
+        return found
 
     async def _retried(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
         """Judge each part, and make another attempt at those that are degenerate; each part is judged by itself."""

@@ -271,7 +271,7 @@ class Translator:
     ) -> list[TextTask]:
         on_growth = events.grown if events is not None else None
         aligns = bool(self.manifest.alignment.heads)
-        model = TextModel(self.manifest.limits, self._tokenizer, self._guarding, aligns)
+        model = TextModel(self.manifest.limits, self._tokenizer, self._guarding, aligns, self._lexicon)
         tasks = []
         for index, plan in enumerate(plans):
             if isinstance(plan, TextPlan):

@@ -106,11 +106,6 @@ def _filled(text: str, spans: Iterable[ProtectedSpan], by: str) -> str:
     return replaced(text, merge(spans), lambda found: by * len(found))
 
 
-def has_figures(text: str) -> bool:
-    """Whether a text has a small number, which the ladder looks for in its translation."""
-    return FIGURE.search(text) is not None
-
-
 def with_figures(text: str, spans: Sequence[ProtectedSpan]) -> list[ProtectedSpan]:
     """Return the spans of a text and those of the small numbers beside them; spans: in order and without overlap."""
     found, last = [*spans], 0

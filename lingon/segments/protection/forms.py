@@ -168,7 +168,9 @@ PLACEHOLDERS = (
         "%n",
         needs="%",
     ),
-    _placeholder("parts of a date: strftime", r"(?<![\w%])%[-_#^EO]?[A-Za-z](?!\w)", "%Y", "%-d", "%B", needs="%"),
+    _placeholder(
+        "parts of a date: strftime", r"(?<![\w%])%[-_#^EO]?[BDHIMNPQRWYZbhjklqrwyz](?!\w)", "%Y", "%-H", "%B", needs="%"
+    ),
     _placeholder(
         "numbers after a percent sign: Qt, KDE", r"(?<![\w%])%L?\d{1,2}+(?![\w%])", "%1", "%L1", "%12", needs="%"
     ),

@@ -194,13 +194,24 @@ def usable_words(sentence: Sentence, words: Sequence[str]) -> list[str]:
     return usable
 
 
+def lacks_figures(source: str, target: str) -> bool:
+    """Whether a translation lacks a small number of its source, which may be there in the figures of any script."""
+    wanted = figures_of(source)
+    return bool(wanted) and not wanted <= figures_of(target)
+
+
+def figures_of(text: str) -> Counter[str]:
+    """Return the small numbers of a text, and how often each is there."""
+    return Counter(FIGURE.findall(text if text.isascii() else text.translate(_FIGURES)))
+
+
 def counts_hold(source: str, target: str, strings: Iterable[str]) -> bool:
     """Whether each string is in both texts as often; a figure, which may stand in a date, in the target at least so."""
     different = [*dict.fromkeys(strings)]
     figures = [string for string in different if FIGURE.fullmatch(string)]
     if figures:
         different = [string for string in different if not FIGURE.fullmatch(string)]
-        before, after = (Counter(FIGURE.findall(text.translate(_FIGURES))) for text in (source, target))
+        before, after = figures_of(source), figures_of(target)
         if any(after[string] < before[string] for string in figures):
             return False
     if len(different) <= MOST_SOUGHT:

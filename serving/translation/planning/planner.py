@@ -13,7 +13,7 @@ from lingon.segments.boundaries import Span, has_letters, next_visible, without_
 from lingon.segments.capitals import is_in_capitals
 from lingon.segments.characters import Alphabet, Reading, read_characters
 from lingon.segments.document import Document, Split
-from lingon.segments.protection import ProtectedSpan, has_figures, kept_strings, without
+from lingon.segments.protection import ProtectedSpan, kept_strings, without
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import AttentionChoice
 from lingon.serving.system.event_loop import TimeSlice
@@ -256,9 +256,7 @@ def _is_read(text: str, segment: Span, options: TextChoice) -> bool:
 
 def needs_steps(sentence: str, spans: Sequence[ProtectedSpan], options: TextChoice) -> bool:
     """Whether a sentence is not given to the model as it is."""
-    if spans or (options.protect and has_figures(sentence)):
-        return True
-    return options.lower_capitals and is_in_capitals(sentence)
+    return bool(spans) or (options.lower_capitals and is_in_capitals(sentence))
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def part_judgement(plan: TextPlan, place: int, part: PartHypothesis, guard: Guar
     """
     source = plan.parts[place]
     if source.steps is None or part.restored is None:
-        chosen = part.hypothesis.log_probs[len(plan.prefix) if place == 0 else 0 :]
+        chosen = part.read_log_probs or part.hypothesis.log_probs[len(plan.prefix) if place == 0 else 0 :]
         ids, tokens = tokenizer.unframed(source.source_ids), part.hypothesis.tokens
         return guard.judge(Sentence(source.read_text, part.text, ids, tokens, chosen))
     read = source.steps.read

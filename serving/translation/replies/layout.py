@@ -24,7 +24,7 @@ class PartHypothesis:
     restored: of a part that was translated in steps: the text with the places of what is kept
     weights: between its words and those of its source, if tags are placed by them
     kept: of a part that was translated in steps, if tags are placed in it: what it and its source have
-    read_log_probs: of a part that was translated in steps: those of the first text that the model wrote
+    read_log_probs: of a part that was translated in steps, or again: those of the first text that the model wrote
     parts: of a part that was translated in steps: in how many the model read it, at most
     """
 

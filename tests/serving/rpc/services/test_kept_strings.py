@@ -167,3 +167,67 @@ async def test_a_request_is_bounded_by_its_kept_strings():
 async def test_the_guard_judges_what_is_not_kept(server: RunningServer):
     result = await result_of(server, "https://example.com/4711 {a} {a} {a} {a} {a} {a} {a} {a}")
     assert not result.warnings
+
+
+FIGURES = [tokenizer().encode_source(figure)[-2] for figure in "0123456789"]
+
+
+def without_five(source: list[int]) -> list[int]:
+    """Return what a model writes that never writes a 5 alone."""
+    before = [0, *source]
+    return [token for last, token in zip(before, source, strict=False) if token != FIGURES[5] or last in FIGURES]
+
+
+@pytest.mark.parametrize("options", [OPTIONS(beam_size=1), OPTIONS(beam_size=2)], ids=str)
+@pytest.mark.parametrize("text", ["Tom has 5 boats.", "The sea. The 5 old men and 7 boats.\nTom lives."])
+async def test_a_small_number_that_the_model_loses_is_kept(text: str, options: pb.DecodingOptions):
+    async with running(EchoRunner(says=without_five)) as server:
+        result = await result_of(server, text, options=options)
+        lost = await result_of(server, text, options=options, text=TEXT(protect=False))
+    assert result.hypotheses[0].text == text
+    assert "5" not in lost.hypotheses[0].text
+    assert pb.WARNING_CODE_NUMBERS not in [each.code for each in result.warnings]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"options": OPTIONS(beam_size=2, num_hypotheses=2)},
+        {"options": OPTIONS(forced_words=["sea"])},
+        {"options": OPTIONS(num_hypotheses=2, beam_size=1, sampling=pb.SamplingOptions(seed=1))},
+        {"target_prefixes": ["The"]},
+    ],
+    ids=str,
+)
+async def test_a_translation_that_was_asked_for_in_some_way_is_not_replaced(fields: dict[str, Any]):
+    async with running(EchoRunner(says=without_five)) as server:
+        result = await result_of(server, "The 5 old men.", **fields)
+    assert len(result.hypotheses) == max(fields.get("options", OPTIONS()).num_hypotheses, 1)
+    assert all("5" not in hypothesis.text for hypothesis in result.hypotheses)
+
+
+async def test_a_sentence_with_a_small_number_that_the_model_keeps_is_decoded_once():
+    found = []
+    for protect in (False, True):
+        runner = EchoRunner()
+        async with running(runner) as server:
+            options = OPTIONS(beam_size=1, return_tokens=True)
+            result = await result_of(server, "Tom has 5 boats.", options=options, text=TEXT(protect=protect))
+        found.append((runner.encoded, result.hypotheses[0]))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("text", ["Tom has 1,299.99 boats.", "The −20 °C sea.", "It was 12:30.", "A 3.5 and 250 sea."])
+async def test_numbers_with_more_than_figures_are_kept(text: str):
+    async with running(EchoRunner(says=lambda source: [token for token in source if token not in FIGURES])) as server:
+        result = await result_of(server, text)
+    for number in text.replace(".", " ", text.endswith(".")).split():
+        assert not any(map(str.isdigit, number)) or number in result.hypotheses[0].text
+
+
+@pytest.mark.parametrize(
+    "text", ["Tom has a **red sea** now.", "Read [the sea](https://example.org/a) now.", r"The \"old sea\" lives."]
+)
+async def test_marks_are_around_their_words(server: RunningServer, text: str):
+    result = await result_of(server, text, options=OPTIONS(beam_size=1))
+    assert result.hypotheses[0].text == text
