@@ -14,6 +14,7 @@ MOST_TAGS = 50_000  # tags and signs <, which take 10 µs each
 MOST_INLINES = 10_000  # elements within parts of texts, which take 50 µs each to be placed in the translation
 MOST_REFERENCES = 100_000  # signs & in texts with markup, which take 3 µs each
 MOST_KEPT = 10_000  # strings that are kept, such as URLs and placeholders, which take 20 µs each
+MOST_TWINS = 2**18  # characters that the model reads as others, which take 4 µs each
 _SIGN = re.compile(r"[^\w\s]")
 
 
@@ -40,6 +41,7 @@ class RequestSize:
             "elements that do not split them": MOST_INLINES,
             "signs &": MOST_REFERENCES,
             "strings to keep": MOST_KEPT,
+            "characters that the model reads as others": MOST_TWINS,
             "sentences": limits.max_queue_texts,
             "tokens": limits.max_queue_tokens,
         }
@@ -74,6 +76,10 @@ class RequestSize:
     def add_kept(self, strings: int) -> None:
         """Count the strings that are kept of a text; raises RequestTooLarge."""
         self._add("strings to keep", strings)
+
+    def add_twins(self, characters: int) -> None:
+        """Count characters that the model reads as others; raises RequestTooLarge."""
+        self._add("characters that the model reads as others", characters)
 
     def add_characters(self, count: int) -> None:
         """Count text that will be normalised; raises RequestTooLarge."""
