@@ -252,7 +252,8 @@ class Reading(OptionGroup):
         bool | None,
         typer.Option(
             "--protect/--no-protect",
-            help="Keep URLs, e-mail addresses, placeholders, tags, long numbers and emoji as they are.",
+            help="Keep URLs, e-mail addresses, placeholders, tags, long numbers, emoji and words that the model cannot "
+            "read as they are.",
             show_default="protect, but not with --force",
         ),
     ] = None

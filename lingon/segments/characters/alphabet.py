@@ -6,7 +6,7 @@ import functools
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 
-from lingon.segments.characters.twins import depends_on_neighbours, twins_of
+from lingon.segments.characters.twins import depends_on_neighbours, says_more, twins_of
 from lingon.text import is_invisible, normalise
 
 REMEMBERED = 2**14  # strings that are tried, and twins of characters with marks
@@ -39,6 +39,7 @@ class Alphabet:
         self._twin = functools.lru_cache(REMEMBERED)(self._found_twin)
         self._known = {" ", "\n", "\t"}
         self._lacking: dict[str, tuple[str, str | None]] = {}
+        self._losing = set[str]()  # characters that the tokenizer may read as something that says less
 
     def lacking(self, text: str) -> Mapping[str, str]:
         """Return what stands in a mask for the characters of a text that the model does not read alone."""
@@ -48,7 +49,7 @@ class Alphabet:
         for each in set(text) - self._known:
             entry = self._lacking.get(each)
             if entry is None:
-                if each.isspace() or is_invisible(each) or self._reads_whole(normalise(each)):
+                if self._is_known(each):
                     self._known.add(each)
                     continue
                 if len(self._lacking) >= MOST:
@@ -59,12 +60,12 @@ class Alphabet:
 
     def twins(self, characters: Iterable[str]) -> dict[int, str]:
         """Return the twins of those of these characters that are TWIN, as `str.translate` takes them."""
-        entries = ((each, self._lacking[each][1]) for each in characters)
-        return {ord(each): twin for each, twin in entries if twin is not None}
+        entries = ((each, self._lacking.get(each)) for each in characters)
+        return {ord(each): entry[1] for each, entry in entries if entry is not None and entry[1] is not None}
 
     def reads(self, text: str) -> bool:
         """Whether the model reads a short text; False for one that is not short."""
-        return len(text) <= LONGEST and self._reads(normalise(text))
+        return len(text) <= LONGEST and self._losing.isdisjoint(text) and self._reads(normalise(text))
 
     def reads_sentence(self, text: str) -> bool:
         """Whether the model reads a sentence of characters that it reads."""
@@ -81,6 +82,15 @@ class Alphabet:
     def _in_pieces(self) -> frozenset[str]:
         """The characters of all pieces."""
         return frozenset().union(*self._pieces)
+
+    def _is_known(self, character: str) -> bool:
+        """Whether a character is read as it is, or not at all by any model."""
+        if character.isspace() or is_invisible(character):
+            return True
+        if says_more(character) and character not in self._in_pieces:
+            self._losing.add(character)
+            return False
+        return self._reads_whole(normalise(character))
 
     def _kind(self, character: str) -> tuple[str, str | None]:
         """Return what stands for a character that is not read, and for TWIN the twin."""

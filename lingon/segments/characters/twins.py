@@ -74,6 +74,11 @@ def is_unseen(character: str) -> bool:
     return character == "\u034f" or "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
 
 
+def says_more(character: str) -> bool:
+    """Whether a character has a compatibility form that says less, which a tokenizer may read in its place."""
+    return unicodedata.decomposition(character).startswith("<") and not _says_the_same(character, "a")
+
+
 def _says_the_same(character: str, before: str) -> bool:
     """Whether the compatibility form of a character loses nothing."""
     kind, *parts = unicodedata.decomposition(character).split() or [""]
@@ -82,7 +87,9 @@ def _says_the_same(character: str, before: str) -> bool:
     if kind == "<super>" and character in "\u00aa\u00ba":  # as in Nº, but not in 1º
         return before.isalpha()
     if character == "\u2116" or (kind == "<compat>" and unicodedata.category(character) == "No"):
-        return False  # № is not No, which is a word besides; ⑴ and ⒈ are marks as ① is
+        return False  # № is not No, which is a word besides; ⒈ is a mark as ① is
+    if parts[:1] == ["0028"] and len(parts) > 1:  # and so are ⑴ and ⒜
+        return False
     if kind in _SAYS_MORE:
         return False
     return not any(unicodedata.decomposition(chr(int(each, 16))).startswith("<super>") for each in parts)

@@ -269,7 +269,10 @@ class _WarningCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WarningCo
     WARNING_CODE_NUMBERS: _WarningCode.ValueType  # 7
     """The best translation has other numbers than its source."""
     WARNING_CODE_UNREADABLE: _WarningCode.ValueType  # 8
-    """Much of the source is characters that the model does not know, so that it guesses."""
+    """Words of the source are in the best translation because the model cannot read their characters: a whole sentence, or
+    several words in a row that are not all names in Latin letters. Where nothing is kept: much of the source is such
+    characters, so that the model guesses.
+    """
     WARNING_CODE_MARKUP_SPLIT: _WarningCode.ValueType  # 9
     """A sentence was cut at a string that is kept, because the model lost every word in its place; the parts before and
     after it were translated apart.
@@ -312,7 +315,10 @@ WARNING_CODE_COPY: WarningCode.ValueType  # 6
 WARNING_CODE_NUMBERS: WarningCode.ValueType  # 7
 """The best translation has other numbers than its source."""
 WARNING_CODE_UNREADABLE: WarningCode.ValueType  # 8
-"""Much of the source is characters that the model does not know, so that it guesses."""
+"""Words of the source are in the best translation because the model cannot read their characters: a whole sentence, or
+several words in a row that are not all names in Latin letters. Where nothing is kept: much of the source is such
+characters, so that the model guesses.
+"""
 WARNING_CODE_MARKUP_SPLIT: WarningCode.ValueType  # 9
 """A sentence was cut at a string that is kept, because the model lost every word in its place; the parts before and
 after it were translated apart.
@@ -624,9 +630,10 @@ class TextOptions(_message.Message):
     protect: _builtins.bool
     """Keep what is not language as it is, each as often as in the text: URLs, e-mail addresses, paths, placeholders such as
     {name}, %s and :name, tags, the skeletons of ICU messages, numbers of four and more figures, emoji, lines of
-    signs, long codes. Where the model loses one or cannot know it, the sentence is cut there, and its parts are translated
-    apart. Default: true, and false with forced_words. A sentence with a target prefix or with alternatives is translated
-    as it is.
+    signs, long codes, and what has characters that the model cannot read: words, numbers with their signs, signs. Where
+    the model loses one or cannot know it, the sentence is cut there, and its parts are translated apart. Default: true,
+    and false with forced_words. A sentence with a target prefix or with alternatives is translated as it is. Whatever
+    the option says, the model reads twins of characters that it lacks, such as fi for a ligature.
     """
     guard: Global___GuardPolicy.ValueType
     """What the server does about translations that it suspects."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from lingon.bundle import Limits, Manifest
-from lingon.errors import InvalidRequest, RequestError, RequestTooLarge
+from lingon.errors import InvalidRequest, RequestError, RequestTooLarge, TextTooLong
 from lingon.segments.boundaries import Span, has_letters, next_visible, without_blanks_around
 from lingon.segments.capitals import is_in_capitals
 from lingon.segments.characters import Alphabet, Reading, read_characters
 from lingon.segments.document import Document, Split
-from lingon.segments.protection import ProtectedSpan, kept_strings, without
+from lingon.segments.protection import ProtectedSpan, TooManySpans, kept_strings, without
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import AttentionChoice
 from lingon.serving.system.event_loop import TimeSlice
@@ -147,7 +147,9 @@ class Planner:
                 continue
             has = "has" if whole or segment[1] - segment[0] == longest else "has a sentence of"
             sentence = source.text[slice(*segment)]
-            steps = None if begun and not segments else await self._steps(sentence, spans, options.text, size)
+            steps = None
+            if not (begun and not segments):
+                steps = await self._steps(sentence, spans, field, options.text, size)
             if steps is not None:
                 own: Sequence[Part] = [await reader.in_steps(steps, has)]
             else:
@@ -170,18 +172,31 @@ class Planner:
         return TextPlan(Document(source.text, tuple(segments)), tuple(parts), plain=source.plain, tagged=tagged)
 
     async def _steps(
-        self, sentence: str, spans: tuple[ProtectedSpan, ...], options: TextChoice, size: RequestSize
+        self,
+        sentence: str,
+        spans: tuple[ProtectedSpan, ...],
+        field: str,
+        options: TextChoice,
+        size: RequestSize,
     ) -> Steps | None:
         """Return how a sentence is translated that the model does not get as it is; None for others.
 
         spans: what is kept of it whatever the model reads
         """
         lowers = options.lower_capitals and is_in_capitals(sentence, spans)
-        reading = await read_as(self._alphabet, sentence, spans, keeps=options.protect, lowers=lowers)
+        try:
+            reading = await read_as(self._alphabet, sentence, spans, keeps=options.protect, lowers=lowers)
+        except TooManySpans:
+            message = (
+                f"{field} has a sentence with more than {MOST_KEPT} strings that the model cannot read; send it in"
+            )
+            raise TextTooLong(field, f"{message} several texts or set text.protect to false") from None
         kept = spans if reading is None else reading.spans
         if not needs_steps(sentence, kept, options):
             return None
-        size.add_kept(len(kept) - len(spans))
+        if reading is not None:
+            size.add_kept(max(len(kept) - len(spans), 0))
+            size.add_twins(len(reading.changes))
         return Steps(sentence, spans, self._lexicon, reading)
 
     def _plan_pieces(self, text: str, field: str, options: ResolvedOptions, size: RequestSize) -> TextPlan:
@@ -282,6 +297,7 @@ class _Reader:
         text = joined(done)
         reading = await read_as(self.alphabet, text, keeps=False)
         read = text if reading is None else reading.text
+        self.size.add_twins(0 if reading is None else len(reading.changes))
         for part in parts_of(read, self.field, self.tokenizer, limits, splits=self.splits, has=has):
             self.size.add_sentence(len(part.source_ids))
             parts.append(part if reading is None else as_sent(part, text, reading))

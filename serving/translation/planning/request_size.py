@@ -15,6 +15,7 @@ MOST_INLINES = 10_000  # elements within parts of texts, which take 50 µs each 
 MOST_REFERENCES = 100_000  # signs & in texts with markup, which take 3 µs each
 MOST_KEPT = 10_000  # strings that are kept, such as URLs and placeholders, which take 20 µs each
 MOST_WITHOUT_LETTERS = 50_000  # parts of texts that have no letters and stay as they are, which take 10 µs each
+MOST_TWINS = 2**18  # characters that the model reads as others, which take 4 µs each
 _SIGN = re.compile(r"[^\w\s]")
 
 
@@ -42,6 +43,7 @@ class RequestSize:
             "signs &": MOST_REFERENCES,
             "strings to keep": MOST_KEPT,
             "parts without letters": MOST_WITHOUT_LETTERS,
+            "characters that the model reads as others": MOST_TWINS,
             "sentences": limits.max_queue_texts,
             "tokens": limits.max_queue_tokens,
         }
@@ -80,6 +82,10 @@ class RequestSize:
     def add_part_without_letters(self) -> None:
         """Count a line or another part of a text that stays as it is; raises RequestTooLarge."""
         self._add("parts without letters", 1)
+
+    def add_twins(self, characters: int) -> None:
+        """Count characters that the model reads as others; raises RequestTooLarge."""
+        self._add("characters that the model reads as others", characters)
 
     def add_characters(self, count: int) -> None:
         """Count text that will be normalised; raises RequestTooLarge."""
