@@ -22,7 +22,7 @@ _WORD = re.compile(r"\S+")
 _NAMED = rf"{re.escape(QUOTES)}{re.escape(BRACKETS)}"
 _ATOM = re.compile(
     rf"\ufffc|\w++(?:(?:[^\w\s\ufffc{_NAMED}]++|['’])\w++)*+"  # an apostrophe between letters is no quotation mark
-    rf"|[{_NAMED}]|[{re.escape(STOPS)}]++|[^\w\s\ufffc{_NAMED}{re.escape(STOPS)}]++"
+    rf"|[{_NAMED}]|([{re.escape(STOPS)}])\1*+|[^\w\s\ufffc{_NAMED}{re.escape(STOPS)}]++"
 )
 _LETTER = re.compile(r"\w")
 _MARK = re.compile(r"[^\w\s\ufffc]+")
@@ -80,7 +80,7 @@ def is_within(places: Sequence[int], segment: Span) -> bool:
 
 def mark_of(text: str, atom: Span) -> Mark:
     """Return what an atom that is not kept is."""
-    if _MARK.fullmatch(text, *atom) is None:
+    if text[atom[0]].isalnum() or _MARK.fullmatch(text, *atom) is None:
         return Mark.NONE
     first = text[atom[0]]
     if first in QUOTES:

@@ -81,6 +81,7 @@ class WordClaims:
             self._columns = list(zip(*_joined(segment.weights, self._sources, self._targets), strict=True))
         self._copies = {each.source: each.target for each in segment.kept if each.source[0] < each.source[1]}
         self._free = [number for number, word in enumerate(self._targets) if self._has_free(word)]
+        self._with_cores = [number for number in self._free if self._targets[number].cores] or self._free
         self._bests = self._find_bests()
         self._find_copies(source, target)
         self._cut_as = {copy: atom for atom, copy in self._copies.items() if copy[1] - copy[0] == atom[1] - atom[0]}
@@ -150,13 +151,16 @@ class WordClaims:
         return bests
 
     def _best_free(self, source: int) -> tuple[int, float]:
-        """Return the target word, of those with an atom that is not kept, that has the most of a source word."""
+        """Return the target word, of those with an atom that is not kept, that has the most of a source word.
+
+        A word that is not punctuation alone has one of its kind, if there is any.
+        """
         if not self._free:
             return -1, 1.0
         if self._columns is None:
             return self._free[source * len(self._free) // len(self._sources)], 1.0
         shares = self._columns[source]
-        best = max(self._free, key=shares.__getitem__)
+        best = max(self._with_cores if self._sources[source].cores else self._free, key=shares.__getitem__)
         return best, shares[best]
 
     def _wanted(self, source: int, word: Word) -> list[tuple[Sequence[int], float]]:

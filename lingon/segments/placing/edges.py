@@ -18,6 +18,7 @@ from lingon.segments.placing.inlines import Span
 from lingon.segments.placing.taken import Run, Taken
 
 _AT_ENDS = frozenset({Mark.QUOTE, Mark.BRACKET, Mark.STOP})
+_ALL = _AT_ENDS | {Mark.OTHER}
 _PAIRED = frozenset({Mark.QUOTE, Mark.BRACKET})
 _OPENING = "([{（［｛【〈《「『„‚«‹“‘"
 _ALWAYS = frozenset("()[]{}（）［］｛｝【】〈〉《》「」『』„‚")  # marks that open, or close, in every language
@@ -32,23 +33,40 @@ class Edges:
         self._source_pairs = _Pairs(alignment.source_text, alignment.source, alignment.source_marks)
         self._target_pairs = _Pairs(alignment.target_text, alignment.target, alignment.target_marks)
         segments = [each for each in alignment.segments if each.source and each.target]
-        self._first = {each.source.start: each.target.start for each in segments}
-        self._last = {each.source.stop: each.target.stop for each in segments}
+        self._beginning = {each.source.start: each for each in segments}
+        self._ending = {each.source.stop: each for each in segments}
 
     def moved(self, atoms: range, run: Run, own: Mapping[int, float], within: Run, taken: Taken) -> Run:
         """Return a run with the marks at its ends that source atoms have at theirs.
 
         own: what the source atoms claim of the target atoms; within: the run of the parent
         """
-        marks, target_marks = self._alignment.source_marks, self._alignment.target_marks
-        core, run_core = _without_ends(marks, (atoms.start, atoms.stop)), _without_ends(target_marks, run)
+        marks = self._alignment.source_marks
+        core = _without_ends(marks, (atoms.start, atoms.stop))
+        has_signs = core[0] < core[1] and Mark.OTHER in (marks[core[0]], marks[core[1] - 1])
+        run_core = _without_ends(self._alignment.target_marks, run, _AT_ENDS if has_signs else _ALL)
         if core[0] == core[1] or run_core[0] == run_core[1]:
             return run  # one of them is punctuation alone, as in <b>!</b>
         begin, end = self._balanced(core, run_core, own, within, taken)
         before, after = Counter(marks[atoms.start : core[0]]), Counter(marks[core[1] : atoms.stop])
         turned = after[Mark.STOP] > 0
-        end = self._end(end, after, self._last.get(atoms.stop), within, taken)
-        return self._begin(begin, before, self._first.get(atoms.start), within, taken, turned=turned), end
+        end = self._end(end, after, self._end_of_segment(atoms, after), within, taken)
+        return self._begin(begin, before, self._begin_of_segment(atoms, before), within, taken, turned=turned), end
+
+    def _begin_of_segment(self, atoms: range, before: Counter[Mark]) -> int | None:
+        """Return where the translation of a segment begins that source atoms begin with its first mark, or are all of.
+
+        before: the marks at the begin of the source
+        """
+        segment = self._beginning.get(atoms.start)
+        is_own = segment is not None and (before.total() > 0 or segment.source.stop <= atoms.stop)
+        return segment.target.start if segment is not None and is_own else None
+
+    def _end_of_segment(self, atoms: range, after: Counter[Mark]) -> int | None:
+        """Return where the translation of a segment ends; see `_begin_of_segment`."""
+        segment = self._ending.get(atoms.stop)
+        is_own = segment is not None and (after.total() > 0 or atoms.start <= segment.source.start)
+        return segment.target.stop if segment is not None and is_own else None
 
     def _begin(
         self, begin: int, before: Counter[Mark], first: int | None, within: Run, taken: Taken, *, turned: bool
@@ -56,27 +74,32 @@ class Edges:
         """Return the begin of a run with the marks before it that belong to it.
 
         before: the marks at the begin of the source; turned: whether it ends with a stop
-        first: of the segment whose begin the source has
+        first: see `_begin_of_segment`; all marks up to it belong to the run
         """
         found = begin
         while begin > within[0] and self._is_mark(begin - 1, taken) and first != begin:
             begin -= 1
             place, mark = self._alignment.target[begin][0], self._alignment.target_marks[begin]
-            if before[mark] > 0 or (turned and self._alignment.target_text[place] in _TURNED):
+            is_own = before[mark] > 0 or (turned and self._alignment.target_text[place] in _TURNED)
+            if is_own and found == begin + 1:
                 before[mark] -= 1
-                found = begin if found == begin + 1 else found
+                found = begin
         return begin if first == begin else found
 
     def _end(self, end: int, after: Counter[Mark], last: int | None, within: Run, taken: Taken) -> int:
         """Return the end of a run with the marks after it that belong to it; see `_begin`."""
-        found = end
+        first = found = end
         while end < within[1] and self._is_mark(end, taken) and last != end:
             mark = self._alignment.target_marks[end]
+            repeated = found == end > first and self._written(end) == self._written(end - 1)  # as in " ! ! !"
+            if (after[mark] or repeated) and found == end:
+                after[mark] -= not repeated
+                found = end + 1
             end += 1
-            if after[mark]:
-                after[mark] -= 1
-                found = end if found == end - 1 else found
         return end if last == end else found
+
+    def _written(self, atom: int) -> str:
+        return self._alignment.target_text[slice(*self._alignment.target[atom])]
 
     def _is_mark(self, atom: int, taken: Taken) -> bool:
         return self._alignment.target_marks[atom] in _AT_ENDS and taken.is_free(atom)
@@ -94,13 +117,17 @@ class Edges:
             return self._with_pairs(run, within, taken)
         marks, depth = self._alignment.target_marks, self._source_pairs.depths[core[0]]
         cuts = pairwise([run[0], *(place for mark in single for place in (mark, mark + 1)), run[1]])
-        parts = [_without_ends(marks, part) for part in islice(cuts, 0, None, 2)]
+        parts = [_without_ends(marks, part, _ALL) for part in islice(cuts, 0, None, 2)]
 
-        def rank(part: Run) -> tuple[float, bool, float]:
-            claimed = sum(own.get(atom, 0.0) for atom in range(*part))
-            return claimed // KEPT, self._target_pairs.depths[part[0]] == depth, claimed
+        def claimed(part: Run) -> float:
+            return sum(own.get(atom, 0.0) for atom in range(*part))
 
-        return max((part for part in parts if part[0] < part[1]), key=rank, default=run)
+        def rank(part: Run) -> tuple[bool, float]:
+            return self._target_pairs.depths[part[0]] == depth, claimed(part)
+
+        certain = claimed(run) // KEPT  # what is kept, and the ends of whole segments, stay in the run
+        parts = [part for part in parts if part[0] < part[1] and claimed(part) // KEPT == certain]
+        return max(parts, key=rank, default=run)
 
     def _with_pairs(self, run: Run, within: Run, taken: Taken) -> Run:
         """Return a run with the marks right before and after it of pairs whose other mark is in it."""
@@ -165,11 +192,11 @@ def _opens(text: str, mark: Span) -> bool:
     return not before.isalnum() and (after.isalnum() or before in _OPENING)
 
 
-def _without_ends(marks: Sequence[Mark], atoms: Run) -> Run:
-    """Return atoms without the quotation marks, brackets and stops at their ends; empty if there are no others."""
+def _without_ends(marks: Sequence[Mark], atoms: Run, kinds: frozenset[Mark] = _AT_ENDS) -> Run:
+    """Return atoms without the marks of these kinds at their ends; empty if there are no others."""
     begin, end = atoms
-    while begin < end and marks[begin] in _AT_ENDS:
+    while begin < end and marks[begin] in kinds:
         begin += 1
-    while begin < end and marks[end - 1] in _AT_ENDS:
+    while begin < end and marks[end - 1] in kinds:
         end -= 1
     return begin, end

@@ -96,7 +96,7 @@ def around(inlines: Sequence[Inline], whole: Sequence[Span]) -> Sequence[Inline]
         cut_first, cut_last = _cut_at(begin, begins, whole), _cut_at(end, begins, whole)
         first = begin if cut_first is None else cut_first[0]
         last = first if begin == end else end if cut_last is None else cut_last[1]
-        low, high = reached.get(parent, first), last
+        low, high = reached.get(parent, first), max(reached.get(parent, last), last)
         if parent >= 0:
             low, high = max(low, found[parent].begin), found[parent].end
         first = min(max(first, low), high)

@@ -44,14 +44,24 @@ class Runs:
                 own[target] = own.get(target, 0.0) + weight
         if not own and not any(self._alignment.kept_source[atoms.start : atoms.stop]):
             own = self._second_best(atoms, within, taken)
-        return self._edges.moved(atoms, self._densest(own, taken), own, within, taken) if own else None
+        if not own:
+            return None
+        run = self._densest(own, taken)
+        if not self._has_words(range(*run)) and self._has_words(own):  # others claim more of these words
+            run = self._densest({target: own[target] for target in own if self._has_words((target,))}, taken)
+        return self._edges.moved(atoms, run, own, within, taken)
+
+    def _has_words(self, targets: Iterable[int]) -> bool:
+        """Whether one of the target atoms is not punctuation."""
+        return any(self._alignment.target_marks[target] is Mark.NONE for target in targets)
 
     def _claims(self, atoms: range) -> Iterable[Claim]:
         """Return what atoms claim, and the ends of the segments that they are the whole of."""
         for atom in atoms:
             yield from self._alignment.claims[atom]
         for segment in self._alignment.segments_within(atoms):
-            if target := segment.target_words:
+            words, target = segment.source_words, segment.target_words
+            if target and not all(self._alignment.kept_source[words.start : words.stop]):
                 yield from (Claim(target[0], KEPT), Claim(target[-1], KEPT))
 
     def _second_best(self, atoms: range, within: Run, taken: Taken) -> dict[int, float]:

@@ -26,8 +26,8 @@ class Fault(StrEnum):
 def fault_of(case: Case, translation: str, *, exact: bool = True) -> Fault | None:
     """Return what is wrong with a translation, with tags as the case has them; None if nothing is.
 
-    exact: whether each tag is once in the translation; else a format may be in several parts, blanks have one too, and an
-        element without text is left out
+    exact: whether each tag is once in the translation; else a format may be in several parts, blanks have one too, and
+        an element without text is left out
     """
     if not exact:
         translation = re.sub(f"([{OPENING}]+)( +)", r"\2\1", re.sub(f"( +)([{CLOSING}]+)", r"\2\1", translation))
