@@ -92,10 +92,10 @@ def test_the_lines_of_a_paragraph_of_wrapped_text_are_one_text(lingon: Command, 
 
 def test_a_file_with_markup_is_one_text_and_printed_as_it_comes(lingon: Command, service: FakeService) -> None:
     page = "<p>one\ntwo</p>\n\n<p>three</p>\r\n"
-    code, printed, _ = lingon("translate", "--format", "html", "--ignore-tag", "code", text=page)
+    code, printed, _ = lingon("translate", "--format", "html", "--ignore-tag", "code", "--attribute", "alt", text=page)
     assert (code, printed) == (0, page.upper())
     (asked,) = service.requests
-    assert asked.text == pb.TextOptions(format=pb.TEXT_FORMAT_HTML, ignore_tags=["code"])
+    assert asked.text == pb.TextOptions(format=pb.TEXT_FORMAT_HTML, ignore_tags=["code"], translate_attributes=["alt"])
     assert list(asked.texts) == [page.removesuffix("\n")]
 
 

@@ -76,6 +76,7 @@ def test_every_option_of_texts_is_in_the_request() -> None:
             "ignore_tags": ["code"],
             "splitting_tags": ["div"],
             "non_splitting_tags": ["p"],
+            "translate_attributes": ["alt"],
         },
     )
     assert request.text == pb.TextOptions(
@@ -89,5 +90,6 @@ def test_every_option_of_texts_is_in_the_request() -> None:
         ignore_tags=["code"],
         splitting_tags=["div"],
         non_splitting_tags=["p"],
+        translate_attributes=["alt"],
     )
     assert not translate_request(pb.TranslateRequest, ["hello"], [], {}).HasField("text")

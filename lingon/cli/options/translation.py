@@ -247,6 +247,15 @@ class Reading(OptionGroup):
             show_default="none",
         ),
     ] = None
+    attribute: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --format html or xml: an attribute whose values are translated, such as alt, title or "
+            "placeholder; may be given several times.",
+            show_default="none",
+        ),
+    ] = None
     keep: KeepOption = None
     protect: Annotated[
         bool | None,
@@ -286,6 +295,7 @@ class Reading(OptionGroup):
             "split_sentences": self._splitting(forced=forced),
             "format": self.written.value if self.written else None,
             "ignore_tags": self.ignore_tag,
+            "translate_attributes": self.attribute,
             "keep": self.keep,
             "protect": self.protect,
         }

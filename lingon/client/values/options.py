@@ -66,6 +66,7 @@ class TranslateOptions(TypedDict, total=False):
     ignore_tags: Sequence[str] | None  # names of elements of markup that stay as they are, with what is in them
     splitting_tags: Sequence[str] | None  # names of further elements at which texts are split
     non_splitting_tags: Sequence[str] | None  # names of elements that belong to the sentence around them
+    translate_attributes: Sequence[str] | None  # names of attributes of markup whose values are translated, such as alt
     keep: Sequence[str] | None  # strings that every translation keeps as they are
     protect: bool | None  # keep URLs, placeholders and other strings that are not language; default: True
     lower_capitals: bool | None  # translate a sentence in capitals in lower case, and raise it again; default: True

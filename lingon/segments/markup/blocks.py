@@ -11,7 +11,8 @@ from lingon.segments.markup.rules import READINGS
 from lingon.segments.markup.structure import NOTE, WORD, Structure
 from lingon.segments.markup.text_map import Piece, TextMap
 from lingon.segments.markup.tokens.references import Reference
-from lingon.segments.markup.tokens.token import CLOSE, KEPT, OPEN, TEXT
+from lingon.segments.markup.tokens.token import CLOSE, KEPT, OPEN, SECTION, TEXT
+from lingon.segments.markup.values import Spelling, values_of
 from lingon.segments.placing import Inline
 
 STAND_IN = "\ufffc"
@@ -33,7 +34,9 @@ class Block:
     kept: the places of STAND_IN that stand for what is left as it is
     begin, end: of the block in the text with markup
     map: where its characters are written
-    enclosed: whether an element around it is not translated, so that the text cannot be cut here
+    enclosed: whether an element around it is not translated, or it is in a tag, so that the text cannot be cut here
+    spelling: how it is written
+    tag: where the tag begins that a value of an attribute is in, -1 for another text
     """
 
     text: str
@@ -44,6 +47,8 @@ class Block:
     end: int
     map: TextMap
     enclosed: bool = False
+    spelling: Spelling = Spelling.ELEMENT
+    tag: int = -1
 
 
 def blocks_of(text: str, structure: Structure, references: References) -> Iterator[Block]:
@@ -63,9 +68,25 @@ def blocks_of(text: str, structure: Structure, references: References) -> Iterat
 def _plain(text: str, structure: Structure, members: list[int]) -> Block | None:
     """Return a block of one text without references, as most are; None for another one."""
     kind, begin, end, _ = structure.tokens[members[0]]
+    if kind == SECTION:
+        return _verbatim(text, begin, end, Spelling.SECTION)
     if len(members) > 1 or kind != TEXT or text.find("&", begin, end) >= 0:
         return None
-    return Block(text[begin:end], (), (), (), begin, end, TextMap(((0, end - begin, begin, end),)))
+    return _verbatim(text, begin, end, Spelling.ELEMENT)
+
+
+def _verbatim(text: str, begin: int, end: int, spelling: Spelling) -> Block:
+    pieces = ((0, end - begin, begin, end),)
+    return Block(text[begin:end], (), (), (), begin, end, TextMap(pieces), spelling=spelling)
+
+
+def attributes_of(text: str, structure: Structure, names: frozenset[str], references: References) -> Iterator[Block]:
+    """Yield the values of attributes that have words, in order; names: see `values_of`."""
+    for tag, begin, end, spelling in values_of(text, structure, names):
+        block = _Builder(text, structure, references).build_value(begin, end)
+        if not block.kept and any(map(str.isalpha, block.text)):
+            block.spelling, block.tag, block.enclosed = spelling, tag, True
+            yield block
 
 
 def _between_items(text: str, structure: Structure) -> Iterator[list[int]]:
@@ -98,7 +119,7 @@ def _between_splits(structure: Structure) -> Iterator[list[int]]:
 def _is_seen(text: str, structure: Structure, place: int) -> bool:
     """Whether a token is text that is not blank, or something that is left as it is and has such text."""
     kind, begin, end, _ = structure.tokens[place]
-    if kind == TEXT:
+    if kind in (TEXT, SECTION):
         return not text[begin:end].isspace()
     return kind == KEPT or (kind == OPEN and structure.kept[place] == WORD and _has_text(text, structure, place))
 
@@ -167,6 +188,11 @@ class _Builder:
             else:
                 self._leave(begin, end, seen=kind == KEPT)
         return self._block(members)
+
+    def build_value(self, begin: int, end: int) -> Block:
+        """Return the value of an attribute as a block."""
+        self._add_text(begin, end)
+        return Block("".join(self._parts), (), (), self._kept, begin, end, TextMap(self._pieces))
 
     def _block(self, members: list[int]) -> Block:
         tokens, last = self._structure.tokens, members[-1]

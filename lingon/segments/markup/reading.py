@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lingon.segments.markup.blocks import blocks_of
+from lingon.segments.markup.blocks import References, attributes_of, blocks_of
 from lingon.segments.markup.document import Markup
 from lingon.segments.markup.items import with_signs
 from lingon.segments.markup.rules import NO_RULES, MarkupRules
-from lingon.segments.markup.structure import structure_of
+from lingon.segments.markup.structure import Structure, structure_of
 from lingon.segments.markup.tokens.html import html_tokens
 from lingon.segments.markup.tokens.references import html_references, xml_references
 from lingon.segments.markup.tokens.xml import xml_tokens
@@ -17,8 +17,9 @@ def read_html(text: str, rules: MarkupRules = NO_RULES) -> Markup:
 
     Elements that browsers show as blocks split the text, and so does `br`; all others are inline.
     """
-    structure = structure_of(text, with_signs(text, html_tokens(text)), rules.lowered(), html=True)
-    return Markup(text, tuple(blocks_of(text, structure, html_references)), html=True)
+    rules = rules.lowered()
+    structure = structure_of(text, with_signs(text, html_tokens(text)), rules, html=True)
+    return _markup(text, structure, rules, html_references)
 
 
 def read_xml(text: str, rules: MarkupRules = NO_RULES) -> Markup:
@@ -27,4 +28,12 @@ def read_xml(text: str, rules: MarkupRules = NO_RULES) -> Markup:
     An element is inline if there is text beside it or beside an element around it; all others split the text.
     """
     structure = structure_of(text, xml_tokens(text), rules, html=False)
-    return Markup(text, tuple(blocks_of(text, structure, xml_references)), html=False)
+    return _markup(text, structure, rules, xml_references)
+
+
+def _markup(text: str, structure: Structure, rules: MarkupRules, references: References) -> Markup:
+    blocks = list(blocks_of(text, structure, references))
+    if rules.attributes:
+        blocks += attributes_of(text, structure, rules.attributes, references)
+        blocks.sort(key=lambda block: block.begin)
+    return Markup(text, tuple(blocks), structure.html)

@@ -1,4 +1,4 @@
-"""Which elements split a text, and which are left as they are."""
+"""Which elements split a text, which are left as they are, and which attributes are texts."""
 
 from __future__ import annotations
 
@@ -46,16 +46,18 @@ ENDS_IMPLIED = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MarkupRules:
-    """What a caller says about elements, by name; HTML has rules of its own for the others.
+    """What a caller says about elements and attributes, by name; HTML has rules of its own for the others.
 
     ignore_tags: elements whose content is not translated
     splitting_tags: elements at which a text is split
     non_splitting_tags: elements that belong to the sentence around them
+    attributes: those whose values are translated, each as a text of its own
     """
 
     ignore_tags: frozenset[str] = frozenset()
     splitting_tags: frozenset[str] = frozenset()
     non_splitting_tags: frozenset[str] = frozenset()
+    attributes: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if both := self.splitting_tags & self.non_splitting_tags:
@@ -63,13 +65,18 @@ class MarkupRules:
 
     @classmethod
     def of(
-        cls, ignore_tags: Iterable[str] = (), splitting_tags: Iterable[str] = (), non_splitting_tags: Iterable[str] = ()
+        cls,
+        ignore_tags: Iterable[str] = (),
+        splitting_tags: Iterable[str] = (),
+        non_splitting_tags: Iterable[str] = (),
+        attributes: Iterable[str] = (),
     ) -> MarkupRules:
         """The rules of lists of names."""
         return cls(
             ignore_tags=frozenset(ignore_tags),
             splitting_tags=frozenset(splitting_tags),
             non_splitting_tags=frozenset(non_splitting_tags),
+            attributes=frozenset(attributes),
         )
 
     def lowered(self) -> MarkupRules:
@@ -78,6 +85,7 @@ class MarkupRules:
             map(str.lower, self.ignore_tags),
             map(str.lower, self.splitting_tags),
             map(str.lower, self.non_splitting_tags),
+            map(str.lower, self.attributes),
         )
 
 

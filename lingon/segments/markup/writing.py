@@ -49,14 +49,17 @@ class _Stretch(NamedTuple):
     source: int
 
 
-def write_block(text: str, block: Block, translated: Translated, at: int, *, in_html: bool) -> tuple[str, list[Piece]]:
+def write_block(
+    text: str, block: Block, translated: Translated, at: int, *, in_html: bool, tags: dict[int, int] | None = None
+) -> tuple[str, list[Piece]]:
     """Return a block with its translation, and where the characters of the translation are.
 
     text: with markup; at: where the block begins in the result
+    tags: gets where each tag begins in the result, by its place in the text
     """
     if not block.inlines and not _SPECIAL.search(text, block.begin, block.end) and not _SPECIAL.search(translated.text):
         return translated.text, [(0, len(translated.text), at, at + len(translated.text))]
-    return _Writer(text, block, translated, in_html=in_html).write(at)
+    return _Writer(text, block, translated, in_html=in_html).write(at, {} if tags is None else tags)
 
 
 class _Writer:
@@ -67,8 +70,8 @@ class _Writer:
         self._kept = {target: source for source, target in translated.kept.items()}
         self._kept_places = sorted(self._kept)
 
-    def write(self, at: int) -> tuple[str, list[Piece]]:
-        """Return the text and its pieces; at: where it begins."""
+    def write(self, at: int, tags: dict[int, int]) -> tuple[str, list[Piece]]:
+        """Return the text and its pieces; at: where it begins; tags: gets where each tag is, see `write_block`."""
         translated = self._translated
         insertions: list[Insertion] = []
         if self._inlines:
@@ -79,6 +82,8 @@ class _Writer:
         for item in _merged(self._stretches(), insertions):
             if isinstance(item, Insertion):
                 parts.append(self._tag(item, before))
+                opening, _, closing, _ = self._tags[item.inline]
+                tags[closing if item.closing else opening] = at + len(parts[-1]) - len(parts[-1].lstrip(" "))
                 before = parts[-1][-1:] if parts[-1].endswith(" ") else before
                 at += len(parts[-1])
                 continue

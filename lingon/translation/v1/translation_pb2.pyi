@@ -51,12 +51,16 @@ class _TextFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TextFormat
     TEXT_FORMAT_PLAIN: _TextFormat.ValueType  # 1
     """Without markup."""
     TEXT_FORMAT_HTML: _TextFormat.ValueType  # 2
-    """HTML, a document or a part of one, as browsers read it. Block elements and br split the text. Left as they are: code,
-    kbd, math, pre, samp, script, style, textarea, var, and elements with translate="no" or the class notranslate.
+    """HTML, a document or a part of one, as browsers read it. Block elements, controls such as button, label and option,
+    and br split the text, and each line of a textarea is one. Links, spans and other elements without a meaning that
+    have nothing but white space or separators between them, such as those of a menu, are each translated alone. Left
+    as they are: code, kbd, math, pre, samp, script, style, var, the readings of ruby (rt, rp, rtc), and elements with
+    translate="no" or the class notranslate.
     """
     TEXT_FORMAT_XML: _TextFormat.ValueType  # 3
     """Well-formed XML, a document or a part of one. An element with text beside it belongs to the sentence; others split
-    the text. Elements with translate="no" are left as they are.
+    the text. A CDATA section with words is a text of its own, whose tags are text; one without stays. Elements with
+    translate="no" are left as they are.
     """
     TEXT_FORMAT_PIECES: _TextFormat.ValueType  # 4
     """Pieces of the source vocabulary with blanks between them, for callers with their own tokenizer: U+2581 begins a word
@@ -68,10 +72,10 @@ class _TextFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TextFormat
     """
 
 class TextFormat(_TextFormat, metaclass=_TextFormatEnumTypeWrapper):
-    """How a text is written. In markup, the text of elements is translated; tags, attributes, comments and all else are left
-    as they are. Elements inside a sentence, such as b and a, are placed in its translation by the attention of the model,
-    each exactly once, and by the order of words if the model has no attention. White space and references such as &nbsp;
-    are kept where the text around them is. A stream sends the translation of a text with markup as one delta.
+    """How a text is written. In markup, the text of elements is translated, and the values of translate_attributes; tags,
+    other attributes, comments and all else are left as they are. Elements inside a sentence, such as b and a, are placed
+    in its translation by the attention of the model, each exactly once, and by the order of words if the model has no
+    attention. White space and references such as &nbsp; are kept where the text around them is. A stream sends the translation of a text with markup as one delta.
     """
 
 TEXT_FORMAT_UNSPECIFIED: TextFormat.ValueType  # 0
@@ -79,12 +83,16 @@ TEXT_FORMAT_UNSPECIFIED: TextFormat.ValueType  # 0
 TEXT_FORMAT_PLAIN: TextFormat.ValueType  # 1
 """Without markup."""
 TEXT_FORMAT_HTML: TextFormat.ValueType  # 2
-"""HTML, a document or a part of one, as browsers read it. Block elements and br split the text. Left as they are: code,
-kbd, math, pre, samp, script, style, textarea, var, and elements with translate="no" or the class notranslate.
+"""HTML, a document or a part of one, as browsers read it. Block elements, controls such as button, label and option,
+and br split the text, and each line of a textarea is one. Links, spans and other elements without a meaning that
+have nothing but white space or separators between them, such as those of a menu, are each translated alone. Left
+as they are: code, kbd, math, pre, samp, script, style, var, the readings of ruby (rt, rp, rtc), and elements with
+translate="no" or the class notranslate.
 """
 TEXT_FORMAT_XML: TextFormat.ValueType  # 3
 """Well-formed XML, a document or a part of one. An element with text beside it belongs to the sentence; others split
-the text. Elements with translate="no" are left as they are.
+the text. A CDATA section with words is a text of its own, whose tags are text; one without stays. Elements with
+translate="no" are left as they are.
 """
 TEXT_FORMAT_PIECES: TextFormat.ValueType  # 4
 """Pieces of the source vocabulary with blanks between them, for callers with their own tokenizer: U+2581 begins a word
@@ -623,6 +631,7 @@ class TextOptions(_message.Message):
     GUARD_FIELD_NUMBER: _builtins.int
     RETURN_SENTENCES_FIELD_NUMBER: _builtins.int
     LOWER_CAPITALS_FIELD_NUMBER: _builtins.int
+    TRANSLATE_ATTRIBUTES_FIELD_NUMBER: _builtins.int
     format: Global___TextFormat.ValueType
     """How texts are written. Forced words and target prefixes are refused with markup, and forced words with pieces."""
     split_sentences: Global___SentenceSplitting.ValueType
@@ -661,6 +670,13 @@ class TextOptions(_message.Message):
         that begins or ends with a letter or figure is kept as a whole word only. Refused with forced_words.
         """
 
+    @_builtins.property
+    def translate_attributes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """With markup: names of attributes whose values are translated, each as a text of its own, such as alt, title,
+        placeholder and aria-label; at most 256 names. In HTML, value is a text of buttons only, content of the description
+        and the keywords of a page, and label of options and tracks. Those of elements that are left as they are stay.
+        """
+
     def __init__(
         self,
         *,
@@ -674,10 +690,11 @@ class TextOptions(_message.Message):
         guard: Global___GuardPolicy.ValueType = ...,
         return_sentences: _builtins.bool = ...,
         lower_capitals: _builtins.bool | None = ...,
+        translate_attributes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals", "_protect", b"_protect", "lower_capitals", b"lower_capitals", "protect", b"protect"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals", "_protect", b"_protect", "format", b"format", "guard", b"guard", "ignore_tags", b"ignore_tags", "keep", b"keep", "lower_capitals", b"lower_capitals", "non_splitting_tags", b"non_splitting_tags", "protect", b"protect", "return_sentences", b"return_sentences", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals", "_protect", b"_protect", "format", b"format", "guard", b"guard", "ignore_tags", b"ignore_tags", "keep", b"keep", "lower_capitals", b"lower_capitals", "non_splitting_tags", b"non_splitting_tags", "protect", b"protect", "return_sentences", b"return_sentences", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags", "translate_attributes", b"translate_attributes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lower_capitals: _TypeAlias = _typing.Literal["lower_capitals"]  # noqa: Y015
     _WhichOneofArgType__lower_capitals: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals"]  # noqa: Y015

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -23,6 +24,8 @@ WHOLE = pb.TextOptions(
     split_sentences=pb.SENTENCE_SPLITTING_OFF, protect=False, lower_capitals=False, guard=pb.GUARD_POLICY_OFF
 )
 """The model reads each text as it is, and what it writes is the translation."""
+
+_NOT_IN_NAMES = re.compile(r"[\s\"'<>/=]")
 
 _SPLITS = {
     pb.SENTENCE_SPLITTING_ON: Split.SENTENCES,
@@ -143,13 +146,18 @@ def _splitting(asked: pb.TextOptions, written: Format, *, forced: bool) -> Split
 
 
 def _rules(asked: pb.TextOptions, written: Format) -> MarkupRules:
-    lists = {name: getattr(asked, name) for name in ("ignore_tags", "splitting_tags", "non_splitting_tags")}
+    names = ("ignore_tags", "splitting_tags", "non_splitting_tags", "translate_attributes")
+    lists = {name: getattr(asked, name) for name in names}
     for name, tags in lists.items():
         if tags and not written.is_markup:
             raise InvalidRequest(f"text.{name}", f"text.{name} needs a text.format with markup, HTML or XML")
         _strings(tags, f"text.{name}", MAX_TAGS)
+    for place, name in enumerate(asked.translate_attributes):
+        if found := _NOT_IN_NAMES.search(name):
+            field = f"text.translate_attributes[{place}]"
+            raise InvalidRequest(field, f"{field} must be the name of an attribute, which has no {found[0]!r}")
     try:
-        rules = MarkupRules.of(**lists)
+        rules = MarkupRules.of(*lists.values())
         return rules.lowered() if written is Format.HTML else rules
     except SettingsError as error:
         raise InvalidRequest("text.splitting_tags", f"text: {error}") from None

@@ -121,6 +121,7 @@ NEEDLESS: dict[str, dict[str, Any]] = {
     "split_sentences": {"split_sentences": pb.SENTENCE_SPLITTING_ON},
     "guard": {"guard": pb.GUARD_POLICY_WARN},
     "ignore_tags": {"ignore_tags": ["a"]},
+    "translate_attributes": {"translate_attributes": ["a"]},
 }
 
 

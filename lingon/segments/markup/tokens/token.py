@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 TEXT: Final = 0
 OPEN: Final = 1  # a start tag
 CLOSE: Final = 2  # an end tag
 EMPTY: Final = 3  # a tag of an element without content
 REMARK: Final = 4  # a comment, a declaration, or a processing instruction
-KEPT: Final = 5  # text that is left as it is, such as CDATA
+KEPT: Final = 5  # text that is left as it is, such as CDATA of nothing but tags
+SECTION: Final = 7  # text of a CDATA section, which has no references
 SPLIT: Final = 6  # anything else that is not text; it is left as it is
 
 Token = tuple[int, int, int, str]
@@ -24,6 +26,24 @@ _NAME = re.compile(r"<[^\t\n\f\r />]*+")
 _ATTRIBUTE = re.compile(
     r"([^\t\n\f\r />][^\t\n\f\r />=]*+)(?:[\t\n\f\r ]*+=[\t\n\f\r ]*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\t\n\f\r >]++)))?+"
 )
+
+
+class Attribute(NamedTuple):
+    """An attribute of a tag; begin, end: of its value in the text, without the quotation marks."""
+
+    name: str
+    begin: int
+    end: int
+
+
+def attributes_of(text: str, begin: int, end: int) -> Iterator[Attribute]:
+    """Yield the attributes with values of the start tag that has this place in a text."""
+    name = _NAME.match(text, begin, end)
+    assert name is not None
+    for found in _ATTRIBUTE.finditer(text, name.end(), end - 1):
+        value = found.lastindex or 1
+        if value > 1:
+            yield Attribute(found[1], *found.span(value))
 
 
 def says_translate(tag: str) -> bool | None:

@@ -6,10 +6,11 @@ A text may be a document, or a part of one: `Hello <b>world</b>` has no root ele
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from xml.parsers import expat
 
 from lingon.errors import MarkupError
-from lingon.segments.markup.tokens.token import CLOSE, EMPTY, KEPT, OPEN, REMARK, SPLIT, TEXT, Token
+from lingon.segments.markup.tokens.token import CLOSE, EMPTY, KEPT, OPEN, REMARK, SECTION, SPLIT, TEXT, Token
 
 _BESIDE = r"(?:\s++|<\?[\s\S]*?\?>|<!--[\s\S]*?-->)*+"
 _PROLOG = re.compile(
@@ -30,6 +31,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+_TAG = re.compile(r"<[^<>]*+>")
 _LINE = re.compile(".++")
 
 
@@ -46,9 +48,22 @@ def xml_tokens(text: str) -> list[Token]:
             tokens.append((TEXT, start, end, ""))
         elif group == 4:
             tokens.append((CLOSE if found[2] else EMPTY if found[4] else OPEN, start, end, found[3]))
+        elif group == 5:
+            tokens += _section(text, start, end)
         else:
-            tokens.append((KEPT if group == 5 else REMARK, start, end, ""))
+            tokens.append((REMARK, start, end, ""))
     return tokens
+
+
+def _section(text: str, begin: int, end: int) -> Iterator[Token]:
+    """Yield the tokens of a CDATA section: a text of its own, or something to keep if it has nothing but tags."""
+    first, last = begin + len("<![CDATA["), end - len("]]>")
+    if any(map(str.isalpha, _TAG.sub("", text[first:last]))):
+        yield (SPLIT, begin, first, "")
+        yield (SECTION, first, last, "")
+        yield (SPLIT, last, end, "")
+    else:
+        yield (KEPT, begin, end, "")
 
 
 def _check(text: str, prolog: re.Match[str]) -> None:

@@ -86,6 +86,19 @@ async def test_names_of_elements_rule_how_they_are_read(server: RunningServer, f
     assert result.hypotheses[0].text == page
 
 
+async def test_the_values_of_attributes_are_sentences_with_places_of_their_own(server: RunningServer):
+    page = "<p title='The man'>Tom <b title=\"The sea. It is old.\">lives</b> in <img alt='Boston'></p><p>Tom &amp; Tom"
+    asked = TEXT(format=HTML, return_sentences=True, translate_attributes=["title", "ALT"])
+    result = await result_of(server, page, text=asked)
+    assert result.hypotheses[0].text == page
+    sources = [page[each.source.begin : each.source.end] for each in result.sentences]
+    inside = 'Tom <b title="The sea. It is old.">lives</b> in'
+    assert sources == ["The man", inside, "The sea.", "It is old.", "Boston", "Tom &amp; Tom"]
+    assert [(each.source.begin, each.source.end) for each in result.sentences] == [
+        (each.target.begin, each.target.end) for each in result.sentences
+    ]
+
+
 async def test_links_of_an_alignment_are_in_the_page(server: RunningServer):
     page = "<p>Tom <i>lives</i>. The <b>sea</b></p>"
     result = await result_of(server, page, text=TEXT(format=HTML), options=OPTIONS(return_alignment=True))
@@ -138,6 +151,11 @@ async def test_a_page_has_bounds(server: RunningServer, page: str, told: str):
         ({"text": TEXT(format=9)}, "text.format has no value 9"),  # type: ignore[arg-type]
         ({"text": TEXT(ignore_tags=["b"])}, "text.ignore_tags needs a text.format with markup"),
         ({"text": TEXT(format=HTML, ignore_tags=["b"] * 257)}, "text.ignore_tags must have at most 256 strings"),
+        ({"text": TEXT(translate_attributes=["alt"])}, "text.translate_attributes needs a text.format with markup"),
+        (
+            {"text": TEXT(format=HTML, translate_attributes=["alt", "a=b"])},
+            r"text.translate_attributes\[1\] must be the name of an attribute, which has no '='",
+        ),
         ({"text": TEXT(format=HTML, splitting_tags=[" "])}, r"text.splitting_tags\[0\] must have 1 to 256"),
         ({"text": TEXT(format=HTML, splitting_tags=["b"], non_splitting_tags=["B"])}, "'b' is in splitting_tags and"),
         ({"text": TEXT(format=HTML), "target_prefixes": ["a"]}, "target_prefixes cannot be used with a text.format"),
