@@ -13,17 +13,24 @@ from lingon.cli.lines.loop import LineReport, TranslateWork, answered
 from lingon.cli.lines.output import check_output, print_message
 from lingon.cli.lines.progress import wants_progress
 from lingon.cli.options.backend import BackendOptions
-from lingon.client.protocol.documents import options_of, write
+from lingon.client.protocol.documents import only_target, options_of, write
 from lingon.client.values.options import TranslateOptions
 from lingon.client.values.results import TextResult
-from lingon.documents import SUFFIXES, UnreadableDocument, charset_of, read_document
+from lingon.documents import (
+    SUFFIXES,
+    Document,
+    UnreadableDocument,
+    charset_of,
+    read_document,
+    says_target,
+    translated_suffix,
+)
 from lingon.documents.encodings import read_encoded
 from lingon.errors import LingonError, SettingsError
 from lingon.files import read_setting_file, write_bytes
 from lingon.source_language import AUTO
 
 PAGES = (".html", ".htm")
-TRANSLATED_SUFFIXES = {".pot": ".po"}  # what a document may become: a template is translated into a catalogue
 LINE_SUFFIXES = (".txt", ".html", ".htm")  # files that are read as lines or as one text with markup: see --format
 OTHER_SUFFIXES = frozenset([".doc", ".docm", ".pdf", ".ppt", ".pptm", ".rtf", ".xls", ".xlsm"])
 """Documents that are not read: their lines are no text, whatever --format says."""
@@ -90,16 +97,16 @@ def translate_document(
     if output is None and suffix not in PAGES:
         raise SettingsError(f"--output must name a file that ends in {path.suffix}, as the input does")
     if output is not None:
-        if suffix not in PAGES and output.suffix.lower() not in (suffix, TRANSLATED_SUFFIXES.get(suffix)):
+        if suffix not in PAGES and output.suffix.lower() not in (suffix, translated_suffix(path.name).lower()):
             raise SettingsError(f"--output must name a file that ends in {path.suffix}, as the input does")
         check_output(output, path)
     content = read_setting_file(path)
-    try:
-        document = read_document(path.name, content, request.get("target") or "")
-    except UnreadableDocument as error:
-        raise LingonError(f"{path}: {error}") from None
-    options, report, results = options_of(document, request), LineReport("text"), list[TextResult]()
+    document = _read(path, content, request.get("target") or "")
+    report, results = LineReport("text"), list[TextResult]()
     with open_translator(backend) as translator:
+        if not request.get("target") and says_target(path.name):
+            document = _read(path, content, only_target(translator.list_models(), request.get("model") or ""))
+        options = options_of(document, request)
         if options.get("source") == AUTO and document.texts:  # one language, as a short text fits several
             options["source"] = source = translator.find_source(list(document.texts), **options)
             if source == options.get("target"):
@@ -118,6 +125,14 @@ def translate_document(
         print_message(f"{path}: {note}")
     _write(output, written)
     return report.complete
+
+
+def _read(path: Path, content: bytes, target: str) -> Document:
+    """Return the document of a file; target: the language to translate to; empty if it is not known."""
+    try:
+        return read_document(path.name, content, target)
+    except UnreadableDocument as error:
+        raise LingonError(f"{path}: {error}") from None
 
 
 def _write(output: Path | None, content: bytes) -> None:

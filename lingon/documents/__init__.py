@@ -9,12 +9,12 @@ from pathlib import Path
 
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
+from lingon.documents.gettext import read_gettext
 from lingon.documents.markdown import read_markdown
 from lingon.documents.office import SUFFIXES as ARCHIVES
 from lingon.documents.office import read_archive, suffix_of_archive
 from lingon.documents.text_files import (
     charset_of,
-    read_gettext,
     read_page,
     read_substation,
     read_subtitles,
@@ -22,10 +22,21 @@ from lingon.documents.text_files import (
     read_xliff,
 )
 
-__all__ = ["SUFFIXES", "Document", "UnreadableDocument", "charset_of", "check_suffix", "read_document", "suffix_of"]
+__all__ = [
+    "SUFFIXES",
+    "Document",
+    "UnreadableDocument",
+    "charset_of",
+    "check_suffix",
+    "read_document",
+    "says_target",
+    "suffix_of",
+    "translated_suffix",
+]
 
 _CUE = re.compile(rb"\d{1,9}[ \t]*+\r?\n[ \t]*+\d{1,4}:\d\d:\d\d[,.]\d{1,3}[ \t]*+-->")  # the first of SubRip
 _MESSAGE = re.compile(rb"(?:\A|\n)msgid[ \t]*+\"[^\n]*+\n(?:[ \t]*+\"[^\n]*+\n)*+msg(?:str|id_plural)\b")
+GETTEXT = (".po", ".pot")
 XLIFF = (".xliff", ".xlf")
 READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".txt": read_text,
@@ -37,8 +48,7 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".ass": read_substation,
     ".ssa": read_substation,
     **dict.fromkeys(XLIFF, read_xliff),
-    ".po": read_gettext,
-    ".pot": read_gettext,
+    **dict.fromkeys(GETTEXT, read_gettext),
     ".md": read_markdown,
 }
 SUFFIXES = tuple(READERS)
@@ -62,6 +72,17 @@ def suffix_of(content: bytes) -> str:
     return suffix_of_archive(content) if start.startswith(b"pk") else ".txt"
 
 
+def says_target(name: str) -> bool:
+    """Whether the translation of a file says the language that it is in."""
+    return Path(name).suffix.lower() in (*XLIFF, *GETTEXT)
+
+
+def translated_suffix(name: str) -> str:
+    """Return the suffix of the translation of a file: its own, but that of a catalogue for a template of gettext."""
+    suffix = Path(name).suffix
+    return ".po" if suffix.lower() == ".pot" else suffix
+
+
 def read_document(name: str, content: bytes, target: str = "") -> Document:
     """Return the document of a file; raises UnreadableDocument for a kind that is not known and for a broken file.
 
@@ -69,6 +90,8 @@ def read_document(name: str, content: bytes, target: str = "") -> Document:
     """
     check_suffix(name)
     suffix = Path(name).suffix.lower()
+    if suffix in GETTEXT:
+        return read_gettext(content, target)
     return read_xliff(content, target) if suffix in XLIFF else READERS[suffix](content)
 
 

@@ -89,6 +89,11 @@ class Encoding:
         return _NAMES.get(self.codec, self.codec.upper().replace("_", "-"))
 
     @property
+    def charset(self) -> str:
+        """Its name for programs, such as the header of a file."""
+        return self.name if self.codec.startswith("cp125") else codecs.lookup(self.codec).name.upper()
+
+    @property
     def is_utf_8(self) -> bool:
         """Whether it is the usual one."""
         return self.codec == UTF_8

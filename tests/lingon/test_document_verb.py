@@ -197,3 +197,23 @@ async def test_what_is_said_of_a_document_is_on_standard_error(tmp_path: Path, c
     assert await translated(tmp_path, "--output", str(tmp_path / "b.srt"), name="a.srt") == 0
     assert (tmp_path / "b.srt").read_bytes() == content
     assert "a.srt: the file is in Windows-1252, and so is its translation\n" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.po", 'msgid ""\nmsgstr "Language: \\n"\n\nmsgid "It is raining"\nmsgstr ""\n', '"Language: de\\n"'),
+        (
+            "a.xlf",
+            '<xliff version="1.2"><file><trans-unit><source>Tom</source></trans-unit></file></xliff>',
+            'target-language="de"',
+        ),
+    ],
+)
+async def test_a_file_that_says_its_language_gets_that_of_the_only_model(
+    tmp_path: Path, name: str, content: str, said: str
+):
+    (tmp_path / name).write_text(content)
+    output = tmp_path / f"b.{name}"
+    assert await translated(tmp_path, "--output", str(output), name=name) == 0
+    assert said in output.read_text()

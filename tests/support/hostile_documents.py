@@ -246,6 +246,18 @@ FAMILIES = [
     *_places(".xlf", _xliff, "x", "Tom {}"),
     Family(".po", "a file", str.encode, tokens.ENTRIES),
     Family(".po", "a message", _text('msgid "Tom {}"\nmsgstr ""\n'), tokens.MESSAGE),
+    Family(
+        ".po",
+        "a message with arguments",
+        _text('#, c-format, python-brace-format, kde-format, sh-format\nmsgid "Tom {}"\nmsgstr ""\n'),
+        tokens.MESSAGE,
+    ),
+    Family(
+        ".po",
+        "a plural with arguments",
+        _text('#, boost-format, lisp-format\nmsgid "Tom {}"\nmsgid_plural "a"\nmsgstr[0] ""\n'),
+        tokens.MESSAGE,
+    ),
     Family(".po", "a header", _text('msgid ""\nmsgstr "{}"\n\nmsgid "Tom"\nmsgstr ""\n'), tokens.PLURALS),
     Family(".md", "a file", str.encode, [*tokens.MARKDOWN, *tokens.BLOCKS]),
     Family(".md", "blocks", str.encode, tokens.BLOCKS),

@@ -108,16 +108,20 @@ DIALOGUES = [
     ',', '\x00', '\x01', '\nDialogue: 0:00:03.00,0:00:04.00,a,', '\nComment: a\n', '[', '\n',
 ]
 ENTRIES = [
+    '#, c-format\nmsgid "%s %d"\nmsgstr ""\n\n',
+    'msgid "a" "b"\nmsgstr ""\n\n', '#| msgid "a"\n', '"a" ', '"Language: \\n"\n',
+    '#, python-brace-format, kde-format\nmsgid "{a} %1"\nmsgstr ""\n\n', '"Plural-Forms: nplurals=1; plural=0;\\n"\n',
     'msgid "Tom #"\nmsgstr ""\n\n', 'msgid "a <b>"\nmsgid_plural "b\\n"\nmsgstr[0] ""\n\n', '#, fuzzy\n', '#~ a\n',
     '# \n', '\n', 'msgctxt "a"\nmsgid "Tom"\nmsgstr ""\n', 'msgid ""\n"Tom\\n"\n"a"\nmsgstr ""\n\n',
     'msgid "a"\nmsgstr "b"\n',
 ]
 MESSAGE = [
     'Tom ', 'a', ' ', '\\n', '\\r', '\\t', '\\000', '\\x41', '\\"', '\\\\', '<b>', '</b>', '<i/>', '<', '>', '&', '%s',
-    '.', '"\n"', ' \\n', '_',
+    '.', '"\n"', ' \\n', '_', '%d', '%(a)s', '%1$s', '%', '%%', '{a}', '{', '}', '%<a>s', '%1%', '$a', '~a',
 ]
 PLURALS = [
-    'Plural-Forms: ', 'nplurals', '=', '1', ';', ' ', '\\n', 'Content-Type: ', 'charset=', 'utf-8', '\\t', '"\n"',
+    'Plural-Forms: ', 'nplurals', '=', '1', ';', ' ', '\\n', 'Content-Type: ', 'charset=', 'utf-8', '\\t', '"\n"', '?',
+    'n', '%', '0', ':', '(', ')', 'plural=', 'Language: ', '!', '|', '&',
 ]
 MARKDOWN = [
     '*', '**', '_', '__', '~~', '`', '``', '[', ']', '[a]', '[a](b)', '](', '![', '![a](b)', '(', ')', '<', '>', '\\',

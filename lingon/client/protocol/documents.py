@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from lingon.client.protocol.steps import Compute, Exchange
 from lingon.client.values.options import FORMATS, TranslateOptions
-from lingon.client.values.results import DocumentResult, TextResult
+from lingon.client.values.results import DocumentResult, ModelInfo, TextResult
 from lingon.errors import SettingsError
 from lingon.source_language import AUTO
 
@@ -39,24 +39,38 @@ def write(document: Document, results: Sequence[TextResult]) -> bytes:
     return document.write([result.text if result.translations else text for text, result in pairs])
 
 
+def only_target(models: Iterable[ModelInfo], model: str) -> str:
+    """Return the language that the models translate to, if it is one; empty if there are several.
+
+    model: the name of the one to look at; empty for all
+    """
+    wanted = [each for each in models if model in ("", each.name)]
+    targets = {target for each in wanted for target in each.target_languages or (each.target_language,)}
+    return targets.pop() if len(targets) == 1 else ""
+
+
 def translate_document(
     name: str,
     content: bytes,
     options: TranslateOptions,
     find_source: Callable[[Sequence[str], TranslateOptions], Exchange[str]],
     translate: Callable[[Sequence[str], TranslateOptions], Exchange[list[TextResult]]],
+    list_models: Callable[[], Exchange[list[ModelInfo]]],
 ) -> Exchange[DocumentResult]:
     """Translate the file of this name; raises UnreadableDocument, or SettingsError for what is no content or no option.
 
-    find_source, translate: exchanges of the texts
+    find_source, translate: exchanges of the texts; list_models: tells the target language of a file that says it
     """
     if not isinstance(content, bytes | bytearray):
         raise SettingsError(f"the content of a document must be bytes, got {type(content).__name__}")
     if given := [each for each in READING if options.get(each) is not None]:
         raise SettingsError(f"{given[0]} is for text; a document says itself how it is written")
-    from lingon.documents import read_document  # 40 ms, which most clients do not need
+    from lingon.documents import read_document, says_target  # 40 ms, which most clients do not need
 
-    document: Document = yield Compute(partial(read_document, name, content, options.get("target") or ""))
+    language = options.get("target") or ""
+    if not language and says_target(name):
+        language = only_target((yield from list_models()), options.get("model") or "")
+    document: Document = yield Compute(partial(read_document, name, content, language))
     options = options_of(document, options)
     source, target = options.get("source") or "", options.get("target") or ""
     if source == AUTO:

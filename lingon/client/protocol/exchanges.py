@@ -227,7 +227,9 @@ class ClientProtocol:
     def translate_document(self, name: str, content: bytes, options: TranslateOptions) -> Exchange[DocumentResult]:
         """The translation of a file."""
         self.check((), options)
-        return (yield from translate_document(name, content, options, self.find_source, self.translate))
+        return (
+            yield from translate_document(name, content, options, self.find_source, self.translate, self.list_models)
+        )
 
     def _ask(self, deadline: float, method: Method[Any], request: Message) -> Exchange[Any]:
         """As `call_until`; the list of models may be one of a moment ago, because every text needs it."""
