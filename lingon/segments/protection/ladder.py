@@ -150,8 +150,7 @@ def _prefix(attempt: Attempt, place: int, output: str, found: Sequence[Link], le
     word = attempt.words[place]
     if spans := attempt.spans(output, place):
         return output[: spans[0][1]]
-    begin = attempt.source.index(word)
-    end = begin + len(word)
+    begin, end = attempt.place_in_source(place)
     here = [target[0] for source, target in found if source[0] < end and begin < source[1]]
     if here:
         at = output.rfind(" ", 0, min(here) + 1) + 1
