@@ -76,8 +76,8 @@ class SentenceTask:
         self._parts = 1  # in how many the model reads one of the texts, at most
         self._log_probs: tuple[float, ...] = ()
         self._ended: dict[Output, bool] = {}  # whether the model ended each of its outputs
-        lexicon = self._sentence.lexicon
-        self._steps = translate_sentence(self._sentence.text, self._sentence.spans, lexicon.words, lexicon.names)
+        own = part.steps
+        self._steps = translate_sentence(own.text, own.spans, own.lexicon.words, own.lexicon.names, own.custom)
         self._restored = Restored("")
         self._first = self._advance(None)
         first = self._first

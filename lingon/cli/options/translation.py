@@ -251,10 +251,18 @@ class Reading(OptionGroup):
         bool | None,
         typer.Option(
             "--protect/--no-protect",
-            help="Keep URLs, e-mail addresses, placeholders, tags, long numbers and emoji as they are.",
+            help="Keep URLs, e-mail addresses, placeholders, tags, numbers, code, marks and emoji as they are.",
             show_default="protect, but not with --force",
         ),
     ] = None
+    localise_numbers: Annotated[
+        bool,
+        typer.Option(
+            "--localise-numbers",
+            help="Write the numbers that are kept with the separators of the target language: 1,299.99 becomes "
+            "1.299,99 in German. Default: as they are.",
+        ),
+    ] = False
 
     def for_input(self, path: Path | None) -> Reading:
         """These options with the format of the input: the one that is given, else the one that its name says."""
@@ -286,6 +294,7 @@ class Reading(OptionGroup):
             "ignore_tags": self.ignore_tag,
             "keep": self.keep,
             "protect": self.protect,
+            "localise_numbers": self.localise_numbers or None,
         }
 
     def _splitting(self, *, forced: bool) -> Literal["nonewlines", "off"] | None:

@@ -68,6 +68,7 @@ class TranslateOptions(TypedDict, total=False):
     non_splitting_tags: Sequence[str] | None  # names of elements that belong to the sentence around them
     keep: Sequence[str] | None  # strings that every translation keeps as they are
     protect: bool | None  # keep URLs, placeholders and other strings that are not language; default: True
+    localise_numbers: bool | None  # write numbers with the separators of the target language; default: False
     lower_capitals: bool | None  # translate a sentence in capitals in lower case, and raise it again; default: True
     guard: Literal["off", "warn", "retry", "refuse"] | None  # default: retry if greedy, else warn
     shortlist: bool | None  # restrict the target vocabulary to pieces that fit the source, which is faster

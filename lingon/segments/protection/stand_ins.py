@@ -86,7 +86,11 @@ class Attempt:
 
     def spans(self, output: str, place: int) -> list[Span]:
         """Return where a word is in a translation; a number in figures of any script, and not within another one."""
-        return _spans(self.words[place], output)
+        own, word = self.sentence.kept[place], self.words[place]
+        found = _spans(word, output)
+        if not found and own.written and word == normalise(own.text):
+            found = _spans(own.written, output)
+        return found
 
     def place_in_source(self, place: int) -> Span:
         """Return where the word of a place is in the source."""

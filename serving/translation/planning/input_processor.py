@@ -9,7 +9,7 @@ from lingon.bundle import Limits
 from lingon.errors import InvalidRequest, TextTooLong
 from lingon.segments.document import Document
 from lingon.segments.markup import PlainText
-from lingon.segments.protection import ProtectedSpan
+from lingon.segments.protection import Custom, ProtectedSpan
 from lingon.sentences import split
 from lingon.serving.translation.planning.lexicon import Lexicon
 from lingon.serving.translation.target_prefix import Begin
@@ -26,11 +26,13 @@ class Steps:
     """How a sentence with strings that are kept, or in capitals, is translated: see `translate_sentence`.
 
     text: the sentence as it was sent; spans: what is kept of it
+    custom: how numbers are written in the translation; None as they are in the sentence
     """
 
     text: str
     spans: tuple[ProtectedSpan, ...]
     lexicon: Lexicon
+    custom: Custom | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,13 @@ from lingon.errors import InvalidRequest, RequestError, RequestTooLarge
 from lingon.segments.boundaries import Span, has_space, without_blanks_around
 from lingon.segments.capitals import is_in_capitals
 from lingon.segments.document import Document, Split
-from lingon.segments.protection import ProtectedSpan, kept_strings, without
+from lingon.segments.protection import Custom, ProtectedSpan, kept_strings, without
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import AttentionChoice
 from lingon.serving.system.event_loop import TimeSlice
 from lingon.serving.translation import pieces
 from lingon.serving.translation.planning.attention import count_weights
+from lingon.serving.translation.planning.customs import custom_of
 from lingon.serving.translation.planning.input_processor import (
     PairPlan,
     Part,
@@ -128,6 +129,7 @@ class Planner:
         source = await read_source(text, field, options.text, size)
         segments, parts = list[Span](), list[Part]()
         reader = _Reader(self._tokenizer, limits, field, options.splits, time_slice, size)
+        custom = self._custom() if options.text.localise_numbers else None
         begin, longest = 0, len(source.text.strip())  # begin: of the next sentence in the normalised text
         for segment, spans in source.sentences(options.text, self._manifest.source_language):
             if segments and has_space(source.text[segments[-1][1] : segment[0]]):
@@ -135,7 +137,7 @@ class Planner:
             has = "has" if whole or segment[1] - segment[0] == longest else "has a sentence of"
             sentence = source.text[slice(*segment)]
             if not (begun and not segments) and needs_steps(sentence, spans, options.text):
-                own: Sequence[Part] = [await reader.in_steps(Steps(sentence, spans, self._lexicon), has)]
+                own: Sequence[Part] = [await reader.in_steps(Steps(sentence, spans, self._lexicon, custom), has)]
             else:
                 own = await reader.parts(sentence, has)
             await time_slice.yield_if_due()
@@ -152,6 +154,10 @@ class Planner:
             options.rules.check_parts(len(parts), field)
         tagged = source.plain.aligned(segments) if source.plain else ()
         return TextPlan(Document(source.text, tuple(segments)), tuple(parts), plain=source.plain, tagged=tagged)
+
+    def _custom(self) -> Custom | None:
+        """Return how numbers are written in translations; None if both languages write them alike."""
+        return custom_of(self._manifest.source_language, self._manifest.target_language)
 
     def _plan_pieces(self, text: str, field: str, options: ResolvedOptions, size: RequestSize) -> TextPlan:
         """Return the plan of a text in pieces without its prefix."""
