@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from lingon.segments.boundaries import Span
 from lingon.segments.placing import Aligned, Inline, Kept, place
-from lingon.segments.protection import Kind, ProtectedSpan, Restored, Rung, ladder, replaced, without
+from lingon.segments.protection import Custom, Kind, ProtectedSpan, Restored, Rung, ladder, replaced, without
 from lingon.segments.protection.requests import Align, Answer, Link, Request, Steps, links
 from lingon.segments.protection.stand_ins import counts_hold
 from lingon.text import normalise
@@ -41,25 +41,31 @@ class _Bare(NamedTuple):
     marks: list[tuple[str, str]]
 
 
-def translate_marked(text: str, spans: Sequence[ProtectedSpan], words: Sequence[str]) -> Steps:
+def translate_marked(
+    text: str, spans: Sequence[ProtectedSpan], words: Sequence[str], custom: Custom | None = None
+) -> Steps:
     """Translate a sentence; see `ladder`."""
     pairs = _pairs(spans)
     if not pairs:
-        return (yield from ladder(text, spans, words))
+        return (yield from ladder(text, spans, words, custom))
     strings = [text[begin:end] for begin, end, _ in spans]
     if not any(span.kind in _DIVIDING for span in spans):
         for translate in (_quoted, _placed):
-            restored = yield from translate(text, spans, pairs, words)
+            restored = yield from translate(text, spans, pairs, words, custom)
             if restored is not None and counts_hold(text, restored.text, strings):
                 return restored
     paired = {number for pair in pairs for number in pair}
     apart = [span._replace(kind=Kind.BORDER) if number in paired else span for number, span in enumerate(spans)]
-    restored = yield from ladder(text, apart, words)
+    restored = yield from ladder(text, apart, words, custom)
     return replace(restored, rung=Rung.SPLIT)
 
 
 def _quoted(
-    text: str, spans: Sequence[ProtectedSpan], pairs: Sequence[tuple[int, int]], words: Sequence[str]
+    text: str,
+    spans: Sequence[ProtectedSpan],
+    pairs: Sequence[tuple[int, int]],
+    words: Sequence[str],
+    custom: Custom | None,
 ) -> Placing:
     """Return the translation with written quotation marks in place of those that the model writes.
 
@@ -71,7 +77,7 @@ def _quoted(
         return None
     (mark,) = written
     bare = _bare(text, spans, pairs, by='"')
-    restored = yield from ladder(bare.text, bare.spans, words)
+    restored = yield from ladder(bare.text, bare.spans, words, custom)
     found = [each.span() for each in _QUOTE.finditer(restored.text)]
     kept = sorted([*restored.kept, (len(restored.text), len(restored.text))])
     if len(found) != len(marks) or any(begin < last and first < end for begin, end in found for first, last in kept):
@@ -131,11 +137,15 @@ def _bare(text: str, spans: Sequence[ProtectedSpan], pairs: Sequence[tuple[int, 
 
 
 def _placed(
-    text: str, spans: Sequence[ProtectedSpan], pairs: Sequence[tuple[int, int]], words: Sequence[str]
+    text: str,
+    spans: Sequence[ProtectedSpan],
+    pairs: Sequence[tuple[int, int]],
+    words: Sequence[str],
+    custom: Custom | None,
 ) -> Placing:
     """Return the translation with the marks around the words that are aligned to theirs; None if one has no place."""
     bare = _bare(text, spans, pairs)
-    restored = yield from ladder(bare.text, bare.spans, words)
+    restored = yield from ladder(bare.text, bare.spans, words, custom)
     source = _Masked(bare.text, [span[:2] for span in bare.spans], words)
     target = _Masked(restored.text, restored.kept, words)
     weights = yield from _weights(source.text, target.text)

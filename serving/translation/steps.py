@@ -82,7 +82,7 @@ class SentenceTask:
         self._log_probs: tuple[float, ...] = ()
         self._ended: dict[Output, bool] = {}  # whether the model ended each of its outputs
         words, names = self._lexicon.words, self._lexicon.names
-        self._steps = translate_sentence(self._sentence.text, self._sentence.spans, words, names)
+        self._steps = translate_sentence(self._sentence.text, self._sentence.spans, words, names, part.steps.custom)
         self._restored = Restored("")
         self._first = self._advance(None)
         first = self._first

@@ -261,11 +261,19 @@ class Reading(OptionGroup):
         bool | None,
         typer.Option(
             "--protect/--no-protect",
-            help="Keep URLs, e-mail addresses, placeholders, tags, long numbers, emoji and words that the model cannot "
-            "read as they are.",
+            help="Keep URLs, e-mail addresses, placeholders, tags, numbers, code, marks, emoji and words that the "
+            "model cannot read as they are.",
             show_default="protect, but not with --force",
         ),
     ] = None
+    localise_numbers: Annotated[
+        bool,
+        typer.Option(
+            "--localise-numbers",
+            help="Write the numbers that are kept with the separators of the target language: 1,299.99 becomes "
+            "1.299,99 in German. Default: as they are.",
+        ),
+    ] = False
 
     def for_input(self, path: Path | None) -> Reading:
         """These options with the format of the input: the one that is given, else the one that its name says."""
@@ -298,6 +306,7 @@ class Reading(OptionGroup):
             "translate_attributes": self.attribute,
             "keep": self.keep,
             "protect": self.protect,
+            "localise_numbers": self.localise_numbers or None,
         }
 
     def _splitting(self, *, forced: bool) -> Literal["nonewlines", "off"] | None:

@@ -135,6 +135,7 @@ def _text_options(options: TranslateOptions) -> pb.TextOptions | None:
         protect=options.get("protect"),
         return_sentences=options.get("return_sentences") or None,
         lower_capitals=options.get("lower_capitals"),
+        localise_numbers=options.get("localise_numbers") or None,
     )
     return message if message.ListFields() else None
 

@@ -69,6 +69,7 @@ class TranslateOptions(TypedDict, total=False):
     translate_attributes: Sequence[str] | None  # names of attributes of markup whose values are translated, such as alt
     keep: Sequence[str] | None  # strings that every translation keeps as they are
     protect: bool | None  # keep URLs, placeholders and other strings that are not language; default: True
+    localise_numbers: bool | None  # write numbers with the separators of the target language; default: False
     lower_capitals: bool | None  # translate a sentence in capitals in lower case, and raise it again; default: True
     guard: Literal["off", "warn", "retry", "refuse"] | None  # default: retry if greedy, else warn
     shortlist: bool | None  # restrict the target vocabulary to pieces that fit the source, which is faster

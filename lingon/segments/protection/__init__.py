@@ -5,6 +5,7 @@ from lingon.segments.protection.form import Form
 from lingon.segments.protection.ladder import ladder
 from lingon.segments.protection.requests import Align, Answer, Output, Request, Restored, Rung, Translate
 from lingon.segments.protection.sentence import kept_spans, kept_strings, leaves_words
+from lingon.segments.protection.separators import Custom, Separators
 from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, replaced, without
 from lingon.segments.protection.stand_ins import lacks_figures
 from lingon.segments.protection.strings import NO_STRINGS, KeptStrings
@@ -15,6 +16,7 @@ __all__ = [
     "TABLE",
     "Align",
     "Answer",
+    "Custom",
     "Form",
     "KeptStrings",
     "Kind",
@@ -23,6 +25,7 @@ __all__ = [
     "Request",
     "Restored",
     "Rung",
+    "Separators",
     "TooManySpans",
     "Translate",
     "find_protected",

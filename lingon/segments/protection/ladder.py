@@ -25,6 +25,7 @@ from lingon.segments.protection.requests import (
     translations,
 )
 from lingon.segments.protection.sentence import Sentence, has_words
+from lingon.segments.protection.separators import Custom
 from lingon.segments.protection.spans import ProtectedSpan, without
 from lingon.segments.protection.stand_ins import MOST_WORDS, Attempt, attempts, counts_hold
 from lingon.text import normalise
@@ -34,14 +35,15 @@ _BLANK = " \t\n\r\xa0"
 _BEFORE, _AFTER = f"{_BLANK},;:.!?…)]}}–—-", f"{_BLANK},;:([{{–—-"  # of a part: what is copied around it
 
 
-def ladder(text: str, spans: Sequence[ProtectedSpan], words: Sequence[str]) -> Steps:
+def ladder(text: str, spans: Sequence[ProtectedSpan], words: Sequence[str], custom: Custom | None = None) -> Steps:
     """Translate a sentence; each protected string is in the result as often as in the text.
 
     spans: what is protected, in order and without overlap; small numbers are looked for besides
     words: those that the model translates to themselves, the surest first; may be empty
+    custom: how the model may write numbers, which are in the result as in the text all the same
     """
     every = with_figures(text, spans)
-    before, sentence, after = Sentence.of(text, every).peeled(_BLANK, _BLANK)
+    before, sentence, after = Sentence.of(text, every, custom).peeled(_BLANK, _BLANK)
     restored = joined(before, (yield from _climb(sentence, words)), after)
     if not counts_hold(text, restored.text, [text[begin:end] for begin, end, _ in every]):
         return Restored(text, tuple((begin, end) for begin, end, _ in spans), Rung.SPLIT)
@@ -152,8 +154,7 @@ def _prefix(attempt: Attempt, place: int, output: str, found: Sequence[Link], le
     word = attempt.words[place]
     if spans := attempt.spans(output, place):
         return output[: spans[0][1]]
-    begin = attempt.source.index(word)
-    end = begin + len(word)
+    begin, end = attempt.place_in_source(place)
     here = [target[0] for source, target in found if source[0] < end and begin < source[1]]
     if here:
         at = output.rfind(" ", 0, min(here) + 1) + 1

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 
 from lingon.segments.boundaries import Span
+from lingon.segments.protection.separators import Custom
 from lingon.segments.protection.spans import Kind, ProtectedSpan, merge
 
 _PAIRS = dict(zip("([{\"'“„‚‘«‹", ")]}\"'”“‘’»›", strict=True))
@@ -33,10 +34,12 @@ class Kept:
 
     text: the protected spans and what is between them
     kinds: of the protected spans
+    written: a number as the target language writes it, which a translation may have instead; empty if it is the same
     """
 
     text: str
     kinds: frozenset[Kind]
+    written: str = ""
 
     @property
     def is_apart(self) -> bool:
@@ -82,8 +85,8 @@ class Sentence:
     kept: tuple[Kept, ...]
 
     @classmethod
-    def of(cls, text: str, spans: Sequence[ProtectedSpan]) -> Sentence:
-        """Return a sentence of a text with its protected spans.
+    def of(cls, text: str, spans: Sequence[ProtectedSpan], custom: Custom | None = None) -> Sentence:
+        """Return a sentence of a text with its protected spans; custom: how its translation writes numbers.
 
         A span grows over the letters and figures that touch it and over brackets and quotation marks around it. Spans
         with neither letter nor figure between them become one.
@@ -99,7 +102,7 @@ class Sentence:
         kept = tuple(
             Kept(text[group[0].begin : group[-1].end], frozenset(span.kind for span in group)) for group in groups
         )
-        return cls(texts, kept)
+        return cls(texts, kept if custom is None else tuple(_with_custom(each, custom) for each in kept))
 
     @property
     def text(self) -> str:
@@ -141,6 +144,11 @@ class Sentence:
         """Return the place of a kept string whose sides are translated apart: the middle one, as they are cut again."""
         places = [place for place, kept in enumerate(self.kept) if kept.divides]
         return places[len(places) // 2] if places else None
+
+
+def _with_custom(kept: Kept, custom: Custom) -> Kept:
+    written = custom.written(kept.text) if kept.is_number else kept.text
+    return kept if written == kept.text else replace(kept, written=written)
 
 
 def has_words(text: str) -> bool:

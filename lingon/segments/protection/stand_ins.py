@@ -17,7 +17,19 @@ from lingon.text import normalise
 
 MOST_WORDS = 4  # in one sentence: with each more, the model more often loses one
 MOST_SOUGHT = 8  # different strings that are looked for one by one
-NUMBERS = ("25", "40", "60", "30", "70", "80", "50", "90")  # for which models hardly ever write words
+_YEARS: tuple[str, ...] = "1990", "2005", "1994", "2003", "1985", "2010", "1993", "2001"
+_HOURS: tuple[str, ...] = "11", "8", "9", "7", "6", "10"
+_QUANTITIES: tuple[str, ...] = (
+    "25",
+    "40",
+    "60",
+    "30",
+    "70",
+    "80",
+    "50",
+    "90",
+)  # for which models hardly ever write words
+_ALIKE = ((re.compile(r"[12]\d{3}"), _YEARS), (re.compile(r"\d{1,2}:\d\d(?::\d\d)?"), _HOURS))
 _LONGEST_ENDING = 2  # letters that a translation may add to a word: Toms, a Londoner car
 _UNPLAIN = re.compile(r"[^A-Za-z0-9 .,:'/+-]+")
 _GENITIVE = re.compile(r"['’]s(?!\w)")
@@ -75,10 +87,15 @@ class Attempt:
 
     def spans(self, output: str, place: int) -> list[Span]:
         """Return where a word is in a translation; a number in figures of any script, and not within another one."""
-        word = self.words[place]
-        if word[0].isdigit() and word[-1].isdigit():
-            return [found.span() for found in _number(word).finditer(output.translate(_FIGURES))]
-        return [found.span() for found in re.finditer(re.escape(word), output)]
+        own, word = self.sentence.kept[place], self.words[place]
+        found = _spans(word, output)
+        if not found and own.written and word == normalise(own.text):
+            found = _spans(own.written, output)
+        return found
+
+    def place_in_source(self, place: int) -> Span:
+        """Return where the word of a place is in the source."""
+        return _spans(self.words[place], self.source)[0]
 
     def _is_once(self, output: str, place: int) -> bool:
         spans = self.spans(output, place)
@@ -98,6 +115,12 @@ class Attempt:
 
     def _takes_genitive(self, place: int) -> bool:
         return _GENITIVE.match(self.sentence.texts[place + 1]) is not None
+
+
+def _spans(word: str, text: str) -> list[Span]:
+    if word[0].isdigit() and word[-1].isdigit():
+        return [found.span() for found in _number(word).finditer(text.translate(_FIGURES))]
+    return [found.span() for found in re.finditer(re.escape(word), text)]
 
 
 class _Figures(dict[int, str]):
@@ -130,36 +153,37 @@ def attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
         combining mark does
     """
     for attempt in _attempts(sentence, words):
-        if all(word in attempt.source for word in attempt.words):
+        if all(_spans(word, attempt.source) for word in attempt.words):
             yield attempt
 
 
 def _attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
-    usable, numbers = usable_words(sentence, words), usable_words(sentence, NUMBERS)
-    own = [word for word in map(_own_word, sentence.kept) if word]
-    if own and len(set(own)) == len(own) and (chosen := _chosen(sentence, usable, numbers, own=True)):
-        yield Attempt.of(sentence, chosen)
-    if chosen := _chosen(sentence, usable, numbers):
-        yield Attempt.of(sentence, chosen)
-    if chosen := _chosen(sentence, [*usable[1:], *usable[:1]], [*numbers[1:], *numbers[:1]]):
-        yield Attempt.of(sentence, chosen)
+    usable, tried = usable_words(sentence, words), list[list[str]]()
+    own = [_own_word(each) for each in sentence.kept]
+    figures = [normalise(each.text) if each.is_figure else "" for each in sentence.kept]
+    none = [""] * len(own)
+    for known, turn in ((own, 0), (figures, 0), (none, 0), (none, 1)):
+        kept = [word for word in known if word]
+        chosen = _chosen(sentence, usable, known, turn) if len(set(kept)) == len(kept) else None
+        if chosen and chosen not in tried:
+            tried.append(chosen)
+            yield Attempt.of(sentence, chosen)
 
 
-def _chosen(sentence: Sentence, words: Sequence[str], numbers: Sequence[str], *, own: bool = False) -> list[str] | None:
+def _chosen(sentence: Sentence, words: Sequence[str], known: Sequence[str], turn: int) -> list[str] | None:
     """Return a word for each kept string, or None if there are too few.
 
-    words, numbers: to take from in their order; a number stands for a number if there are enough
-    own: whether what a model may know as it is stands for itself
+    words: to take from in their order; for a number there is another number of its kind
+    known: what stands for a string as the model may read it; "" for a word or a number
+    turn: how many of the words come last instead of first
     """
-    itself = [_own_word(each) if own else "" for each in sentence.kept]
-    wanted = sum(each.is_number and not known for each, known in zip(sentence.kept, itself, strict=True))
-    with_numbers = wanted <= len(numbers)
-    names, figures, chosen = iter(words), iter(numbers), list[str]()
-    for each, known in zip(sentence.kept, itself, strict=True):
-        if known:
-            chosen.append(known)
-            continue
-        word = next(figures if with_numbers and each.is_number else names, None)
+    pools = {numbers: iter(_usable_numbers(sentence, numbers, turn)) for numbers in (_YEARS, _HOURS, _QUANTITIES)}
+    names, chosen = iter([*words[turn:], *words[:turn]]), list[str]()
+    for each, own in zip(sentence.kept, known, strict=True):
+        word = own or None
+        if word is None and each.is_number:
+            word = next(pools[_alike(each.text)], None)
+        word = word or next(names, None)
         if word is None:
             return None
         chosen.append(word)
@@ -181,6 +205,17 @@ def _plain(kept: str) -> str:
         return ""
     found = normalise(_UNPLAIN.sub("", bare)).strip(" .,:'/+")
     return found if len(found) > 1 or found.isdigit() else ""
+
+
+def _alike(number: str) -> tuple[str, ...]:
+    """Return the numbers that can stand for a number in its sentence."""
+    return next((numbers for pattern, numbers in _ALIKE if pattern.fullmatch(number)), _QUANTITIES)
+
+
+def _usable_numbers(sentence: Sentence, numbers: Sequence[str], turn: int) -> list[str]:
+    """Return the numbers that are not in a sentence."""
+    text = sentence.text
+    return [number for number in (*numbers[turn:], *numbers[:turn]) if not _number(number).search(text)]
 
 
 def usable_words(sentence: Sentence, words: Sequence[str]) -> list[str]:

@@ -631,6 +631,7 @@ class TextOptions(_message.Message):
     GUARD_FIELD_NUMBER: _builtins.int
     RETURN_SENTENCES_FIELD_NUMBER: _builtins.int
     LOWER_CAPITALS_FIELD_NUMBER: _builtins.int
+    LOCALISE_NUMBERS_FIELD_NUMBER: _builtins.int
     TRANSLATE_ATTRIBUTES_FIELD_NUMBER: _builtins.int
     format: Global___TextFormat.ValueType
     """How texts are written. Forced words and target prefixes are refused with markup, and forced words with pieces."""
@@ -638,11 +639,15 @@ class TextOptions(_message.Message):
     """Where texts are split."""
     protect: _builtins.bool
     """Keep what is not language as it is, each as often as in the text: URLs, e-mail addresses, paths, placeholders such as
-    {name}, %s and :name, tags, the skeletons of ICU messages, numbers of four and more figures, emoji, lines of
-    signs, long codes, and what has characters that the model cannot read: words, numbers with their signs, signs. Where
-    the model loses one or cannot know it, the sentence is cut there, and its parts are translated apart. Default: true,
-    and false with forced_words. A sentence with a target prefix or with alternatives is translated as it is. Whatever
-    the option says, the model reads twins of characters that it lacks, such as fi for a ligature.
+    {name}, %s and :name, tags, numbers with separators, sign, unit or three figures and more, code between backticks,
+    references of HTML, written escapes, emoji, lines of signs, long codes, and what has characters that the model cannot
+    read: words, numbers with their signs, signs. Of messages of ICU, MessageFormat 2 and Fluent the skeletons are kept,
+    and of Markdown, reStructuredText, numbered tags and BBCode the marks; the texts between them are translated. Where
+    the model loses one or cannot know it, the sentence is cut there, and its parts are translated apart. A sentence that
+    loses a number of one or two figures is translated again, but not in a stream, with sampling, with restrictions or
+    with several hypotheses. Default: true, and false with forced_words. A sentence with a target prefix or with
+    alternatives is translated as it is. Whatever the option says, the model reads twins of characters that it lacks,
+    such as fi for a ligature.
     """
     guard: Global___GuardPolicy.ValueType
     """What the server does about translations that it suspects."""
@@ -651,6 +656,11 @@ class TextOptions(_message.Message):
     lower_capitals: _builtins.bool
     """Translate a sentence in capitals in lower case, and put its translation into capitals. Default: true, and false with
     forced_words and forbidden_words, which are compared with upper and lower case.
+    """
+    localise_numbers: _builtins.bool
+    """Write the numbers that are kept with the separators of the target language, by the Unicode Common Locale Data
+    Repository: 1,299.99 becomes 1.299,99 in German. Dates, times, versions and numbers in strings of other kinds stay,
+    and so do numbers of languages without data. Needs protect.
     """
     @_builtins.property
     def ignore_tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -690,11 +700,12 @@ class TextOptions(_message.Message):
         guard: Global___GuardPolicy.ValueType = ...,
         return_sentences: _builtins.bool = ...,
         lower_capitals: _builtins.bool | None = ...,
+        localise_numbers: _builtins.bool = ...,
         translate_attributes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals", "_protect", b"_protect", "lower_capitals", b"lower_capitals", "protect", b"protect"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals", "_protect", b"_protect", "format", b"format", "guard", b"guard", "ignore_tags", b"ignore_tags", "keep", b"keep", "lower_capitals", b"lower_capitals", "non_splitting_tags", b"non_splitting_tags", "protect", b"protect", "return_sentences", b"return_sentences", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags", "translate_attributes", b"translate_attributes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals", "_protect", b"_protect", "format", b"format", "guard", b"guard", "ignore_tags", b"ignore_tags", "keep", b"keep", "localise_numbers", b"localise_numbers", "lower_capitals", b"lower_capitals", "non_splitting_tags", b"non_splitting_tags", "protect", b"protect", "return_sentences", b"return_sentences", "split_sentences", b"split_sentences", "splitting_tags", b"splitting_tags", "translate_attributes", b"translate_attributes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lower_capitals: _TypeAlias = _typing.Literal["lower_capitals"]  # noqa: Y015
     _WhichOneofArgType__lower_capitals: _TypeAlias = _typing.Literal["_lower_capitals", b"_lower_capitals"]  # noqa: Y015

@@ -11,7 +11,7 @@ from lingon.segments.boundaries import has_space
 from lingon.segments.characters import Reading
 from lingon.segments.document import Document
 from lingon.segments.markup import PlainText
-from lingon.segments.protection import ProtectedSpan
+from lingon.segments.protection import Custom, ProtectedSpan
 from lingon.sentences import split
 from lingon.serving.translation.planning.lexicon import Lexicon
 from lingon.serving.translation.target_prefix import Begin
@@ -29,12 +29,14 @@ class Steps:
 
     text: the sentence as it was sent; spans: what is kept of it
     reading: how the model reads it, if that is another text or more is kept of it
+    custom: how numbers are written in the translation; None as they are in the sentence
     """
 
     text: str
     spans: tuple[ProtectedSpan, ...]
     lexicon: Lexicon
     reading: Reading | None = None
+    custom: Custom | None = None
 
     @property
     def read(self) -> Reading:

@@ -13,12 +13,13 @@ from lingon.segments.boundaries import Span, has_letters, next_visible, without_
 from lingon.segments.capitals import is_in_capitals
 from lingon.segments.characters import Alphabet, Reading, read_characters
 from lingon.segments.document import Document, Split
-from lingon.segments.protection import ProtectedSpan, TooManySpans, kept_strings, without
+from lingon.segments.protection import Custom, ProtectedSpan, TooManySpans, kept_strings, without
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import AttentionChoice
 from lingon.serving.system.event_loop import TimeSlice
 from lingon.serving.translation import pieces
 from lingon.serving.translation.planning.attention import count_weights
+from lingon.serving.translation.planning.customs import custom_of
 from lingon.serving.translation.planning.input_processor import (
     PairPlan,
     Part,
@@ -197,7 +198,12 @@ class Planner:
         if reading is not None:
             size.add_kept(max(len(kept) - len(spans), 0))
             size.add_twins(len(reading.changes))
-        return Steps(sentence, spans, self._lexicon, reading)
+        custom = self._custom() if options.localise_numbers else None
+        return Steps(sentence, spans, self._lexicon, reading, custom)
+
+    def _custom(self) -> Custom | None:
+        """Return how numbers are written in translations; None if both languages write them alike."""
+        return custom_of(self._manifest.source_language, self._manifest.target_language)
 
     def _plan_pieces(self, text: str, field: str, options: ResolvedOptions, size: RequestSize) -> TextPlan:
         """Return the plan of a text in pieces without its prefix."""
@@ -255,6 +261,8 @@ async def read_as(
     """See `read_characters`; a long text is read on a thread."""
     read = partial(read_characters, text, spans, alphabet, keeps=keeps, lowers=lowers, most=MOST_KEPT)
     return read() if len(text) <= AT_ONCE else await asyncio.to_thread(read)
+
+
 def without_mark(plan: TextPlan, prefix: str) -> str:
     """Return a target prefix without the mark of a list that the text begins with: the translation gets it anyway."""
     mark = without_blanks_around(plan.document.separator(0))

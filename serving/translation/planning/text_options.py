@@ -60,6 +60,7 @@ class TextChoice:
     protect: bool = True
     lower_capitals: bool = True
     guard: Policy = pb.GUARD_POLICY_WARN
+    localise_numbers: bool = False
 
 
 def text_choice(
@@ -82,6 +83,9 @@ def text_choice(
         raise InvalidRequest("text.format", "text.format must be plain with options.forced_words")
     if written is Format.PIECES:
         return _for_pieces(asked)
+    if asked.localise_numbers and (forced or (asked.HasField("protect") and not asked.protect)):
+        reason = "options.forced_words" if forced else "text.protect set to false"
+        raise InvalidRequest("text.localise_numbers", f"text.localise_numbers cannot be used with {reason}")
     return TextChoice(
         format=written,
         rules=_rules(asked, written),
@@ -91,6 +95,7 @@ def text_choice(
         protect=not forced and (asked.protect or not asked.HasField("protect")),
         lower_capitals=not (forced or forbidden) and (asked.lower_capitals or not asked.HasField("lower_capitals")),
         guard=_policy(asked.guard, conflict, greedy=greedy),
+        localise_numbers=asked.localise_numbers,
     )
 
 
@@ -100,6 +105,7 @@ def _for_pieces(asked: pb.TextOptions) -> TextChoice:
         "keep": bool(asked.keep),
         "protect": asked.protect,
         "lower_capitals": asked.lower_capitals,
+        "localise_numbers": asked.localise_numbers,
         "split_sentences": asked.split_sentences not in (pb.SENTENCE_SPLITTING_UNSPECIFIED, pb.SENTENCE_SPLITTING_OFF),
         "guard": asked.guard not in (pb.GUARD_POLICY_UNSPECIFIED, pb.GUARD_POLICY_OFF),
     }

@@ -265,3 +265,48 @@ def test_the_arms_of_a_message_are_translated_apart_and_its_skeleton_stays():
     model = Model(0, 0.0)
     assert translate(text, model).text == "{n, plural, one {# FILE IS OPEN} other {# FILES ARE OPEN}}"
     assert model.requests == [Translate("file is open"), Translate("files are open")]
+
+
+@pytest.mark.parametrize(
+    ("text", "lost", "sent"),
+    [
+        ("It was new in 1887.", "Es war neu.", "It was new in 1990."),
+        ("It begins at 12:30.", "Es beginnt.", "It begins at 11."),
+        ("It has 1,299.99 parts.", "Es hat Teile.", "It has 25 parts."),
+        ("It is −20 °C.", "", "It is 25."),
+        ("It has 7 parts in {x}.", "Es hat Teile.", "It has 7 parts in Tom."),
+        ("It was 1990 or 1887.", "Es war.", "It was 2005 or 1994."),
+    ],
+)
+def test_a_number_that_the_model_loses_is_read_as_another_one_of_its_kind(text: str, lost: str, sent: str):
+    model = Model(0, 0.0)
+    steps, answer, requests = ladder(text, find_protected(text, KEEP), WORDS), None, []
+    while len(requests) < 3:
+        try:
+            requests.append(next(steps) if answer is None else steps.send(answer))
+        except StopIteration:
+            break
+        answer = [lost] if lost and len(requests) == 1 and sent not in requests[0].text else model.answer(requests[-1])
+    assert sent in [request.text for request in requests]
+
+
+@given(
+    st.lists(st.sampled_from(["5", "12", "1990", "1,299.99", "12:30", "{x}", "go", "home", "−5", "2nd", "."])).map(
+        " ".join
+    ),
+    st.integers(),
+    st.sampled_from([0.0, 0.3, 1.0]),
+)
+def test_no_number_loses_a_figure(text: str, seed: int, faults: float):
+    result = translate(text, Model(seed, faults))
+    for number in ("1990", "1,299.99", "12:30", "−5"):
+        assert result.text.count(number) == text.count(number)
+    for figure in ("5", "12"):
+        wanted = re.findall(rf"(?<![\w−]){figure}(?![\w:])", text)
+        assert len(re.findall(rf"(?<![\w−]){figure}(?![\w:])", result.text)) >= len(wanted)
+
+
+def test_figures_of_another_script_are_the_same_number():
+    model = Scripted(["عنده ٥ سيارات."])
+    assert translate("He has 5 cars.", model).text == "عنده ٥ سيارات."
+    assert len(model.requests) == 1

@@ -231,3 +231,34 @@ async def test_numbers_with_more_than_figures_are_kept(text: str):
 async def test_marks_are_around_their_words(server: RunningServer, text: str):
     result = await result_of(server, text, options=OPTIONS(beam_size=1))
     assert result.hypotheses[0].text == text
+
+
+@pytest.mark.parametrize("format_", [pb.TEXT_FORMAT_PLAIN, pb.TEXT_FORMAT_HTML])
+async def test_numbers_follow_the_custom_of_the_target_language_on_request(
+    server: RunningServer, format_: pb.TextFormat.ValueType
+):
+    text = "Tom has 1,299.99 boats. The 12.5 old men."
+    for localise, expected in ((False, text), (True, "Tom has 1.299,99 boats. The 12,5 old men.")):
+        asked = TEXT(localise_numbers=localise, format=format_)
+        result = await result_of(server, text, text=asked, options=OPTIONS(beam_size=1))
+        assert result.hypotheses[0].text == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "told"),
+    [
+        (TEXT(protect=False), OPTIONS(), "text.localise_numbers cannot be used with text.protect set to false"),
+        (TEXT(), OPTIONS(forced_words=["sea"]), "text.localise_numbers cannot be used with options.forced_words"),
+        (
+            TEXT(format=pb.TEXT_FORMAT_PIECES),
+            OPTIONS(),
+            "text.localise_numbers must be unset or off with texts in pieces",
+        ),
+    ],
+)
+async def test_numbers_that_are_not_kept_cannot_follow_a_custom(
+    server: RunningServer, text: pb.TextOptions, options: pb.DecodingOptions, told: str
+):
+    text.localise_numbers = True
+    with pytest.raises(grpc.aio.AioRpcError, match=told):
+        await server.translate("Tom", text=text, options=options)
