@@ -110,6 +110,12 @@ def test_two_voices_of_a_caption_keep_their_own_lines(dash: str, split: Split):
     assert segments(f"{dash}Yes?\n{dash}Come here.", split) == ["Yes?", "Come here."]
 
 
+@pytest.mark.parametrize("dash", ["-", "–", "—"])
+def test_two_voices_in_one_line_keep_their_dashes(dash: str):
+    assert segments(f"{dash} Are you there? {dash} Come here.") == ["Are you there?", "Come here."]
+    assert segments(f"He is {dash} as you know {dash} not here.") == [f"He is {dash} as you know {dash} not here."]
+
+
 def test_lines_of_wrapped_text_are_items_if_two_of_them_have_the_same_mark():
     assert segments("We need\n- bread\n  and butter\n- milk\n\n- A dash", Split.NONEWLINES) == [
         "We need",
