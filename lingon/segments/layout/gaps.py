@@ -16,11 +16,12 @@ LONGEST_WORD = 256  # characters on each side of an escape that tell whether it 
 
 _BORDER = re.compile(rf"[{BLANKS}]{{2,}}+|\t|(?P<escape>\\{{1,2}}+(?:r\\{{1,2}}+n|[nNrt]))")
 _COLLAPSING = re.compile(r"[ \t]++")  # white space of HTML, which browsers show as one space
-_PATH = re.compile(
-    r"[\W_]{0,3}(?:[A-Za-z]:\\|\\\\[\w.$-]{1,64}+\\(?!\\)|~\\|\.{1,2}\\|%\w{1,64}+%\\)"  # C:\ \\server\ ~\ ..\ %TEMP%\
-    r"|[^\\]{0,64}\\{1,2}(?![abefhnrtuvxN])[A-Za-z]"  # docs\main: no language has such an escape
+_DRIVE = re.compile(r"(?:\A|[\W_]|(?<=\\[nrt]))[A-Za-z]:\\")  # C:\, also right after an escape
+_PATH = re.compile(r"[\W_]{0,3}(?:\\\\[\w.$-]{1,64}+\\(?!\\)|~\\|\.{1,2}\\|%\w{1,64}+%\\)")  # \\server\ ~\ ..\ %TEMP%\
+_PART = re.compile(
+    r"\\++(?![abefhnrtuvxN])[A-Za-z]"  # docs\main: no language has such an escape
+    r"|\\[\w-]{1,64}+\.[a-z][a-z0-9]{1,4}+[^\w\s]{0,3}+\Z"  # docs\new.txt
 )
-_FILE = re.compile(r"\\[\w-]{1,64}+\.[a-z][a-z0-9]{1,4}+[^\w\s]{0,3}+\Z")  # docs\new.txt
 _COMMAND = re.compile(  # of TeX
     r"\\(?:[a-z]{2,32}+\{|(?:nabla|neq?|newline|newpage|noindent|nonumber|notag|nu|rangle|rho|right|rightarrow|rm"
     r"|tau|theta|times)(?![A-Za-z]))"
@@ -58,4 +59,5 @@ def _is_in_path(text: str, begin: int, end: int, escape: int) -> bool:
     after = text[escape : min(end, escape + LONGEST_WORD)].split(None, 1)
     head = before[-1] if before and not text[escape - 1].isspace() else ""
     word = head + after[0]
-    return bool(head) and (_PATH.match(word) is not None or _FILE.search(word) is not None)
+    is_path = _DRIVE.search(f"{head}\\") or _PATH.match(word) or _PART.search(word)
+    return bool(head) and is_path is not None

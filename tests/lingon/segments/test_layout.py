@@ -161,6 +161,8 @@ def test_written_line_breaks_and_tabs_are_borders(escape: str, texts: list[str])
         r"..\new",
         r"%TEMP%\new",
         r"docs\main\new",
+        r"docs\new\main",
+        r"docs\test\run\Output",
         r"docs\new\readme.txt",
         r"\noindent",
         r"\textbf{word}",
@@ -171,6 +173,10 @@ def test_a_path_and_a_command_have_no_border(path: str):
     text = f"Open {path} and read it"
     assert segments(text) == [text]
     assert segments(f"{text}.\\nPlease go.") == [f"{text}.", "Please go."]
+
+
+def test_a_path_may_begin_right_after_a_written_line_break():
+    assert segments(r"Saved.\nC:\temp\new is there") == ["Saved.", r"C:\temp\new is there"]
 
 
 CRUMBS = ["Home", "About us", "Contact", "Products for home and garden", "Über uns", "О нас", "家"]
