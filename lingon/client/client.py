@@ -195,7 +195,8 @@ class Client(SyncClientBase, BlockingCalls):
     Every call has a deadline and is repeated while the server is UNAVAILABLE. An error status raises ServerError.
     A text is split into sentences, which are translated one by one; split_sentences turns this off. A sentence that is
     longer than the model reads is translated in parts, and the result carries a warning with the code "split"; with
-    long_text="refuse" it is an error instead.
+    long_text="refuse" it is an error instead. A text of more sentences than the server takes in a request is sent in
+    parts too, and has one result.
     """
 
     def _begin(self, step: Send) -> Pending:

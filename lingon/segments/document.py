@@ -21,7 +21,7 @@ from lingon.segments.boundaries import (
     sentences,
     trimmed_end,
 )
-from lingon.segments.layout import cells
+from lingon.segments.layout import after_dash, cells
 
 
 class Split(Enum):
@@ -49,7 +49,8 @@ def cut(text: str, split: Split, language: str = "", *, collapses: bool = False)
     for paragraph in (lines if split is Split.SENTENCES else paragraphs)(text):
         for begin, end in cells(text, paragraph, collapses=collapses):
             if has_letters(text, begin, end):
-                yield from sentences(text, (begin, end), language)
+                for first, last in sentences(text, (begin, end), language):
+                    yield after_dash(text, first, last), last
             else:
                 yield begin, begin
 

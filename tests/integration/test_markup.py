@@ -62,7 +62,7 @@ def words(text: str) -> list[str]:
 def test_any_nesting_comes_exactly_once_and_does_not_change_the_translation(translator: LocalTranslator):
     rng = random.Random(7)
     pages = [tagged(sentence, rng) for sentence in SENTENCES * scaled(1, 3)]
-    plain = translate(translator, [without_tags(page) for page in pages])
+    plain = translate(translator, [re.sub(" +", " ", without_tags(page)) for page in pages])  # not columns
     results = translate(translator, pages, format="html")
     for page, result, text in zip(pages, results, plain, strict=True):
         assert Counter(tags_of(result)) == Counter(tags_of(page)), result

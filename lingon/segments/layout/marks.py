@@ -14,6 +14,8 @@ BLANKS = "\t \x1f\xa0\u1680\u2000-\u200a\u202f\u205f\u3000"  # of a line, as in 
 MOST = 8  # marks in a row, such as "> > - "
 SIGNS = frozenset(["bullet", "sign", "dash", "box"])  # kinds of marks of which several may be in a row
 
+DASHES = "-‐‑‒–—―"
+
 _AFTER = rf"(?=[{BLANKS}]|\Z)"
 _BULLETS = "•‣⁃◦▪▫▸►➢➤➜❖❑❏☐☑☒✓✔✗✘\uf0a7\uf0b7\uf0d8\uf0fc"  # of lists only; the last four as Word copies them
 _SHAPES = "■□●◆◇▲△▼▽★☆◎"  # of lists where nothing like them follows
@@ -69,6 +71,14 @@ def after_marks(text: str, begin: int, end: int) -> int:
         seen.add(found[1])
         begin = next_visible(text, found[0], end)
     return begin
+
+
+def after_dash(text: str, begin: int, end: int) -> int:
+    """Return where a sentence goes on after the dash of another voice, as in "Yes? - Come here."; else its begin."""
+    if text[begin] not in DASHES or (found := mark_at(text, begin, end)) is None:
+        return begin
+    following = next_visible(text, found[0], end)
+    return following if following < end else begin
 
 
 def mark_at(text: str, begin: int, end: int) -> tuple[int, str] | None:

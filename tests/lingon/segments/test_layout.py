@@ -110,6 +110,12 @@ def test_two_voices_of_a_caption_keep_their_own_lines(dash: str, split: Split):
     assert segments(f"{dash}Yes?\n{dash}Come here.", split) == ["Yes?", "Come here."]
 
 
+@pytest.mark.parametrize("dash", ["-", "–", "—"])
+def test_two_voices_in_one_line_keep_their_dashes(dash: str):
+    assert segments(f"{dash} Are you there? {dash} Come here.") == ["Are you there?", "Come here."]
+    assert segments(f"He is {dash} as you know {dash} not here.") == [f"He is {dash} as you know {dash} not here."]
+
+
 def test_lines_of_wrapped_text_are_items_if_two_of_them_have_the_same_mark():
     assert segments("We need\n- bread\n  and butter\n- milk\n\n- A dash", Split.NONEWLINES) == [
         "We need",
@@ -155,6 +161,8 @@ def test_written_line_breaks_and_tabs_are_borders(escape: str, texts: list[str])
         r"..\new",
         r"%TEMP%\new",
         r"docs\main\new",
+        r"docs\new\main",
+        r"docs\test\run\Output",
         r"docs\new\readme.txt",
         r"\noindent",
         r"\textbf{word}",
@@ -165,6 +173,10 @@ def test_a_path_and_a_command_have_no_border(path: str):
     text = f"Open {path} and read it"
     assert segments(text) == [text]
     assert segments(f"{text}.\\nPlease go.") == [f"{text}.", "Please go."]
+
+
+def test_a_path_may_begin_right_after_a_written_line_break():
+    assert segments(r"Saved.\nC:\temp\new is there") == ["Saved.", r"C:\temp\new is there"]
 
 
 CRUMBS = ["Home", "About us", "Contact", "Products for home and garden", "Über uns", "О нас", "家"]

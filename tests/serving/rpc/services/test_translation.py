@@ -339,7 +339,7 @@ ODD_TEXTS = [
 async def test_odd_texts_are_translated_whole_or_refused():
     async with running() as server:
         reply = await server.translate(*ODD_TEXTS)
-        oversized = await server.translate("\u0301\u0323" * 2_000, "x" * 100_000)
+        oversized = await server.translate("x" + "\u0301\u0323" * 2_000, "x" * 100_000)
     for text, result in zip(ODD_TEXTS, reply.results, strict=True):
         assert result.status.code == code_pb2.OK
         document = Document.of(text, Split.OFF)  # invisible characters at its ends are kept
