@@ -143,9 +143,7 @@ class Planner:
                 begin += 1
             has = "has" if whole or segment[1] - segment[0] == longest else "has a sentence of"
             sentence = source.text[slice(*segment)]
-            steps = None
-            if not (begun and not segments):
-                steps = await self._steps(sentence, spans, field, options.text, size)
+            steps = await self._steps(sentence, spans, field, options.text, size, begun=begun and not segments)
             if steps is not None:
                 own: Sequence[Part] = [await reader.in_steps(steps, has)]
             else:
@@ -172,25 +170,29 @@ class Planner:
         field: str,
         options: TextChoice,
         size: RequestSize,
+        *,
+        begun: bool,
     ) -> Steps | None:
         """Return how a sentence is translated that the model does not get as it is; None for others.
 
         spans: what is kept of it whatever the model reads
+        begun: whether its translation has a begin, so that it is translated as it is
         """
-        lowers = options.lower_capitals and is_in_capitals(sentence, spans)
+        keeps = options.protect and not begun
+        lowers = options.lower_capitals and not begun and is_in_capitals(sentence, spans)
         try:
-            reading = await read_as(self._alphabet, sentence, spans, keeps=options.protect, lowers=lowers)
+            reading = await read_as(self._alphabet, sentence, spans, keeps=keeps, lowers=lowers)
         except TooManySpans:
             message = (
                 f"{field} has a sentence with more than {MOST_KEPT} strings that the model cannot read; send it in"
             )
             raise TextTooLong(field, f"{message} several texts or set text.protect to false") from None
         kept = spans if reading is None else reading.spans
-        if not needs_steps(sentence, kept, options):
-            return None
         if reading is not None:
-            size.add_kept(max(len(kept) - len(spans), 0))
             size.add_twins(len(reading.changes))
+            size.add_kept(max(len(kept) - len(spans), 0))
+        if begun or not needs_steps(sentence, kept, options):
+            return None
         return Steps(sentence, spans, self._lexicon, reading)
 
     def _plan_pieces(self, text: str, field: str, options: ResolvedOptions, size: RequestSize) -> TextPlan:
@@ -279,7 +281,6 @@ class _Reader:
         text = joined(done)
         reading = await read_as(self.alphabet, text, keeps=False)
         read = text if reading is None else reading.text
-        self.size.add_twins(0 if reading is None else len(reading.changes))
         for part in parts_of(read, self.field, self.tokenizer, limits, splits=self.splits, has=has):
             self.size.add_sentence(len(part.source_ids))
             parts.append(part if reading is None else as_sent(part, text, reading))
