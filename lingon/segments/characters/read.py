@@ -48,6 +48,7 @@ _NOTED = 4  # letters of a word after which a superscript figure is the mark of 
 _UNIT = 4  # letters and signs of a unit of measurement, at most
 _QUOTED = re.compile(r"([«‹「『])[^«»‹›「」『』]{1,300}+([»›」』])")
 _QUOTES = {"«»": ("“", "”"), "‹›": ("‘", "’"), "「」": ("“", "”"), "『』": ("“", "”")}
+_OWN = frozenset({Kind.UNKNOWN, Kind.SIGN})
 _SPACELESS = "\u0e00"  # scripts from here on have no blanks between words: Thai, Chinese, Japanese
 
 
@@ -90,13 +91,25 @@ def read_characters(
     own = list(islice(_kept(text, units), most and most + 1)) if keeps else []
     if most is not None and len(own) > most:
         raise TooManySpans
-    every = merge([*arrows, *own]) if own else arrows
+    every = _joined(merge([*arrows, *own])) if own else arrows
     if own and not any(map(str.isalpha, without(text, every))):
         every = [_whole(text)]
     twins = list(_outside(text, units, every, known))
     if not own and not twins and arrows == list(spans):
         return None
     return Reading.of(text, twins, every)
+
+
+def _joined(spans: Iterable[ProtectedSpan]) -> list[ProtectedSpan]:
+    """Return spans of which those that touch are one, but for tags, with the kind of the first one."""
+    found = list[ProtectedSpan]()
+    for span in spans:
+        touches = found and found[-1].end == span.begin and Kind.TAG not in (found[-1].kind, span.kind)
+        if touches and not {found[-1].kind, span.kind}.isdisjoint(_OWN):
+            found[-1] = found[-1]._replace(end=span.end)
+        else:
+            found.append(span)
+    return found
 
 
 def _is_foreign(masked: str) -> bool:
