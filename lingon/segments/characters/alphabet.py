@@ -41,6 +41,10 @@ class Alphabet:
         self._lacking: dict[str, tuple[str, str | None]] = {}
         self._losing = set[str]()  # characters that the tokenizer may read as something that says less
 
+    def knows(self, text: str) -> bool:
+        """Whether it is certain, at a glance, that the model reads a text."""
+        return not self.by_words and self._known.issuperset(text)
+
     def lacking(self, text: str) -> Mapping[str, str]:
         """Return what stands in a mask for the characters of a text that the model does not read alone."""
         if self._known.issuperset(text):

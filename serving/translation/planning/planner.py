@@ -179,9 +179,11 @@ class Planner:
         begun: whether its translation has a begin, so that it is translated as it is
         """
         keeps = options.protect and not begun
-        lowers = options.lower_capitals and not begun and is_in_capitals(sentence, spans)
+        reading = None
         try:
-            reading = await read_as(self._alphabet, sentence, spans, keeps=keeps, lowers=lowers)
+            if not self._alphabet.knows(sentence):
+                lowers = options.lower_capitals and not begun and is_in_capitals(sentence, spans)
+                reading = await read_as(self._alphabet, sentence, spans, keeps=keeps, lowers=lowers)
         except TooManySpans:
             message = (
                 f"{field} has a sentence with more than {MOST_KEPT} strings that the model cannot read; send it in"
@@ -279,7 +281,7 @@ class _Reader:
             done.append((block, normalise(block)))
             await self.time_slice.yield_if_due()
         text = joined(done)
-        reading = await read_as(self.alphabet, text, keeps=False)
+        reading = None if self.alphabet.knows(text) else await read_as(self.alphabet, text, keeps=False)
         read = text if reading is None else reading.text
         for part in parts_of(read, self.field, self.tokenizer, limits, splits=self.splits, has=has):
             self.size.add_sentence(len(part.source_ids))
