@@ -13,16 +13,16 @@ REMEMBERED = 2**14  # strings that are tried, and twins of characters with marks
 MOST = 2**18  # characters that are remembered; Unicode has some 150,000
 LONGEST = 64  # characters of a string that is tried
 
-LETTER, MARK, SIGN, TWIN = "\x01", "\x02", "\x03", "\x04"
+LETTER, MARK, SIGN, TWIN_LETTER, TWIN_SIGN = "\x01", "\x02", "\x03", "\x04", "\x05"
 """What stands for a character that is not read, see `Alphabet.mask`; `normalise` removes these from every text.
 
 LETTER: a letter or a figure without a twin, that is in no piece
 MARK: a mark, which is written on the character before it
 SIGN: any other character that has to be looked at with its neighbours
-TWIN: a character with a twin of one character, whatever is beside it
+TWIN_LETTER, TWIN_SIGN: a letter or a figure, or another character, that has the same twin whatever is beside it
 """
 
-_OTHERS = dict.fromkeys(map(ord, (LETTER, MARK, SIGN, TWIN)), " ")
+_OTHERS = dict.fromkeys(map(ord, (LETTER, MARK, SIGN, TWIN_LETTER, TWIN_SIGN)), " ")
 
 
 class Alphabet:
@@ -40,6 +40,10 @@ class Alphabet:
         self._known = {" ", "\n", "\t"}
         self._lacking: dict[str, tuple[str, str | None]] = {}
         self._losing = set[str]()  # characters that the tokenizer may read as something that says less
+
+    def knows(self, text: str) -> bool:
+        """Whether it is certain, at a glance, that the model reads a text."""
+        return not self.by_words and self._known.issuperset(text)
 
     def lacking(self, text: str) -> Mapping[str, str]:
         """Return what stands in a mask for the characters of a text that the model does not read alone."""
@@ -59,7 +63,7 @@ class Alphabet:
         return found
 
     def twins(self, characters: Iterable[str]) -> dict[int, str]:
-        """Return the twins of those of these characters that are TWIN, as `str.translate` takes them."""
+        """Return the twins of those of these characters that have one in any place, as `str.translate` takes them."""
         entries = ((each, self._lacking.get(each)) for each in characters)
         return {ord(each): entry[1] for each, entry in entries if entry is not None and entry[1] is not None}
 
@@ -93,14 +97,14 @@ class Alphabet:
         return self._reads_whole(normalise(character))
 
     def _kind(self, character: str) -> tuple[str, str | None]:
-        """Return what stands for a character that is not read, and for TWIN the twin."""
+        """Return what stands for a character that is not read, and its twin if its neighbours do not matter."""
         if is_mark(character):
             return MARK, None
         if depends_on_neighbours(character):
             return SIGN, None
         twin = self._found_twin(character, "", "")
         if twin is not None:
-            return (TWIN, twin) if len(twin) == 1 else (SIGN, None)
+            return TWIN_LETTER if character.isalnum() else TWIN_SIGN, twin
         is_letter = character.isalpha() and character not in self._in_pieces and not "\u1100" <= character <= "\u11ff"
         return (LETTER if is_letter else SIGN), None
 

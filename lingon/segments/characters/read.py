@@ -13,15 +13,25 @@ from itertools import islice
 from typing import NamedTuple
 
 from lingon.segments.boundaries import Span, next_visible, trimmed_end
-from lingon.segments.characters.alphabet import LETTER, LONGEST, MARK, SIGN, TWIN, Alphabet, is_mark, mask
+from lingon.segments.characters.alphabet import (
+    LETTER,
+    LONGEST,
+    MARK,
+    SIGN,
+    TWIN_LETTER,
+    TWIN_SIGN,
+    Alphabet,
+    is_mark,
+    mask,
+)
 from lingon.segments.characters.reading import Reading
 from lingon.segments.protection import Kind, ProtectedSpan, TooManySpans, merge, without
 
 _WORD = re.compile(r"\S++")
-_MASK = re.compile(f"[{LETTER}-{TWIN}]")
-_MASKED_WORD = re.compile(rf"(?<!\S)[^\s{LETTER}-{TWIN}]*+[{LETTER}-{TWIN}]\S*+")
-_RUN = re.compile(f"{LETTER}[{LETTER}{MARK}]*+|{TWIN}++|[{MARK}{SIGN}]++")
-_READ = re.compile(r"[^\W\d_]")
+_MASK = re.compile(f"[{LETTER}-{TWIN_SIGN}]")
+_MASKED_WORD = re.compile(rf"(?<!\S)[^\s{LETTER}-{TWIN_SIGN}]*+[{LETTER}-{TWIN_SIGN}]\S*+")
+_RUN = re.compile(f"{LETTER}[{LETTER}{MARK}]*+|{TWIN_LETTER}++|{TWIN_SIGN}++|[{MARK}{SIGN}]++")
+_LOOKED_AT = re.compile(rf"[^\W\d_]|[{SIGN}-{TWIN_SIGN}]")
 _LETTERS = re.compile(r"[^\W_]++")
 _REACH = 40  # characters in which a number beside a sign is looked for
 _NUMBER = r"(?:[-+−–]?\d[\d.,'’/:]{0,30}(?<![.,'’/:])(?!\d))"
@@ -38,6 +48,7 @@ _NOTED = 4  # letters of a word after which a superscript figure is the mark of 
 _UNIT = 4  # letters and signs of a unit of measurement, at most
 _QUOTED = re.compile(r"([«‹「『])[^«»‹›「」『』]{1,300}+([»›」』])")
 _QUOTES = {"«»": ("“", "”"), "‹›": ("‘", "’"), "「」": ("“", "”"), "『』": ("“", "”")}
+_OWN = frozenset({Kind.UNKNOWN, Kind.BORDER})
 _SPACELESS = "\u0e00"  # scripts from here on have no blanks between words: Thai, Chinese, Japanese
 
 
@@ -75,22 +86,35 @@ def read_characters(
     if keeps and not spans and _is_foreign(masked):
         return Reading(text, (_whole(text),))
     arrows = [_arrow(text, span, lacking) for span in spans] if keeps else spans
-    units = list(_units(text, masked, spans, lacking, alphabet, lowers=lowers))
+    known = alphabet.twins(lacking)
+    units = list(_units(text, masked, spans, known, alphabet, lowers=lowers))
     own = list(islice(_kept(text, units), most and most + 1)) if keeps else []
     if most is not None and len(own) > most:
         raise TooManySpans
-    every = merge([*arrows, *own]) if own else arrows
+    every = _joined(merge([*arrows, *own])) if own else arrows
     if own and not any(map(str.isalpha, without(text, every))):
         every = [_whole(text)]
-    twins = list(_outside(units, every))
+    twins = list(_outside(text, units, every, known))
     if not own and not twins and arrows == list(spans):
         return None
     return Reading.of(text, twins, every)
 
 
+def _joined(spans: Iterable[ProtectedSpan]) -> list[ProtectedSpan]:
+    """Return spans of which those that touch are one, but for tags, with the kind of the first one."""
+    found = list[ProtectedSpan]()
+    for span in spans:
+        touches = found and found[-1].end == span.begin and Kind.TAG not in (found[-1].kind, span.kind)
+        if touches and not {found[-1].kind, span.kind}.isdisjoint(_OWN):
+            found[-1] = found[-1]._replace(end=span.end)
+        else:
+            found.append(span)
+    return found
+
+
 def _is_foreign(masked: str) -> bool:
     """Whether a text has letters, and no letter of it is read, nor a twin."""
-    return LETTER in masked and SIGN not in masked and TWIN not in masked and _READ.search(masked) is None
+    return LETTER in masked and _LOOKED_AT.search(masked) is None
 
 
 def _arrow(text: str, span: ProtectedSpan, lacking: Mapping[str, str]) -> ProtectedSpan:
@@ -110,24 +134,28 @@ def _units(
     text: str,
     masked: str,
     spans: Sequence[ProtectedSpan],
-    lacking: Mapping[str, str],
+    known: Mapping[int, str],
     alphabet: Alphabet,
     *,
     lowers: bool,
 ) -> Iterator[_Unit]:
     """Yield what is not read, but for what is within a span, in a word read as a whole, or read with its marks.
 
-    masked: see `alphabet.mask`
+    masked: see `alphabet.mask`; known: see `Alphabet.twins`
     """
-    last, quoted, twins = 0, _quoted(text), alphabet.twins(lacking)
+    last, quoted = 0, _quoted(text)
     for begin, end in _unread(text, masked, spans, alphabet, lowers=lowers):
         first = masked[begin]
         if first == LETTER:
             yield _Unit(begin, end, None)
             last = end
             continue
-        if first == TWIN and masked[end : end + 1] != MARK and not (end < len(text) and is_mark(text[end])):
-            yield _Unit(begin, end, text[begin:end].translate(twins))
+        if (
+            first in (TWIN_LETTER, TWIN_SIGN)
+            and masked[end : end + 1] != MARK
+            and not (end < len(text) and is_mark(text[end]))
+        ):
+            yield _Unit(begin, end, text[begin:end].translate(known))
             last = end
             continue
         for place in range(begin, end):
@@ -217,7 +245,9 @@ def _quoted(text: str) -> dict[int, str]:
     return found
 
 
-def _outside(units: Iterable[_Unit], spans: Sequence[ProtectedSpan]) -> Iterator[tuple[int, int, str]]:
+def _outside(
+    text: str, units: Iterable[_Unit], spans: Sequence[ProtectedSpan], known: Mapping[int, str]
+) -> Iterator[tuple[int, int, str]]:
     """Yield what is read in the place of units with a twin outside of the spans; a run may be partly within one."""
     at = 0
     for begin, end, twin in units:
@@ -227,9 +257,9 @@ def _outside(units: Iterable[_Unit], spans: Sequence[ProtectedSpan]) -> Iterator
             continue
         if at == len(spans) or end <= spans[at].begin:
             yield begin, end, twin
-        elif len(twin) == end - begin:
-            for first, last in _around((begin, end), spans, at):
-                yield first, last, twin[first - begin : last - begin]
+            continue
+        for first, last in _around((begin, end), spans, at):
+            yield first, last, text[first:last].translate(known)
 
 
 def _kept(text: str, units: Sequence[_Unit]) -> Iterator[ProtectedSpan]:

@@ -11,6 +11,7 @@ from itertools import chain, zip_longest
 from lingon.segments.boundaries import Span
 from lingon.segments.protection.separators import Custom
 from lingon.segments.protection.spans import Kind, ProtectedSpan, merge
+from lingon.text import to_nfc
 
 _PAIRS = dict(zip("([{\"'“„‚‘«‹", ")]}\"'”“‘’»›", strict=True))
 _BRACKETS = "(["
@@ -237,7 +238,7 @@ def leaves_words(text: str, spans: Sequence[ProtectedSpan]) -> bool:
 def _words(text: str) -> list[str]:
     """Return the words of two letters and more; where words have no blanks, as many as there are in a usual text."""
     found = list[str]()
-    for word in _LETTERS.findall(text):
+    for word in _LETTERS.findall(to_nfc(text)):
         spaceless = sum(each >= _SPACELESS for each in word)
         found += [word] * max(spaceless // _LONGEST_WORD + bool(spaceless % _LONGEST_WORD), 1)
     return found

@@ -69,7 +69,7 @@ class Part:
 
     def of_sentence(self, sentence: int, begin: int) -> Part:
         """Return this part of a sentence as one of a text; begin: of the sentence in the normalised text."""
-        return replace(self, begin=begin + self.begin, sentence=sentence)
+        return Part(self.text, begin + self.begin, self.source_ids, sentence, self.steps, self.reading)
 
 
 @dataclass(frozen=True, slots=True)

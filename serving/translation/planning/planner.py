@@ -148,9 +148,7 @@ class Planner:
                 continue
             has = "has" if whole or segment[1] - segment[0] == longest else "has a sentence of"
             sentence = source.text[slice(*segment)]
-            steps = None
-            if not (begun and not segments):
-                steps = await self._steps(sentence, spans, field, options.text, size)
+            steps = await self._steps(sentence, spans, field, options.text, size, begun=begun and not segments)
             if steps is not None:
                 own: Sequence[Part] = [await reader.in_steps(steps, has)]
             else:
@@ -179,25 +177,31 @@ class Planner:
         field: str,
         options: TextChoice,
         size: RequestSize,
+        *,
+        begun: bool,
     ) -> Steps | None:
         """Return how a sentence is translated that the model does not get as it is; None for others.
 
         spans: what is kept of it whatever the model reads
+        begun: whether its translation has a begin, so that it is translated as it is
         """
-        lowers = options.lower_capitals and is_in_capitals(sentence, spans)
+        keeps = options.protect and not begun
+        reading = None
         try:
-            reading = await read_as(self._alphabet, sentence, spans, keeps=options.protect, lowers=lowers)
+            if not self._alphabet.knows(sentence):
+                lowers = options.lower_capitals and not begun and is_in_capitals(sentence, spans)
+                reading = await read_as(self._alphabet, sentence, spans, keeps=keeps, lowers=lowers)
         except TooManySpans:
             message = (
                 f"{field} has a sentence with more than {MOST_KEPT} strings that the model cannot read; send it in"
             )
             raise TextTooLong(field, f"{message} several texts or set text.protect to false") from None
         kept = spans if reading is None else reading.spans
-        if not needs_steps(sentence, kept, options):
-            return None
         if reading is not None:
-            size.add_kept(max(len(kept) - len(spans), 0))
             size.add_twins(len(reading.changes))
+            size.add_kept(max(len(kept) - len(spans), 0))
+        if begun or not needs_steps(sentence, kept, options):
+            return None
         custom = self._custom() if options.localise_numbers else None
         return Steps(sentence, spans, self._lexicon, reading, custom)
 
@@ -303,9 +307,8 @@ class _Reader:
             done.append((block, normalise(block)))
             await self.time_slice.yield_if_due()
         text = joined(done)
-        reading = await read_as(self.alphabet, text, keeps=False)
+        reading = None if self.alphabet.knows(text) else await read_as(self.alphabet, text, keeps=False)
         read = text if reading is None else reading.text
-        self.size.add_twins(0 if reading is None else len(reading.changes))
         for part in parts_of(read, self.field, self.tokenizer, limits, splits=self.splits, has=has):
             self.size.add_sentence(len(part.source_ids))
             parts.append(part if reading is None else as_sent(part, text, reading))

@@ -12,7 +12,7 @@ from lingon.segments.protection import leaves_words, without
 from lingon.serving.guard.judge import DEGENERATE, Flag, Guard, Judgement, Sentence
 from lingon.serving.translation.planning.input_processor import TextPlan
 from lingon.serving.translation.replies.layout import PartHypothesis
-from lingon.text import Tokenizer, normalise
+from lingon.text import Tokenizer, normalise, to_nfc
 from lingon.translation.v1 import translation_pb2 as pb
 
 MESSAGES = {
@@ -64,7 +64,7 @@ def part_judgement(plan: TextPlan, place: int, part: PartHypothesis, guard: Guar
         return guard.judge(Sentence(source.read_text, part.text, ids, tokens, chosen))
     read = source.steps.read
     unread = [Flag.UNREADABLE] if leaves_words(read.text, read.spans) else []
-    rest = without_blanks_around(without(read.text, read.spans))
+    rest = to_nfc(without_blanks_around(without(read.text, read.spans)))
     if not rest:
         return Judgement(tuple(unread))
     target = without(part.restored.text, part.restored.kept)

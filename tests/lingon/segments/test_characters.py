@@ -194,7 +194,7 @@ def test_a_sign_that_separates_is_kept_alone(sign: str):
     text = f"Home {sign} About us {sign} Contact"
     found = read(text)
     assert [found.text[span.begin : span.end] for span in found.spans] == [sign, sign]
-    assert {span.kind for span in found.spans} == {Kind.SIGN}
+    assert {span.kind for span in found.spans} == {Kind.BORDER}
 
 
 @pytest.mark.parametrize("sign", "|›•→")
@@ -210,7 +210,7 @@ def test_a_mathematical_sign_between_words_separates(sign: str):
 def test_an_arrow_that_was_found_as_an_emoji_separates():
     text = "File → Save"
     found = read_characters(text, find_protected(text), alphabet(), keeps=True)
-    assert found == Reading(text, (ProtectedSpan(5, 6, Kind.SIGN),))
+    assert found == Reading(text, (ProtectedSpan(5, 6, Kind.BORDER),))
 
 
 def test_the_mark_of_a_note_does_not_keep_its_word():

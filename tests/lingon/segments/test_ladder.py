@@ -17,12 +17,14 @@ from lingon.segments.protection import (
     Answer,
     KeptStrings,
     Kind,
+    ProtectedSpan,
     Request,
     Restored,
     Rung,
     Translate,
     find_protected,
     ladder,
+    leaves_words,
 )
 from lingon.segments.protection.requests import Steps
 
@@ -310,3 +312,59 @@ def test_figures_of_another_script_are_the_same_number():
     model = Scripted(["عنده ٥ سيارات."])
     assert translate("He has 5 cars.", model).text == "عنده ٥ سيارات."
     assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("kept", "read"),
+    [("Nguyễn", "Nguyen"), ("~5", "5"), ("20 m²", "20 m"), ("−20 °C", "20 C"), ("AT&T", "ATT"), ("<5.5", "5.5"),
+     ("Łódź", "Tom"), ("東京", "Tom"), ("Москва", "Tom"), ("ß", "Tom"), ("•é", "Tom")],
+)  # fmt: skip
+def test_a_model_reads_what_it_can_of_a_string_that_it_cannot_read(kept: str, read: str):
+    text = f"go {kept} now"
+    model = Model(0, 0.0)
+    result = run(ladder(text, [ProtectedSpan(3, 3 + len(kept), Kind.UNKNOWN)], WORDS), model)
+    assert model.requests[0] == Translate(f"go {read} now")
+    assert result.text.count(kept) == 1
+    assert len(model.requests) <= 2
+
+
+def test_the_texts_beside_a_sign_that_separates_are_translated_apart_without_a_warning():
+    text = "go › home › now"
+    model = Model(0, 0.0)
+    spans = [ProtectedSpan(place, place + 1, Kind.BORDER) for place, each in enumerate(text) if each == "›"]
+    assert run(ladder(text, spans, WORDS), model) == Restored("GO › HOME › NOW", ((3, 4), (10, 11)))
+    assert model.requests == [Translate("go"), Translate("home"), Translate("now")]
+
+
+def test_a_mark_that_is_no_letter_is_not_seen_at_an_end():
+    model = Model(0, 0.0)
+    assert run(ladder("① go home", [ProtectedSpan(0, 1, Kind.UNKNOWN)], WORDS), model).text == "① GO HOME"
+    assert model.requests == [Translate("go home")]
+
+
+def test_a_translation_that_has_lost_all_other_words_is_not_taken():
+    model = Scripted(["Boston."], ["London!"], ["Heim"])
+    result = run(ladder("Москва home", [ProtectedSpan(0, 6, Kind.UNKNOWN)], ["Boston", "London"]), model)
+    assert result.text == "Москва Heim"
+    assert model.requests[-1] == Translate("home")
+
+
+@pytest.mark.parametrize(
+    ("text", "kept", "leaves"),
+    [
+        ("This is Москва.", ["Москва"], False),
+        ("Москва!", ["Москва"], True),
+        ("It is Война и мир.", ["Война и мир"], True),
+        ("It is Łukasz Żółw.", ["Łukasz Żółw"], False),
+        ("Łukasz Żółw", ["Łukasz Żółw"], True),
+        ("It is 東京.", ["東京"], False),
+        ("It is 東京タワーです.", ["東京タワーです"], True),
+        ("It is ~5 and 20 m².", ["~5", "20 m²"], False),
+        ("≤ 5", ["≤ 5"], False),
+        ("x^2", ["x^2"], False),
+    ],
+)
+def test_words_that_stay_are_told_from_one_name_and_from_numbers(text: str, kept: list[str], leaves: bool):
+    spans = [ProtectedSpan(text.index(each), text.index(each) + len(each), Kind.UNKNOWN) for each in kept]
+    assert leaves_words(text, spans) == leaves
+    assert not leaves_words(text, [span._replace(kind=Kind.KEEP) for span in spans])

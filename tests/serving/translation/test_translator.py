@@ -62,6 +62,7 @@ SPLIT = pb.LONG_TEXT_POLICY_SPLIT
         ),
         (["1\n" * 40_000] * 2, {}, {}, "50001 parts without letters or more; a request may have 50000 at most"),
         (["%s " * 6000] * 2, {}, {}, "12000 strings to keep or more; a request may have 10000 at most"),
+        (["\ufb01i" * 270_000], {}, {}, "270000 characters that the model reads as others or more; a request may"),
         ([" " * 9000] * 10, {}, {"max_queue_tokens": 4000}, "72000 characters or more; a request may have 64256 at"),
     ],
 )
@@ -73,6 +74,15 @@ async def test_planning_ends_at_the_first_sentence_that_the_queue_could_not_take
     resolved = translator.resolve(pb.DecodingOptions(long_text=SPLIT, **options))
     with pytest.raises(InvalidRequest, match=found):
         await translator.plan(pb.TranslateRequest(texts=texts), resolved, TimeSlice())
+
+
+async def test_a_sentence_of_too_many_strings_that_the_model_cannot_read_is_refused(tmp_path: Path):
+    translator = Translator(bundle(tmp_path), Engine(EchoRunner(), EngineLimits()), EngineLimits())
+    whole = pb.TextOptions(split_sentences=pb.SENTENCE_SPLITTING_OFF)
+    options = translator.resolve(pb.DecodingOptions(long_text=SPLIT), whole)
+    (plan,) = await translator.plan(pb.TranslateRequest(texts=["Tom • " * 10_001]), options, TimeSlice())
+    assert isinstance(plan, TextTooLong)
+    assert "texts[0] has a sentence with more than 10000 strings that the model cannot read" in str(plan)
 
 
 @pytest.mark.parametrize(
