@@ -18,6 +18,7 @@ from lingon.documents.document import Document, decoded, encoded, unescaped
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Inline, Node, Piece, Point, text_options, write
 from lingon.documents.marks import named_tag, paired
+from lingon.segments.protection import find_protected
 
 _START = r"(?:\d{1,4}:)?\d\d:\d\d[,.]\d{1,3}[ \t]*+-->"
 _TIME = r"(?:(\d{1,4}):)?(\d\d):(\d\d)[,.](\d{1,3})"
@@ -225,14 +226,19 @@ def _balanced(text: str, count: int) -> list[str]:
 
 
 def _blanks(text: str) -> tuple[list[int], list[int]]:
-    """Return the places of the blanks outside of marks, and the characters before each without marks."""
+    """Return the places of the blanks outside of marks, and the characters before each without marks.
+
+    What a translation keeps is one word, with its blanks.
+    """
     blanks, lengths = list[int](), list[int]()
+    kept = {place for begin, end, _ in find_protected(text) for place in range(begin, end)}
     at, marked = 0, 0
     for mark in [*_MARK.finditer(text), None]:
         for part in _UNTAGGED.finditer(text, at, mark.start() if mark else len(text)):
-            places = [found.start() for found in re.finditer(" ", part[0])] if not part[1] else []
-            blanks += [part.start() + place for place in places]
-            lengths += [part.start() + place - marked for place in places]
+            spaces = (part.start() + found.start() for found in re.finditer(" ", part[0])) if not part[1] else ()
+            places = [place for place in spaces if place not in kept]
+            blanks += places
+            lengths += [place - marked for place in places]
         if mark:
             at, marked = mark.end(), marked + len(mark[0])
     return blanks, lengths
