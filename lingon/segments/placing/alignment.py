@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from lingon.segments.placing.atoms import Mark, cut, is_within, mark_of, words_of
 from lingon.segments.placing.claims import KNOWN, Claim, Column, WordClaims
+from lingon.segments.placing.dividing import divided
 from lingon.segments.placing.inlines import Aligned, Span
 
 
@@ -44,7 +45,7 @@ class Alignment:
         self.columns: list[Column | None] = []
         self.kept_source, self.kept_target = bytearray(), bytearray()
         self.segments: list[Segment] = []
-        for segment in segments:
+        for segment in (part for each in segments for part in divided(source, target, each)):
             first, target_first = len(self.source), len(self.target)
             (begin, end), (target_begin, target_end) = segment[:2]
             if not is_within(places, (begin, end)):
