@@ -45,9 +45,12 @@ class Alignment:
         self.columns: list[Column | None] = []
         self.kept_source, self.kept_target = bytearray(), bytearray()
         self.segments: list[Segment] = []
+        before = 0, 0
         for segment in (part for each in segments for part in divided(source, target, each)):
-            first, target_first = len(self.source), len(self.target)
             (begin, end), (target_begin, target_end) = segment[:2]
+            self._add_between(source, target, ((before[0], begin), (before[1], target_begin)), places)
+            before = end, target_end
+            first, target_first = len(self.source), len(self.target)
             if not is_within(places, (begin, end)):
                 self._add_whole(segment)
             elif source[begin:end] == target[target_begin:target_end]:
@@ -62,6 +65,7 @@ class Alignment:
             atoms, targets = range(first, len(self.source)), range(target_first, len(self.target))
             words = _words(self.source_marks, atoms), _words(self.target_marks, targets)
             self.segments.append(Segment(atoms, targets, *words))
+        self._add_between(source, target, ((before[0], len(source)), (before[1], len(target))), places)
 
     def atoms_within(self, begin: int, end: int) -> range:
         """Return the numbers of the source atoms of a span, whose ends are between atoms."""
@@ -96,6 +100,16 @@ class Alignment:
         if segment.source[0] < segment.source[1]:
             self._add(segment.source, claims)
 
+    def _add_between(self, source: str, target: str, between: tuple[Span, Span], places: Sequence[int]) -> None:
+        """Add what separates segments, such as the mark of a list; blanks have no atoms.
+
+        between: where it is in both texts; that of the target may have one blank more
+        """
+        (begin, end), (target_begin, target_end) = between
+        text = source[begin:end]
+        if target[target_begin:target_end].startswith(text) and any(map(_is_visible, text)):
+            self._add_same(source, Aligned((begin, end), (target_begin, target_begin + len(text))), places)
+
     def _add_same(self, source: str, segment: Aligned, places: Sequence[int]) -> None:
         """Add a segment whose translation is itself."""
         shift = segment.target[0] - segment.source[0]
@@ -103,6 +117,10 @@ class Alignment:
             for begin, end in (part for atom in word.atoms for part in cut(atom, places)):
                 self._add((begin, end), [Claim(len(self.target), KNOWN)])
                 self._add_target((begin + shift, end + shift))
+
+
+def _is_visible(character: str) -> bool:
+    return character.isprintable() and not character.isspace()
 
 
 def _words(marks: Sequence[Mark], atoms: range) -> range:

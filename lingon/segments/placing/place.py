@@ -22,7 +22,8 @@ from lingon.segments.placing.taken import Run, Taken
 def place(source: str, target: str, segments: Sequence[Aligned], inlines: Sequence[Inline]) -> list[Insertion]:
     """Return the tags of a text in the order in which they come in its translation; a point has an end tag too.
 
-    segments: of the source in order, each with its translation; the rest of both texts is white space
+    segments: of the source in order, each with its translation; the rest of both texts is white space, or
+        the same in both
     inlines: of the source, a parent before what is in it, in the order of the source
     """
     whole = [span for segment in segments for kept in segment.kept for span in kept.whole]

@@ -346,3 +346,11 @@ def test_placing_takes_a_time_linear_in_the_text(part):
         return lambda: place(source, text, [segment], inlines)
 
     assert growth_of(work, 4_000).ratio <= LINEAR
+
+
+def test_what_separates_segments_and_is_the_same_in_both_texts_keeps_its_tags():
+    source, target = "• One two • Three", "• Eins zwei • Drei"
+    segments = [Aligned((2, 9), (2, 11)), Aligned((12, 17), (14, 18))]
+    inlines = [Inline(0, 1), Inline(10, 11), Inline(12, 17)]
+    expected = "<0>•</0> Eins zwei <1>•</1> <2>Drei</2>"
+    assert shown(target, inlines, place(source, target, segments, inlines)) == expected
