@@ -14,15 +14,18 @@ from itertools import islice
 import pytest
 
 from lingon.errors import InvalidRequest
+from lingon.segments.boundaries import Span
 from lingon.segments.capitals import is_in_capitals
 from lingon.segments.document import Document
-from lingon.segments.protection import Translate, kept_strings
+from lingon.segments.placing import Kept
+from lingon.segments.protection import Restored, Translate, kept_spans, kept_strings
 from lingon.segments.steps import translate_sentence
 from lingon.serving.constraints.automaton import ROOT, Automaton
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.translation.planning.request_size import RequestSize
 from lingon.serving.translation.planning.source import Source, read_source
 from lingon.serving.translation.planning.text_options import Format, TextChoice, text_choice
+from lingon.serving.translation.replies.kept_pairs import kept_pairs
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.generators import run_to_end
@@ -72,6 +75,22 @@ def write(text: str, options: TextChoice) -> None:
     run_to_end(source.plain.write(document, joined, [None] * len(document.segments)))
 
 
+def write_kept(text: str, options: TextChoice) -> None:
+    """Read a text with markup and write a translation of it that has the same words, of which the same are kept."""
+    source = read(text, options)
+    if source is None or source.plain is None:
+        return
+    segments, kept = list[Span](), list[list[Kept]]()
+    for (begin, end), spans in source.sentences(options, "en"):
+        sentence = source.text[begin:end]
+        moved = tuple((first + 2, last + 2) for first, last in kept_spans(sentence, spans))
+        segments.append((begin, end))
+        kept.append(kept_pairs(sentence, spans, Restored(f"x {sentence}", moved)))
+    document = Document(source.text, tuple(segments))
+    joined = document.join([f"x {document.segment(index)}" for index in range(len(segments))])
+    run_to_end(source.plain.write(document, joined, [None] * len(segments), kept))
+
+
 def translate(text: str, options: TextChoice) -> None:
     """Do all that is done with the sentences of a text but for the model, which answers with what it was asked."""
     source = read(text, options)
@@ -119,6 +138,13 @@ def test_writing_with_rules_for_elements_takes_a_time_linear_in_the_text(kind: s
     names = ["b", "i", "k", "s", "p", *(f"n{number}" for number in range(250))]
     options = choice(kind, ignore_tags=["k", *names[5:]], splitting_tags=["s"], non_splitting_tags=["p", "b", "i"])
     assert not [*slow(lambda text: write(text, options), kind)]
+
+
+@pytest.mark.parametrize("kind", ["html", "xml"])
+def test_writing_around_strings_that_are_kept_takes_a_time_linear_in_the_text(kind: str):
+    for protect in (True, False):
+        options = choice(kind, keep=strings(kind, SEED, 50), protect=protect, split_sentences=pb.SENTENCE_SPLITTING_OFF)
+        assert not [*slow(lambda text, options=options: write_kept(text, options), kind)]
 
 
 @pytest.mark.parametrize("splitting", [pb.SENTENCE_SPLITTING_ON, pb.SENTENCE_SPLITTING_OFF])

@@ -48,10 +48,44 @@ def translate(translator: LocalTranslator, texts: Sequence[str], **options: Any)
         ("YOU MUST <i>READ</i> THIS BOOK.", "DU MUSST DIESES BUCH <i>LESEN</i>."),
         ("I want to <b>drink</b> a glass of {name}.", "Ich möchte ein Glas {name} <b>trinken</b>."),
         ("I must <b>read</b> <code>x y</code> now.", "Ich muss <code>x y</code> jetzt <b>lesen</b>."),
+        ("He said <b>&quot;hello&quot;</b> to me.", "Er sagte mir <b>„Hallo“</b>."),
+        ("He said &quot;<b>hello</b>&quot; to me.", "Er sagte mir „<b>Hallo</b>“."),
+        ("<b>Stop!</b> he said.", "<b>Hör auf!</b> Er sagte."),
+        ("<b>Yes. I know that.</b> But no.", "<b>Ja. Ich weiß das.</b> Aber nein."),
+        ("Please open your '<b>Basic</b>' plan.", "Öffnen Sie bitte Ihren „<b>Basic</b>“-Plan."),
     ],
 )
 def test_tags_come_with_the_translations_of_their_words(translator: LocalTranslator, source: str, target: str):
     assert translate(translator, [source], format="html") == [target]
+
+
+@pytest.mark.parametrize(
+    "kept", ["{count}", "{{ name }}", "${x}", "%s", "https://example.org/a", "20192", "{{ a b }}{c}"]
+)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Hello <b>{}</b>, how are you?",
+        "<i>Hello <b>{}</b></i>, how are you?",
+        "<b>{}</b> is in <i>the garden</i>.",
+        "The '<b>{}</b>' plan is <b><i>{}</i></b>.",
+        "Press <b>{}</b><img src='a'/>, then <i>go home</i>.",
+        "<b>Tom lives in <i>{}</i>.</b> He is happy.",
+    ],
+)
+def test_tags_stay_right_around_a_string_that_is_kept(translator: LocalTranslator, kept: str, text: str):
+    source = text.replace("{}", kept)
+    (result,) = translate(translator, [source], format="html")
+    assert without_tags(result).count(kept) == source.count(kept)
+    inner = re.compile(rf"<(\w)>{re.escape(kept)}</\1>")
+    assert [found[0] for found in inner.finditer(result)] == [found[0] for found in inner.finditer(source)]
+    assert not text.startswith("Press") or f"{kept}</b><img src='a'/>" in result
+
+
+def test_tags_in_the_arms_of_a_message_stay_in_them(translator: LocalTranslator):
+    text = "{n, plural, one {<i>a file</i>} other {<b>#</b> files in <u>the house</u>}}"
+    (result,) = translate(translator, [text], format="html")
+    assert result == "{n, plural, one {<i>Eine Datei</i>} other {<b>#</b> Dateien <u>im Haus</u>}}"
 
 
 def words(text: str) -> list[str]:

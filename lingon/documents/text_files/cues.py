@@ -18,6 +18,7 @@ from itertools import accumulate
 from lingon.documents.document import unescaped
 from lingon.documents.inline import Inline, Node, Piece, Point, write
 from lingon.documents.marks import paired
+from lingon.segments.protection import find_protected
 
 _ENDS = re.compile(r"""[.!?:\u2026\u3002\uff01\uff1f\u266a\u266b][)\]"'\u201d\u2019\u00bb]*\s*\Z""")
 _SPEAKER = re.compile(r"[ \t]*+(?:[-\u2010-\u2015]{1,3}+(?!\d)|>{2,3}+)[ \t]*+")  # begins what another one says
@@ -458,14 +459,19 @@ def balanced(text: str, count: int, tags: re.Pattern[str]) -> list[str]:
 
 
 def _blanks(text: str, tags: re.Pattern[str]) -> tuple[list[int], list[int]]:
-    """Return the places of the blanks outside of tags, and the characters before each without tags."""
+    """Return the places of the blanks outside of tags, and the characters before each without tags.
+
+    What a translation keeps is one word, with its blanks.
+    """
     blanks, lengths = list[int](), list[int]()
+    kept = {place for begin, end, _ in find_protected(text) for place in range(begin, end)}
     at, marked = 0, 0
     for tag in [*tags.finditer(text), None]:
         for part in _UNTAGGED.finditer(text, at, tag.start() if tag else len(text)):
-            places = [found.start() for found in re.finditer(" ", part[0])] if not part[1] else []
-            blanks += [part.start() + place for place in places]
-            lengths += [part.start() + place - marked for place in places]
+            spaces = (part.start() + found.start() for found in re.finditer(" ", part[0])) if not part[1] else ()
+            places = [place for place in spaces if place not in kept]
+            blanks += places
+            lengths += [place - marked for place in places]
         if tag:
             at, marked = tag.end(), marked + len(tag[0])
     return blanks, lengths

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from lingon.segments.placing.atoms import Mark, cut, is_within, mark_of, words_of
 from lingon.segments.placing.claims import KNOWN, Claim, Column, WordClaims
+from lingon.segments.placing.dividing import divided
 from lingon.segments.placing.inlines import Aligned, Span
 
 
@@ -45,7 +46,7 @@ class Alignment:
         self.kept_source, self.kept_target = bytearray(), bytearray()
         self.segments: list[Segment] = []
         before = 0, 0
-        for segment in segments:
+        for segment in (part for each in segments for part in divided(source, target, each)):
             (begin, end), (target_begin, target_end) = segment[:2]
             self._add_between(source, target, ((before[0], begin), (before[1], target_begin)), places)
             before = end, target_end

@@ -27,16 +27,18 @@ class Kept(NamedTuple):
 
     source, target: where it is in both texts; one of them is empty if it is known in the other text only
     whole: the spans of the source in it that no tag may cut, such as a placeholder
+    divides: whether what is before and after it was translated apart
     """
 
     source: Span
     target: Span
     whole: Sequence[Span] = ()
+    divides: bool = False
 
     def moved(self, source: int, target: int) -> Kept:
         """Return the same with its spans moved by so many code points."""
         whole = [(begin + source, end + source) for begin, end in self.whole]
-        return Kept(_moved(self.source, source), _moved(self.target, target), whole)
+        return Kept(_moved(self.source, source), _moved(self.target, target), whole, self.divides)
 
 
 class Aligned(NamedTuple):

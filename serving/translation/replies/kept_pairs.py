@@ -13,6 +13,9 @@ from lingon.segments.protection import Kind, ProtectedSpan, Restored, kept_spans
 _READ = frozenset({Kind.URL, Kind.EMAIL, Kind.PATH, Kind.NUMBER, Kind.EMOJI, Kind.LINE, Kind.CODE, Kind.KEEP})
 """What a reader sees as it is, so that a tag may be inside, as in 10<sup>1000</sup>; in all others no tag may be."""
 
+_DIVIDING = frozenset({Kind.SKELETON})
+"""What the sides of are translated apart; see `Kept.divides` of the sentence."""
+
 
 def kept_pairs(text: str, spans: Sequence[ProtectedSpan], restored: Restored) -> list[Kept]:
     """Return what a sentence and its translation keep, in the order of the sentence; see `Aligned.kept`.
@@ -24,6 +27,7 @@ def kept_pairs(text: str, spans: Sequence[ProtectedSpan], restored: Restored) ->
     """
     sources = kept_spans(text, spans)
     whole = [span for span in spans if span.kind not in _READ]
+    dividing = [span for span in whole if span.kind in _DIVIDING]
     copies: dict[str, deque[Span]] = {}
     for copy in restored.kept:
         copies.setdefault(restored.text[slice(*copy)], deque()).append(copy)
@@ -37,7 +41,9 @@ def kept_pairs(text: str, spans: Sequence[ProtectedSpan], restored: Restored) ->
         found.update(zip(left, rest, strict=True))
         rest = []
     pairs = [Kept((0, 0), copy) for copy in rest]
-    pairs += [Kept(source, found.get(source, (0, 0)), list(_inside(whole, source))) for source in sources]
+    for source in sources:
+        divides = any(True for _ in _inside(dividing, source))
+        pairs.append(Kept(source, found.get(source, (0, 0)), [*_inside(whole, source)], divides))
     return pairs
 
 

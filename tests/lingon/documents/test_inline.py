@@ -27,3 +27,9 @@ def test_a_paragraph_is_what_it_was_when_its_text_is_however_deep_it_is(depth: i
 def test_more_links_and_marks_inside_each_other_are_refused():
     with pytest.raises(UnreadableDocument, match="has 1,001 links and marks around another; at most 1,000"):
         Inline(nested(MOST_AROUND + 1))
+
+
+def test_the_format_of_most_words_has_no_tags_however_long_a_word_of_another_one_is():
+    address = f"https://example.org/{'a' * 80}"
+    inline = Inline([Piece("Read "), Piece(address, b"bold"), Piece(" first.")])
+    assert inline.text == f'Read <f i="1">{address}</f> first.'

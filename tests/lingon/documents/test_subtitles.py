@@ -78,6 +78,15 @@ def test_lines_are_as_many_as_before_or_as_few_more_as_keep_them_short():
     assert translated(srt(wide), long) == srt(long)
 
 
+@pytest.mark.parametrize("kept", ["{{ user name }}", "{% if x %}", "{0, date, long form}"])
+@pytest.mark.parametrize("before", range(0, 60, 7))
+def test_no_line_ends_within_a_string_that_is_kept(kept: str, before: int):
+    words = "wo " * (before // 3)
+    (found,) = re.findall(r",\d+\n(.*)\Z", translated(srt("a\nb " * 20), f"{words}{kept} {'da ' * 9}."), re.DOTALL)
+    assert kept in found
+    assert "\n" in found.strip()
+
+
 def test_webvtt_keeps_its_header_notes_settings_and_marks():
     content = (
         "WEBVTT - Title\r\n\r\nNOTE Tom wrote this\r\nin May\r\n\r\nintro\r\n00:01.000 --> 00:02.000 align:start\r\n"

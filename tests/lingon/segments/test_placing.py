@@ -222,7 +222,7 @@ def test_elements_around_each_other_and_around_one_kept_string_all_stay_around_i
     rng = random.Random(seed)
     for _ in range(100):
         source, target, segment = random_kept(rng)
-        (begin, end), copy, _ = one = rng.choice(segment.kept)
+        (begin, end), copy, *_ = one = rng.choice(segment.kept)
         others = [each.source for each in segment.kept if each is not one]
         words = [word.span() for word in re.finditer(r"\S+", source)]
         low = max([last for _, last in others if last <= begin], default=0)
@@ -261,6 +261,27 @@ def test_tags_inside_a_string_that_is_read_stay_where_they_were():
     segment = Aligned((0, 16), (0, 22), links(source, target, "0-1 1-0 2-0"), kept)
     inlines = [Inline(8, 12), Inline(10, 10, 0)]
     assert shown(target, inlines, place(source, target, [segment], inlines)) == "jetzt kostet es 10<0>20<1/>00</0>"
+
+
+@pytest.mark.parametrize("weights", [None, [[0.9, 0.1, 0.1, 0.9, 0.1, 0.9, 0.1, 0.1]] * 7])
+def test_an_element_over_all_between_two_strings_that_divide_covers_all_of_its_translation(weights):
+    source, target = "{n, one {a file} two {two files}}", "{n, one {Datei} two {zwei Dateien}}"
+    dividers = re.compile(r"\{n, one \{|\} two \{|\}\}")
+    both = zip(dividers.finditer(source), dividers.finditer(target), strict=True)
+    kept = [Kept(one.span(), other.span(), [one.span()], divides=True) for one, other in both]
+    inlines = [Inline(9, 15), Inline(22, 31), Inline(22, 25, 1)]
+    tags = place(source, target, [Aligned((0, 33), (0, 35), weights, kept)], inlines)
+    assert shown(target, inlines, tags).replace("<2>zwei</2>", "zwei") == (
+        "{n, one {<0>Datei</0>} two {<1>zwei Dateien</1>}}"
+    )
+
+
+def test_strings_that_divide_and_change_their_order_are_kept_as_others_are():
+    source, target = "{a} one {b} two", "{b} zwei {a} eins"
+    kept = [Kept((0, 3), (9, 12), divides=True), Kept((8, 11), (0, 3), divides=True)]
+    inlines = [Inline(0, 3), Inline(4, 7), Inline(8, 11)]
+    segment = Aligned((0, 15), (0, 17), links(source, target, "0-2 1-3 2-0 3-1"), kept)
+    assert shown(target, inlines, place(source, target, [segment], inlines)) == "<2>{b}</2> zwei <0>{a}</0> <1>eins</1>"
 
 
 def test_equal_strings_that_are_kept_are_told_apart_by_the_caller():
@@ -325,3 +346,11 @@ def test_placing_takes_a_time_linear_in_the_text(part):
         return lambda: place(source, text, [segment], inlines)
 
     assert growth_of(work, 4_000).ratio <= LINEAR
+
+
+def test_what_separates_segments_and_is_the_same_in_both_texts_keeps_its_tags():
+    source, target = "• One two • Three", "• Eins zwei • Drei"
+    segments = [Aligned((2, 9), (2, 11)), Aligned((12, 17), (14, 18))]
+    inlines = [Inline(0, 1), Inline(10, 11), Inline(12, 17)]
+    expected = "<0>•</0> Eins zwei <1>•</1> <2>Drei</2>"
+    assert shown(target, inlines, place(source, target, segments, inlines)) == expected

@@ -9,7 +9,7 @@ translations have a fault, by arrangement, by form and by format, and the first 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ from rich.table import Table
 
 from lingon.bench.results_file import machine, save
 from lingon.bench.resume import ResumeFile
-from lingon.bench.tools.quality.arrangements.run import batches, summed
+from lingon.bench.tools.quality.arrangements.run import Batch, batches, summed
 from lingon.serving.in_process import LocalTranslator
 
 RESUMED = Path("build/bench/arrangements.jsonl")
@@ -39,16 +39,17 @@ def main(
     models: Annotated[list[Path], typer.Argument(help="Bundles, one for each pair.")],
     cases: Annotated[int, typer.Option(min=1, help="Cases, at least.")] = 200_000,
     seed: Annotated[int, typer.Option(help="Of the random strings and words.")] = 0,
+    every: Annotated[int, typer.Option(min=1, help="Of so many cases, one is tried, as a trial run.")] = 1,
     resume: Annotated[bool, typer.Option(help=f"Go on with a run that was ended; it is in {RESUMED}.")] = False,
     results: Annotated[Path | None, typer.Option(help="Folder for the results. Default: not written.")] = None,
 ) -> None:
     """Print, and save if asked for, how many cases have a fault."""
-    head = {"models": list(map(str, models)), "cases": cases, "seed": seed, "machine": machine()}
+    head = {"models": list(map(str, models)), "cases": cases, "seed": seed, "every": every, "machine": machine()}
     file = ResumeFile(RESUMED, head, resume=resume)
     records = list[dict[str, Any]]()
     for model in models:
         with LocalTranslator(model) as translator:
-            records += _measured(translator, model.name, cases // len(models), seed, file)
+            records += _measured(translator, model.name, cases // len(models), batches(seed), every, file)
     rows = summed(records)
     faults = [fault for record in records for fault in record["faults"]]
     console = Console(width=WIDTH)
@@ -65,13 +66,15 @@ def main(
     file.delete()
 
 
-def _measured(translator: LocalTranslator, model: str, cases: int, seed: int, file: ResumeFile) -> list[dict[str, Any]]:
-    """Return the records of a model, those of an earlier run from its file."""
+def _measured(
+    translator: LocalTranslator, model: str, cases: int, batches: Iterator[Batch], every: int, file: ResumeFile
+) -> list[dict[str, Any]]:
+    """Return the records of a model, those of an earlier run from its file; they have so many cases, or some more."""
     records, done, began, known = list[dict[str, Any]](), 0, time.monotonic(), 0
-    for batch in batches(seed):
+    for batch in batches:
         key = f"{model} {batch.key}"
         if (record := file.get(key)) is None:
-            record = batch.measured(translator, model)
+            record = batch.measured(translator, model, every)
             file.add(key, record)
         else:
             known += record["cases"]

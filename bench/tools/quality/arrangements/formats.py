@@ -12,6 +12,7 @@ from xml.sax.saxutils import escape
 
 from lingon.bench.tools.quality.arrangements.cases import CLOSING, OPENING, Case, without_tags
 from lingon.documents import read_document
+from lingon.errors import LingonError
 from lingon.serving.in_process import LocalTranslator
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -61,6 +62,9 @@ def _translated(
     translator: LocalTranslator, texts: Sequence[str], text: pb.TextOptions, options: pb.DecodingOptions
 ) -> list[str]:
     response = translator.translate(pb.TranslateRequest(texts=texts, text=text, options=options))
+    refused = [result.status.message for result in response.results if result.status.code]
+    if refused:
+        raise LingonError(f"a model must translate all cases, and refused {len(refused)}: {refused[0]}")
     return [result.hypotheses[0].text for result in response.results]
 
 

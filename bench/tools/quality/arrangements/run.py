@@ -37,19 +37,20 @@ class Batch:
         """The name of the batch in a run."""
         return f"{self.format.name}, beam {self.beam_size}, {self.number}"
 
-    def cases(self) -> Iterator[tuple[str, str, Case]]:
-        """Yield the arrangement, the form and the case of each that the format can hold."""
+    def cases(self, every: int = 1) -> Iterator[tuple[str, str, Case]]:
+        """Yield the arrangement, the form and the case of each that the format can hold, or of one of `every`."""
         rng = random.Random(f"{self.seed} {self.key}")
-        for arrangement, form in product(ARRANGEMENTS, FORMS):
+        chosen = [*product(ARRANGEMENTS, FORMS)]
+        for arrangement, form in chosen[rng.randrange(every) :: every]:
             strings = random_string(form, rng), random_string(rng.choice(list(FORMS)), rng)
             case = case_of(arrangement, strings, rng)
             if self.format.holds(case) and are_found(case):
                 yield arrangement, form, case
 
-    def measured(self, translator: LocalTranslator, model: str) -> dict[str, Any]:
-        """Return how many cases of each kind there are, and what is wrong with which."""
-        named = list(self.cases())
-        options = pb.DecodingOptions(beam_size=self.beam_size)
+    def measured(self, translator: LocalTranslator, model: str, every: int = 1) -> dict[str, Any]:
+        """Return how many cases of each kind there are, and what is wrong with which; every: see `cases`."""
+        named = list(self.cases(every))
+        options = pb.DecodingOptions(beam_size=self.beam_size, long_text=pb.LONG_TEXT_POLICY_SPLIT)
         found = translate(translator, self.format, [case for _, _, case in named], options)
         faults = [
             {
