@@ -20,7 +20,8 @@ SHORT = 1_000  # characters; sentences of longer texts may be cut
 LONG = 20_000  # characters; shorter texts are read within some milliseconds
 
 
-_SIMPLE = re.compile(r"(?:[^\W\d_]|[ ,'’-])*+[.!?]?+ *+")  # no mark inside, no figure, no sign
+_FRACTIONS = "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u2089\u2150-\u218b\u2460-\u24ff"  # figures, for str.isdecimal none
+_SIMPLE = re.compile(rf"(?:[^\W\d_{_FRACTIONS}]|[ ,'’]|-(?!-))*+[.!?]?+ *+")  # no mark, figure or sign inside
 
 
 @dataclass(frozen=True, slots=True)
