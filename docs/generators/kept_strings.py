@@ -24,7 +24,7 @@ def forms() -> str:
         own = [form for form in TABLE if form.kind in kinds - done]
         done |= kinds
         rows = [(plain(form.name), _examples(form.examples), form.changes, form.around) for form in own]
-        parts.append(f"### {heading}\n\n{table(('form', 'examples', 'what may change', 'right beside it'), rows)}")
+        parts.append(f"## {heading}\n\n{table(('form', 'examples', 'what may change', 'right beside it'), rows)}")
     return "\n\n".join(parts)
 
 

@@ -20,8 +20,10 @@ SHORT = 1_000  # characters; sentences of longer texts may be cut
 LONG = 20_000  # characters; shorter texts are read within some milliseconds
 
 
+_FRACTIONS = "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u2089\u2150-\u218b\u2460-\u24ff"  # figures, for str.isdecimal none
+_WORD = rf"[^\W\d_{_FRACTIONS}]"
 # One line of words: no mark of a list, no mark inside, no figure, no sign, no line of signs, no columns.
-_SIMPLE = re.compile(r" *+(?=[^\W\d_])(?:[^\W\d_]++|[,'’]|-(?!-)| {1,2}+(?! ))*+[.!?]?+ *+")
+_SIMPLE = re.compile(rf" *+(?={_WORD})(?:{_WORD}++|[,'’]|-(?!-)| {{1,2}}+(?! ))*+[.!?]?+ *+")
 
 
 @dataclass(frozen=True, slots=True)
