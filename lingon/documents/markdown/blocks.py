@@ -20,6 +20,7 @@ from lingon.documents.encodings import read_encoded
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Inline, Node, Piece, Point, steps, text_options
 from lingon.documents.markdown.bounds import check_markdown
+from lingon.documents.markdown.containers import contained
 from lingon.documents.markdown.parsers import BLOCKS, TooMuchMarkup
 from lingon.documents.markdown.reading import MOST_RAISED, Aside, Mark, Reader, UnknownSource
 from lingon.documents.markdown.writing import Block
@@ -74,7 +75,7 @@ def read_blocks(content: bytes) -> Document:
     notes = list[str]()
     lines = _LINE.findall(text)
     reader = _Reader(lines)
-    texts = [each for each in reader.texts() if each.texts]
+    texts = sorted((each for each in reader.texts() if each.texts), key=lambda each: each.place.begin)
     end = next((line[len(line.rstrip("\r\n")) :] for line in lines), "\n") or "\n"
 
     def write(translations: Sequence[str]) -> bytes:
@@ -113,10 +114,14 @@ class _Reader:
         front = _front_matter(self._lines)
         environment: dict[str, Any] = {}
         try:
-            tokens = BLOCKS.parse("\n" * front + "".join(self._lines[front:]), environment)
+            inside = contained(self._lines[front:])
+            tokens = BLOCKS.parse("\n" * front + "".join(inside.lines), environment)
         except TooMuchMarkup as error:
             raise UnreadableDocument(f"in the file {error}") from None
         self._references = environment.get("references", {})
+        for number, begin, end in inside.titles:
+            with suppress(UnknownSource, TooMuchMarkup):
+                yield self._title(front + number, begin, end)
         for before, token in pairwise(tokens):
             if token.type == "tr_open":
                 self._column = 0
@@ -134,6 +139,11 @@ class _Reader:
         if before.markup.startswith("#"):
             return self._heading(token.content, line)
         return self._paragraph(token.content, line, before.markup)
+
+    def _title(self, line: int, begin: int, end: int) -> _Text:
+        """Return the title of a note."""
+        place = _Place(self._starts[line] + begin, self._starts[line] + end, "")
+        return self._made(self._lines[line][begin:end], place, Block(self._references, in_title=True))
 
     def _cell(self, content: str, line: int) -> _Text:
         source = content.replace("|", r"\|")

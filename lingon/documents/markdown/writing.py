@@ -51,6 +51,7 @@ class Block:
     before, after: what makes a heading of the text: its marks, or the line below it
     width: characters of its longest line, at which lines are ended; 0 to write one line
     in_cell: whether it is a cell of a table
+    in_title: whether it is between quotation marks, or at the end of a line
     """
 
     references: MutableMapping[str, Any]
@@ -58,6 +59,7 @@ class Block:
     after: str = ""
     width: int = 0
     in_cell: bool = False
+    in_title: bool = False
 
     def written(self, nodes: Sequence[Node[Mark]], asides: Callable[[Aside], str]) -> str | None:
         """Return nodes as Markdown, None if there is no way to write them. asides: returns translations."""
@@ -77,6 +79,8 @@ class Block:
             return ""
         kind = "heading_open" if self.before or self.after else "paragraph_open"
         if len(tokens) != 3 or tokens[0].type != kind or (self.in_cell and "\n" in source):
+            return ""
+        if self.in_title and re.search(r"[\"\n\[\]{}]", source):
             return ""
         if _BLOCK_IN_TEXT.search(source):  # which begins a block where the line is in less blocks than the first
             return ""

@@ -363,3 +363,55 @@ def test_a_text_that_cannot_be_written_stays_and_that_is_said():
     assert written.startswith(b"Meer\n\n")
     for note in document.notes:
         assert "texts stay as they are, for their translations would mean something else: " in note
+
+
+BODY = "    The sea\n    is near.\n\n    - The house\n\n    ```\n    the code\n    ```\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "titles"),
+    [
+        ('!!! note "The title"\n\n', ["The title"]),
+        ("!!! note\n", []),
+        ('??? tip "The title"\n', ["The title"]),
+        ('???+ tip inline end "The title"\n', ["The title"]),
+        ('=== "The title"\n\n', ["The title"]),
+        ("[^1]: The title\n\n", ["The title"]),
+        ("Tom\n\n:   The title\n\n", ["Tom", "The title"]),
+    ],
+)
+def test_the_body_of_a_note_is_translated_and_its_marks_stay(start: str, titles: list[str]):
+    content = f"{start}{BODY}\nThe end\n\n    more code\n"
+    assert texts_of(content) == [*titles, "The sea is near.", "The house", "The end"]
+    assert translated(content, lambda text: text.replace("The", "Das")) == content.replace("The", "Das").replace(
+        "Das sea\n    is near", "Das sea is near"
+    )
+
+
+def test_a_note_inside_a_note_and_code_that_looks_like_one():
+    content = "!!! note\n\n    !!! tip\n\n        The sea\n\n    The house\n"
+    assert texts_of(content) == ["The sea", "The house"]
+    assert translated(content, str.upper) == content.replace("The sea", "THE SEA").replace("The house", "THE HOUSE")
+    fenced = f"```\n{content}```\n\n    The code\n"
+    assert texts_of(fenced) == []
+
+
+@pytest.mark.parametrize(
+    ("start", "title"),
+    [
+        (":::warning The title\n", True),
+        ("::: tip The title\n", True),
+        (":::note[The title]\n", True),
+        (":::tip\n", False),
+    ],
+)
+@pytest.mark.parametrize("blank", ["", "\n"])
+def test_the_title_of_a_block_between_colons_is_translated(start: str, title: bool, blank: str):
+    content = f"{start}{blank}The sea\n{blank}:::\n"
+    assert texts_of(content) == ["The title"] * title + ["The sea"]
+    assert translated(content, str.upper) == content.replace("The title", "THE TITLE").replace("The sea", "THE SEA")
+
+
+def test_a_title_with_marks_that_would_end_it_stays():
+    content = '!!! note "The title"\n'
+    assert translated(content, lambda _: 'The "title"') == content
