@@ -56,7 +56,10 @@ SUFFIXES = tuple(READERS)
 
 
 def suffix_of(content: bytes) -> str:
-    """Return the suffix of a file without a name, by what it begins with or has; .txt if it tells nothing."""
+    """Return the suffix of a file without a name, by what it begins with or has; .txt if it tells nothing.
+
+    Raises UnreadableDocument for an archive of another kind.
+    """
     start = content[:4096].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if start.startswith((b"<!doctype html", b"<html")):
         return ".html"
@@ -69,7 +72,10 @@ def suffix_of(content: bytes) -> str:
         return ".po"
     if b"<xliff" in start:
         return ".xlf"
-    return suffix_of_archive(content) if start.startswith(b"pk") else ".txt"
+    suffix = suffix_of_archive(content) if start.startswith(b"pk") else ".txt"
+    if suffix == ".txt" and start.startswith(b"pk\x03\x04"):
+        raise UnreadableDocument("the file has no suffix, and is an archive of no known kind")
+    return suffix
 
 
 def says_target(name: str) -> bool:
