@@ -12,10 +12,10 @@ from lingon.cli.lines.loop import LineReport, TranslateWork, answered
 from lingon.cli.lines.output import check_output, print_message
 from lingon.cli.lines.progress import wants_progress
 from lingon.cli.options.backend import BackendOptions
-from lingon.client.protocol.documents import options_of, write
+from lingon.client.protocol.documents import only_target, options_of, write
 from lingon.client.values.options import TranslateOptions
 from lingon.client.values.results import TextResult
-from lingon.documents import SUFFIXES, UnreadableDocument, read_document
+from lingon.documents import SUFFIXES, Document, UnreadableDocument, needs_target, read_document
 from lingon.errors import LingonError, SettingsError
 from lingon.files import read_setting_file, write_bytes
 from lingon.source_language import AUTO
@@ -48,6 +48,12 @@ def check_lines(path: Path, *, stated: bool) -> None:
         )
 
 
+def check_column(column: str | None) -> None:
+    """Raise SettingsError for a column of texts that are no table."""
+    if column is not None:
+        raise SettingsError("--column is for an --input that ends in .csv or .tsv")
+
+
 def check_options(columns: Columns, translations: int, *, as_json: bool, read: bool) -> None:
     """Raise SettingsError for options that a document has no place for.
 
@@ -63,10 +69,16 @@ def check_options(columns: Columns, translations: int, *, as_json: bool, read: b
 
 
 def translate_document(
-    backend: BackendOptions, path: Path, output: Path | None, request: TranslateOptions, batch_size: int
+    backend: BackendOptions,
+    path: Path,
+    output: Path | None,
+    request: TranslateOptions,
+    batch_size: int,
+    column: str | None = None,
 ) -> bool:
     """Write the translation of a document; returns whether each of its texts was translated.
 
+    column: of a table, its name or its number
     A text that was not translated stays as it is, and is named. Raises LingonError; then nothing is written.
     """
     if path.suffix.lower() in OTHER_SUFFIXES:
@@ -75,12 +87,14 @@ def translate_document(
         raise SettingsError(f"--output must name a file that ends in {path.suffix}, as the input does")
     check_output(output, path)
     content = read_setting_file(path)
-    try:
-        document = read_document(path.name, content, request.get("target") or "")
-    except UnreadableDocument as error:
-        raise LingonError(f"{path}: {error}") from None
-    options, report, results = options_of(document, request), LineReport("text"), list[TextResult]()
+    target = request.get("target") or ""
+    document = None if not target and needs_target(path.name) else _read(path, content, target, column)
+    report, results = LineReport("text"), list[TextResult]()
     with open_translator(backend) as translator:
+        if document is None:
+            target = only_target(translator.list_models(), request.get("model"))
+            document = _read(path, content, target, column)
+        options = options_of(document, request)
         if options.get("source") == AUTO and document.texts:  # one language, as a short text fits several
             options["source"] = source = translator.find_source(list(document.texts), **options)
             if source == options.get("target"):
@@ -99,3 +113,11 @@ def translate_document(
         print_message(f"{path}: {note}")
     write_bytes(output, written)
     return report.complete
+
+
+def _read(path: Path, content: bytes, target: str, column: str | None) -> Document:
+    """Return a document; raises LingonError that names the file."""
+    try:
+        return read_document(path.name, content, target, column or "")
+    except UnreadableDocument as error:
+        raise LingonError(f"{path}: {error}") from None

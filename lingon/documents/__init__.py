@@ -1,4 +1,4 @@
-"""Documents as texts to translate, and back; imports `errors`, `html_names` and a parser of Markdown."""
+"""Documents as texts to translate, and back; imports `errors`, `html_names` and parsers of other projects."""
 
 from __future__ import annotations
 
@@ -8,6 +8,17 @@ from pathlib import Path
 
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
+from lingon.documents.localisation import (
+    read_apple_strings,
+    read_arb,
+    read_catalogue,
+    read_fluent,
+    read_json,
+    read_properties,
+    read_stringsdict,
+    read_table,
+    read_yaml,
+)
 from lingon.documents.markdown import read_markdown
 from lingon.documents.office import SUFFIXES as ARCHIVES
 from lingon.documents.office import read_archive, suffix_of_archive
@@ -19,9 +30,35 @@ from lingon.documents.text_files import (
     read_xliff,
 )
 
-__all__ = ["SUFFIXES", "Document", "UnreadableDocument", "check_suffix", "read_document", "suffix_of"]
+__all__ = [
+    "SUFFIXES",
+    "Document",
+    "UnreadableDocument",
+    "check_suffix",
+    "needs_target",
+    "read_document",
+    "suffix_of",
+]
 
 XLIFF = (".xliff", ".xlf")
+KEYED: Mapping[str, Callable[[bytes, str], Document]] = {
+    ".json": read_json,
+    ".arb": read_arb,
+    ".properties": read_properties,
+    ".stringsdict": read_stringsdict,
+    ".xcstrings": read_catalogue,
+    ".yml": read_yaml,
+    ".yaml": read_yaml,
+    ".ftl": read_fluent,
+}
+"""The readers of files of keys and texts that take the target language, or have a place for it."""
+
+TABLES: Mapping[str, Callable[[bytes, str, str], Document]] = {
+    ".csv": read_table,
+    ".tsv": partial(read_table, tabs=True),
+}
+"""The readers of tables, which take a column too."""
+
 READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".txt": read_text,
     ".html": read_page,
@@ -33,8 +70,9 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".po": read_gettext,
     ".pot": read_gettext,
     ".md": read_markdown,
+    ".strings": read_apple_strings,
 }
-SUFFIXES = tuple(READERS)
+SUFFIXES = (*READERS, *KEYED, *TABLES)
 """The kinds of files, by the ends of their names."""
 
 
@@ -50,18 +88,30 @@ def suffix_of(content: bytes) -> str:
     return suffix_of_archive(content) if start.startswith(b"pk") else ".txt"
 
 
-def read_document(name: str, content: bytes, target: str = "") -> Document:
+def read_document(name: str, content: bytes, target: str = "", column: str = "") -> Document:
     """Return the document of a file; raises UnreadableDocument for a kind that is not known and for a broken file.
 
     target: the language to translate to, for files that say it; empty if it is not known
+    column: of a table, its name or its number; see `read_table`
     """
     check_suffix(name)
     suffix = Path(name).suffix.lower()
+    if suffix in TABLES:
+        return TABLES[suffix](content, target, column)
+    if column:
+        raise UnreadableDocument(f"a column is for files that end in {', '.join(TABLES)}, got {suffix}")
+    if suffix in KEYED:
+        return KEYED[suffix](content, target)
     return read_xliff(content, target) if suffix in XLIFF else READERS[suffix](content)
+
+
+def needs_target(name: str) -> bool:
+    """Whether the file of this name is written in another way if the target language is known."""
+    return Path(name).suffix.lower() in (*KEYED, *TABLES)
 
 
 def check_suffix(name: str) -> None:
     """Raise UnreadableDocument for the name of a file of a kind that is not known."""
-    if Path(name).suffix.lower() not in READERS:
+    if Path(name).suffix.lower() not in SUFFIXES:
         shown = Path(name).suffix[:20] or "no suffix"
         raise UnreadableDocument(f"a file must end in {', '.join(SUFFIXES)}, got {shown}")
