@@ -39,7 +39,7 @@ def read_catalogue(content: bytes, target: str = "") -> Document:
     entries = [entry for each in strings.members if (entry := catalogue.entry(each)) is not None]
     found = document_of(text, entries, encode)
     if catalogue.partial:
-        found.notes.append(f"{catalogue.partial:,} texts are translated to {target} in part, and stay as they are")
+        found.notes.append(f"texts that stay as they are, since some of their forms are translated: {catalogue.partial:,}")
     return found
 
 

@@ -82,7 +82,7 @@ def document_of(
     found = Document(texts, text_options(), write)
     found.notes.extend(notes)
     if odd:
-        found.notes.append(f"{odd:,} texts have characters that no text has, such as U+0000, and stay as they are")
+        found.notes.append(f"texts that stay as they are, since no text has characters such as U+0000: {odd:,}")
     return found
 
 

@@ -178,6 +178,7 @@ class StringStyle:
         """Return what writes a string like a literal: a sign that it escapes without need is escaped too."""
         own = dict(map(_escaped_sign, _ESCAPE.finditer(literal)))
         own = {sign: escape for sign, escape in own.items() if sign.isascii() and sign.isprintable()}
+        own = {sign: escape for sign, escape in own.items() if not sign.isalnum()}  # as the n of a line break
 
         def written(text: str) -> str:
             def escaped(found: re.Match[str]) -> str:
