@@ -39,7 +39,9 @@ def read_catalogue(content: bytes, target: str = "") -> Document:
     entries = [entry for each in strings.members if (entry := catalogue.entry(each)) is not None]
     found = document_of(text, entries, encode)
     if catalogue.partial:
-        found.notes.append(f"texts that stay as they are, since some of their forms are translated: {catalogue.partial:,}")
+        found.notes.append(
+            f"texts that stay as they are, since some of their forms are translated: {catalogue.partial:,}"
+        )
     return found
 
 

@@ -91,8 +91,8 @@ class Message:
         self._inline = Inline(nodes)
         self.text = self._inline.text
 
-    def translated(self, translation: str) -> str:
-        """Return the text of a translation; the text of the file if the translation has other signs than that."""
+    def translated(self, translation: str) -> str | None:
+        """Return the text of a translation; None if it has other signs than the text of the file."""
         nodes = self._inline.translated(translation)
         found = without_marks(write(nodes, self._piece, bytes).decode())
         if not self._signs:
@@ -101,7 +101,7 @@ class Message:
         mine = [place for place in places if 0 <= place < len(self._signs)]
         source = [int(place[1]) - self._first for place in _PLACE.finditer(self.text)]
         if sorted(mine) != sorted(place for place in source if place >= 0):
-            return self.value
+            return None
         return _PLACE.sub(self._sign, found)
 
     def _sign(self, place: re.Match[str]) -> str:

@@ -8,7 +8,9 @@ from collections.abc import Callable
 
 from lingon.documents.localisation.yaml_tree import Node, is_text, scalar_of
 
-_SAFE = re.compile(r"[^\W_](?:[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff:#]++|:(?![\s,\[\]{}]|\Z)|(?<!\s)#)*+(?<!\s)")
+_SAFE = re.compile(
+    r"[^\W_](?:[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff:#]++|:(?![\s,\[\]{}]|\Z)|(?<!\s)#)*+(?<!\s)"
+)
 _IN_FLOW = re.compile(r"[,\[\]{}]")
 _CONTROL = re.compile(r'["\\\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]')
 _SIGNS = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
