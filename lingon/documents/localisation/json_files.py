@@ -14,7 +14,7 @@ from lingon.documents.localisation.edits import Edit, Entry, document_of, replac
 from lingon.documents.localisation.encodings import text_and_encoder
 from lingon.documents.localisation.json_text import StringStyle, Value, read_value
 from lingon.documents.localisation.messages import Message, Style
-from lingon.documents.localisation.plurals import is_plural, lacking, numbered
+from lingon.documents.localisation.plurals import is_plural, lacking, language_of, numbered, same_language
 
 _FORM = re.compile(r"(.*)_(zero|one|two|few|many|other)", re.DOTALL)
 _NESTED = r"\$t\([^()]{0,200}+(?:\([^()]{0,100}+\)[^()]{0,100}+){0,4}+\)"  # i18next: the text of another key
@@ -29,9 +29,15 @@ def read_json(content: bytes, target: str = "") -> Document:
     root = read_value(text)
     if root.member("@@locale") is not None:
         return _arb(text, root, encode, target)
-    file = _File(text, target, _CHROME if _is_chrome(root) else _STYLE)
-    entries = file.messages(root) if _is_chrome(root) else file.entries(root)
-    return document_of(text, entries, encode)
+    if _is_chrome(root):
+        return document_of(text, _File(text, target, _CHROME).messages(root), encode)
+    file, language = _File(text, target, _STYLE), _language(root)
+    edits, notes = list[Edit](), list[str]()
+    if language is not None and not target:
+        notes.append(f"the file says {language.key} at its root still: the target language was not given")
+    elif language is not None and not same_language(language.key, target):
+        edits.append(Edit(language.key_begin, language.key_end, file.style.like("")(target)))
+    return document_of(text, file.entries(root), encode, edits, notes)
 
 
 def read_arb(content: bytes, target: str = "") -> Document:
@@ -47,6 +53,13 @@ def _arb(text: str, root: Value, encode: Callable[[str], bytes], target: str) ->
         edits = [Edit(locale.begin, locale.end, file.style.like("")(target.replace("-", "_")))]
     texts = [each for each in root.members if not each.key.startswith("@")]
     return document_of(text, (entry for each in texts for entry in file.entries(each)), encode, edits)
+
+
+def _language(root: Value) -> Value | None:
+    """Return the member of a file whose key says its language; raises UnreadableDocument if there are several."""
+    if root.kind != "object" or any(each.kind != "object" for each in root.members):
+        return None
+    return root.members[0] if language_of([each.key for each in root.members]) else None
 
 
 def _is_chrome(root: Value) -> bool:

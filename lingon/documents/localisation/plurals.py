@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
+from lingon.documents.errors import UnreadableDocument
+
+MOST_LANGUAGES = 100  # at the root of a file: more keys are those of texts
+SHOWN = 5  # languages that an error names
 CATEGORIES = ("zero", "one", "two", "few", "many", "other")
 _SINGULAR_IS_SECOND = frozenset(["ar", "sl"])  # i18next 3 numbers the forms of most languages from the singular on
 _MOST_WHOLE = 200  # numbers that are tried to find the categories of whole numbers
@@ -53,6 +57,19 @@ def numbered(language: str) -> tuple[int, int]:
 def is_language(code: str) -> bool:
     """Whether a key such as `de` or `pt_BR` is the code of a language."""
     return bool(categories(code)) if 2 <= len(code) <= 20 else False
+
+
+def language_of(keys: Sequence[str]) -> str:
+    """Return the key of a file that says its language at its root; empty if it does not.
+
+    Raises UnreadableDocument if the file has several languages: which of them is to be translated is not clear.
+    """
+    if len(keys) > MOST_LANGUAGES or not all(map(is_language, keys)):
+        return ""
+    if len(keys) > 1:
+        shown = ", ".join(keys[:SHOWN])
+        raise UnreadableDocument(f"a file of texts must be in one language, got {len(keys)}: {shown}")
+    return keys[0] if keys else ""
 
 
 def same_language(code: str, other: str) -> bool:

@@ -15,7 +15,7 @@ from lingon.documents.errors import UnreadableDocument
 from lingon.documents.localisation.edits import Edit, Entry, broken, document_of, replacing
 from lingon.documents.localisation.encodings import text_and_encoder
 from lingon.documents.localisation.messages import Message
-from lingon.documents.localisation.plurals import is_language, same_language
+from lingon.documents.localisation.plurals import MOST_LANGUAGES, is_language, same_language
 
 SOURCES = ("source", "original", "source text")
 TARGETS = ("target", "translation", "target text")
@@ -139,7 +139,8 @@ def _columns(header: Sequence[str], column: str, target: str) -> Columns:
     source = next((names.index(name) for name in SOURCES if name in names), -1)
     into = _target(header, source, target)
     if source < 0 and into is not None:
-        others = [place for place, name in enumerate(names) if place != into and is_language(name)]
+        found = [(place, name) for place, name in enumerate(names[:MOST_LANGUAGES]) if is_language(name)]
+        others = [place for place, _ in found if place != into]
         others = others if len(others) < 2 else [place for place in others if names[place] != _IDENTIFIER]
         source = others[0] if len(others) == 1 else -1
     if source < 0:

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lingon.documents.document import Document
-from lingon.documents.errors import UnreadableDocument
 from lingon.documents.localisation.edits import Edit, Entry, document_of, replacing
 from lingon.documents.localisation.encodings import text_and_encoder
 from lingon.documents.localisation.messages import Message
-from lingon.documents.localisation.plurals import is_language, is_plural, lacking, same_language
+from lingon.documents.localisation.plurals import is_plural, lacking, language_of, same_language
 from lingon.documents.localisation.yaml_scalars import ScalarStyle
 from lingon.documents.localisation.yaml_tree import Node, read_documents
-
-_SHOWN = 5  # languages that an error names
 
 
 def read_yaml(content: bytes, target: str = "") -> Document:
@@ -40,12 +37,9 @@ def read_yaml(content: bytes, target: str = "") -> Document:
 def _language(root: Node) -> Node | None:
     """Return the key that says the language of a file of Rails; raises UnreadableDocument if there are several."""
     keys = [member.key for member in root.members if member.key is not None and member.kind == "mapping"]
-    if root.kind != "mapping" or len(keys) != len(root.members) or not all(is_language(key.text) for key in keys):
+    if root.kind != "mapping" or len(keys) != len(root.members) or not language_of([key.text for key in keys]):
         return None
-    if len(keys) > 1:
-        shown = ", ".join(key.text[:20] for key in keys[:_SHOWN])
-        raise UnreadableDocument(f"a file of texts must be in one language, got {len(keys)}: {shown}")
-    return keys[0] if keys else None
+    return keys[0]
 
 
 def _entries(root: Node, style: ScalarStyle, target: str) -> Iterator[Entry]:

@@ -165,6 +165,18 @@ def test_a_place_that_a_translation_has_lost_or_doubled_leaves_the_text_as_it_wa
         assert document.notes == ([note] if expected == text else [])
 
 
+def test_a_language_at_the_root_becomes_that_of_the_translation():
+    text = '{"en": {"a": "Tom"}}'
+    assert translated("a.json", text, str.upper, "de") == b'{"de": {"a": "TOM"}}'
+    document = read_document("a.json", text.encode())
+    assert document.write(list(document.texts)) == text.encode()
+    assert document.notes == ["the file says en at its root still: the target language was not given"]
+    for other_text in ('{"en": "Tom"}', '{"app": {"a": "Tom"}}', '["en", {"a": "Tom"}]'):
+        assert translated("a.json", other_text, target="de") == other_text.encode()
+    with pytest.raises(UnreadableDocument, match="a file of texts must be in one language, got 2: en, de"):
+        read_document("a.json", b'{"en": {"a": "Tom"}, "de": {"a": "Tim"}}', "de")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
