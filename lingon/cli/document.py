@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -15,11 +16,21 @@ from lingon.cli.options.backend import BackendOptions
 from lingon.client.protocol.documents import only_target, options_of, write
 from lingon.client.values.options import TranslateOptions
 from lingon.client.values.results import TextResult
-from lingon.documents import SUFFIXES, Document, UnreadableDocument, needs_target, read_document
+from lingon.documents import (
+    SUFFIXES,
+    Document,
+    UnreadableDocument,
+    charset_of,
+    read_document,
+    says_target,
+    translated_suffix,
+)
+from lingon.documents.encodings import read_encoded
 from lingon.errors import LingonError, SettingsError
 from lingon.files import read_setting_file, write_bytes
 from lingon.source_language import AUTO
 
+PAGES = (".html", ".htm")
 LINE_SUFFIXES = (".txt", ".html", ".htm")  # files that are read as lines or as one text with markup: see --format
 OTHER_SUFFIXES = frozenset([".doc", ".docm", ".pdf", ".ppt", ".pptm", ".rtf", ".xls", ".xlsm"])
 """Documents that are not read: their lines are no text, whatever --format says."""
@@ -54,6 +65,17 @@ def check_column(column: str | None) -> None:
         raise SettingsError("--column is for an --input that ends in .csv or .tsv")
 
 
+def is_encoded_page(path: Path) -> bool:
+    """Whether a file is a page in another encoding than UTF-8: it is written in that, as its head says."""
+    if path.suffix.lower() not in PAGES or not path.is_file():
+        return False
+    content = read_setting_file(path)
+    try:
+        return not read_encoded(content, charset_of(content))[1].is_utf_8
+    except UnreadableDocument:
+        return True  # which is refused with its name
+
+
 def check_options(columns: Columns, translations: int, *, as_json: bool, read: bool) -> None:
     """Raise SettingsError for options that a document has no place for.
 
@@ -83,23 +105,27 @@ def translate_document(
     """
     if path.suffix.lower() in OTHER_SUFFIXES:
         raise SettingsError(f"--input must end in {', '.join(SUFFIXES)}, or be text, got {path.suffix}")
-    if output is None or output.suffix.lower() != path.suffix.lower():
+    suffix = path.suffix.lower()
+    if output is None and suffix not in PAGES:
         raise SettingsError(f"--output must name a file that ends in {path.suffix}, as the input does")
-    check_output(output, path)
+    if output is not None:
+        if suffix not in PAGES and output.suffix.lower() not in (suffix, translated_suffix(path.name).lower()):
+            raise SettingsError(f"--output must name a file that ends in {path.suffix}, as the input does")
+        check_output(output, path)
     content = read_setting_file(path)
     target = request.get("target") or ""
-    document = None if not target and needs_target(path.name) else _read(path, content, target, column)
+    document = None if not target and says_target(path.name) else _read(path, content, target, column)
     report, results = LineReport("text"), list[TextResult]()
     with open_translator(backend) as translator:
         if document is None:
-            target = only_target(translator.list_models(), request.get("model"))
+            target = only_target(translator.list_models(), request.get("model") or "")
             document = _read(path, content, target, column)
         options = options_of(document, request)
         if options.get("source") == AUTO and document.texts:  # one language, as a short text fits several
             options["source"] = source = translator.find_source(list(document.texts), **options)
             if source == options.get("target"):
                 print_message(f"{path} is in {source} already, and is written as it is")
-                write_bytes(output, content)
+                _write(output, content)
                 return True
         given = Input(iter(document.texts), sum(map(size_of, document.texts)))
         work = TranslateWork(options, Columns(), as_json=False)
@@ -111,7 +137,7 @@ def translate_document(
     written = write(document, results)
     for note in document.notes:
         print_message(f"{path}: {note}")
-    write_bytes(output, written)
+    _write(output, written)
     return report.complete
 
 
@@ -121,3 +147,12 @@ def _read(path: Path, content: bytes, target: str, column: str | None) -> Docume
         return read_document(path.name, content, target, column or "")
     except UnreadableDocument as error:
         raise LingonError(f"{path}: {error}") from None
+
+
+def _write(output: Path | None, content: bytes) -> None:
+    """Write a document to a file, or to standard output."""
+    if output is not None:
+        write_bytes(output, content)
+    elif sys.stdout is not None:
+        sys.stdout.buffer.write(content)
+        sys.stdout.flush()

@@ -20,6 +20,7 @@ from lingon.cli.options.decoding import (
     SourceLanguageOption,
     TargetLanguageOption,
     TargetOption,
+    TextFormat,
 )
 from lingon.cli.options.groups import with_option_groups
 
@@ -63,7 +64,14 @@ def translate(
     for a file with another ending. A progress bar with lines done, rate and time left is shown if standard error is a
     terminal, the results go to a file (--output FILE or > FILE) and the lines are not typed.
     """
-    from lingon.cli.document import check_column, check_lines, check_options, is_document, translate_document
+    from lingon.cli.document import (
+        check_column,
+        check_lines,
+        check_options,
+        is_document,
+        is_encoded_page,
+        translate_document,
+    )
     from lingon.cli.lines.loop import TranslateWork, several_of
 
     if input_file is not None and not texts and not is_document(input_file):
@@ -84,8 +92,9 @@ def translate(
         "guard": guard.value if guard else None,
         "shortlist": shortlist,
     }
-    if input_file is not None and not texts and is_document(input_file):
-        check_options(_shown(columns), several_of(request), as_json=as_json, read=reading.is_stated)
+    page = input_file is not None and not texts and reading.written is TextFormat.HTML and is_encoded_page(input_file)
+    if input_file is not None and not texts and (page or is_document(input_file)):
+        check_options(_shown(columns), several_of(request), as_json=as_json, read=reading.is_stated and not page)
         complete = translate_document(backend, input_file, output_file, request, batch_size, column)
     else:
         check_column(column)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
+from lingon.documents.gettext import read_gettext
 from lingon.documents.localisation import (
+    is_json,
     read_apple_strings,
     read_arb,
     read_catalogue,
@@ -23,8 +26,9 @@ from lingon.documents.markdown import read_markdown
 from lingon.documents.office import SUFFIXES as ARCHIVES
 from lingon.documents.office import read_archive, suffix_of_archive
 from lingon.documents.text_files import (
-    read_gettext,
+    charset_of,
     read_page,
+    read_substation,
     read_subtitles,
     read_text,
     read_xliff,
@@ -34,12 +38,17 @@ __all__ = [
     "SUFFIXES",
     "Document",
     "UnreadableDocument",
+    "charset_of",
     "check_suffix",
-    "needs_target",
     "read_document",
+    "says_target",
     "suffix_of",
+    "translated_suffix",
 ]
 
+_CUE = re.compile(rb"\d{1,9}[ \t]*+\r?\n[ \t]*+\d{1,4}:\d\d:\d\d[,.]\d{1,3}[ \t]*+-->")  # the first of SubRip
+_MESSAGE = re.compile(rb"(?:\A|\n)msgid[ \t]*+\"[^\n]*+\n(?:[ \t]*+\"[^\n]*+\n)*+msg(?:str|id_plural)\b")
+GETTEXT = (".po", ".pot")
 XLIFF = (".xliff", ".xlf")
 KEYED: Mapping[str, Callable[[bytes, str], Document]] = {
     ".json": read_json,
@@ -66,9 +75,10 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
     **{suffix: partial(read_archive, suffix) for suffix in ARCHIVES},
     ".srt": read_subtitles,
     ".vtt": read_subtitles,
+    ".ass": read_substation,
+    ".ssa": read_substation,
     **dict.fromkeys(XLIFF, read_xliff),
-    ".po": read_gettext,
-    ".pot": read_gettext,
+    **dict.fromkeys(GETTEXT, read_gettext),
     ".md": read_markdown,
     ".strings": read_apple_strings,
 }
@@ -78,14 +88,32 @@ SUFFIXES = (*READERS, *KEYED, *TABLES)
 
 def suffix_of(content: bytes) -> str:
     """Return the suffix of a file without a name, by what it begins with or has; .txt if it tells nothing."""
-    start = content[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    start = content[:4096].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if start.startswith((b"<!doctype html", b"<html")):
         return ".html"
-    if start.startswith(b"webvtt"):
-        return ".vtt"
+    for mark, suffix in ((b"webvtt", ".vtt"), (b"[script info]", ".ass")):
+        if start.startswith(mark):
+            return suffix
+    if _CUE.match(start):
+        return ".srt"
+    if _MESSAGE.search(start):
+        return ".po"
     if b"<xliff" in start:
         return ".xlf"
+    if start.startswith((b"{", b"[")) and is_json(content):
+        return ".json"
     return suffix_of_archive(content) if start.startswith(b"pk") else ".txt"
+
+
+def says_target(name: str) -> bool:
+    """Whether the translation of a file says the language that it is in, or has forms of words that depend on it."""
+    return Path(name).suffix.lower() in (*XLIFF, *GETTEXT, *KEYED, *TABLES)
+
+
+def translated_suffix(name: str) -> str:
+    """Return the suffix of the translation of a file: its own, but that of a catalogue for a template of gettext."""
+    suffix = Path(name).suffix
+    return ".po" if suffix.lower() == ".pot" else suffix
 
 
 def read_document(name: str, content: bytes, target: str = "", column: str = "") -> Document:
@@ -102,12 +130,9 @@ def read_document(name: str, content: bytes, target: str = "", column: str = "")
         raise UnreadableDocument(f"a column is for files that end in {', '.join(TABLES)}, got {suffix}")
     if suffix in KEYED:
         return KEYED[suffix](content, target)
+    if suffix in GETTEXT:
+        return read_gettext(content, target)
     return read_xliff(content, target) if suffix in XLIFF else READERS[suffix](content)
-
-
-def needs_target(name: str) -> bool:
-    """Whether the file of this name is written in another way if the target language is known."""
-    return Path(name).suffix.lower() in (*KEYED, *TABLES)
 
 
 def check_suffix(name: str) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from lingon.documents import UnreadableDocument, read_document, suffix_of
+from lingon.documents import UnreadableDocument, read_document, suffix_of, translated_suffix
 from lingon.documents.bounds import check_reply
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -117,10 +117,12 @@ def _answer(
 def _read(name: str, content: bytes, target: str, column: str) -> tuple[bytes, ...]:
     """Return the name of a file, its texts and their options as a TranslateRequest, and how many characters it has.
 
-    A file without a suffix gets that of its kind: some clients send every file as `file`.
+    A file without a suffix gets that of its kind: some clients send every file as `file`. A template of gettext gets
+    that of a catalogue, which it becomes.
     """
     name = name if Path(name).suffix else f"document{suffix_of(content)}"
     document = read_document(name, content, target, column)
+    name = str(Path(name).with_suffix(translated_suffix(name)))
     found = pb.TranslateRequest(texts=document.texts, text=document.options).SerializeToString()
     check_reply(len(found), "the texts of the file have")
     return name.encode(), found, str(document.characters).encode()

@@ -121,6 +121,24 @@ async def test_our_own_api_answers_a_file_with_a_file_and_keeps_none(name: str, 
     assert DETECTED not in reply.headers
 
 
+async def test_what_there_is_to_know_of_a_file_is_in_a_header():
+    content = "It is Zo\u00eb.\n".encode("cp1252")
+    async with gateway() as http:
+        reply = await http.upload(DOCUMENT, "a.txt", content, targetLanguageCode="de", sourceLanguageCode="en")
+        plain = await http.upload(DOCUMENT, "a.txt", b"Tom.\n", targetLanguageCode="de", sourceLanguageCode="en")
+    assert (reply.status, reply.body) == (200, content)
+    assert reply.headers["x-lingon-notes"] == "the file is in Windows-1252, and so is its translation"
+    assert "x-lingon-notes" not in plain.headers
+
+
+async def test_a_template_becomes_a_catalogue_of_the_target_language():
+    content = b'msgid ""\nmsgstr "Language: \\n"\n\nmsgid "It is raining"\nmsgstr ""\n'
+    async with gateway() as http:
+        reply = await http.upload(DOCUMENT, "a.pot", content, targetLanguageCode="de", sourceLanguageCode="en")
+    assert 'filename="a.de.po"' in reply.headers["content-disposition"]
+    assert b'"Language: de\\n"' in reply.body
+
+
 async def test_the_name_of_a_translation_has_the_characters_of_that_of_the_file():
     async with gateway() as http:
         reply = await http.upload(DOCUMENT, "Grüße 1.txt", TEXT.encode(), target_language_code="de")

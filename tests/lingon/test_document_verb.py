@@ -186,3 +186,69 @@ async def test_a_packed_document_is_refused(tmp_path: Path, capfd: pytest.Captur
     assert await translated(tmp_path, "--output", str(tmp_path / "b.po"), name="a.po.gz") == 2
     assert "--input must not be packed if it is a document, got a.po.gz" in capfd.readouterr().err
     assert names(tmp_path) == ["a.po.gz"]
+
+
+@pytest.mark.parametrize("codec", ["cp1252", "utf-16", "utf-16-le"])
+async def test_lines_in_another_encoding_are_read_and_that_is_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], codec: str
+):
+    lines = "Tom drinks in the caf\u00e9.\r\nIt is Zo\u00eb.\n\nYes\n"
+    (tmp_path / "a.txt").write_bytes(lines.encode(codec))
+    assert await translated(tmp_path, "--output", str(tmp_path / "b"), name="a.txt") == 0
+    assert (tmp_path / "b").read_text() == lines.replace("\r", "")
+    name = "Windows-1252" if codec == "cp1252" else "UTF-16-LE"
+    assert f"a.txt: the file is in {name}; its translation is in UTF-8\n" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("content", [b"Tom\nIt is \xff\xfe\x81.\n", b"Tom\nIt \x00 is \xff.\n"])
+async def test_a_line_that_is_not_utf_8_is_named_if_its_encoding_cannot_be_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], content: bytes
+):
+    (tmp_path / "a.txt").write_bytes(content)
+    assert await translated(tmp_path, "--output", str(tmp_path / "b"), name="a.txt") == 1
+    assert "a.txt:2: not UTF-8" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("written", [True, False])
+async def test_a_page_keeps_the_encoding_that_it_says(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], written: bool
+):
+    page = '<meta charset="iso-8859-1"><p>It is Zo\u00eb</p>\n'.encode("cp1252")
+    (tmp_path / "a.html").write_bytes(page)
+    output = ("--output", str(tmp_path / "b.html")) if written else ()
+    assert await translated(tmp_path, *output, name="a.html") == 0
+    assert ((tmp_path / "b.html").read_bytes() if written else capfdbinary.readouterr().out) == page
+
+
+async def test_a_template_may_become_a_catalogue(tmp_path: Path):
+    (tmp_path / "a.pot").write_text('msgid "It is raining"\nmsgstr ""\n')
+    assert await translated(tmp_path, "--output", str(tmp_path / "de.po"), name="a.pot") == 0
+    assert 'msgstr "It is raining"' in (tmp_path / "de.po").read_text()
+
+
+async def test_what_is_said_of_a_document_is_on_standard_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    content = "1\n00:00:01,000 --> 00:00:02,000\nIt is Zo\u00eb\n".encode("cp1252")
+    (tmp_path / "a.srt").write_bytes(content)
+    assert await translated(tmp_path, "--output", str(tmp_path / "b.srt"), name="a.srt") == 0
+    assert (tmp_path / "b.srt").read_bytes() == content
+    assert "a.srt: the file is in Windows-1252, and so is its translation\n" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.po", 'msgid ""\nmsgstr "Language: \\n"\n\nmsgid "It is raining"\nmsgstr ""\n', '"Language: de\\n"'),
+        (
+            "a.xlf",
+            '<xliff version="1.2"><file><trans-unit><source>Tom</source></trans-unit></file></xliff>',
+            'target-language="de"',
+        ),
+    ],
+)
+async def test_a_file_that_says_its_language_gets_that_of_the_only_model(
+    tmp_path: Path, name: str, content: str, said: str
+):
+    (tmp_path / name).write_text(content)
+    output = tmp_path / f"b.{name}"
+    assert await translated(tmp_path, "--output", str(output), name=name) == 0
+    assert said in output.read_text()

@@ -170,3 +170,20 @@ async def test_what_cannot_be_translated_is_refused(
     async with running() as server:
         with pytest.raises(error, match=message):
             await call(server, "translate_document", name, content, **options)
+
+
+async def test_a_file_that_says_its_language_gets_that_of_the_only_model(call: Call) -> None:
+    template = b'msgid ""\nmsgstr "Language: \\n"\n\nmsgid "It is raining"\nmsgstr ""\n'
+    async with running() as server:
+        found = await call(server, "translate_document", "a.pot", template)
+    assert b'"Language: de\\n"' in found.content
+    async with running(**TWO) as server:  # several languages
+        found = await call(server, "translate_document", "a.pot", template, source="en", target="fr")
+    assert b'"Language: fr\\n"' in found.content
+
+
+async def test_what_there_is_to_know_of_a_file_is_in_the_notes(call: Call) -> None:
+    async with running() as server:
+        found = await call(server, "translate_document", "a.txt", "It is Zo\u00eb.\n".encode("cp1252"))
+    assert found.content == "It is Zo\u00eb.\n".encode("cp1252")
+    assert found.notes == ("the file is in Windows-1252, and so is its translation",)

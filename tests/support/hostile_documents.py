@@ -18,6 +18,7 @@ from tests.support.hostile_tokens import TIMES
 from tests.support.office_files import DRAWING, archive, main, ods, odt, word
 
 LEAST_BYTES, MOST_BYTES = 4_000, 512_000  # of what is repeated
+EVENTS = "[Events]\nFormat: Start, End, Style, Text\nDialogue: 0:00:01.00,0:00:02.00,a,"
 NUMBER = "#"  # in a token: a number that is new each time
 Wrap = Callable[[str], bytes]
 
@@ -239,10 +240,24 @@ FAMILIES = [
         _text(f"WEBVTT\n\n{TIMES}Tom {{}}\n"),
         [each for each in tokens.SUBTITLES if "\n\n" not in each],
     ),
+    Family(".ass", "a file", _text(f"{EVENTS}{{}}"), tokens.DIALOGUES),
+    Family(".ass", "a dialogue", _text(f"{EVENTS}Tom {{}}\n"), [each for each in tokens.DIALOGUES if "\n" not in each]),
     Family(".xlf", "a unit", _in(_xliff, "Tom {}"), tokens.CODES, ["<g>{}</g>", "<mrk>{}</mrk>"]),
     *_places(".xlf", _xliff, "x", "Tom {}"),
     Family(".po", "a file", str.encode, tokens.ENTRIES),
     Family(".po", "a message", _text('msgid "Tom {}"\nmsgstr ""\n'), tokens.MESSAGE),
+    Family(
+        ".po",
+        "a message with arguments",
+        _text('#, c-format, python-brace-format, kde-format, sh-format\nmsgid "Tom {}"\nmsgstr ""\n'),
+        tokens.MESSAGE,
+    ),
+    Family(
+        ".po",
+        "a plural with arguments",
+        _text('#, boost-format, lisp-format\nmsgid "Tom {}"\nmsgid_plural "a"\nmsgstr[0] ""\n'),
+        tokens.MESSAGE,
+    ),
     Family(".po", "a header", _text('msgid ""\nmsgstr "{}"\n\nmsgid "Tom"\nmsgstr ""\n'), tokens.PLURALS),
     Family(".md", "a file", str.encode, [*tokens.MARKDOWN, *tokens.BLOCKS]),
     Family(".md", "blocks", str.encode, tokens.BLOCKS),

@@ -41,6 +41,8 @@ WORD = [
     '<w:proofErr/>', "<w:r><w:rPr><w:lang w:val='a'/><w:b w:c='#'/></w:rPr><w:t>a</w:t></w:r>",
     '<w:r><w:t>1</w:t><w:tab/><w:t>.</w:t></w:r>', "<w:bookmarkStart w:id='1'/>", "<w:bookmarkEnd w:id='1'/>",
     "<w:bookmarkStart w:id='#'/>", "<w:bookmarkEnd w:id='#'/>", "<w:r><w:fldChar w:fldCharType='begin'/></w:r>",
+    "<w:r><w:instrText>PAGE</w:instrText></w:r>",
+    "<w:fldSimple w:instr='REF a'><w:r><w:t>Tom</w:t></w:r></w:fldSimple>",
     "<w:r><w:fldChar w:fldCharType='separate'/></w:r>", "<w:r><w:fldChar w:fldCharType='end'/></w:r>",
     '<w:hyperlink><w:r><w:t>Tom</w:t></w:r></w:hyperlink>', '<w:ins/>', "<w:commentRangeStart w:id='#'/>",
     "<w:commentRangeEnd w:id='#'/>", '<w:r><w:noBreakHyphen/></w:r>', '<w:sdt/>', '<w:pPr/>',
@@ -100,17 +102,26 @@ SUBTITLES = [
     '\n', '\r\n', '- ', '<i>', '</i>', '<', '>', '{\\an8}', '{\\', '}', '<00:00>', '<v Tom>', 'Tom ', 'a ', 'a', '.',
     '...', ')', '&amp;', '&', ' ', '\t', '\x00', '\x01', '1', '<c.', '[', '♪', '\n- ', '\x0b', '&#9',
 ]
+DIALOGUES = [
+    '{\\i1}', '{\\i0}', '{', '}', '{\\p1}', '{\\p0}', '\\p1', '\\p', '\\N', '\\n', '\\h', '\\', 'Tom ', 'a', '.', ' ',
+    '- ', '{\\k2}', '♪', '{a}',
+    ',', '\x00', '\x01', '\nDialogue: 0:00:03.00,0:00:04.00,a,', '\nComment: a\n', '[', '\n',
+]
 ENTRIES = [
+    '#, c-format\nmsgid "%s %d"\nmsgstr ""\n\n',
+    'msgid "a" "b"\nmsgstr ""\n\n', '#| msgid "a"\n', '"a" ', '"Language: \\n"\n',
+    '#, python-brace-format, kde-format\nmsgid "{a} %1"\nmsgstr ""\n\n', '"Plural-Forms: nplurals=1; plural=0;\\n"\n',
     'msgid "Tom #"\nmsgstr ""\n\n', 'msgid "a <b>"\nmsgid_plural "b\\n"\nmsgstr[0] ""\n\n', '#, fuzzy\n', '#~ a\n',
     '# \n', '\n', 'msgctxt "a"\nmsgid "Tom"\nmsgstr ""\n', 'msgid ""\n"Tom\\n"\n"a"\nmsgstr ""\n\n',
     'msgid "a"\nmsgstr "b"\n',
 ]
 MESSAGE = [
     'Tom ', 'a', ' ', '\\n', '\\r', '\\t', '\\000', '\\x41', '\\"', '\\\\', '<b>', '</b>', '<i/>', '<', '>', '&', '%s',
-    '.', '"\n"', ' \\n', '_',
+    '.', '"\n"', ' \\n', '_', '%d', '%(a)s', '%1$s', '%', '%%', '{a}', '{', '}', '%<a>s', '%1%', '$a', '~a',
 ]
 PLURALS = [
-    'Plural-Forms: ', 'nplurals', '=', '1', ';', ' ', '\\n', 'Content-Type: ', 'charset=', 'utf-8', '\\t', '"\n"',
+    'Plural-Forms: ', 'nplurals', '=', '1', ';', ' ', '\\n', 'Content-Type: ', 'charset=', 'utf-8', '\\t', '"\n"', '?',
+    'n', '%', '0', ':', '(', ')', 'plural=', 'Language: ', '!', '|', '&',
 ]
 MARKDOWN = [
     '*', '**', '_', '__', '~~', '`', '``', '[', ']', '[a]', '[a](b)', '](', '![', '![a](b)', '(', ')', '<', '>', '\\',

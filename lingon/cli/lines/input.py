@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from lingon.cli.lines.encoded import lines_of
 from lingon.cli.lines.output import check_output
 from lingon.errors import CorpusError, SettingsError
-from lingon.lines import LINE_END, read_lines, read_parallel, standard_input
+from lingon.lines import LINE_END, read_parallel, standard_input
 
 MAX_PARAGRAPH = 2**16  # characters; a longer paragraph is cut after a line, since it is one text of a request
 
@@ -56,7 +57,7 @@ def input_lines(
     if given:
         return Input(iter(given), sum(map(size_of, given)))
     if path is not None:
-        return Input(read_lines(path, line_end), _file_size(path))
+        return Input(lines_of(path, line_end), _file_size(path))
     return Input(standard_input(line_end), _standard_input_size(), _is_typed())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,6 @@ from lingon.source_language import AUTO
 if TYPE_CHECKING:
     from lingon.documents import Document
 
-SEVERAL = "mul"  # what a model of several languages says in place of one
 READING = ("format", "splitting_tags", "non_splitting_tags")
 """Options that say how a text is read, which a document says itself."""
 
@@ -40,13 +39,13 @@ def write(document: Document, results: Sequence[TextResult]) -> bytes:
     return document.write([result.text if result.translations else text for text, result in pairs])
 
 
-def only_target(models: Sequence[ModelInfo], model: str | None) -> str:
-    """Return the language that these models translate to if it is one; else nothing.
+def only_target(models: Iterable[ModelInfo], model: str) -> str:
+    """Return the language that the models translate to, if it is one; empty if there are several.
 
-    model: "name" or "name/version" of the one to use; None if any may be
+    model: "name" or "name/version" of the one to look at; empty for all
     """
-    chosen = [each for each in models if model in (None, "", each.name, f"{each.name}/{each.version}")]
-    targets = {target for each in chosen for target in (*each.target_languages, each.target_language)} - {SEVERAL}
+    wanted = [each for each in models if model in ("", each.name, f"{each.name}/{each.version}")]
+    targets = {target for each in wanted for target in each.target_languages or (each.target_language,)}
     return targets.pop() if len(targets) == 1 else ""
 
 
@@ -55,25 +54,25 @@ def translate_document(
     content: bytes,
     column: str | int,
     options: TranslateOptions,
-    list_models: Callable[[], Exchange[list[ModelInfo]]],
     find_source: Callable[[Sequence[str], TranslateOptions], Exchange[str]],
     translate: Callable[[Sequence[str], TranslateOptions], Exchange[list[TextResult]]],
+    list_models: Callable[[], Exchange[list[ModelInfo]]],
 ) -> Exchange[DocumentResult]:
     """Translate the file of this name; raises UnreadableDocument, or SettingsError for what is no content or no option.
 
     column: of a table, its name or its number; empty if it is not given
-    list_models, find_source, translate: exchanges; the last two are of the texts
+    find_source, translate: exchanges of the texts; list_models: tells the target language of a file that says it
     """
     if not isinstance(content, bytes | bytearray):
         raise SettingsError(f"the content of a document must be bytes, got {type(content).__name__}")
     if given := [each for each in READING if options.get(each) is not None]:
         raise SettingsError(f"{given[0]} is for text; a document says itself how it is written")
-    from lingon.documents import needs_target, read_document  # 40 ms, which most clients do not need
+    from lingon.documents import read_document, says_target  # 40 ms, which most clients do not need
 
-    target = options.get("target") or ""
-    if not target and needs_target(name):
-        target = only_target((yield from list_models()), options.get("model"))
-    document: Document = yield Compute(partial(read_document, name, content, target, str(column)))
+    language = options.get("target") or ""
+    if not language and says_target(name):
+        language = only_target((yield from list_models()), options.get("model") or "")
+    document: Document = yield Compute(partial(read_document, name, content, language, str(column)))
     options = options_of(document, options)
     source, target = options.get("source") or "", options.get("target") or ""
     if source == AUTO:

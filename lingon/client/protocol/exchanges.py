@@ -201,7 +201,7 @@ class ClientProtocol:
     ) -> Exchange[DocumentResult]:
         """The translation of a file."""
         self.check((), options)
-        exchanges = self.list_models, self.find_source, self.translate
+        exchanges = self.find_source, self.translate, self.list_models
         return (yield from translate_document(name, content, column, options, *exchanges))
 
     def _ask(self, deadline: float, method: Method[Any], request: Message) -> Exchange[Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from lingon.documents.document import Document
 from lingon.documents.localisation.apple_strings import read_apple_strings
 from lingon.documents.localisation.catalogues import read_catalogue
-from lingon.documents.localisation.json_files import read_arb, read_json
+from lingon.documents.localisation.json_files import is_json, read_arb, read_json
 from lingon.documents.localisation.properties import read_properties
 from lingon.documents.localisation.stringsdict import read_stringsdict
 from lingon.documents.localisation.tables import read_table
 
 __all__ = [
+    "is_json",
     "read_apple_strings",
     "read_arb",
     "read_catalogue",

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from lingon.documents.document import Document
 from lingon.documents.localisation.catalogues import SIGNS
-from lingon.documents.localisation.edits import Edit, Entry, broken, document_of, replacing
-from lingon.documents.localisation.encodings import text_and_encoder
+from lingon.documents.localisation.edits import Edit, Entry, broken, document_of, replacing, text_and_encoder
 from lingon.documents.localisation.escapes import BEYOND, as_escapes, escaping, joined, needless
 from lingon.documents.localisation.messages import Message
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
-from lingon.documents.localisation.edits import Edit, Entry, document_of
-from lingon.documents.localisation.encodings import text_and_encoder
+from lingon.documents.localisation.edits import Edit, Entry, document_of, text_and_encoder
 from lingon.documents.localisation.json_text import StringStyle, Value, read_value
 from lingon.documents.localisation.messages import Message, Style
 from lingon.documents.localisation.plurals import is_plural, lacking, same_language

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lingon.documents.bounds import check_marks
+from lingon.documents.bounds import check_marks, check_size
 from lingon.documents.document import Document
+from lingon.documents.encodings import read_encoded
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import text_options
 from lingon.documents.localisation.messages import Message
 from lingon.documents.marks import marks_in
+
+Encode = Callable[[str, list[str]], bytes]
+"""Returns the bytes of a text; adds notes about its encoding to a list."""
 
 MOST_TEXTS = 50_000  # of a file: each takes 3 KiB of memory
 
@@ -51,10 +55,17 @@ def replacing(message: Message, begin: int, end: int, value: str, written: Calla
     return Entry([message], edits)
 
 
+def text_and_encoder(content: bytes) -> tuple[str, Encode]:
+    """Return the text of a file and what encodes one in its place; raises UnreadableDocument."""
+    check_size(len(content), "the file has")
+    text, encoding = read_encoded(content)
+    return text, encoding.written
+
+
 def document_of(
     text: str,
     entries: Iterable[Entry],
-    encode: Callable[[str], bytes],
+    encode: Encode,
     edits: Sequence[Edit] = (),
     notes: Sequence[str] = (),
 ) -> Document:
@@ -81,7 +92,7 @@ def document_of(
                 made += entry.edits([each.value if value is None else value for value, each in kept])
         if lost:
             found.notes.append(f"texts that stay as they are, since their translations lack placeholders: {lost:,}")
-        return encode(edited(text, made))
+        return encode(edited(text, made), found.notes)
 
     found = Document(texts, text_options(), write)
     found.notes.extend(notes)

@@ -14,8 +14,7 @@ from fluent.syntax import FluentParser, ast
 
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
-from lingon.documents.localisation.edits import Edit, Entry, broken, document_of, edited
-from lingon.documents.localisation.encodings import text_and_encoder
+from lingon.documents.localisation.edits import Edit, Entry, broken, document_of, edited, text_and_encoder
 from lingon.documents.localisation.messages import Message, Style
 from lingon.documents.localisation.plurals import is_plural, lacking
 

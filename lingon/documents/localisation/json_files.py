@@ -7,11 +7,11 @@ the target language has and the file lacks are added beside the form `other`, wi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from lingon.documents.document import Document
-from lingon.documents.localisation.edits import Edit, Entry, document_of, replacing
-from lingon.documents.localisation.encodings import text_and_encoder
+from lingon.documents.errors import UnreadableDocument
+from lingon.documents.localisation.edits import Edit, Encode, Entry, document_of, replacing, text_and_encoder
 from lingon.documents.localisation.json_text import StringStyle, Value, read_value
 from lingon.documents.localisation.messages import Message, Style
 from lingon.documents.localisation.plurals import is_plural, lacking, language_of, numbered, same_language
@@ -40,13 +40,22 @@ def read_json(content: bytes, target: str = "") -> Document:
     return document_of(text, file.entries(root), encode, edits, notes)
 
 
+def is_json(content: bytes) -> bool:
+    """Whether a file is JSON as a whole."""
+    try:
+        read_value(text_and_encoder(content)[0])
+    except UnreadableDocument:
+        return False
+    return True
+
+
 def read_arb(content: bytes, target: str = "") -> Document:
     """Return an .arb file, whose keys with @ describe texts; raises UnreadableDocument. target: see `read_json`."""
     text, encode = text_and_encoder(content)
     return _arb(text, read_value(text), encode, target)
 
 
-def _arb(text: str, root: Value, encode: Callable[[str], bytes], target: str) -> Document:
+def _arb(text: str, root: Value, encode: Encode, target: str) -> Document:
     file, locale = _File(text, target, _STYLE), root.member("@@locale")
     edits = []
     if target and locale is not None and locale.kind == "string":

@@ -65,7 +65,7 @@ def read_properties(content: bytes, target: str = "") -> Document:
             value = joined(_ESCAPE.sub(_character, literal))
             yield replacing(Message(value, _STYLE, target), begin, at, value, written(literal))
 
-    return document_of(text, entries(), lambda written: mark + written.encode(encoding))
+    return document_of(text, entries(), lambda written, _: mark + written.encode(encoding))
 
 
 def _end(pattern: re.Pattern[str], text: str, begin: int) -> int:

@@ -44,7 +44,7 @@ def read_stringsdict(content: bytes, target: str = "") -> Document:
         raise UnreadableDocument("the file is no property list: it lacks <plist> or <dict>")
     text = content.decode("latin-1")  # each character is a byte, as the places of elements are those of bytes
     entries = (entry for each in _members(top) for entry in _entries(each.value, "", text, target))
-    return document_of(text, entries, lambda written: written.encode("latin-1"))
+    return document_of(text, entries, lambda written, _: written.encode("latin-1"))
 
 
 def _members(dictionary: Element) -> list[_Member]:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
-from lingon.documents.localisation.edits import Edit, Entry, broken, document_of, replacing
-from lingon.documents.localisation.encodings import text_and_encoder
+from lingon.documents.localisation.edits import Edit, Entry, broken, document_of, replacing, text_and_encoder
 from lingon.documents.localisation.messages import Message
 from lingon.documents.localisation.plurals import MOST_LANGUAGES, is_language, same_language
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lingon.documents.document import Document
-from lingon.documents.localisation.edits import Edit, Entry, document_of, replacing
-from lingon.documents.localisation.encodings import text_and_encoder
+from lingon.documents.localisation.edits import Edit, Entry, document_of, replacing, text_and_encoder
 from lingon.documents.localisation.messages import Message
 from lingon.documents.localisation.plurals import is_plural, lacking, language_of, same_language
 from lingon.documents.localisation.yaml_scalars import ScalarStyle

@@ -15,7 +15,8 @@ from typing import Any
 
 from markdown_it.token import Token
 
-from lingon.documents.document import Document, decoded, encoded
+from lingon.documents.document import Document
+from lingon.documents.encodings import read_encoded
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Inline, Node, Piece, Point, steps, text_options
 from lingon.documents.markdown.bounds import check_markdown
@@ -66,8 +67,9 @@ class _Text:
 
 def read_blocks(content: bytes) -> Document:
     """Return a Markdown file (CommonMark with tables); raises UnreadableDocument."""
-    text = decoded(content)
     check_markdown(content)
+    text, encoding = read_encoded(content)
+    notes = list[str]()
     lines = _LINE.findall(text)
     texts = [each for each in _Reader(lines).texts() if each.texts]
     end = next((line[len(line.rstrip("\r\n")) :] for line in lines), "\n") or "\n"
@@ -81,9 +83,9 @@ def read_blocks(content: bytes) -> Document:
                 found += [text[at : each.place.begin], written.replace("\n", end + each.place.prefix)]
                 at = each.place.end
             first = last
-        return encoded("".join([*found, text[at:]]), content)
+        return encoding.written("".join([*found, text[at:]]), notes)
 
-    return Document([text for each in texts for text in each.texts], text_options(), write)
+    return Document([text for each in texts for text in each.texts], text_options(), write, notes)
 
 
 class _Reader:

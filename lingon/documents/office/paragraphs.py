@@ -16,10 +16,12 @@ from lingon.documents.bounds import MOST_FORMAT, MOST_TEXT_BYTES
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Around, Inline, Node, Piece, Point, has_words, steps, write
 from lingon.documents.marks import paired
+from lingon.documents.office import fields
 from lingon.documents.office.vocabularies import PREFIXES, Vocabulary
 from lingon.documents.xml_tree import Element, Text, attributes_of, read_tree
 
-ATTRIBUTES = ("w:fldCharType", "text:c", "office:value-type", "office:string-value", "table:formula")
+ATTRIBUTES = (*fields.ATTRIBUTES, "text:c", "office:value-type", "office:string-value", "table:formula")
+_PROPERTIES = frozenset(["w:smartTagPr", "w:customXmlPr", "w:fldData"])
 MOST_FIELDS = 3  # inside each other
 MOST_TABS = 8  # in a text of a run that end a sentence: they are no tags, which are counted
 _SPACES = re.compile(" {2,}")
@@ -81,6 +83,7 @@ class XmlFile:
         self._ends = {b"": b""}  # the end tags of formats of OpenDocument
         self._format_bytes = 0  # that are written with the parts of texts
         root = read_tree(content, PREFIXES, ATTRIBUTES)
+        self._kept = fields.KeptText(root)
         self._whole = (content[: root.content], *self._fragment(root.elements, root.content, root.content_end))
         self._whole += (content[root.content_end :],)
         self._parts.clear()
@@ -115,10 +118,12 @@ class XmlFile:
         inside = self._fragment(element.elements, element.content, element.content_end)
         return (begin, *inside, end) if len(inside) > 1 else ()
 
-    def _nodes(self, element: Element, format: bytes, writer: Writer) -> list[Node[Fragment]]:
-        """Return the nodes of an element; format: of its text, in OpenDocument."""
+    def _nodes(self, element: Element, format: bytes, writer: Writer, begin: int = 0) -> list[Node[Fragment]]:
+        """Return the nodes of an element; format: of its text, in OpenDocument; begin: of the elements to read."""
         names, found = self._vocabulary, list[Node[Fragment]]()
         for child in element.children:
+            if isinstance(child, Element) and child.begin < begin:
+                continue
             if isinstance(child, Text):
                 found += [] if names.run else [Piece(" ".join(re.split(r"\s+", child.text)), format)]
             elif child.name == names.run:
@@ -129,7 +134,7 @@ class XmlFile:
                 found += self._nodes(child, inside, writer)
             elif child.name == "text:s":
                 found.append(Piece(" " * _number(child.attributes.get("text:c", "1")), format))
-            elif child.name in names.around:
+            elif child.name in names.around and not self._kept.has(child):
                 found.append(self._around(child, writer))
             elif child.name not in names.left_out:
                 found.append(self._point(child, format, self._ends[format]))
@@ -138,8 +143,9 @@ class XmlFile:
 
     def _around(self, element: Element, writer: Writer) -> Around[Fragment]:
         inside = element.child(self._vocabulary.inside.get(element.name, "")) or element
-        before, after = self._content[element.begin : inside.content], self._content[inside.content_end : element.end]
-        return Around((before,), self._nodes(inside, b"", writer), (after,))
+        begin = _after_properties(inside)
+        before, after = self._content[element.begin : begin], self._content[inside.content_end : element.end]
+        return Around((before,), self._nodes(inside, b"", writer, begin), (after,))
 
     def _run(self, run: Element, writer: Writer) -> Iterator[Node[Fragment]]:
         """Yield the nodes of a run of Office Open XML; what is no text is in a run of its own."""
@@ -151,9 +157,9 @@ class XmlFile:
             return
         for child in run.elements:
             self._count(format)
-            if child.name == names.text:
+            if child.name == names.text and not self._kept.has(child):
                 yield from _with_tabs(child.text, format, writer)
-            elif child.name in names.characters:
+            elif child.name in names.characters and not self._kept.has(child):
                 yield Piece(names.characters[child.name], format)
             elif child is not properties and child.name not in names.left_out:
                 yield self._point(child, b"<%s>%s" % (run.written, format), b"</%s>" % run.written)
@@ -187,6 +193,12 @@ class XmlFile:
             value = next((each.value for each in attributes if each.local == attribute.encode()), b"")
             return RangeMark(content, splits, (kind, value), begins)
         return Point(content, splits)
+
+
+def _after_properties(element: Element) -> int:
+    """Return where the text of an element begins: after its properties, which must be first in it."""
+    first = next(element.elements, None)
+    return first.end if first is not None and first.name in _PROPERTIES else element.content
 
 
 @dataclass(frozen=True, slots=True)

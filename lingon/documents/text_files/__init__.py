@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from lingon.documents.text_files.gettext import read_gettext
-from lingon.documents.text_files.plain import read_page, read_text
+from lingon.documents.text_files.plain import charset_of, read_page, read_text
+from lingon.documents.text_files.substation import read_substation
 from lingon.documents.text_files.subtitles import read_subtitles
 from lingon.documents.text_files.xliff import read_xliff
 
 __all__ = [
-    "read_gettext",
+    "charset_of",
     "read_page",
+    "read_substation",
     "read_subtitles",
     "read_text",
     "read_xliff",

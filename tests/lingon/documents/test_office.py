@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from xml.sax.saxutils import escape, quoteattr
 
 import pytest
 from hypothesis import given
@@ -87,6 +88,71 @@ def test_a_field_that_goes_over_several_paragraphs_stays_as_it_is(mark: str):
     content = docx(paragraph(one, run("Contents")) + paragraph(run("The sea"), one))
     assert texts_of(content) == ["Contents", "The sea"]
     assert body_of(translated("a.docx", content, str)) == body_of(files_of(content))
+
+
+STAYING = [
+    *["MERGEFIELD First_Name", "AUTHOR", "FILENAME \\p", 'DATE \\@ "d MMMM yyyy"', "TIME", "PAGE", "NUMPAGES"],
+    "CITATION Smi19 \\l 1033",
+    "SEQ Table \\* ARABIC",
+    "ADDIN EN.CITE",
+    "docproperty Company",
+    "PAGEREF _Toc1",
+    "= 1 + 2",
+]
+TEXT = ["REF _Ref1 \\h", 'TOC \\o "1-3"', 'HYPERLINK "x"', "hyperlink x", "STYLEREF 1", "IF 1 = 1 a b", "  "]
+
+
+def simple(code: str, *runs: str) -> str:
+    """A field in one element."""
+    return f"<w:fldSimple w:instr={quoteattr(code)}><w:fldData>AA==</w:fldData>{''.join(runs)}</w:fldSimple>"
+
+
+@pytest.mark.parametrize("make", [field, simple])
+@pytest.mark.parametrize("code", STAYING)
+def test_the_result_of_a_field_that_is_no_text_stays_as_one_unit(make: Callable[..., str], code: str):
+    result = run("\u00abFirst_", BOLD) + run("Name\u00bb two words")
+    content = docx(paragraph(run("Dear "), make(escape(code), result), run(", your order is here.")))
+    assert texts_of(content) == ['Dear <v i="0"/>, your order is here.']
+    files = translated("a.docx", content, lambda _: 'Ihre Bestellung ist da, <v i="0"/>.')
+    assert body_of(files) == paragraph(run("Ihre Bestellung ist da, "), make(escape(code), result), run("."))
+
+
+@pytest.mark.parametrize("make", [field, simple])
+@pytest.mark.parametrize("code", TEXT)
+def test_the_result_of_a_field_that_is_text_is_translated(make: Callable[..., str], code: str):
+    content = docx(paragraph(run("See "), make(escape(code), run("the sea")), run(".")))
+    assert texts_of(content) == ['See <s i="0">the sea</s>.']
+    files = translated("a.docx", content, lambda text: text.replace("the sea", "das Meer"))
+    assert body_of(files) == paragraph(run("See "), make(escape(code), run("das Meer")), run("."))
+
+
+def test_a_field_inside_the_result_or_the_code_of_another_keeps_its_kind():
+    name = field("MERGEFIELD Name", run("Tom Baker"))
+    content = docx(paragraph(run("See "), field("REF a", run("the page of "), name), run(".")))
+    assert texts_of(content) == ['See <s i="0">the page of <v i="0"/></s>.']
+    conditional = field("</w:instrText></w:r>" + name + "<w:r><w:instrText>", run("Tom is here"))
+    content = docx(paragraph(run("Yes: "), conditional.replace("<w:instrText>", "<w:instrText>IF", 1)))
+    assert texts_of(content) == ['Yes: <s i="0">Tom is here</s>']
+    content = docx(paragraph(run("Yes: "), field("CITATION a", field("HYPERLINK b", run("Smith"))), run(" said so.")))
+    assert texts_of(content) == ['Yes: <v i="0"/> said so.']
+
+
+@pytest.mark.parametrize(("code", "texts"), [("BIBLIOGRAPHY", []), ("TOC", ["The cat", "The sea", "The dog"])])
+def test_a_field_over_several_paragraphs_has_its_kind_in_each(code: str, texts: list[str]):
+    begin, end = field(code, run("The cat"), "|", run("The dog")).split("|")
+    body = paragraph(begin) + paragraph(run("The sea")) + paragraph(end)
+    content = docx(body + paragraph(run("After it.")))
+    assert texts_of(content) == [*texts, "After it."]
+    assert body_of(translated("a.docx", content, str)) == body_of(files_of(content))
+
+
+def test_text_in_custom_xml_is_translated_and_its_properties_stay_first():
+    for name in ("customXml", "smartTag"):
+        start, end = f'<w:{name} w:element="a"><w:{name}Pr><w:attr/></w:{name}Pr>', f"</w:{name}>"
+        content = docx(start + paragraph(run("The cat."), start, run(" The sea."), end) + end)
+        assert texts_of(content) == ['The cat.<s i="0"> The sea.</s>']
+        files = translated("a.docx", content, lambda _: '<s i="0">Das Meer.</s> Die Katze.')
+        assert body_of(files) == start + paragraph(start, run("Das Meer."), end, run(" Die Katze.")) + end
 
 
 def test_breaks_and_tabs_end_sentences():

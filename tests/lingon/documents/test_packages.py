@@ -183,7 +183,7 @@ def test_altered_files_are_read_or_refused(changes: list[tuple[int, int, str]]):
 def test_what_is_around_text_may_be_as_deep_as_elements_are():
     inside = run("Tom")
     for _ in range(58):
-        inside = f"<w:ins>{field(' A ', field(' B ', field(' C ', inside)))}</w:ins>"
+        inside = f"<w:ins>{field(' REF A ', field(' REF B ', field(' REF C ', inside)))}</w:ins>"
     document = read_document("a.docx", docx(paragraph(inside)))
     assert document.texts[0].count("<s ") == 4 * 58
     assert files_of(document.write(document.texts))["word/document.xml"] == word(paragraph(inside))

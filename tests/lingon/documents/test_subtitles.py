@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.documents import UnreadableDocument, read_document
-from lingon.documents.text_files.subtitles import LINE_CHARACTERS, _balanced
+from lingon.documents.text_files.cues import LINE_CHARACTERS, balanced
+from lingon.documents.text_files.subtitles import _TAGS
 
 
 def srt(*texts: str, gap: float = 0.1) -> str:
@@ -62,8 +63,8 @@ def test_a_cue_does_not_become_empty():
 
 def test_speakers_keep_their_lines_and_dashes():
     content = srt("- Are you tired?\n- No.")
-    assert texts_of(content) == ['Are you tired?<b i="0"/><b i="1"/>No.']
-    assert translated(content, 'Bist du müde?<b i="0"/><b i="1"/>Nein.') == srt("- Bist du müde?\n- Nein.")
+    assert texts_of(content) == ['Are you tired?<b i="0"/>No.']
+    assert translated(content, 'Bist du müde?<b i="0"/>Nein.') == srt("- Bist du müde?\n- Nein.")
 
 
 def test_lines_are_as_many_as_before_or_as_few_more_as_keep_them_short():
@@ -124,7 +125,7 @@ def test_control_characters_in_marks_are_no_borders():
 
 
 def test_a_file_that_is_no_text_is_refused():
-    with pytest.raises(UnreadableDocument, match="not UTF-8"):
+    with pytest.raises(UnreadableDocument, match="not UTF-16"):
         read_document("a.srt", b"\xff\xfe1")
 
 
@@ -158,7 +159,7 @@ def test_a_cue_may_have_any_number_of_lines(text: str):
 )
 def test_lines_end_at_the_blanks_that_are_nearest_to_equal_lengths(words: list[str], count: int):
     text = " ".join(words)
-    lines = _balanced(text, count)
+    lines = balanced(text, count, _TAGS)
     assert " ".join(lines) == text
     rest = text
     for left, line in zip(range(count, 1, -1), lines, strict=False):
@@ -176,3 +177,153 @@ def visible(text: str) -> int:
 def test_a_reference_of_webvtt_may_have_any_number_of_digits(digits: str):
     (text,) = texts_of(f"WEBVTT\n\n{srt(f'Tom &#{digits}; I')}", "a.vtt")
     assert text == f"Tom {'&amp;' if digits.endswith('38') else chr(0xFFFD)} I"
+
+
+ENDS = ["\n", "\r\n"]
+
+
+def upper(content: str, name: str = "a.srt") -> str:
+    """The file with its texts in capitals, without what is between angle brackets."""
+    texts = [
+        re.sub(r"<[^<>]*>|[^<]+", lambda part: part[0] if part[0][0] == "<" else part[0].upper(), text)
+        for text in texts_of(content, name)
+    ]
+    return translated(content, *texts, name=name)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_text_after_blank_lines_in_a_cue_is_translated(end: str):
+    content = srt("The sea is near.\n\nIt is cold.\n \n\nTom", "And he\nis here.", gap=3).replace("\n", end)
+    assert texts_of(content) == ['The sea is near.<b i="0"/>It is cold.<b i="1"/>Tom', "And he is here."]
+    words = {
+        "THE SEA": "The sea",
+        "IS": "is",
+        "NEAR": "near",
+        "IT": "It",
+        "COLD": "cold",
+        "TOM": "Tom",
+        "AND HE": "And he",
+        "HERE": "here",
+    }
+    found = upper(content)
+    for capitals, small in words.items():
+        found = found.replace(capitals, small)
+    assert found == content
+
+
+def test_notes_and_names_of_webvtt_end_a_cue_and_other_text_belongs_to_it():
+    body = "00:01.000 --> 00:02.000\nThe sea\n\nis near.\n\nNOTE no text\n\nintro\n00:03.000 --> 00:04.000\nTom\n"
+    content = f"WEBVTT\n\n{body}"
+    assert texts_of(content, "a.vtt") == ['The sea<b i="0"/>is near.', "Tom"]
+    assert upper(content, "a.vtt").lower() == content.lower()
+
+
+AROUND = [
+    ("<i>", "</i>"),
+    ('<font color="#ffff00">', "</font>"),
+    ("{\\an8}<b><i>", "</i></b>"),
+    ("{\\i1}", "{\\i0}"),
+    ("{\\an8}", ""),
+    ("\u266a ", " \u266a"),
+    ("- <i>", "</i>"),
+    ("<i>- ", "</i>"),
+    ("<i>", ""),
+]
+
+
+@pytest.mark.parametrize(("before", "after"), AROUND)
+def test_a_format_around_a_whole_cue_or_line_stays_around_its_whole_translation(before: str, after: str):
+    content = srt(f"{before}It is{after}", f"{before}raining.{after}", gap=3)
+    assert texts_of(content) == ["It is", "raining."]
+    assert translated(content, "Es", "regnet.") == srt(f"{before}Es{after}", f"{before}regnet.{after}", gap=3)
+    lines = srt(f"{before}The sea is near,{after}\n{before}and it is cold.{after}")
+    plain = "".join(re.sub("<b[^>]*>", " ", text) for text in texts_of(lines))
+    assert plain == "The sea is near, and it is cold."
+    whole = srt(f"{before}The sea is near,\nand it is cold.{after}")
+    assert texts_of(whole) == ["The sea is near, and it is cold."]
+    assert translated(whole, "Das Meer ist nah, es ist kalt.") == srt(f"{before}Das Meer ist nah,\nes ist kalt.{after}")
+
+
+def test_formats_around_both_lines_are_around_both_lines_of_the_translation():
+    content = srt("<i>Please close</i>\n<i>the window.</i>")
+    assert texts_of(content) == ["Please close the window."]
+    assert translated(content, "Bitte schlie\u00dfen Sie das Fenster.") == srt(
+        "<i>Bitte schlie\u00dfen</i>\n<i>Sie das Fenster.</i>"
+    )
+    sentence = srt("<i>I said to</i>\nthe old man.")
+    assert texts_of(sentence) == ['<s i="0">I said to</s> the old man.']
+    apart = srt("<i>It is late.</i>\nThe sea is near.")
+    assert texts_of(apart) == ['It is late.<b i="0"/>The sea is near.']
+    assert upper(apart) == srt("<i>IT IS LATE.</i>\nTHE SEA IS NEAR.")
+
+
+def test_a_format_around_two_cues_of_a_sentence_stays_around_each():
+    content = srt("<i>I would like to know</i>", "<i>where he is.</i>")
+    assert texts_of(content) == ['I would like to know <v i="0"/>where he is.']
+    written = translated(content, 'Ich w\u00fcsste gern, <v i="0"/>wo er ist.')
+    assert written == srt("<i>Ich w\u00fcsste gern,</i>", "<i>wo er ist.</i>")
+
+
+@pytest.mark.parametrize("mark", ["- ", "-", "\u2013 ", "\u2014", "-- ", ">> "])
+@pytest.mark.parametrize("end", ["\n", "\\N"])
+def test_each_voice_keeps_its_lines(mark: str, end: str):
+    content = srt(f"{mark}The sea is near{end}and cold.{end}{mark}No.")
+    assert texts_of(content) == ['The sea is near and cold.<b i="0"/>No.']
+    assert translated(content, 'Ein Meer ist da und es ist so.<b i="0"/>Nein.') == srt(
+        f"{mark}Ein Meer ist da{end}und es ist so.{end}{mark}Nein."
+    )
+
+
+def test_voices_of_webvtt_are_sentences_of_their_own():
+    cue = "00:01.000 --> 00:02.000\n<v Tom>I am here</v> <v.loud Mary>So am I</v>\n<v Tom>and there"
+    content = f"WEBVTT\n\n{cue}\n"
+    assert texts_of(content, "a.vtt") == ['I am here<b i="0"/>So am I<b i="1"/>and there']
+    written = translated(content, 'Hier<b i="0"/>Ich auch<b i="1"/>und da', name="a.vtt")
+    assert written == content.replace("I am here", "Hier").replace("So am I", "Ich auch").replace("and there", "und da")
+
+
+def test_hard_blanks_and_line_breaks_of_other_subtitles_are_no_text():
+    content = srt("The\\hsea is\\Nnear.")
+    assert texts_of(content) == ["The sea is near."]
+    assert translated(content, "Das Meer ist nah.") == srt("Das Meer\\Nist nah.")
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_new_line_ends_as_the_lines_of_the_file(end: str):
+    content = srt("The weather was nice.").replace("\n", end)
+    long = "Das Wetter war sehr sch\u00f6n, als wir mit unseren Freunden gingen."
+    assert translated(content, long).count(end) == content.count(end) + 1
+    assert translated(content, long).replace(end, "").count("\n") == 0
+
+
+@pytest.mark.parametrize("codec", ["cp1252", "utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+def test_subtitles_keep_their_encoding_which_is_said(codec: str):
+    text = srt("Tom drinks in the caf\u00e9 \u2026", "It is Zo\u00eb.", gap=3)
+    document = read_document("a.srt", text.encode(codec))
+    assert document.texts == ["Tom drinks in the caf\u00e9 \u2026", "It is Zo\u00eb."]
+    assert document.write(document.texts) == text.encode(codec)
+    assert [note.partition(",")[0] for note in document.notes] == (
+        []
+        if codec == "utf-8-sig"
+        else ["the file is in Windows-1252"]
+        if codec == "cp1252"
+        else [f"the file is in {WIDE[codec]}"]
+    )
+
+
+WIDE = {"utf-16": "UTF-16-LE", "utf-16-le": "UTF-16-LE", "utf-16-be": "UTF-16-BE"}
+
+
+def test_a_translation_that_the_encoding_lacks_is_written_in_utf_8():
+    document = read_document("a.srt", srt("The caf\u00e9.").encode("cp1252"))
+    assert document.write(["\u041a\u0430\u0444\u0435."]).decode() == srt("\u041a\u0430\u0444\u0435.")
+    assert document.notes == [
+        "the file is in Windows-1252; its translation is in UTF-8, for Windows-1252 has no '\\u041a'"
+    ]
+
+
+def test_webvtt_is_always_written_in_utf_8():
+    content = "WEBVTT\n\n00:01.000 --> 00:02.000\nThe caf\u00e9.\n"
+    document = read_document("a.vtt", content.encode("cp1252"))
+    assert document.write(document.texts).decode() == content
+    assert document.notes == ["the file is in Windows-1252; its translation is in UTF-8, as WebVTT demands"]

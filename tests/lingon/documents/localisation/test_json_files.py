@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.documents import UnreadableDocument, read_document
+from lingon.documents import UnreadableDocument, read_document, suffix_of
 from lingon.documents.localisation import json_text
 from tests.support.localised import other, rewritten, texts_of, translated, values
 
@@ -203,6 +203,21 @@ def test_a_broken_file_is_refused_in_one_line_that_names_the_place(
         read_document("a.json", text.encode())
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "suffix"),
+    [
+        (b'{"a": "Tom"}', ".json"),
+        (b'\xef\xbb\xbf [\n"Tom", 1]\n', ".json"),
+        (b"{Tom}", ".txt"),
+        (b"[1] Tom says so.", ".txt"),
+        (b'{"a": "Tom"', ".txt"),
+        (b'"Tom"', ".txt"),
+    ],
+)
+def test_a_file_without_a_name_is_json_if_it_is_so_as_a_whole(content: bytes, suffix: str):
+    assert suffix_of(content) == suffix
 
 
 def test_texts_with_half_a_character_stay_and_are_named():

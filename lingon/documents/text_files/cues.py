@@ -1,0 +1,471 @@
+"""The texts of subtitles: sentences are translated whole, and given back to the cues that they were in.
+
+A sentence that goes on in the next cue is one text, in which the border of the cues is a point; the translation is
+divided where the point is. What each voice says is a segment of its cue, with lines of its own. Formats around a whole
+cue, segment or line are cut off before the text is translated, and stand around all of the translation after it.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from lingon.documents.document import unescaped
+from lingon.documents.inline import Inline, Node, Piece, Point, write
+from lingon.documents.marks import paired
+
+_ENDS = re.compile(r"""[.!?:\u2026\u3002\uff01\uff1f\u266a\u266b][)\]"'\u201d\u2019\u00bb]*\s*\Z""")
+_SPEAKER = re.compile(r"[ \t]*+(?:[-\u2010-\u2015]{1,3}+(?!\d)|>{2,3}+)[ \t]*+")  # begins what another one says
+_BLANK = re.compile(r"[ \t]*+\Z")
+_PARTS = re.compile(r"[ \t]++|[^ \t](?:[^ \t]|[ \t]++(?=[^ \t]))*+")  # blanks at the ends, and the text between them
+_UNTAGGED = re.compile(r"[^<>]++(>?)")  # in which lines may end, unless it is in a tag
+BORDER, SEGMENT = b"\x00", b"\x01"
+MOST_CUES = 8  # of one text: subtitles without punctuation have no other end
+LONGEST_PAUSE = 2.0  # seconds between two cues of a sentence
+LINE_CHARACTERS = 42  # of a line, as is usual for subtitles
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """How the text of a cue is written.
+
+    tags: what is no text
+    breaks: what ends a line; blank: a hard blank
+    voice: a tag that begins what another one says
+    pair: returns what a start tag and its end have in common, and whether a tag is a start; None for other tags
+    references: whether &amp; and the like stand for characters
+    line_characters: of a line that is not divided
+    """
+
+    tags: re.Pattern[str]
+    breaks: re.Pattern[str]
+    pair: Callable[[str], tuple[str, bool] | None]
+    voice: re.Pattern[str] = re.compile(r"(?!)")
+    blank: re.Pattern[str] = re.compile(r"(?!)")
+    references: bool = False
+    line_characters: int = LINE_CHARACTERS
+
+    def shown(self, text: str) -> str:
+        """Return a text without tags and references."""
+        text = self.blank.sub(" ", self.tags.sub("", text))
+        return unescaped(text) if self.references else text
+
+
+@dataclass(frozen=True, slots=True)
+class Cue:
+    """The text of a cue, without its last line break.
+
+    begin, end: its place in the file; start, stop: seconds
+    track: of cues whose sentences go on in each other, such as those of one style
+    """
+
+    text: str
+    begin: int
+    end: int
+    start: float
+    stop: float
+    track: str = ""
+
+
+@dataclass(slots=True)
+class _Token:
+    """A part of the text of a cue: text, a tag, the mark of a speaker, or a line break; partner: of a tag with one."""
+
+    kind: str
+    text: str
+    partner: int = -1
+
+    @property
+    def loose(self) -> bool:
+        """Whether it may be cut off at the ends of a text: blanks, and tags that stand alone."""
+        return self.partner < 0 and (self.kind != "text" or bool(_BLANK.match(self.text)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Peeled:
+    """A part of a cue without what is around its text.
+
+    begin, end: of the tokens that are left
+    before, after: what was cut off
+    formats: the start tags among that, and the end tags
+    """
+
+    begin: int
+    end: int
+    before: str = ""
+    after: str = ""
+    formats: tuple[str, str] = ("", "")
+
+
+@dataclass(slots=True)
+class _Segment:
+    """What one voice says.
+
+    lines: its lines; breaks: between them
+    gap: what is between it and the segment after it
+    """
+
+    lines: list[_Peeled]
+    breaks: list[str] = field(default_factory=list)
+    gap: str = ""
+
+
+class _Script:
+    """The text of a cue, as segments; line_end: of a line that the cue does not have yet."""
+
+    def __init__(self, cue: Cue, syntax: Syntax, line_end: str) -> None:
+        self.cue, self._syntax, self._line_end = cue, syntax, line_end
+        self._tokens = list(_tokens(cue.text, syntax))
+        _pair(self._tokens, syntax)
+        self._whole = _around_lines(self._tokens)
+        self.segments = list(self._segments())
+
+    def nodes(self, segment: _Segment) -> Iterator[Node[bytes]]:
+        """Yield the text of a segment; its line breaks are blanks."""
+        for place, line in enumerate(segment.lines):
+            if place:
+                yield Piece(" ")
+            for token in self._tokens[line.begin : line.end]:
+                yield Piece(self._text(token.text)) if token.kind == "text" else Point(token.text.encode())
+
+    def plain(self, segment: _Segment) -> str:
+        """Return the text of a segment without tags."""
+        return " ".join(self._syntax.shown(self._source(line)) for line in segment.lines)
+
+    @property
+    def has_words(self) -> bool:
+        """Whether it has text."""
+        return any(self.plain(segment).strip() for segment in self.segments)
+
+    @property
+    def ends(self) -> bool:
+        """Whether its last sentence ends."""
+        return bool(_ENDS.search(self._syntax.shown(self.cue.text)))
+
+    @property
+    def begins_voice(self) -> bool:
+        """Whether it begins with another voice."""
+        return self._is_voice(0, len(self._tokens))
+
+    def written(self, segments: Sequence[str]) -> str:
+        """Return the text of the cue with translations of its segments."""
+        parts = [self._whole.before]
+        for segment, text in zip(self.segments, segments, strict=True):
+            parts += [self._lines(segment, text), segment.gap]
+        return "".join([*parts, self._whole.after])
+
+    def _lines(self, segment: _Segment, text: str) -> str:
+        """Return a segment in lines, as many as it had, or as few more as keep lines as short as they were."""
+        lines, count, most = segment.lines, len(segment.lines), self._syntax.line_characters
+        longest = max(len(self._syntax.shown(self._source(line))) for line in lines)
+        if count == 1 and longest <= most < len(self._syntax.shown(text)):
+            count = 2
+        found = balanced(text, count, self._syntax.tags)
+        around = [(line.before, line.after) for line in lines] + [lines[-1].formats] * max(len(found) - len(lines), 0)
+        written = [f"{before}{line}{after}" for line, (before, after) in zip(found, around, strict=False)]
+        written[-1] += "".join(line.before + line.after for line in lines[len(found) :] if line.formats == ("", ""))
+        ends = segment.breaks + [(segment.breaks or [self._usual_end])[-1]] * len(found)
+        return "".join(
+            part for line, end in zip(written, [*ends[: len(found) - 1], ""], strict=True) for part in (line, end)
+        )
+
+    @property
+    def _usual_end(self) -> str:
+        """The line break that the cue has somewhere, else the one for new lines."""
+        return next((token.text for token in self._tokens if token.kind == "break" and token.text), self._line_end)
+
+    def _source(self, line: _Peeled) -> str:
+        return _source(self._tokens[line.begin : line.end])
+
+    def _text(self, text: str) -> str:
+        text = self._syntax.blank.sub(" ", text)
+        return unescaped(text) if self._syntax.references else text
+
+    def _segments(self) -> Iterator[_Segment]:
+        """Yield the segments."""
+        segment: _Segment | None = None
+        raw = list[tuple[int, int]]()  # the lines of the segment, with their formats
+        at = self._whole.begin
+        breaks = [at for at in range(at, self._whole.end) if self._tokens[at].kind == "break"]
+        for end in [*breaks, *([self._whole.end] if at < self._whole.end else [])]:
+            line = _peeled(self._tokens, at, end)
+            gap = self._tokens[at - 1].text if segment is not None else ""
+            if segment is not None and self._goes_on(segment, line, gap, at, end):
+                segment.lines.append(line)
+                segment.breaks.append(gap)
+                raw.append((at, end))
+            else:
+                if segment is not None:
+                    segment.gap = gap
+                    yield self._with_formats(segment, raw)
+                segment, raw = _Segment([line]), [(at, end)]
+            at = end + 1
+        if segment is not None:
+            yield self._with_formats(segment, raw)
+
+    def _goes_on(self, segment: _Segment, line: _Peeled, gap: str, begin: int, end: int) -> bool:
+        """Whether what a segment says goes on in a line; gap: the break before it; begin, end: of the line, whole."""
+        last = self._syntax.shown(self._source(segment.lines[-1]))
+        text = self._syntax.shown(self._source(line))
+        if not gap or len(self._syntax.breaks.findall(gap)) > 1 or not last.strip() or not text.strip():
+            return False
+        if self._is_voice(begin, end):
+            return False
+        return line.formats == segment.lines[-1].formats or (not _ENDS.search(last) and text.strip()[0].islower())
+
+    def _with_formats(self, segment: _Segment, raw: Sequence[tuple[int, int]]) -> _Segment:
+        """Return a segment whose lines have their tags inside if these differ: they are of words, not of lines."""
+        last = len(raw) - 1
+        inner = [line.before for line in segment.lines[1:]], [line.after for line in segment.lines[:-1]]
+        alike = len({line.formats for line in segment.lines}) == 1 and all(
+            edge.strip() == format
+            for edges, format in zip(inner, segment.lines[0].formats, strict=True)
+            for edge in edges
+        )
+        if not alike and len({(line.before.strip(), line.after.strip()) for line in segment.lines}) > 1:
+            segment.lines = [
+                _peeled(self._tokens, *tokens, formats=False, left=not place, right=place == last)
+                for place, tokens in enumerate(raw)
+            ]
+        return segment
+
+    def _is_voice(self, begin: int, end: int) -> bool:
+        """Whether a line begins with the mark of a voice."""
+        for token in self._tokens[begin:end]:
+            if token.kind == "speaker" or self._syntax.voice.match(token.text):
+                return True
+            if token.kind == "text" and not _BLANK.match(token.text):
+                return False
+        return False
+
+
+class Group:
+    """The cues of one text."""
+
+    def __init__(self, scripts: Sequence[_Script], syntax: Syntax) -> None:
+        self._scripts, self._syntax = scripts, syntax
+        self._regions: list[list[tuple[int, _Segment]]] = []  # segments between which only borders of cues are
+        nodes: list[Node[bytes]] = []
+        for place, script in enumerate(scripts):
+            nodes += [Piece(" "), Point(BORDER)] if place else []
+            for number, segment in enumerate(script.segments):
+                if number or not self._regions:
+                    nodes += [Point(SEGMENT, splits=True)] if self._regions else []
+                    self._regions.append([])
+                self._regions[-1].append((place, segment))
+                nodes += script.nodes(segment)
+        self.inline = Inline(paired(nodes, lambda point: syntax.pair(point.content.decode())))
+
+    @property
+    def cues(self) -> list[Cue]:
+        """Its cues."""
+        return [script.cue for script in self._scripts]
+
+    def translated(self, translation: str) -> list[str]:
+        """Return the text of each cue."""
+        written = write(self.inline.translated(translation), self._written, bytes).decode()
+        texts: list[list[str]] = [[] for _ in self._scripts]
+        for region, text in zip(self._regions, self._parts(written), strict=True):
+            for (place, _), part in zip(region, self._divided(region, text), strict=True):
+                texts[place].append(part)
+        return [script.written(parts) for script, parts in zip(self._scripts, texts, strict=True)]
+
+    def _parts(self, written: str) -> list[str]:
+        parts = written.split(SEGMENT.decode())
+        return parts if self._regions else []
+
+    def _divided(self, region: Sequence[tuple[int, _Segment]], text: str) -> list[str]:
+        """Return a translation as parts for the segments of a region, none of them without words if that can be."""
+        parts = [part.strip(" \t") for part in text.split(BORDER.decode())]
+        plain = [self._scripts[place].plain(segment) for place, segment in region]
+        if len(parts) == len(region) and all(
+            self._has_words(part) or not self._has_words(each) for part, each in zip(parts, plain, strict=True)
+        ):
+            return parts
+        joined = self._syntax.tags.sub("", text).replace(BORDER.decode(), " ")
+        return divided(" ".join(joined.split()), [max(len(each), 1) for each in plain])
+
+    def _has_words(self, text: str) -> bool:
+        return any(map(str.isalnum, self._syntax.tags.sub("", text)))
+
+    def _written(self, piece: Piece) -> bytes:
+        return (html.escape(piece.text, quote=False) if self._syntax.references else piece.text).encode()
+
+
+def groups_of(cues: Iterable[Cue], syntax: Syntax, line_end: str = "\n") -> list[Group]:
+    """Return cues in groups that whole sentences are in; those without text to translate are left out."""
+    found: list[list[_Script]] = []
+    last: dict[str, list[_Script]] = {}  # the last group of each track
+    for cue in cues:
+        script = _Script(cue, syntax, line_end)
+        group = last.get(cue.track)
+        if group is not None and _goes_on(group, script):
+            group.append(script)
+        else:
+            last[cue.track] = [script]
+            found.append(last[cue.track])
+    groups = [Group(scripts, syntax) for scripts in found]
+    return [group for group in groups if group.inline.text]
+
+
+def _goes_on(group: Sequence[_Script], script: _Script) -> bool:
+    last = group[-1]
+    return (
+        len(group) < MOST_CUES
+        and last.has_words
+        and bool(script.segments)
+        and not last.ends
+        and not script.begins_voice
+        and 0 <= script.cue.start - last.cue.stop <= LONGEST_PAUSE
+    )
+
+
+def replaced(text: str, groups: Sequence[Group], translations: Sequence[str]) -> str:
+    """Return the text of a file with translations of groups of its cues."""
+    edits = [
+        (cue, translated)
+        for group, translation in zip(groups, translations, strict=True)
+        for cue, translated in zip(group.cues, group.translated(translation), strict=True)
+    ]
+    found, at = list[str](), 0
+    for cue, translated in sorted(edits, key=lambda edit: edit[0].begin):  # cues of other tracks may be between
+        found += [text[at : cue.begin], translated]
+        at = cue.end
+    return "".join([*found, text[at:]])
+
+
+def _tokens(text: str, syntax: Syntax) -> Iterator[_Token]:
+    """Yield the tokens of the text of a cue."""
+    at, begins = 0, True  # of a line
+    marks = re.compile(f"(?P<breaks>(?<![ \\t])(?:[ \\t]*+(?:{syntax.breaks.pattern}))++)|{syntax.tags.pattern}")
+    for found in [*marks.finditer(text), None]:
+        words = text[at : found.start() if found else len(text)]
+        if begins and (speaker := _SPEAKER.match(words)):
+            yield _Token("speaker", speaker[0])
+            words = words[speaker.end() :]
+        yield from (_Token("text", part) for part in _PARTS.findall(words))
+        begins = begins and not words.strip()
+        if found is None:
+            return
+        if found["breaks"]:
+            yield _Token("break", found[0])
+        else:
+            if not begins and syntax.voice.match(found[0]):
+                yield _Token("break", "")
+            yield _Token("tag", found[0])
+        begins = begins or bool(found["breaks"])
+        at = found.end()
+
+
+def _pair(tokens: Sequence[_Token], syntax: Syntax) -> None:
+    """Let each tag that has a partner know it."""
+    starts: list[tuple[str, int]] = []
+    opened = Counter[str]()
+    for place, token in enumerate(tokens):
+        pair = syntax.pair(token.text) if token.kind == "tag" else None
+        if pair is None:
+            continue
+        key, starts_there = pair
+        if starts_there:
+            starts.append((key, place))
+            opened[key] += 1
+        elif opened[key]:
+            while True:
+                name, start = starts.pop()
+                opened[name] -= 1
+                if name == key:
+                    break
+            tokens[start].partner, token.partner = place, start
+
+
+def _peeled(
+    tokens: Sequence[_Token], begin: int, end: int, *, formats: bool = True, left: bool = True, right: bool = True
+) -> _Peeled:
+    """Return a part of a cue without what is around its text.
+
+    Blanks at its ends are cut off, and at the left and the right lone tags too; formats: whether those around all of it
+    """
+    first, last = begin, end
+    starts, ends = list[str](), list[str]()
+    while begin < end:
+        if tokens[begin].loose and (left or tokens[begin].kind == "text"):
+            begin += 1
+            continue
+        partner, rest = tokens[begin].partner, end
+        while rest - 1 > partner > 0 and tokens[rest - 1].loose:
+            rest -= 1
+        if not formats or partner < begin or rest - 1 != partner:
+            break
+        starts.append(tokens[begin].text)
+        ends.append(tokens[partner].text)
+        begin, end = begin + 1, partner
+    while end > begin and tokens[end - 1].loose and (right or tokens[end - 1].kind == "text"):
+        end -= 1
+    before, after = _source(tokens[first:begin]), _source(tokens[end:last])
+    return _Peeled(begin, end, before, after, ("".join(starts), "".join(ends[::-1])))
+
+
+def _around_lines(tokens: Sequence[_Token]) -> _Peeled:
+    """Return the text of a cue without the formats around all of it; what else is at its ends belongs to its lines."""
+    whole = _peeled(tokens, 0, len(tokens))
+    starts = [place for place in range(whole.begin) if tokens[place].partner >= whole.end]
+    begin, end = (starts[-1] + 1, tokens[starts[-1]].partner) if starts else (0, len(tokens))
+    return _Peeled(begin, end, _source(tokens[:begin]), _source(tokens[end:]))
+
+
+def _source(tokens: Iterable[_Token]) -> str:
+    return "".join(token.text for token in tokens)
+
+
+def divided(text: str, lengths: Sequence[int]) -> list[str]:
+    """Return a translation in as many parts as there are lengths, between words, in proportion to these."""
+    words = text.split(" ")
+    ends = list(accumulate(len(word) + 1 for word in words))  # of each word, with the blank after it
+    found, first = list[str](), 0
+    for place, length in enumerate(lengths):
+        left = len(lengths) - place - 1
+        begin = ends[first - 1] if first else 0
+        share = (ends[-1] - begin - 1) * length / sum(lengths[place:])
+        count = len(words) - first
+        if left:
+            nearest = min(range(first, len(words)), key=lambda word: abs(ends[word] - begin - 1 - share), default=-1)
+            count = max(min(nearest + 1 - first, count - left), 1)
+        found.append(" ".join(words[first : first + count]))
+        first = min(first + count, len(words))
+    return found
+
+
+def balanced(text: str, count: int, tags: re.Pattern[str]) -> list[str]:
+    """Return a text in so many lines of similar lengths at most; tags have no length."""
+    blanks, lengths = _blanks(text, tags)
+    found, length = list[str](), len(tags.sub("", text))
+    at, done, first = 0, 0, 0  # where the next line begins, the characters before it, and the first blank in it
+    for left in range(count, 1, -1):
+        if first == len(blanks):
+            break
+        wanted = done + (length - done) / left
+        place = bisect_left(lengths, wanted, first)
+        if place == len(blanks) or (place > first and wanted - lengths[place - 1] <= lengths[place] - wanted):
+            place -= 1
+        found.append(text[at : blanks[place]])
+        at, done, first = blanks[place] + 1, lengths[place] + 1, place + 1
+    return [*found, text[at:]]
+
+
+def _blanks(text: str, tags: re.Pattern[str]) -> tuple[list[int], list[int]]:
+    """Return the places of the blanks outside of tags, and the characters before each without tags."""
+    blanks, lengths = list[int](), list[int]()
+    at, marked = 0, 0
+    for tag in [*tags.finditer(text), None]:
+        for part in _UNTAGGED.finditer(text, at, tag.start() if tag else len(text)):
+            places = [found.start() for found in re.finditer(" ", part[0])] if not part[1] else []
+            blanks += [part.start() + place for place in places]
+            lengths += [part.start() + place - marked for place in places]
+        if tag:
+            at, marked = tag.end(), marked + len(tag[0])
+    return blanks, lengths
