@@ -21,7 +21,7 @@ CONTENT = docx(
 )
 
 CATALOGUE = '{"sourceLanguage": "en", "strings": {"Tom": {}}, "version": "1.0"}'
-TRANSLATED = '{"localizations": {"de": {"stringUnit": {"state": "needs_review","value": "Tom"}}}}'
+TRANSLATED = '{"localizations": {"de": {"stringUnit": {"state": "needs_review", "value": "Tom"}}}}'
 
 
 def names(folder: Path) -> list[str]:

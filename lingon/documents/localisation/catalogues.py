@@ -59,6 +59,7 @@ class _Catalogue:
         self._string = StringStyle(text).like("")
         self._colon = text[first.key_end : first.begin]
         self._end = "\r\n" if "\r" in before else "\n" if before else ""
+        self._comma = ", " if not self._end and self._colon.endswith(" ") else ","
         self._level = before.lstrip("\r\n")
 
     def entry(self, unit: Value) -> Entry | None:
@@ -112,7 +113,7 @@ class _Catalogue:
             f"{begin}{self._string(key)}{self._colon}{self._written(each, depth + 1, translations)}"
             for key, each in model.items()
         )
-        return f"{{{','.join(members)}{self._end}{self._level * depth}}}"
+        return f"{{{self._comma.join(members)}{self._end}{self._level * depth}}}"
 
     def _inserted(self, place: Value, key: str, model: Model, depth: int, translations: Sequence[str]) -> Edit:
         """Return the edit that adds a member to an object, before the one with the next key in alphabetical order."""
@@ -123,8 +124,8 @@ class _Catalogue:
         following = next((each for each in place.members if each.key > key), None)
         if following is None:
             end = place.members[-1].end
-            return Edit(end, end, f",{begin}{member}")
-        return Edit(following.key_begin, following.key_begin, f"{member},{begin}")
+            return Edit(end, end, f"{self._comma}{begin}{member}")
+        return Edit(following.key_begin, following.key_begin, f"{member}{self._comma}{begin}")
 
     def _written_at(self, value: Value) -> str:
         return self._text[value.begin : value.end]

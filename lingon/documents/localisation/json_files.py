@@ -18,7 +18,8 @@ from lingon.documents.localisation.plurals import is_plural, lacking, language_o
 
 _FORM = re.compile(r"(.*)_(zero|one|two|few|many|other)", re.DOTALL)
 _NESTED = r"\$t\([^()]{0,200}+(?:\([^()]{0,100}+\)[^()]{0,100}+){0,4}+\)"  # i18next: the text of another key
-_STYLE = Style(kept=re.compile(_NESTED))
+_LINKED = r"@(?:\.\w{1,40}+)?:(?:\([^()]{1,200}+\)|[\w\-]{1,100}+(?:\.[\w\-]{1,100}+){0,20}+)"  # the same of Vue I18n
+_STYLE = Style(kept=re.compile(f"{_NESTED}|{_LINKED}"))
 _CHROME = Style(kept=re.compile(r"\$[A-Za-z0-9_@]{1,64}+\$|\$\$|\$[1-9]"), is_icu=False)
 _BLANKS = " \t\r\n"
 

@@ -14,6 +14,7 @@ from lingon.documents.inline import Inline, Node, Piece, Point, write
 from lingon.documents.localisation.icu import IcuNode, Number, parsed, with_categories
 from lingon.documents.localisation.plurals import categories
 from lingon.documents.marks import TAG, named_tag, paired, with_breaks, without_marks
+from lingon.segments.markup.rules import BLOCKS, UNTOUCHED
 
 _PLACE = re.compile(r"\{(\d{1,9}+)\}")
 _UNWRITABLE = re.compile("[\0\ud800-\udfff\ufffe\uffff]")  # XML, or UTF-8, has no way to write them
@@ -87,7 +88,7 @@ class Message:
             tree = [text]
         elif target:
             tree = with_categories(tree, lambda kind: categories(target, kind))
-        nodes = paired(list(self._nodes(tree)), lambda point: named_tag(point.content.decode()))
+        nodes = paired(list(self._nodes(tree)), _inline_tag)
         self._inline = Inline(nodes)
         self.text = self._inline.text
 
@@ -160,13 +161,41 @@ class Message:
 
 
 def _text_nodes(text: str) -> Iterator[Node[bytes]]:
-    """Yield a text whose tags, line breaks and control characters are points."""
+    """Yield a text whose tags, line breaks and control characters are points.
+
+    A block of HTML, such as a paragraph, ends a sentence. Code is one point with its tags.
+    """
     at = 0
-    for tag in TAG.finditer(text):
-        yield from with_breaks(text[at : tag.start()], str.encode)
-        yield Point(tag[0].encode())
-        at = tag.end()
+    tags = list(TAG.finditer(text))
+    for tag, end in zip(tags, _ends_of_code(tags), strict=True):
+        if tag.start() >= at:
+            yield from with_breaks(text[at : tag.start()], str.encode)
+            yield Point(text[tag.start() : end].encode(), splits=_name_of(tag[0]) in BLOCKS)
+            at = end
     yield from with_breaks(text[at:], str.encode)
+
+
+def _ends_of_code(tags: Sequence[re.Match[str]]) -> list[int]:
+    """Return where each tag ends; a start tag of code, and of other elements that are not translated, with these."""
+    ends, closing = list[int](), dict[str, int]()
+    for tag in reversed(tags):
+        name, end = _name_of(tag[0]), tag.end()
+        if name in UNTOUCHED and tag[0].startswith("</"):
+            closing[name] = end
+        elif name in UNTOUCHED and not tag[0].endswith("/>"):
+            end = closing.get(name, end)
+        ends.append(end)
+    return ends[::-1]
+
+
+def _name_of(tag: str) -> str:
+    found = named_tag(tag.removesuffix("/>"))
+    return found[0] if found is not None else ""
+
+
+def _inline_tag(point: Point[bytes]) -> tuple[str, bool] | None:
+    """Return the name of a tag that belongs to a sentence and whether it is a start; None for all else."""
+    return None if point.splits else named_tag(point.content.decode())
 
 
 def _doubles(value: str, style: Style, *, is_icu: bool) -> bool:

@@ -147,6 +147,12 @@ def test_only_messages_of_a_file_of_chrome_are_translated_and_its_places_are_kep
     assert written.decode() == text.replace("Hi $USER$, pay $1", "$1 $USER$")
 
 
+def test_links_to_other_texts_are_kept():
+    text = '{"a": "See $t(a.b, {\\"n\\": 1}) and @:common.name, @.lower:(x.y) of me@example.com"}'
+    assert texts_of("a.json", text) == ["See {0} and {1}, {2} of me@example.com"]
+    assert translated("a.json", text) == text.encode()
+
+
 def test_a_file_of_flutter_says_its_language_and_keeps_what_describes_texts():
     text = '{"@@locale": "en", "a": "Tom", "@a": {"description": "a name", "placeholders": {}}, "@@x": "Tim"}'
     expected = text.replace('"en"', '"pt_BR"').replace('"a": "Tom"', '"a": "TOM"')

@@ -44,6 +44,27 @@ def test_a_message_whose_texts_stay_is_as_it_was(value: str, doubles: bool):
         assert message.translated(message.text) == value
 
 
+HTML = st.lists(
+    st.sampled_from(
+        ["Tom q. ", "q", "<p>", "</p>", "<br/>", "<li class='a'>", "<code>", "</code>", "q q", "<b>", "</b>", "<i/>"]
+    ),
+    max_size=9,
+).map("".join)
+
+
+@given(HTML)
+def test_html_in_a_text_is_as_it_was(value: str):
+    message = Message(f"Tom {value}")
+    assert message.translated(message.text) == f"Tom {value}"
+
+
+def test_blocks_of_html_end_a_sentence_and_code_is_kept():
+    value = "<p>One.</p><p class='a'>Two <code>a <b>b</b></code> <em>three</em>.</p><br>Four <kbd>x"
+    assert Message(value).text == (
+        'One.<b i="0"/><b i="1"/>Two <v i="2"/> <s i="0">three</s>.<b i="3"/><b i="4"/>Four <v i="5"/>x'
+    )
+
+
 @given(messages())
 def test_a_translation_has_the_arms_and_numbers_of_the_message(value: str):
     message = Message(value)
