@@ -14,8 +14,15 @@ from lingon.documents.inline import Inline, Node, Piece, Point, write
 from lingon.documents.localisation.icu import IcuNode, Number, parsed, with_categories
 from lingon.documents.localisation.plurals import categories
 from lingon.documents.marks import TAG, named_tag, paired, with_breaks, without_marks
-from lingon.segments.markup.rules import BLOCKS, UNTOUCHED
 
+_BLOCKS = frozenset(
+    """address article aside blockquote body br caption center dd details div dl dt fieldset figcaption figure footer form
+    h1 h2 h3 h4 h5 h6 header hr legend li main nav ol option p section select summary table tbody td tfoot th thead tr
+    ul""".split()
+)
+"""Elements of HTML that end a sentence. Those of `segments.markup` need packages that a client has not."""
+
+_CODE_ELEMENTS = frozenset(["code", "kbd", "math", "pre", "samp", "script", "style", "var"])  # not translated
 _PLACE = re.compile(r"\{(\d{1,9}+)\}")
 _UNWRITABLE = re.compile("[\0\ud800-\udfff\ufffe\uffff]")  # XML, or UTF-8, has no way to write them
 _QUOTED = r"'(?=[{}#|])(?:[^']++|'')*+'"  # of ICU: braces that are text
@@ -170,7 +177,7 @@ def _text_nodes(text: str) -> Iterator[Node[bytes]]:
     for tag, end in zip(tags, _ends_of_code(tags), strict=True):
         if tag.start() >= at:
             yield from with_breaks(text[at : tag.start()], str.encode)
-            yield Point(text[tag.start() : end].encode(), splits=_name_of(tag[0]) in BLOCKS)
+            yield Point(text[tag.start() : end].encode(), splits=_name_of(tag[0]) in _BLOCKS)
             at = end
     yield from with_breaks(text[at:], str.encode)
 
@@ -180,9 +187,9 @@ def _ends_of_code(tags: Sequence[re.Match[str]]) -> list[int]:
     ends, closing = list[int](), dict[str, int]()
     for tag in reversed(tags):
         name, end = _name_of(tag[0]), tag.end()
-        if name in UNTOUCHED and tag[0].startswith("</"):
+        if name in _CODE_ELEMENTS and tag[0].startswith("</"):
             closing[name] = end
-        elif name in UNTOUCHED and not tag[0].endswith("/>"):
+        elif name in _CODE_ELEMENTS and not tag[0].endswith("/>"):
             end = closing.get(name, end)
         ends.append(end)
     return ends[::-1]
