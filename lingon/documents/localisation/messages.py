@@ -15,11 +15,12 @@ from lingon.documents.localisation.icu import IcuNode, Number, parsed, with_cate
 from lingon.documents.localisation.plurals import categories
 from lingon.documents.marks import TAG, named_tag, paired, with_breaks, without_marks
 
-_BLOCKS = frozenset(
-    """address article aside blockquote body br caption center dd details div dl dt fieldset figcaption figure footer form
-    h1 h2 h3 h4 h5 h6 header hr legend li main nav ol option p section select summary table tbody td tfoot th thead tr
-    ul""".split()
-)
+_BLOCK_NAMES = """
+    address article aside blockquote body br caption center dd details div dl dt fieldset figcaption figure footer
+    form h1 h2 h3 h4 h5 h6 header hr legend li main nav ol option p section select summary table tbody td tfoot th
+    thead tr ul
+"""
+_BLOCKS = frozenset(_BLOCK_NAMES.split())
 """Elements of HTML that end a sentence. Those of `segments.markup` need packages that a client has not."""
 
 _CODE_ELEMENTS = frozenset(["code", "kbd", "math", "pre", "samp", "script", "style", "var"])  # not translated
