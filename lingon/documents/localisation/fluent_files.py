@@ -18,7 +18,7 @@ from lingon.documents.localisation.edits import Edit, Entry, broken, document_of
 from lingon.documents.localisation.messages import Message, Style
 from lingon.documents.localisation.plurals import is_plural, lacking
 
-MOST_CHARACTERS = 4 << 20  # of a file: its parser takes 4 s for them
+MOST_CHARACTERS = 2 << 20  # of a file: its parser takes 7 s for them
 MOST_DEPTH = 32  # of braces inside each other: the parser calls itself
 _STYLE = Style(is_icu=False)
 _MARKED = "\ufdd0{}\ufdd1"  # stands for what is in braces: characters that no text has

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
@@ -59,12 +60,14 @@ def read_table(content: bytes, target: str = "", column: str = "", *, tabs: bool
     separator = _SEPARATOR.match(text)
     begin = separator.end() if separator is not None else 0
     delimiter = separator[1] if separator is not None else "\t" if tabs else _delimiter(text)
-    rows = list(_rows(text, begin, delimiter, strict=not tabs))
-    if not rows:
+    rows = _rows(text, begin, delimiter, strict=not tabs)
+    first = next(rows, None)
+    if first is None:
         return document_of(text, (), encode)
-    columns = _columns([cell.text.strip() for cell in rows[0]], column, target)
+    columns = _columns([cell.text.strip() for cell in first], column, target)
     cells = _Cells(delimiter)
-    every = (cells.entry(row, columns) for row in rows[columns.header :] if len(row) > columns.source)
+    with_texts = rows if columns.header else chain([first], rows)
+    every = (cells.entry(row, columns) for row in with_texts if len(row) > columns.source)
     return document_of(text, (entry for entry in every if entry is not None), encode)
 
 
