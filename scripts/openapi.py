@@ -54,6 +54,11 @@ DOCUMENT: dict[str, Any] = {
         "targetLanguageCode": {"type": "string", "description": "BCP-47, such as de."},
         "sourceLanguageCode": {"type": "string", "description": "Detected if it is missing."},
         "beamSize": {"type": "integer", "description": "As in DecodingOptions.", "minimum": 0, "maximum": 1000},
+        "column": {
+            "type": "string",
+            "description": "Of a .csv or .tsv file, the column with the texts: its name in the first row, or its "
+            "number, from 1 on.",
+        },
     },
 }
 STATUS: dict[str, Any] = {

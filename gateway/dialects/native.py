@@ -93,7 +93,8 @@ class NativeApi:
         options = pb.DecodingOptions()
         if beams := fields.number("beamSize", 0, 0, MOST_BEAMS):
             options.beam_size = beams
-        found = await self._documents.translate(call, given, content, Wanted(target, source, options=options))
+        wanted = Wanted(target, source, options=options)
+        found = await self._documents.translate(call, given, content, wanted, fields.text("column"))
         headers = {
             "content-disposition": _attachment(_named(found.name, target)),
             **({DETECTED: found.detected} if found.detected else {}),

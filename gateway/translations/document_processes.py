@@ -8,7 +8,7 @@ import sys
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lingon.documents.process import COUNT, DONE, FAILED, OUT_OF_MEMORY, READ, SIZE, STAYS, WRITE, packed
 from lingon.errors import LingonError
@@ -36,12 +36,18 @@ class DocumentLimits:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file to translate; target: the language to translate to, for files that say it; owner: see Caller."""
+    """A file to translate.
+
+    target: the language to translate to, for files that say it
+    owner: see Caller
+    column: of a table, its name or its number; empty if it was not given
+    """
 
     name: str
     content: bytes
     target: str
     owner: str
+    column: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +87,7 @@ class DocumentProcesses:
         """
         name, texts, characters = await self._ask(file, READ, patient=patient)
         found = pb.TranslateRequest.FromString(texts)
-        named = File(name.decode(), file.content, file.target, file.owner)
+        named = replace(file, name=name.decode())
         return ReadFile(named, found.texts, found.text, int(characters), len(texts))
 
     async def write(self, file: File, translations: Sequence[str]) -> WrittenFile:
@@ -104,7 +110,11 @@ class DocumentProcesses:
             process = await self._process()
             try:
                 reply = await _exchange(
-                    process, operation, file.name.encode(), file.target.encode(), file.content, *more
+                    process,
+                    operation,
+                    *(each.encode() for each in (file.name, file.target, file.column)),
+                    file.content,
+                    *more,
                 )
             except (OSError, EOFError):
                 raise self._ended(await process.wait()) from None

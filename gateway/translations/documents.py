@@ -51,12 +51,15 @@ class Documents:
         except UnreadableDocument as error:
             raise Problem(400, str(error), field="file") from None
 
-    async def translate(self, call: Call, name: str, content: bytes, wanted: Wanted) -> TranslatedFile:
+    async def translate(
+        self, call: Call, name: str, content: bytes, wanted: Wanted, column: str = ""
+    ) -> TranslatedFile:
         """Return the translation of a file; raises Problem for one that cannot be read.
 
+        column: of a table, its name or its number; empty if it was not given
         If its language is not given, it is detected once: a single text may be too short for that.
         """
-        file = File(name, content, wanted.target, call.holder.owner)
+        file = File(name, content, wanted.target, call.holder.owner, column)
         async with _limited(call.backend.timeout, "read"):
             read = await self._processes.read(file, patient=call.caller.in_background)
         call.held.add(max(read.size - len(content), 0))

@@ -59,6 +59,12 @@ def check_lines(path: Path, *, stated: bool) -> None:
         )
 
 
+def check_column(column: str | None) -> None:
+    """Raise SettingsError for a column of texts that are no table."""
+    if column is not None:
+        raise SettingsError("--column is for an --input that ends in .csv or .tsv")
+
+
 def is_encoded_page(path: Path) -> bool:
     """Whether a file is a page in another encoding than UTF-8: it is written in that, as its head says."""
     if path.suffix.lower() not in PAGES or not path.is_file():
@@ -85,10 +91,16 @@ def check_options(columns: Columns, translations: int, *, as_json: bool, read: b
 
 
 def translate_document(
-    backend: BackendOptions, path: Path, output: Path | None, request: TranslateOptions, batch_size: int
+    backend: BackendOptions,
+    path: Path,
+    output: Path | None,
+    request: TranslateOptions,
+    batch_size: int,
+    column: str | None = None,
 ) -> bool:
     """Write the translation of a document; returns whether each of its texts was translated.
 
+    column: of a table, its name or its number
     A text that was not translated stays as it is, and is named. Raises LingonError; then nothing is written.
     """
     if path.suffix.lower() in OTHER_SUFFIXES:
@@ -101,11 +113,13 @@ def translate_document(
             raise SettingsError(f"--output must name a file that ends in {path.suffix}, as the input does")
         check_output(output, path)
     content = read_setting_file(path)
-    document = _read(path, content, request.get("target") or "")
+    target = request.get("target") or ""
+    document = None if not target and says_target(path.name) else _read(path, content, target, column)
     report, results = LineReport("text"), list[TextResult]()
     with open_translator(backend) as translator:
-        if not request.get("target") and says_target(path.name):
-            document = _read(path, content, only_target(translator.list_models(), request.get("model") or ""))
+        if document is None:
+            target = only_target(translator.list_models(), request.get("model") or "")
+            document = _read(path, content, target, column)
         options = options_of(document, request)
         if options.get("source") == AUTO and document.texts:  # one language, as a short text fits several
             options["source"] = source = translator.find_source(list(document.texts), **options)
@@ -127,10 +141,10 @@ def translate_document(
     return report.complete
 
 
-def _read(path: Path, content: bytes, target: str) -> Document:
-    """Return the document of a file; target: the language to translate to; empty if it is not known."""
+def _read(path: Path, content: bytes, target: str, column: str | None) -> Document:
+    """Return a document; raises LingonError that names the file."""
     try:
-        return read_document(path.name, content, target)
+        return read_document(path.name, content, target, column or "")
     except UnreadableDocument as error:
         raise LingonError(f"{path}: {error}") from None
 

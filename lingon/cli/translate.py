@@ -41,6 +41,7 @@ def translate(
     texts: options.Texts = None,
     input_file: options.Input = None,
     output_file: lines.Output = None,
+    column: options.Column = None,
     source: DetectedSourceOption = None,
     same_language: SameLanguageOption = False,
     target: TargetOption = None,
@@ -58,11 +59,19 @@ def translate(
     """Translate texts, standard input line by line, or a document; a blank line gives a blank line.
 
     An --input that ends in .docx, .pptx, .xlsx, .odt, .odp, .ods, .epub, .srt, .vtt, .ass, .ssa, .xliff, .xlf, .po,
-    .pot or .md is a document; --output is one of its kind. The lines of .txt, and of a file without an ending, are
-    texts; give --format for a file with another ending. A progress bar with lines done, rate and time left is shown if
-    standard error is a terminal, the results go to a file (--output FILE or > FILE) and the lines are not typed.
+    .pot, .md, .json, .arb, .properties, .strings, .stringsdict, .xcstrings, .yml, .yaml, .ftl, .csv or .tsv is a
+    document; --output is one of its kind. The lines of .txt, and of a file without an ending, are texts; give --format
+    for a file with another ending. A progress bar with lines done, rate and time left is shown if standard error is a
+    terminal, the results go to a file (--output FILE or > FILE) and the lines are not typed.
     """
-    from lingon.cli.document import check_lines, check_options, is_document, is_encoded_page, translate_document
+    from lingon.cli.document import (
+        check_column,
+        check_lines,
+        check_options,
+        is_document,
+        is_encoded_page,
+        translate_document,
+    )
     from lingon.cli.lines.loop import TranslateWork, several_of
 
     if input_file is not None and not texts and not is_document(input_file):
@@ -86,8 +95,9 @@ def translate(
     page = input_file is not None and not texts and reading.written is TextFormat.HTML and is_encoded_page(input_file)
     if input_file is not None and not texts and (page or is_document(input_file)):
         check_options(_shown(columns), several_of(request), as_json=as_json, read=reading.is_stated and not page)
-        complete = translate_document(backend, input_file, output_file, request, batch_size)
+        complete = translate_document(backend, input_file, output_file, request, batch_size, column)
     else:
+        check_column(column)
         work = TranslateWork(request, _shown(columns), as_json)
         complete = _translate_lines(backend, texts or (), input_file, output_file, work, reading, batch_size)
     if not complete:

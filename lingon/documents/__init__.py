@@ -1,4 +1,4 @@
-"""Documents as texts to translate, and back; imports `errors`, `html_names` and a parser of Markdown."""
+"""Documents as texts to translate, and back; imports `errors`, `html_names` and parsers of other projects."""
 
 from __future__ import annotations
 
@@ -10,6 +10,18 @@ from pathlib import Path
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.gettext import read_gettext
+from lingon.documents.localisation import (
+    is_json,
+    read_apple_strings,
+    read_arb,
+    read_catalogue,
+    read_fluent,
+    read_json,
+    read_properties,
+    read_stringsdict,
+    read_table,
+    read_yaml,
+)
 from lingon.documents.markdown import read_markdown
 from lingon.documents.office import SUFFIXES as ARCHIVES
 from lingon.documents.office import read_archive, suffix_of_archive
@@ -38,6 +50,24 @@ _CUE = re.compile(rb"\d{1,9}[ \t]*+\r?\n[ \t]*+\d{1,4}:\d\d:\d\d[,.]\d{1,3}[ \t]
 _MESSAGE = re.compile(rb"(?:\A|\n)msgid[ \t]*+\"[^\n]*+\n(?:[ \t]*+\"[^\n]*+\n)*+msg(?:str|id_plural)\b")
 GETTEXT = (".po", ".pot")
 XLIFF = (".xliff", ".xlf")
+KEYED: Mapping[str, Callable[[bytes, str], Document]] = {
+    ".json": read_json,
+    ".arb": read_arb,
+    ".properties": read_properties,
+    ".stringsdict": read_stringsdict,
+    ".xcstrings": read_catalogue,
+    ".yml": read_yaml,
+    ".yaml": read_yaml,
+    ".ftl": read_fluent,
+}
+"""The readers of files of keys and texts that take the target language, or have a place for it."""
+
+TABLES: Mapping[str, Callable[[bytes, str, str], Document]] = {
+    ".csv": read_table,
+    ".tsv": partial(read_table, tabs=True),
+}
+"""The readers of tables, which take a column too."""
+
 READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".txt": read_text,
     ".html": read_page,
@@ -50,8 +80,9 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
     **dict.fromkeys(XLIFF, read_xliff),
     **dict.fromkeys(GETTEXT, read_gettext),
     ".md": read_markdown,
+    ".strings": read_apple_strings,
 }
-SUFFIXES = tuple(READERS)
+SUFFIXES = (*READERS, *KEYED, *TABLES)
 """The kinds of files, by the ends of their names."""
 
 
@@ -72,6 +103,8 @@ def suffix_of(content: bytes) -> str:
         return ".po"
     if b"<xliff" in start:
         return ".xlf"
+    if start.startswith((b"{", b"[")) and is_json(content):
+        return ".json"
     suffix = suffix_of_archive(content) if start.startswith(b"pk") else ".txt"
     if suffix == ".txt" and start.startswith(b"pk\x03\x04"):
         raise UnreadableDocument("the file has no suffix, and is an archive of no known kind")
@@ -79,8 +112,8 @@ def suffix_of(content: bytes) -> str:
 
 
 def says_target(name: str) -> bool:
-    """Whether the translation of a file says the language that it is in."""
-    return Path(name).suffix.lower() in (*XLIFF, *GETTEXT)
+    """Whether the translation of a file says the language that it is in, or has forms of words that depend on it."""
+    return Path(name).suffix.lower() in (*XLIFF, *GETTEXT, *KEYED, *TABLES)
 
 
 def translated_suffix(name: str) -> str:
@@ -89,13 +122,20 @@ def translated_suffix(name: str) -> str:
     return ".po" if suffix.lower() == ".pot" else suffix
 
 
-def read_document(name: str, content: bytes, target: str = "") -> Document:
+def read_document(name: str, content: bytes, target: str = "", column: str = "") -> Document:
     """Return the document of a file; raises UnreadableDocument for a kind that is not known and for a broken file.
 
     target: the language to translate to, for files that say it; empty if it is not known
+    column: of a table, its name or its number; see `read_table`
     """
     check_suffix(name)
     suffix = Path(name).suffix.lower()
+    if suffix in TABLES:
+        return TABLES[suffix](content, target, column)
+    if column:
+        raise UnreadableDocument(f"a column is for files that end in {', '.join(TABLES)}, got {suffix}")
+    if suffix in KEYED:
+        return KEYED[suffix](content, target)
     if suffix in GETTEXT:
         return read_gettext(content, target)
     return read_xliff(content, target) if suffix in XLIFF else READERS[suffix](content)
@@ -103,6 +143,6 @@ def read_document(name: str, content: bytes, target: str = "") -> Document:
 
 def check_suffix(name: str) -> None:
     """Raise UnreadableDocument for the name of a file of a kind that is not known."""
-    if Path(name).suffix.lower() not in READERS:
+    if Path(name).suffix.lower() not in SUFFIXES:
         shown = Path(name).suffix[:20] or "no suffix"
         raise UnreadableDocument(f"a file must end in {', '.join(SUFFIXES)}, got {shown}")

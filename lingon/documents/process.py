@@ -5,9 +5,9 @@ MEMORY is the bytes of address space that documents may take, SECONDS the comput
 OUT_OF_MEMORY, or by SIGXCPU, when a document passes a limit.
 
 A message is its number of parts, the size of each, and the parts. A request has an operation, the name of the file, the
-target language, the content of the file and, to write it, a TranslateRequest with the translations of its texts. A
-reply has the outcome, whether the process stays for other messages, and what the operation returns: a file that was
-written is followed by the notes about it.
+target language, the column of a table, the content of the file and, to write it, a TranslateRequest with the
+translations of its texts. A reply has the outcome, whether the process stays for other messages, and what the operation
+returns: a file that was written is followed by the notes about it.
 """
 
 from __future__ import annotations
@@ -92,12 +92,14 @@ def _message(source: BinaryIO) -> list[bytes]:
     return [source.read(size) for size in sizes]
 
 
-def _answer(operation: bytes, name: bytes, target: bytes, content: bytes, *translated: bytes) -> tuple[bytes, ...]:
+def _answer(
+    operation: bytes, name: bytes, target: bytes, column: bytes, content: bytes, *translated: bytes
+) -> tuple[bytes, ...]:
     """Return the reply to a request."""
     try:
         if operation == READ:
-            return (DONE, *_read(name.decode(), content, target.decode()))
-        document = read_document(name.decode(), content, target.decode())
+            return (DONE, *_read(name.decode(), content, target.decode(), column.decode()))
+        document = read_document(name.decode(), content, target.decode(), column.decode())
         written = document.write(pb.TranslateRequest.FromString(*translated).texts)
         check_reply(len(written), "the translated file has")
         return DONE, written, *(note.encode() for note in document.notes)
@@ -112,14 +114,14 @@ def _answer(operation: bytes, name: bytes, target: bytes, content: bytes, *trans
         return FAILED, f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}".encode()
 
 
-def _read(name: str, content: bytes, target: str) -> tuple[bytes, ...]:
+def _read(name: str, content: bytes, target: str, column: str) -> tuple[bytes, ...]:
     """Return the name of a file, its texts and their options as a TranslateRequest, and how many characters it has.
 
     A file without a suffix gets that of its kind: some clients send every file as `file`. A template of gettext gets
     that of a catalogue, which it becomes.
     """
     name = name if Path(name).suffix else f"document{suffix_of(content)}"
-    document = read_document(name, content, target)
+    document = read_document(name, content, target, column)
     name = str(Path(name).with_suffix(translated_suffix(name)))
     found = pb.TranslateRequest(texts=document.texts, text=document.options).SerializeToString()
     check_reply(len(found), "the texts of the file have")

@@ -184,6 +184,35 @@ async def test_a_file_that_is_not_translated_is_an_error(
     assert without.json["message"] == "the form must have a file in the field 'file'"
 
 
+async def test_a_form_names_the_column_of_a_table():
+    async with gateway() as http:
+        fields = {"targetLanguageCode": "de", "sourceLanguageCode": "en"}
+        content = b"a,target\nTom,\n"
+        reply = await http.upload(DOCUMENT, "a.csv", content, **fields, column="A")
+        missing = await http.upload(DOCUMENT, "a.csv", content, **fields, column="b")
+    assert reply.body == b"a,target\nTom,Tom\n"
+    assert missing.status == 400
+    assert missing.json["message"] == "the file has no column 'b'; its columns are a, target"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", b'{"a": "Tom", "b": 1}\n'),
+        ("a.arb", b'{"a": "Tom"}\n'),
+        ("a.properties", b"a = Tom\n"),
+        ("a.strings", b'"a" = "Tom";\n'),
+        ("a.yaml", b"a: Tom # a\n"),
+        ("a.ftl", b"a = Tom\n"),
+        ("a.tsv", b"source\tb\nTom\t1\n"),
+    ],
+)
+async def test_files_of_keys_and_texts_are_read_in_a_process_of_their_own(name: str, content: bytes):
+    async with gateway() as http:
+        reply = await http.upload(DOCUMENT, name, content, targetLanguageCode="de", sourceLanguageCode="en")
+    assert (reply.status, reply.body) == (200, content)
+
+
 async def test_the_target_language_of_a_request_is_that_of_its_file(tmp_path: Path):
     async with gateway(http_data_dir=tmp_path) as http:
         made = (await http.upload("/v2/document", "a.xlf", XLIFF, target_lang="DE", source_lang="EN")).json

@@ -20,6 +20,9 @@ CONTENT = docx(
     "".join(paragraph(run("It is "), run("raining", "<w:b/>"), run(f" in house {number}.")) for number in range(70))
 )
 
+CATALOGUE = '{"sourceLanguage": "en", "strings": {"Tom": {}}, "version": "1.0"}'
+TRANSLATED = '{"localizations": {"de": {"stringUnit": {"state": "needs_review", "value": "Tom"}}}}'
+
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
@@ -78,6 +81,38 @@ async def test_a_file_of_translators_gets_the_target_language(tmp_path: Path):
         assert await asyncio.to_thread(main, arguments) == 0
     assert '<file target-language="de">' in output.read_text()
     assert ">Tom</target>" in output.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "written"),
+    [
+        ("en.json", '{"a": "Tom", "b": 1}', [], '{"a": "Tom", "b": 1}'),
+        ("en.yml", "en:\n  a: Tom\n", [], "de:\n  a: Tom\n"),
+        ("a.csv", "en,de\nTom,\n", [], "en,de\nTom,Tom\n"),
+        ("a.csv", "a,b\n1,Tom\n", ["--column", "b"], "a,b\n1,Tom\n"),
+        ("a.xcstrings", CATALOGUE, [], CATALOGUE.replace("{}", TRANSLATED)),
+    ],
+)
+async def test_a_file_of_texts_gets_the_only_language_of_the_model_where_none_is_given(
+    tmp_path: Path, name: str, content: str, options: list[str], written: str
+):
+    (tmp_path / name).write_text(content)
+    output = tmp_path / f"b{Path(name).suffix}"
+    assert await translated(tmp_path, "--output", str(output), *options, name=name) == 0
+    assert output.read_text() == written
+
+
+async def test_a_column_is_refused_where_there_is_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    for name, content, status, message in (
+        ("a.csv", "a,b\nTom,Tim\n", 1, "a.csv: the file has no column 'x'; its columns are a, b\n"),
+        ("a.json", "{}", 1, "a.json: a column is for files that end in .csv, .tsv, got .json\n"),
+        ("a.txt", "Tom", 2, "--column is for an --input that ends in .csv or .tsv\n"),
+    ):
+        (tmp_path / name).write_text(content)
+        output = tmp_path / f"b{Path(name).suffix}"
+        assert await translated(tmp_path, "--output", str(output), "--column", "x", name=name) == status
+        assert capfd.readouterr().err.endswith(message)
+        assert not output.exists()
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,27 @@ async def test_the_command_finds_one_language_for_a_document(tmp_path: Path) -> 
     assert "Le vieil homme." in (tmp_path / "b.srt").read_text()
 
 
+async def test_a_table_has_a_column_and_the_only_language_of_the_model(call: Call) -> None:
+    async with running() as server:
+        for options, content, written in (
+            ({}, b"en,de\nTom,\n", b"en,de\nTom,Tom\n"),
+            ({"column": "a"}, b"a,target\nTom,\n", b"a,target\nTom,Tom\n"),
+            ({"column": 1}, b"Tom,\n", b"Tom,\n"),
+        ):
+            assert (await call(server, "translate_document", "a.csv", content, **options)).content == written
+        with pytest.raises(UnreadableDocument, match="the file has no column 'x'"):
+            await call(server, "translate_document", "a.csv", b"a,b\n", column="x")
+
+
+async def test_several_languages_of_models_are_none_for_a_file(call: Call) -> None:
+    content = b'{"sourceLanguage": "en", "strings": {}}'
+    async with running(**TWO) as server:
+        with pytest.raises(UnreadableDocument, match="several languages; say which one"):
+            await call(server, "translate_document", "a.xcstrings", content, source="en")
+        found = await call(server, "translate_document", "a.yml", b"de:\n  a: Das Meer.\n", model="de-en")
+        assert found.content.startswith(b"en:\n")
+
+
 async def test_a_document_without_text_has_no_language(call: Call) -> None:
     async with running(**TWO) as server:
         blank = b"\n" * 100

@@ -98,7 +98,7 @@ def _read_and_write(name: str, content: bytes) -> None:
 
 
 def _in(wrap: Callable[[str], bytes], frame: str) -> Wrap:
-    begin, end = frame.split("{}")
+    begin, end = frame.split("{}", 1)
     return lambda body: wrap(begin + body + end)
 
 
@@ -265,5 +265,29 @@ FAMILIES = [
     Family(".md", "a paragraph with references", _text("[a]: b\n\nTom {}\n"), tokens.MARKDOWN),
     Family(".md", "a list", _text("- Tom {}\n"), [*tokens.MARKDOWN, *tokens.BLOCKS]),
     Family(".md", "a cell", _text("|a|\n|-|\n|Tom {}|\n"), tokens.MARKDOWN),
+    Family(".json", "a file", str.encode, tokens.JSON, ['"a": [{}],', "[{}],"]),
+    Family(".json", "an object", _text('{"a": "Tom", {} "b": "Tom"}'), tokens.JSON),
+    Family(".json", "an array", _text('["Tom", {} "a"]'), tokens.JSON),
+    Family(".json", "a text", _text('["Tom {}"]'), tokens.LOCALISED),
+    Family(".json", "a message", _text('{"a": {"message": "Tom {}"}}'), tokens.LOCALISED),
+    Family(".json", "texts", lambda body: b'["' + body.replace("a", '", "').encode() + b'"]', tokens.LOCALISED),
+    Family(".arb", "a file", _text('{"a": "Tom", {} "b": "Tom"}'), tokens.JSON),
+    Family(".arb", "a plural", _text('{"a": "{n, plural, one {Tom {}} other {Tom}}"}'), tokens.LOCALISED),
+    Family(".properties", "a file", str.encode, tokens.JAVA),
+    Family(".properties", "a value", _text("a = Tom {0} {}\n"), tokens.LOCALISED),
+    Family(".strings", "a file", str.encode, tokens.STRINGS_OF_APPLE),
+    Family(".strings", "a text", _text('"a" = "Tom {}";'), tokens.LOCALISED),
+    Family(".stringsdict", "a dictionary", _text('<plist version="1.0"><dict>{}</dict></plist>'), tokens.PLIST),
+    Family(".xcstrings", "entries", _text('{"sourceLanguage": "en", "strings": {{}"z": {}}}'), tokens.CATALOGUE),
+    Family(".yml", "a file", str.encode, tokens.YAML),
+    Family(".yml", "texts", _text("en:\n  a: Tom\n{}"), tokens.YAML),
+    Family(".yml", "a list", _text('en: [Tom, {} "a"]\n'), tokens.YAML),
+    Family(".yml", "a text", _text('en:\n  a: "Tom {}"\n'), tokens.LOCALISED),
+    Family(".ftl", "a file", str.encode, tokens.FLUENT),
+    Family(".ftl", "a pattern", _text("a = Tom {}\n"), tokens.FLUENT),
+    Family(".ftl", "a variant", _text("a = { $n ->\n *[other] Tom {}\n }\n"), tokens.FLUENT),
+    Family(".csv", "a file", _text("source,target\n{}"), tokens.CELLS_OF_TABLES),
+    Family(".csv", "a first row", _text("source{}\nTom\n"), tokens.CELLS_OF_TABLES),
+    Family(".tsv", "a file", _text("source\tx\n{}"), tokens.CELLS_OF_TABLES),
 ]
 SUFFIXES = tuple(dict.fromkeys(family.suffix for family in FAMILIES))

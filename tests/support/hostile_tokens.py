@@ -140,4 +140,50 @@ BLOCKS = [
     'Tom\n', '[!NOTE]\n', '\r\n', '\\\n', '"\n', "'\n", "[a]: b '", '[a]: <', '- [ ] ', "<a b='c'>\n", '+++\n', '| ',
     '  ', '2) ', '#\n', '- a\n',
 ]
+LOCALISED = [
+    'Tom ', 'a', ' ', '{', '}', '{n, plural, ', 'one {', 'other {', '{name}', '{0}', '{7}', '#', "'", "''", "'{", '<b>',
+    '</b>', '<', '$', '$a$', '$t(', ')', '%', '%#@a@', '%arg', '_', '.', '/', '-', 'aB', ':', ', ', '&amp;', '@', '1',
+    'http://', '(', '{{', '}}', '=0 {', 'select,', ',', '|',
+]
+JSON = [
+    '"a#": "Tom",', '"a": "Tom",', '{', '}', '[', ']', '"', ',', ':', '"a":', '"Tom"', '1', 'null', ' ', '\n', '\\',
+    '\\u',     '"a_one": "Tom", "a_other": "b",', '"a#_other": "Tom", "a#_one": "b",', '{"one": "Tom", "other": "a"},',
+    '"a#_plural": "Tom", "a#": "b",', '{},', '[],', '"\\u00e9",', '"@a": {},', '"\\/",',
+]
+JAVA = [
+    'a#=Tom\n', 'a = Tom \\\n', '\\', '\\\n', '\n', ' ', '=', ':', '# ', '!', '\\u00e9', '\\u', '\t', '\r', 'a', 'Tom',
+    '\\:', 'a', '\u00e9', '\f', '\\\r\n   ',
+]
+STRINGS_OF_APPLE = [
+    '"a" = "Tom";', '"a#"="b";\n', '"', ';', '=', '/*', '*/', '//', '\n', '*', '/', '\\', '\\U00e9', '\\n', "'", 'a',
+    ' ', '"Tom";', '/* a */',
+]
+PLIST = [
+    '<key>a#</key><dict><key>NSStringFormatSpecTypeKey</key><string>a</string><key>other</key><string>Tom</string></dict>',
+    '<key>a</key><string>Tom</string>', '<key>b</key><dict>', '</dict>', ' ', '<!--', '-->', '&amp;',
+    '<key>other</key><string>a</string>', '<key>NSStringLocalizedFormatKey</key><string>Tom</string>', '<true/>',
+]
+CATALOGUE = [
+    '"Tom #" : {},', '"a#" : {"localizations" : {"en" : {"stringUnit" : {"state" : "new", "value" : "Tom"}}}},',
+    '"b#" : {"localizations" : {"de" : {"stringUnit" : {"state" : "new", "value" : ""}}}},', ' ', '\n',
+    '"c#" : {"localizations" : {"en" : {"variations" : {"plural" : {"one" : {"stringUnit" : {"state" : "a", '
+    '"value" : "b"}}, "other" : {"stringUnit" : {"state" : "a", "value" : "Tom"}}}}}}},',
+    '"d#" : {"shouldTranslate" : false},',
+]
+YAML = [
+    'a#: Tom\n', '  a#: Tom\n', '- Tom\n', '  - ', '|\n', '>\n', '|-\n', '    Tom a\n', '\n', '# a\n', '"', "'",
+    'a: ', ': ', '[', ']', '{', '}', ', ', '&a ', '*a', '!!str ', '!a ', '? ', '---\n', ' ', '\t', 'Tom ', 'a', '\\',
+    '"Tom",', '"a#": b,',
+    '{one: Tom, other: a},', '- one: Tom\n  other: a\n', '%', '@', '-', '\r\n', '...\n', '<<: *a\n',
+]
+FLUENT = [
+    'a# = Tom\n', 'a =', '\n    ', '\n', '{ $n }', '{ "a" }', '{', '}', ' Tom ', 'a', ' ', '[one] ', '*[other] ',
+    '{ $n ->', '\n   *[other] Tom\n }', '# a\n', '-b = Tom\n', '    .a = Tom\n', '{ -b }', '"', '=', '.', '[', '*', '-',
+    '>', '\r\n',
+    '{ $n ->\n [one] a\n *[other] Tom\n }\n', '(', ')', '{ A($n, b: 1) }',
+]
+CELLS_OF_TABLES = [
+    'Tom', 'a', ',', ';', '\t', '\n', '\r\n', '"', '""', '"Tom"', ' ', '"Tom\n",', ',,', 'Tom,a\n',
+    '\r', "'",
+]
 # fmt: on

@@ -34,6 +34,15 @@ Input = Annotated[
         show_default="standard input",
     ),
 ]
+Column = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Of an --input that ends in .csv or .tsv, the column with the texts: its name in the first row, or its "
+        "number, from 1 on, if the first row has texts too.",
+        show_default="source, or the only other language beside a column of the target language",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

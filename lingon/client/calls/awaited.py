@@ -133,10 +133,10 @@ class AsyncCalls(ABC):
         return await self._drive(self._protocol.find_source(texts, options))
 
     async def translate_document(
-        self, name: str, content: bytes, **options: Unpack[TranslateOptions]
+        self, name: str, content: bytes, *, column: str | int = "", **options: Unpack[TranslateOptions]
     ) -> DocumentResult:
         """As `Client.translate_document`."""
-        return await self._drive(self._protocol.translate_document(name, content, options))
+        return await self._drive(self._protocol.translate_document(name, content, column, options))
 
     async def list_models(self) -> list[ModelInfo]:
         """As `Client.list_models`."""

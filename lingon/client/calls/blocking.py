@@ -169,16 +169,19 @@ class BlockingCalls(Blocking):
         """
         return self._drive(self._protocol.find_source(texts, options))
 
-    def translate_document(self, name: str, content: bytes, **options: Unpack[TranslateOptions]) -> DocumentResult:
+    def translate_document(
+        self, name: str, content: bytes, *, column: str | int = "", **options: Unpack[TranslateOptions]
+    ) -> DocumentResult:
         """Translate a file into a file of the same kind, such as .docx, .xlsx, .pptx, .odt, .epub, .html or .md.
 
         A text that cannot be translated stays as it is, and is in the failures of the result. With the source "auto"
         the language of the whole document is detected. Raises UnreadableDocument, a LingonError.
 
         name: of the file, which says of what kind it is; nothing is read or written there
+        column: of a .csv or .tsv file with the texts, its name in the first row, or its number, from 1 on
         options: as those of `translate`, but for format, splitting_tags and non_splitting_tags
         """
-        return self._drive(self._protocol.translate_document(name, content, options))
+        return self._drive(self._protocol.translate_document(name, content, column, options))
 
     def list_models(self) -> list[ModelInfo]:
         """The models that translate."""

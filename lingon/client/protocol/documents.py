@@ -44,9 +44,9 @@ def write(document: Document, results: Sequence[TextResult]) -> bytes:
 def only_target(models: Iterable[ModelInfo], model: str) -> str:
     """Return the language that the models translate to, if it is one; empty if there are several.
 
-    model: the name of the one to look at; empty for all
+    model: "name" or "name/version" of the one to look at; empty for all
     """
-    wanted = [each for each in models if model in ("", each.name)]
+    wanted = [each for each in models if model in ("", each.name, f"{each.name}/{each.version}")]
     targets = {target for each in wanted for target in each.target_languages or (each.target_language,)}
     return targets.pop() if len(targets) == 1 else ""
 
@@ -54,6 +54,7 @@ def only_target(models: Iterable[ModelInfo], model: str) -> str:
 def translate_document(
     name: str,
     content: bytes,
+    column: str | int,
     options: TranslateOptions,
     find_source: Callable[[Sequence[str], TranslateOptions], Exchange[str]],
     translate: Callable[[Sequence[str], TranslateOptions], Exchange[list[TextResult]]],
@@ -61,6 +62,7 @@ def translate_document(
 ) -> Exchange[DocumentResult]:
     """Translate the file of this name; raises UnreadableDocument, or SettingsError for what is no content or no option.
 
+    column: of a table, its name or its number; empty if it is not given
     find_source, translate: exchanges of the texts; list_models: tells the target language of a file that says it
     """
     if not isinstance(content, bytes | bytearray):
@@ -72,7 +74,7 @@ def translate_document(
     language = options.get("target") or ""
     if not language and says_target(name):
         language = only_target((yield from list_models()), options.get("model") or "")
-    document: Document = yield Compute(partial(read_document, name, content, language))
+    document: Document = yield Compute(partial(read_document, name, content, language, str(column)))
     options = options_of(document, options)
     source, target = options.get("source") or "", options.get("target") or ""
     if source == AUTO:

@@ -224,12 +224,13 @@ class ClientProtocol:
         (source,) = yield from self._sources(["\n".join(several)], options, may_refuse_each=False)
         return source.tag_for(options.get("target") or "")
 
-    def translate_document(self, name: str, content: bytes, options: TranslateOptions) -> Exchange[DocumentResult]:
+    def translate_document(
+        self, name: str, content: bytes, column: str | int, options: TranslateOptions
+    ) -> Exchange[DocumentResult]:
         """The translation of a file."""
         self.check((), options)
-        return (
-            yield from translate_document(name, content, options, self.find_source, self.translate, self.list_models)
-        )
+        exchanges = self.find_source, self.translate, self.list_models
+        return (yield from translate_document(name, content, column, options, *exchanges))
 
     def _ask(self, deadline: float, method: Method[Any], request: Message) -> Exchange[Any]:
         """As `call_until`; the list of models may be one of a moment ago, because every text needs it."""

@@ -20,7 +20,7 @@ SEED = int(os.environ.get("LINGON_SEED", "1"))
 
 
 def test_all_kinds_of_documents_have_patterns():
-    assert {*SUFFIXES, ".htm", ".pot", ".ssa", ".xliff"} == set(documents.SUFFIXES)
+    assert {*SUFFIXES, ".htm", ".pot", ".ssa", ".yaml", ".xliff"} == set(documents.SUFFIXES)
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

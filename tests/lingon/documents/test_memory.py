@@ -40,6 +40,12 @@ def peak_of(name: str, content: bytes) -> int:
         ("a.po", f'msgid "{"a" * MANY}"\nmsgstr ""\n'.encode()),
         ("a.md", f'[a](b "{"a" * MANY}")\n'.encode()),
         ("a.xlsx", xlsx("<si><t>Tom</t></si>", f'<f>"{"a" * MANY}"</f>')),
+        ("a.json", f'{{"a": "{"a " * (MANY // 2)}"}}'.encode()),
+        ("a.properties", f"a = {'a ' * (MANY // 2)}".encode()),
+        ("a.strings", f'"a" = "{"a " * (MANY // 2)}";'.encode()),
+        ("a.yml", f"a: {'a ' * (MANY // 2)}".encode()),
+        ("a.ftl", f"a = {'a ' * (MANY // 2)}".encode()),
+        ("a.csv", f"source\n{'a ' * (MANY // 2)}".encode()),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -69,6 +75,7 @@ def test_a_tag_of_too_many_attributes_is_refused_and_a_long_text_is_not():
         ("a.po", 'msgid "{}"\nmsgstr ""\n'),
         ("a.srt", TIMES + "{}\n"),
         ("a.vtt", "WEBVTT\n\n" + TIMES + "{}\n"),
+        ("a.csv", 'source\n"{}"\n'),
         ("a.xlsx", "{}"),
     ],
 )
