@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
+from lingon.documents.localisation_xml import read_xliff
 from lingon.documents.markdown import read_markdown
 from lingon.documents.office import SUFFIXES as ARCHIVES
 from lingon.documents.office import read_archive, suffix_of_archive
@@ -16,12 +17,11 @@ from lingon.documents.text_files import (
     read_page,
     read_subtitles,
     read_text,
-    read_xliff,
 )
 
 __all__ = ["SUFFIXES", "Document", "UnreadableDocument", "check_suffix", "read_document", "suffix_of"]
 
-XLIFF = (".xliff", ".xlf")
+XLIFF = (".xliff", ".xlf", ".sdlxliff", ".mxliff", ".mqxliff")
 READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".txt": read_text,
     ".html": read_page,

@@ -5,12 +5,10 @@ from __future__ import annotations
 from lingon.documents.text_files.gettext import read_gettext
 from lingon.documents.text_files.plain import read_page, read_text
 from lingon.documents.text_files.subtitles import read_subtitles
-from lingon.documents.text_files.xliff import read_xliff
 
 __all__ = [
     "read_gettext",
     "read_page",
     "read_subtitles",
     "read_text",
-    "read_xliff",
 ]

@@ -1,0 +1,112 @@
+"""The text of an element as nodes, and nodes as its content.
+
+A text may be written with references or in CDATA. In both, tags of HTML, which belong to the text of many programs,
+are marks; so are elements, references to entities of the file, comments and instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from xml.sax.saxutils import escape
+
+from lingon.documents.inline import Node, Point, pieces, write
+from lingon.documents.marks import TAG, named_tag, with_breaks, without_marks
+from lingon.documents.xml_tree import Element
+
+Marks = dict[bytes, tuple[str, bool]]
+"""By the bytes of a start or an end: what the two have in common, and whether it is a start."""
+
+_CDATA, _CDATA_END = b"<![CDATA[", b"]]>"
+_SPLITTING = frozenset(
+    ["br", "dd", "div", "dl", "dt", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "table", "td", "th"]
+)
+_QUOTES = {'"': "&quot;", "'": "&apos;"}
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """How the text of an element is written.
+
+    begin, end: of the text in the file: of what is in CDATA if that is all, else of the content of the element
+    cdata: whether it is in CDATA
+    line_end: of the lines of the file
+    quotes: whether quotation marks are written as references, as some programs do it
+    """
+
+    begin: int
+    end: int
+    cdata: bool
+    line_end: str = "\n"
+    quotes: bool = False
+
+    @classmethod
+    def of(cls, element: Element, content: bytes, *, quotes: bool = False) -> Writing:
+        """Return how the text of an element of this file is written."""
+        begin, end = element.content, element.content_end
+        line_end = line_end_of(content)
+        whole = content[begin:end]
+        inside = whole.strip()
+        if inside.startswith(_CDATA) and inside.find(_CDATA_END) == len(inside) - len(_CDATA_END):
+            begin += whole.find(_CDATA) + len(_CDATA)
+            return cls(begin, begin + len(inside) - len(_CDATA + _CDATA_END), True, line_end)
+        return cls(begin, end, False, line_end, quotes)
+
+    def escaped(self, text: str) -> str:
+        """Return a text with references where it needs them."""
+        text = text if self.line_end == "\n" else text.replace("\n", self.line_end)
+        if self.cdata:
+            return text.replace("]]>", "]]]]><![CDATA[>")
+        return escape(text, _QUOTES if self.quotes else {})
+
+    def line_break(self, text: str) -> bytes:
+        """Return line breaks and control characters; a parser would read a lone carriage return as a line feed."""
+        lines = text.split("\n")
+        if not self.cdata:
+            lines = [line.replace("\r", "&#13;") for line in lines]
+        return self.line_end.join(lines).encode()
+
+    def content(self, nodes: list[Node[bytes]], codes: Mapping[bytes, bytes] | None = None) -> bytes:
+        """Return what is between `begin` and `end` for these nodes; codes: what to write in the place of some codes."""
+        replaced = codes or {}
+        written = write(nodes, lambda piece: self.escaped(piece.text).encode(), lambda code: replaced.get(code, code))
+        return without_marks(written.decode()).encode()
+
+    def whole(self, text: bytes, element: Element, content: bytes) -> bytes:
+        """Return the content of the element with this text, with the marks of CDATA."""
+        return b"%s%s%s" % (content[element.content : self.begin], text, content[self.end : element.content_end])
+
+
+def line_end_of(content: bytes) -> str:
+    """Return the line end of a file: that of its first line."""
+    at = content.find(b"\n")
+    return "\r\n" if at > 0 and content[at - 1 : at] == b"\r" else "\n"
+
+
+def cdata_text(content: bytes, writing: Writing) -> str:
+    """Return the text of an element that is in CDATA."""
+    return content[writing.begin : writing.end].decode().replace("\r\n", "\n").replace("\r", "\n")
+
+
+def text_nodes(text: str, writing: Writing, marks: Marks) -> Iterator[Node[bytes]]:
+    """Yield a text in which tags of HTML and line breaks are points; adds the tags with an end to the marks."""
+    at = 0
+    for tag in TAG.finditer(text):
+        yield from with_breaks(text[at : tag.start()], writing.line_break)
+        yield tag_point(tag[0], writing.escaped, marks)
+        at = tag.end()
+    yield from with_breaks(text[at:], writing.line_break)
+
+
+def tag_point(tag: str, escaped: Callable[[str], str], marks: Marks) -> Point[bytes]:
+    """Return a tag of HTML as a point; adds it to the marks if it has an end or is one."""
+    code, named = escaped(tag).encode(), named_tag(tag)
+    if named is not None:
+        marks[code] = (f"tag {named[0]}", named[1])
+    name = tag.strip("</>").split(maxsplit=1)[0].rstrip("/").lower()
+    return Point(code, splits=name in _SPLITTING)
+
+
+def plain_text(nodes: list[Node[bytes]]) -> str:
+    """Return the text of nodes, without codes."""
+    return "".join(piece.text for piece in pieces(nodes))
