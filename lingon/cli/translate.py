@@ -64,7 +64,8 @@ def translate(
     from lingon.cli.document import check_lines, check_options, is_document, translate_document
     from lingon.cli.lines.loop import TranslateWork, several_of
 
-    if input_file is not None and not texts and not is_document(input_file):
+    is_text = input_file is None or bool(texts) or not is_document(input_file, markup=reading.is_markup)
+    if input_file is not None and not texts and is_text:
         check_lines(input_file, stated=reading.written is not None)
     reading = reading.for_input(None if texts else input_file)
     request: TranslateOptions = {
@@ -82,7 +83,7 @@ def translate(
         "guard": guard.value if guard else None,
         "shortlist": shortlist,
     }
-    if input_file is not None and not texts and is_document(input_file):
+    if input_file is not None and not is_text:
         check_options(_shown(columns), several_of(request), as_json=as_json, read=reading.is_stated)
         complete = translate_document(backend, input_file, output_file, request, batch_size)
     else:

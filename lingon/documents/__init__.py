@@ -8,7 +8,8 @@ from pathlib import Path
 
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
-from lingon.documents.localisation_xml import read_xliff
+from lingon.documents.localisation_xml import SUFFIXES as LOCALISATION
+from lingon.documents.localisation_xml import read_localisation
 from lingon.documents.markdown import read_markdown
 from lingon.documents.office import SUFFIXES as ARCHIVES
 from lingon.documents.office import read_archive, suffix_of_archive
@@ -21,7 +22,6 @@ from lingon.documents.text_files import (
 
 __all__ = ["SUFFIXES", "Document", "UnreadableDocument", "check_suffix", "read_document", "suffix_of"]
 
-XLIFF = (".xliff", ".xlf", ".sdlxliff", ".mxliff", ".mqxliff")
 READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".txt": read_text,
     ".html": read_page,
@@ -29,11 +29,14 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
     **{suffix: partial(read_archive, suffix) for suffix in ARCHIVES},
     ".srt": read_subtitles,
     ".vtt": read_subtitles,
-    **dict.fromkeys(XLIFF, read_xliff),
+    **{suffix: partial(read_localisation, suffix) for suffix in LOCALISATION},
     ".po": read_gettext,
     ".pot": read_gettext,
     ".md": read_markdown,
 }
+ROOTS = {b"<xliff": ".xlf", b"<tmx": ".tmx", b"<ts ": ".ts", b"<!doctype ts>": ".ts", b"<resources": ".xml"}
+"""The suffixes of files of XML by the begins of their roots, in small letters; those of other files are .xml."""
+
 SUFFIXES = tuple(READERS)
 """The kinds of files, by the ends of their names."""
 
@@ -45,9 +48,10 @@ def suffix_of(content: bytes) -> str:
         return ".html"
     if start.startswith(b"webvtt"):
         return ".vtt"
-    if b"<xliff" in start:
-        return ".xlf"
-    return suffix_of_archive(content) if start.startswith(b"pk") else ".txt"
+    if start.startswith(b"pk"):
+        return suffix_of_archive(content)
+    found = (suffix for root, suffix in ROOTS.items() if root in start)
+    return next(found, ".xml" if start.startswith((b"<?xml", b"<!doctype")) else ".txt")
 
 
 def read_document(name: str, content: bytes, target: str = "") -> Document:
@@ -57,7 +61,7 @@ def read_document(name: str, content: bytes, target: str = "") -> Document:
     """
     check_suffix(name)
     suffix = Path(name).suffix.lower()
-    return read_xliff(content, target) if suffix in XLIFF else READERS[suffix](content)
+    return read_localisation(suffix, content, target) if suffix in LOCALISATION else READERS[suffix](content)
 
 
 def check_suffix(name: str) -> None:

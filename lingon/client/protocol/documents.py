@@ -27,6 +27,7 @@ def options_of(document: Document, options: TranslateOptions) -> TranslateOption
         "format": formats.get(document.options.format, "plain"),  # type: ignore[typeddict-item]
         "splitting_tags": list(document.options.splitting_tags),
         "non_splitting_tags": list(document.options.non_splitting_tags),
+        "ignore_tags": [*document.options.ignore_tags, *(options.get("ignore_tags") or ())],
     }
     if options.get("source") == AUTO:  # one language is detected for the whole document
         found["same_language"] = None

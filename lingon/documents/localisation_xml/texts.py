@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from xml.sax.saxutils import escape
 
 from lingon.documents.inline import Node, Point, pieces, write
 from lingon.documents.marks import TAG, named_tag, with_breaks, without_marks
@@ -21,7 +20,30 @@ _CDATA, _CDATA_END = b"<![CDATA[", b"]]>"
 _SPLITTING = frozenset(
     ["br", "dd", "div", "dl", "dt", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "table", "td", "th"]
 )
-_QUOTES = {'"': "&quot;", "'": "&apos;"}
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file, and how texts are written in it.
+
+    line_end: of its first line
+    greater: whether it writes the sign > as a reference
+    quotes: whether it writes quotation marks as references
+    braces: whether its texts have codes such as {1> and <1}, as Memsource writes them
+    """
+
+    content: bytes
+    line_end: str = "\n"
+    greater: bool = True
+    quotes: bool = False
+    braces: bool = False
+
+    @classmethod
+    def of(cls, content: bytes, *, quotes: bool = False, braces: bool = False) -> File:
+        """Return a file; quotes: whether its program writes them as references."""
+        at = content.find(b"\n")
+        line_end = "\r\n" if at > 0 and content[at - 1 : at] == b"\r" else "\n"
+        return cls(content, line_end, b"&gt;" in content or b"&lt;" not in content, quotes, braces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,41 +52,39 @@ class Writing:
 
     begin, end: of the text in the file: of what is in CDATA if that is all, else of the content of the element
     cdata: whether it is in CDATA
-    line_end: of the lines of the file
-    quotes: whether quotation marks are written as references, as some programs do it
     """
 
+    file: File
     begin: int
     end: int
     cdata: bool
-    line_end: str = "\n"
-    quotes: bool = False
 
     @classmethod
-    def of(cls, element: Element, content: bytes, *, quotes: bool = False) -> Writing:
-        """Return how the text of an element of this file is written."""
+    def of(cls, element: Element, file: File) -> Writing:
+        """Return how the text of an element of a file is written."""
         begin, end = element.content, element.content_end
-        line_end = line_end_of(content)
-        whole = content[begin:end]
+        whole = file.content[begin:end]
         inside = whole.strip()
         if inside.startswith(_CDATA) and inside.find(_CDATA_END) == len(inside) - len(_CDATA_END):
             begin += whole.find(_CDATA) + len(_CDATA)
-            return cls(begin, begin + len(inside) - len(_CDATA + _CDATA_END), True, line_end)
-        return cls(begin, end, False, line_end, quotes)
+            return cls(file, begin, begin + len(inside) - len(_CDATA + _CDATA_END), True)
+        return cls(file, begin, end, False)
 
     def escaped(self, text: str) -> str:
         """Return a text with references where it needs them."""
-        text = text if self.line_end == "\n" else text.replace("\n", self.line_end)
+        text = text if self.file.line_end == "\n" else text.replace("\n", self.file.line_end)
         if self.cdata:
             return text.replace("]]>", "]]]]><![CDATA[>")
-        return escape(text, _QUOTES if self.quotes else {})
+        text = text.replace("&", "&amp;").replace("<", "&lt;")
+        text = text.replace(">", "&gt;") if self.file.greater else text.replace("]]>", "]]&gt;")
+        return text.replace('"', "&quot;").replace("'", "&apos;") if self.file.quotes else text
 
     def line_break(self, text: str) -> bytes:
         """Return line breaks and control characters; a parser would read a lone carriage return as a line feed."""
         lines = text.split("\n")
         if not self.cdata:
             lines = [line.replace("\r", "&#13;") for line in lines]
-        return self.line_end.join(lines).encode()
+        return self.file.line_end.join(lines).encode()
 
     def content(self, nodes: list[Node[bytes]], codes: Mapping[bytes, bytes] | None = None) -> bytes:
         """Return what is between `begin` and `end` for these nodes; codes: what to write in the place of some codes."""
@@ -72,20 +92,16 @@ class Writing:
         written = write(nodes, lambda piece: self.escaped(piece.text).encode(), lambda code: replaced.get(code, code))
         return without_marks(written.decode()).encode()
 
-    def whole(self, text: bytes, element: Element, content: bytes) -> bytes:
+    def whole(self, text: bytes, element: Element) -> bytes:
         """Return the content of the element with this text, with the marks of CDATA."""
+        content = self.file.content
         return b"%s%s%s" % (content[element.content : self.begin], text, content[self.end : element.content_end])
 
-
-def line_end_of(content: bytes) -> str:
-    """Return the line end of a file: that of its first line."""
-    at = content.find(b"\n")
-    return "\r\n" if at > 0 and content[at - 1 : at] == b"\r" else "\n"
-
-
-def cdata_text(content: bytes, writing: Writing) -> str:
-    """Return the text of an element that is in CDATA."""
-    return content[writing.begin : writing.end].decode().replace("\r\n", "\n").replace("\r", "\n")
+    @property
+    def cdata_text(self) -> str:
+        """The text that is in CDATA."""
+        text = self.file.content[self.begin : self.end].decode()
+        return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def text_nodes(text: str, writing: Writing, marks: Marks) -> Iterator[Node[bytes]]:

@@ -16,6 +16,7 @@ from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import text_options
 from lingon.documents.localisation_xml.edits import Edit, edited, filled, indent_of, set_attribute, start_tag
 from lingon.documents.localisation_xml.limits import NO_LIMIT, Limit, limit_of, note_of_limits
+from lingon.documents.localisation_xml.texts import File
 from lingon.documents.localisation_xml.xliff_codes import (
     ATTRIBUTES,
     CodedText,
@@ -58,7 +59,6 @@ class _Around:
     """What elements around a unit say about it.
 
     name: the id of the unit, or of what is around a segment
-    braces: whether its texts have codes in braces
     has_states: whether targets of the file have states; in those of SDL the segments have them
     """
 
@@ -66,7 +66,6 @@ class _Around:
     translate: bool = True
     limit: Limit = NO_LIMIT
     name: str = ""
-    braces: bool = False
     has_states: bool = True
 
 
@@ -111,10 +110,11 @@ def read_xliff(content: bytes, target: str = "") -> Document:
     texts: list[str] = []
     notes: list[str] = []
     start = content[root.begin : root.content]
-    around = _Around(version, braces=b"memsource.com/mxlf" in start, has_states=b"SdlXliff" not in start)
+    file = File.of(content, braces=b"memsource.com/mxlf" in start)
+    around = _Around(version, has_states=b"SdlXliff" not in start)
     units = list(_units(root, around))
     check_marks(sum(marks_in(unit.text.whole_text) for unit in units))
-    units = [found for unit in units if (found := _read(unit, content, texts)) is not None]
+    units = [found for unit in units if (found := _read(unit, file, texts)) is not None]
 
     def write(translations: Sequence[str]) -> bytes:
         edits = list(_languages(root, version, target, content)) if texts and target else []
@@ -155,21 +155,21 @@ def _state(unit: Element, target: Element | None) -> str:
     return unit.attributes.get("state") or (target.attributes.get("state", "") if target is not None else "")
 
 
-def _read(unit: _Unit, content: bytes, texts: list[str]) -> _Unit | None:
+def _read(unit: _Unit, file: File, texts: list[str]) -> _Unit | None:
     """Return a unit with what is to be translated in it; None if that is nothing."""
     target, marks = unit.target, list(segments_of(unit.text))
     filled_before = target is not None and has_text(target)
     is_open = _state(unit.element, target) in _OPEN_STATES
     if marks and not outside_segments(unit.text):
-        return _read_segments(unit, marks, content, texts, is_open=is_open)
+        return _read_segments(unit, marks, file, texts, is_open=is_open)
     if filled_before and not is_open:
         return None
-    whole = CodedText(unit.text, content, texts, braces=unit.around.braces)
+    whole = CodedText(unit.text, file, texts)
     return replace(unit, whole=whole) if whole.has_words else None
 
 
 def _read_segments(
-    unit: _Unit, marks: Sequence[Element], content: bytes, texts: list[str], *, is_open: bool
+    unit: _Unit, marks: Sequence[Element], file: File, texts: list[str], *, is_open: bool
 ) -> _Unit | None:
     """Return a unit with the segments that have no text in the target; None if all have some.
 
@@ -193,7 +193,7 @@ def _read_segments(
         kept = []
     segments = list[_Segment]()
     for mark, target in waiting:
-        text = CodedText(mark, content, texts, braces=unit.around.braces)
+        text = CodedText(mark, file, texts)
         if text.has_words:
             segments.append(_Segment(mark, text, target, said.get(mark.attributes.get("mid", ""))))
     text_kept = "".join(each.whole_text for each in kept)
@@ -257,11 +257,11 @@ def _content(unit: _Unit, content: bytes, translations: Mapping[int, str]) -> by
     """Return the content of a new target: that of the source with translations."""
     text = unit.text
     if unit.whole is not None:
-        return unit.whole.writing.whole(unit.whole.written(content, translations), text, content)
+        return unit.whole.writing.whole(unit.whole.written(translations), text)
     found, at = list[bytes](), text.content
     for each in unit.segments:
         writing = each.text.writing
-        found += [content[at : writing.begin], each.text.written(content, translations)]
+        found += [content[at : writing.begin], each.text.written(translations)]
         at = writing.end
     return b"".join([*found, content[at : text.content_end]])
 
@@ -282,7 +282,7 @@ def _filled_segments(
         place = targets.get(mark.attributes.get("mid", ""))
         segment = written.get(id(mark))
         if segment is not None:
-            text = segment.text.writing.whole(segment.text.written(content, translations), mark, content)
+            text = segment.text.writing.whole(segment.text.written(translations), mark)
             if place is not None:
                 yield filled(place, content, text, {})
             else:

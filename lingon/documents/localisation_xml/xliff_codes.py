@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lingon.documents.inline import Around, Inline, Node, Point
-from lingon.documents.localisation_xml.texts import Marks, Writing, cdata_text, plain_text, text_nodes
+from lingon.documents.localisation_xml.texts import File, Marks, Writing, plain_text, text_nodes
 from lingon.documents.marks import paired
 from lingon.documents.xml_tree import Element, Text
 
@@ -55,10 +55,10 @@ class Code:
     texts: Sequence[CodedText]
 
     def written(self, content: bytes, translations: Mapping[int, str]) -> bytes:
-        """Return the code with translations; see `CodedText.written`."""
+        """Return the code in a file of this content with translations; see `CodedText.written`."""
         found, at = list[bytes](), self.element.begin
         for text in self.texts:
-            found += [content[at : text.writing.begin], text.written(content, translations)]
+            found += [content[at : text.writing.begin], text.written(translations)]
             at = text.writing.end
         return b"".join([*found, content[at : self.element.end]])
 
@@ -69,19 +69,15 @@ class CodedText:
     number: of the text among those to translate; -1 if it has none
     """
 
-    def __init__(self, element: Element, content: bytes, texts: list[str], *, braces: bool = False) -> None:
-        """Read the content of an element; texts: those to translate, to which its own are added.
-
-        braces: whether the file has codes such as {1> and <1} in its texts, as Memsource writes them
-        """
-        self.writing = Writing.of(element, content)
+    def __init__(self, element: Element, file: File, texts: list[str]) -> None:
+        """Read the content of an element; texts: those to translate, to which its own are added."""
+        self.writing = Writing.of(element, file)
         self._codes: dict[bytes, Element] = {}
-        self.inline = Inline(self._nodes_of(element, content, braces=braces))
+        self.inline = Inline(self._nodes_of(element, file))
         self.number = len(texts) if self.inline.text else -1
         texts += [self.inline.text] if self.inline.text else []
         self._coded = {
-            code: Code(each, [CodedText(sub, content, texts, braces=braces) for sub in _subs(each)])
-            for code, each in self._codes.items()
+            code: Code(each, [CodedText(sub, file, texts) for sub in _subs(each)]) for code, each in self._codes.items()
         }
 
     @property
@@ -93,38 +89,36 @@ class CodedText:
         """Return its nodes with translations, by the numbers of texts."""
         return self.inline.translated(translations[self.number]) if self.number >= 0 else self.inline.nodes
 
-    def written(self, content: bytes, translations: Mapping[int, str]) -> bytes:
+    def written(self, translations: Mapping[int, str]) -> bytes:
         """Return what is in the place of its `writing`, with translations, by the numbers of texts."""
-        codes = {each: code.written(content, translations) for each, code in self._coded.items()}
+        codes = {each: code.written(self.writing.file.content, translations) for each, code in self._coded.items()}
         return self.writing.content(self.nodes(translations), codes)
 
     def plain(self, translations: Mapping[int, str]) -> str:
         """Return the text of its translation, without codes."""
         return plain_text(self.nodes(translations))
 
-    def _nodes_of(self, element: Element, content: bytes, *, braces: bool) -> list[Node[bytes]]:
+    def _nodes_of(self, element: Element, file: File) -> list[Node[bytes]]:
         marks: Marks = {}
-        if self.writing.cdata and self.writing.begin >= element.content:
-            nodes = list(text_nodes(cdata_text(content, self.writing), self.writing, marks))
+        if self.writing.cdata:
+            nodes = list(text_nodes(self.writing.cdata_text, self.writing, marks))
         else:
-            nodes = list(self._nodes(element, content, marks, braces=braces))
+            nodes = list(self._nodes(element, file, marks))
         return paired(nodes, lambda point: marks.get(point.content))
 
-    def _nodes(self, element: Element, content: bytes, marks: Marks, *, braces: bool) -> Iterator[Node[bytes]]:
-        children = iter(element.children)
+    def _nodes(self, element: Element, file: File, marks: Marks) -> Iterator[Node[bytes]]:
+        lexed = _braced if file.braces else text_nodes
+        content, children = file.content, iter(element.children)
         ends = _protected_ends(element)
         for child in children:
             if isinstance(child, Text):
-                lexed = (
-                    _braced(child.text, self.writing, marks) if braces else text_nodes(child.text, self.writing, marks)
-                )
-                yield from lexed
+                yield from lexed(child.text, self.writing, marks)
                 continue
             name, attributes, code = local(child), child.attributes, content[child.begin : child.end]
             if name in _WITH_TEXT and attributes.get("translate") != "no" and attributes.get("mtype") != "protected":
                 before, after = content[child.begin : child.content], content[child.content_end : child.end]
                 if after:
-                    yield Around(before, self._nodes_inside(child, content, braces=braces), after)
+                    yield Around(before, self._nodes_inside(child, file), after)
                 else:
                     yield Point(code)
                 continue
@@ -142,9 +136,9 @@ class CodedText:
             kind = attributes.get("ctype") or attributes.get("subType") or attributes.get("type")
             yield Point(code, splits=kind in _BREAKS)
 
-    def _nodes_inside(self, element: Element, content: bytes, *, braces: bool) -> list[Node[bytes]]:
+    def _nodes_inside(self, element: Element, file: File) -> list[Node[bytes]]:
         marks: Marks = {}
-        nodes = list(self._nodes(element, content, marks, braces=braces))
+        nodes = list(self._nodes(element, file, marks))
         return paired(nodes, lambda point: marks.get(point.content))
 
 
