@@ -20,7 +20,7 @@ from lingon.documents.text_files import (
     read_text,
 )
 
-__all__ = ["SUFFIXES", "Document", "UnreadableDocument", "check_suffix", "read_document", "suffix_of"]
+__all__ = ["SUFFIXES", "Document", "UnreadableDocument", "check_suffix", "read_document", "says_target", "suffix_of"]
 
 READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".txt": read_text,
@@ -39,6 +39,15 @@ ROOTS = {b"<xliff": ".xlf", b"<tmx": ".tmx", b"<ts ": ".ts", b"<!doctype ts>": "
 
 SUFFIXES = tuple(READERS)
 """The kinds of files, by the ends of their names."""
+
+
+TARGETED = frozenset(LOCALISATION)
+"""The kinds of files that say their target language, or have as many forms of a text as that has."""
+
+
+def says_target(name: str) -> bool:
+    """Whether the file of this name is of a kind that is written with its target language."""
+    return Path(name).suffix.lower() in TARGETED
 
 
 def suffix_of(content: bytes) -> str:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from lingon.documents.errors import UnreadableDocument
+from lingon.errors import InvalidRequest
 from lingon.extras import name_missing_extra
+from lingon.language_tags import canonical
 
 ORDER = ("zero", "one", "two", "few", "many", "other")
 """All categories, as files have them one after the other."""
 
 
 def plural_categories(language: str) -> list[str]:
-    """Return the categories of a language in their order; raises UnreadableDocument for an unknown language."""
+    """Return the categories of a language in their order; none for a language that the locale data lacks."""
     with name_missing_extra("a file with plurals", ("documents",)):
-        from babel import Locale, UnknownLocaleError
+        from babel import Locale, UnknownLocaleError  # 60 ms, which most files do not need
 
     try:
-        found = Locale.parse(language.replace("-", "_"))
-    except (UnknownLocaleError, ValueError):
-        raise UnreadableDocument(f"the plurals of the language {language[:40]!r} are not known") from None
-    tags = {*found.plural_form.tags, "other"}
-    return [category for category in ORDER if category in tags]
+        found = Locale.parse(canonical(language, "the target"), sep="-")
+    except (InvalidRequest, UnknownLocaleError, ValueError):
+        return []
+    return [category for category in ORDER if category in found.plural_form.tags or category == "other"]

@@ -44,20 +44,25 @@ def translate_document(
     name: str,
     content: bytes,
     options: TranslateOptions,
+    find_target: Callable[[TranslateOptions], Exchange[str]],
     find_source: Callable[[Sequence[str], TranslateOptions], Exchange[str]],
     translate: Callable[[Sequence[str], TranslateOptions], Exchange[list[TextResult]]],
 ) -> Exchange[DocumentResult]:
     """Translate the file of this name; raises UnreadableDocument, or SettingsError for what is no content or no option.
 
+    find_target: the only language that is translated to, empty if there are several
     find_source, translate: exchanges of the texts
     """
     if not isinstance(content, bytes | bytearray):
         raise SettingsError(f"the content of a document must be bytes, got {type(content).__name__}")
     if given := [each for each in READING if options.get(each) is not None]:
         raise SettingsError(f"{given[0]} is for text; a document says itself how it is written")
-    from lingon.documents import read_document  # 40 ms, which most clients do not need
+    from lingon.documents import read_document, says_target  # 40 ms, which most clients do not need
 
-    document: Document = yield Compute(partial(read_document, name, content, options.get("target") or ""))
+    target = options.get("target") or ""
+    if not target and says_target(name):
+        target = yield from find_target(options)
+    document: Document = yield Compute(partial(read_document, name, content, target))
     options = options_of(document, options)
     source, target = options.get("source") or "", options.get("target") or ""
     if source == AUTO:

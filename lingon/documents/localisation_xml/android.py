@@ -180,7 +180,9 @@ def read_android(content: bytes, target: str = "") -> Document:
     file, texts = File.of(content), list[str]()
     escapes = {chr(int(each[1], 16)): each[0].decode() for each in _ESCAPE.finditer(content)}
     strings, plurals = list[_String](), list[_Plurals]()
-    categories = plural_categories(target) if target and b"<plurals" in content else []
+    has_plurals = any(each.name == "plurals" for each in root.elements)
+    categories = plural_categories(target) if target and has_plurals else []
+    unknown = f"the plurals keep their quantities, as those of the language {target[:40]!r} are not known"
     check_marks(sum(marks_in(each.whole_text) for each in root.elements))
     for element in root.elements:
         if "false" in (root.attributes.get("translatable"), element.attributes.get("translatable")):
@@ -199,7 +201,7 @@ def read_android(content: bytes, target: str = "") -> Document:
         edits += _locale(root, content, target) if texts else []
         return edited(content, edits)
 
-    return Document(texts, text_options(), write_all)
+    return Document(texts, text_options(), write_all, [unknown] if has_plurals and not categories else [])
 
 
 def _locale(root: Element, content: bytes, target: str) -> Iterator[Edit]:

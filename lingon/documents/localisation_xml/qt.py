@@ -22,8 +22,11 @@ from lingon.documents.xml_tree import Element, read_tree
 _ATTRIBUTES = ("language", "sourcelanguage", "type", "numerus", "variants")
 _GONE = frozenset(["vanished", "obsolete"])
 _FORMS = {  # of Qt's own rules, by how many a language has; all others have two
-    1: "bi bo dz fa fj gn hu id ja jv ko ms my na om su th tr tt vi yo za zh",
-    3: "be bs cs ga hr iu lt lv mk pl ro ru se sk smj sma smn sms sr tl uk",
+    1: (
+        "ak ast bi bm bo chr dsb dz ee fa ff fj gn haw hsb hu id in ja jv kab ko ms my na om sc sg sma smj smn sms su "
+        "szl th tr tt vi yo za zh"
+    ),
+    3: "be bs cs dv ga gv hr iu lt lv mi mk pl ro ru sa se sk sm sr uk",
     4: "gd mt sl",
     5: "cy",
     6: "ar",

@@ -48,7 +48,9 @@ def read_memory(content: bytes, target: str = "") -> Document:
     if not is_memory(root):
         raise UnreadableDocument(f"the file is no translation memory: its root is {root.name[:40]}")
     if not target:
-        raise UnreadableDocument("a translation memory has several languages: say which one is the target")
+        raise UnreadableDocument(
+            "a translation memory has several languages: give the target language, on the command line --target"
+        )
     header = next((each for each in root.elements if _local(each) == "header"), root)
     notes: list[str] = []
     found = list(_units(root, header.attributes.get("srclang", ALL), target, notes))
