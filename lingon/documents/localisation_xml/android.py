@@ -178,7 +178,7 @@ def read_android(content: bytes, target: str = "") -> Document:
     if not is_android(root):
         raise UnreadableDocument(f"the file has no resources of Android: its root is {root.name[:40]}")
     file, texts = File.of(content), list[str]()
-    escapes = {chr(int(each[1], 16)): each[0].decode() for each in _ESCAPE.finditer(content)}
+    escapes = {chr(int(each[1], 16)): each[0].decode() for each in _ESCAPE.finditer(content) if int(each[1], 16) > 127}
     strings, plurals = list[_String](), list[_Plurals]()
     has_plurals = any(each.name == "plurals" for each in root.elements)
     categories = plural_categories(target) if target and has_plurals else []

@@ -24,7 +24,7 @@ from lingon.segments.markup.tokens.token import EMPTY, OPEN
 from lingon.segments.markup.tokens.xml import xml_tokens
 from lingon.translation.v1 import translation_pb2 as pb
 
-_FED_BYTES = 1 << 16  # that the parser gets at once until it finds the root
+_FED_BYTES = 1 << 16  # that the parser gets first
 _CODE_OF_DOCBOOK = """
     classname code command computeroutput constant email envar errorcode filename function literal literallayout markup
     option parameter programlisting property replaceable screen synopsis systemitem type uri userinput varname
@@ -62,11 +62,11 @@ def root_of(content: bytes) -> str:
     """Return the name of the root of a file of XML, without a prefix; raises UnreadableDocument."""
     parser, found = expat.ParserCreate("utf-8"), list[str]()
     parser.StartElementHandler = lambda name, attributes: found.append(name)
-    at = 0
+    at, size = 0, _FED_BYTES
     try:
         while not found:
-            parser.Parse(content[at : at + _FED_BYTES], at >= len(content))
-            at += _FED_BYTES
+            parser.Parse(content[at : at + size], at >= len(content))
+            at, size = at + size, 2 * size  # the parser starts again with a comment that is not whole
     except expat.ExpatError as error:
         if not found:
             place = f"line {error.lineno}, column {error.offset + 1}"

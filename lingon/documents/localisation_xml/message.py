@@ -35,7 +35,9 @@ class Message:
         texts += [self._inline.text] if self._inline.text else []
 
     def written(self, translations: Sequence[str]) -> bytes:
-        """Return the translation as the file has it."""
+        """Return the translation as the file has it; a text that was not translated keeps its key where it is."""
+        if self._key and translations[self.number] == self._inline.text:
+            return self.writing.file.content[self.writing.begin : self.writing.end]
         return self.writing.content(with_key(self._inline.translated(translations[self.number]), self._key))
 
     def in_element(self, translations: Sequence[str], element: Element) -> bytes:

@@ -180,23 +180,22 @@ def _read_segments(
         return None
     said = _said(unit.element)
     waiting = list[tuple[Element, Element | None]]()
-    kept = list[Element]()
+    kept = list[tuple[Element, Element]]()
     for mark in marks:
         number = mark.attributes.get("mid", "")
-        target = targets.get(number)
+        target = targets.pop(number, None)  # once: a file may have many segments of one number
         if target is not None and has_text(target) and not (is_open and target.whole_text == mark.whole_text):
-            kept.append(target)
+            kept.append((mark, target))
         elif not _is_done_in_sdl(said.get(number)):
             waiting.append((mark, target))
     if is_open and not waiting:
-        waiting = [(mark, targets.get(mark.attributes.get("mid", ""))) for mark in marks]
-        kept = []
+        waiting, kept = [*kept], []
     segments = list[_Segment]()
     for mark, target in waiting:
         text = CodedText(mark, file, texts)
         if text.has_words:
             segments.append(_Segment(mark, text, target, said.get(mark.attributes.get("mid", ""))))
-    text_kept = "".join(each.whole_text for each in kept)
+    text_kept = "".join(target.whole_text for _, target in kept)
     return replace(unit, segments=segments, kept=text_kept) if segments else None
 
 
@@ -279,7 +278,7 @@ def _filled_segments(
     written = {id(each.mark): each for each in unit.segments}
     at, blanks = target.content, 0
     for mark in segments_of(unit.text):
-        place = targets.get(mark.attributes.get("mid", ""))
+        place = targets.pop(mark.attributes.get("mid", ""), None)
         segment = written.get(id(mark))
         if segment is not None:
             text = segment.text.writing.whole(segment.text.written(translations), mark)
