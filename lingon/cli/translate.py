@@ -56,10 +56,11 @@ def translate(
 ) -> None:
     """Translate texts, standard input line by line, or a document; a blank line gives a blank line.
 
-    An --input that ends in .docx, .pptx, .xlsx, .odt, .odp, .ods, .epub, .srt, .vtt, .ass, .ssa, .xliff, .xlf, .po,
-    .pot or .md is a document; --output is one of its kind. The lines of .txt, and of a file without an ending, are
-    texts; give --format for a file with another ending. A progress bar with lines done, rate and time left is shown if
-    standard error is a terminal, the results go to a file (--output FILE or > FILE) and the lines are not typed.
+    An --input that ends in .docx, .pptx, .xlsx, .odt, .odp, .ods, .epub, .srt, .vtt, .ass, .ssa, .xliff, .xlf,
+    .sdlxliff, .mxliff, .mqxliff, .tmx, .ts, .resx, .resw, .xml, .svg, .dita, .po, .pot or .md is a document; --output
+    is one of its kind. The lines of .txt, and of a file without an ending, are texts; give --format for a file with
+    another ending. A progress bar with lines done, rate and time left is shown if standard error is a terminal, the
+    results go to a file (--output FILE or > FILE) and the lines are not typed.
     """
     from lingon.cli.document import check_lines, check_options, is_document, translate_document
     from lingon.cli.lines.loop import TranslateWork, several_of

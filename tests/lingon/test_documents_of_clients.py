@@ -149,3 +149,39 @@ async def test_what_cannot_be_translated_is_refused(
     async with running() as server:
         with pytest.raises(error, match=message):
             await call(server, "translate_document", name, content, **options)
+
+
+XLIFF = '<xliff version="1.2"><file{}><trans-unit><source>The sea.</source></trans-unit></file></xliff>'
+
+
+async def test_a_file_that_says_its_language_gets_the_only_one_of_the_model(call: Call) -> None:
+    async with running() as server:
+        found = await call(server, "translate_document", "a.xlf", XLIFF.format("").encode())
+        (model,) = await call(server, "list_models")
+    assert found.content.decode().startswith(f'<xliff version="1.2"><file target-language="{model.target_language}">')
+
+
+async def test_of_several_target_languages_none_is_said(call: Call) -> None:
+    async with running(**TWO) as server:
+        models = await call(server, "list_models")
+        assert len({model.target_language for model in models}) > 1
+        content = XLIFF.format(' source-language="en"').encode()
+        named = await call(server, "translate_document", "a.xlf", content, model=models[0].name)
+        with pytest.raises(UnreadableDocument, match="give the target language"):
+            await call(server, "translate_document", "a.tmx", b"<tmx><body/></tmx>")
+    assert f'target-language="{models[0].target_language}"' in named.content.decode()
+
+
+async def test_the_notes_of_a_file_are_in_the_result(call: Call) -> None:
+    async with running() as server:
+        found = await call(server, "translate_document", "a.xml", b"<shop>The sea.</shop>")
+    assert len(found.notes) == 1
+    assert "its root is shop" in found.notes[0]
+
+
+async def test_what_a_kind_of_xml_ignores_is_ignored_beside_what_the_caller_says(call: Call) -> None:
+    text = "<book><p>The sea.</p><command>The sea.</command><q>The sea.</q></book>"
+    async with running(**TWO) as server:
+        options = {"source": "en", "target": "fr", "ignore_tags": ["q"]}
+        found = await call(server, "translate_document", "a.xml", text.encode(), **options)
+    assert found.content.decode() == text.replace("<p>The sea.", "<p>La mer.")

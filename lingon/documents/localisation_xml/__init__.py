@@ -31,4 +31,7 @@ SUFFIXES = tuple(_READERS)
 
 def read_localisation(suffix: str, content: bytes, target: str = "") -> Document:
     """Return a file of this suffix; raises UnreadableDocument. target: to translate to; empty if it is not known."""
-    return read_recoded(content, lambda text: _READERS[suffix](text, target))
+    document = read_recoded(content, lambda text: _READERS[suffix](text, target))
+    if not document.texts:
+        document.notes.append("the file has no text without a translation, and is written as it is")
+    return document

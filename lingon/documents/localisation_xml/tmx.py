@@ -99,7 +99,8 @@ def _units(
         else:
             without += 1
     if without:
-        notes.append(f"{without:,} units have no text in the source language {source[:40]!r}, and stay")
+        count = "1 unit has" if without == 1 else f"{without:,} units have"
+        notes.append(f"{count} no text in the source language {source[:40]!r} and nothing was added")
 
 
 def _language(variant: Element) -> str:

@@ -124,7 +124,8 @@ def read_xliff(content: bytes, target: str = "") -> Document:
             passed = unit.around.limit.passed_by(_plain(unit, numbered))
             too_long += [f"unit {unit.around.name[:40]!r} has {passed}"] if passed else []
             edits += _edits(unit, content, numbered, too_long=bool(passed))
-        notes[:] = note_of_limits(too_long)
+        if units:
+            notes[:] = note_of_limits(too_long)
         return edited(content, edits)
 
     return Document(texts, text_options(), write, notes)
