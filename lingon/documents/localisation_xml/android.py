@@ -36,6 +36,8 @@ _WRAPPED = b"\0"  # around a line break within a sentence, see `marks.without_ma
 class _String:
     """A text of the file; number: among those to translate, -1 if it has no words."""
 
+    __slots__ = ("_escapes", "_inline", "_quoted", "_writing", "element", "number")
+
     def __init__(self, element: Element, file: File, texts: list[str], escapes: Mapping[str, str]) -> None:
         """Read an element; escapes: the characters that are escaped in the file, and how."""
         self.element, self._escapes = element, escapes

@@ -14,6 +14,8 @@ from lingon.documents.xml_tree import Element, Text
 class Message:
     """A text of a file; number: among those to translate, -1 if it has no words."""
 
+    __slots__ = ("_inline", "_key", "number", "writing")
+
     def __init__(self, element: Element, file: File, texts: list[str], *, keys: bool) -> None:
         """Read the content of an element, and add its text; keys: whether a sign & before a letter is a key."""
         self.writing = Writing.of(element, file)

@@ -121,7 +121,8 @@ def read_xliff(content: bytes, target: str = "") -> Document:
         numbered = dict(enumerate(translations))
         too_long = list[str]()
         for unit in units:
-            passed = unit.around.limit.passed_by(_plain(unit, numbered))
+            limit = unit.around.limit
+            passed = "" if limit == NO_LIMIT else limit.passed_by(_plain(unit, numbered))
             too_long += [f"unit {unit.around.name[:40]!r} has {passed}"] if passed else []
             edits += _edits(unit, content, numbered, too_long=bool(passed))
         if units:

@@ -69,6 +69,8 @@ class CodedText:
     number: of the text among those to translate; -1 if it has none
     """
 
+    __slots__ = ("_coded", "_codes", "inline", "number", "writing")
+
     def __init__(self, element: Element, file: File, texts: list[str]) -> None:
         """Read the content of an element; texts: those to translate, to which its own are added."""
         self.writing = Writing.of(element, file)
