@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from pathlib import Path
 
-from lingon.cli.backend import Translator, open_translator
+from lingon.cli.backend import open_translator
 from lingon.cli.lines.format import Columns
 from lingon.cli.lines.input import Input, size_of
 from lingon.cli.lines.loop import LineReport, TranslateWork, answered
 from lingon.cli.lines.output import check_output, print_message
 from lingon.cli.lines.progress import wants_progress
 from lingon.cli.options.backend import BackendOptions
-from lingon.client.protocol.documents import options_of, write
+from lingon.client.protocol.documents import only_target, options_of, write
 from lingon.client.values.options import TranslateOptions
-from lingon.client.values.results import ModelInfo, TextResult
-from lingon.documents import SUFFIXES, UnreadableDocument, read_document, says_target
+from lingon.client.values.results import TextResult
+from lingon.documents import SUFFIXES, Document, UnreadableDocument, read_document, says_target
 from lingon.errors import LingonError, SettingsError
 from lingon.files import read_setting_file, write_bytes
 from lingon.source_language import AUTO
@@ -82,18 +81,14 @@ def translate_document(
         raise SettingsError(f"--output must name a file that ends in {path.suffix}, as the input does")
     check_output(output, path)
     content = read_setting_file(path)
-    with ExitStack() as stack:
-        opened: Translator | None = None
-        target = request.get("target") or ""
-        if not target and says_target(path.name):
-            opened = stack.enter_context(open_translator(backend))
-            target = _only_target(opened.list_models(), request.get("model") or "")
-        try:
-            document = read_document(path.name, content, target)
-        except UnreadableDocument as error:
-            raise LingonError(f"{path}: {error}") from None
-        options, report, results = options_of(document, request), LineReport("text"), list[TextResult]()
-        translator = opened or stack.enter_context(open_translator(backend))
+    target = request.get("target") or ""
+    document = None if not target and says_target(path.name) else _read(path, content, target)
+    report, results = LineReport("text"), list[TextResult]()
+    with open_translator(backend) as translator:
+        if document is None:
+            target = only_target(translator.list_models(), request.get("model"))
+            document = _read(path, content, target)
+        options = options_of(document, request)
         if options.get("source") == AUTO and document.texts:  # one language, as a short text fits several
             options["source"] = source = translator.find_source(list(document.texts), **options)
             if source == options.get("target"):
@@ -114,8 +109,9 @@ def translate_document(
     return report.complete
 
 
-def _only_target(models: Sequence[ModelInfo], model: str) -> str:
-    """Return the only language that models translate to; empty if there are several. model: empty for any."""
-    named = (each for each in models if model in ("", each.name, f"{each.name}/{each.version}"))
-    targets = {target for each in named for target in each.target_languages or (each.target_language,)}
-    return targets.pop() if len(targets) == 1 else ""
+def _read(path: Path, content: bytes, target: str) -> Document:
+    """Return a document; raises LingonError that names the file."""
+    try:
+        return read_document(path.name, content, target)
+    except UnreadableDocument as error:
+        raise LingonError(f"{path}: {error}") from None

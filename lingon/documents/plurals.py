@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lingon.errors import InvalidRequest
-from lingon.extras import name_missing_extra
 from lingon.language_tags import canonical
 
 ORDER = ("zero", "one", "two", "few", "many", "other")
@@ -12,8 +11,7 @@ ORDER = ("zero", "one", "two", "few", "many", "other")
 
 def plural_categories(language: str) -> list[str]:
     """Return the categories of a language in their order; none for a language that the locale data lacks."""
-    with name_missing_extra("a file with plurals", ("documents",)):
-        from babel import Locale, UnknownLocaleError  # 60 ms, which most files do not need
+    from babel import Locale, UnknownLocaleError  # 60 ms, which most files do not need
 
     try:
         found = Locale.parse(canonical(language, "the target"), sep="-")

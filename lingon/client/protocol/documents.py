@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from lingon.client.protocol.steps import Compute, Exchange
 from lingon.client.values.options import FORMATS, TranslateOptions
-from lingon.client.values.results import DocumentResult, TextResult
+from lingon.client.values.results import DocumentResult, ModelInfo, TextResult
 from lingon.errors import SettingsError
 from lingon.source_language import AUTO
 
 if TYPE_CHECKING:
     from lingon.documents import Document
 
+SEVERAL = "mul"  # what a model of several languages says in place of one
 READING = ("format", "splitting_tags", "non_splitting_tags")
 """Options that say how a text is read, which a document says itself."""
 
@@ -40,18 +41,27 @@ def write(document: Document, results: Sequence[TextResult]) -> bytes:
     return document.write([result.text if result.translations else text for text, result in pairs])
 
 
+def only_target(models: Sequence[ModelInfo], model: str | None) -> str:
+    """Return the language that these models translate to if it is one; else nothing.
+
+    model: "name" or "name/version" of the one to use; None if any may be
+    """
+    chosen = [each for each in models if model in (None, "", each.name, f"{each.name}/{each.version}")]
+    targets = {target for each in chosen for target in (*each.target_languages, each.target_language)} - {SEVERAL}
+    return targets.pop() if len(targets) == 1 else ""
+
+
 def translate_document(
     name: str,
     content: bytes,
     options: TranslateOptions,
-    find_target: Callable[[TranslateOptions], Exchange[str]],
+    list_models: Callable[[], Exchange[list[ModelInfo]]],
     find_source: Callable[[Sequence[str], TranslateOptions], Exchange[str]],
     translate: Callable[[Sequence[str], TranslateOptions], Exchange[list[TextResult]]],
 ) -> Exchange[DocumentResult]:
     """Translate the file of this name; raises UnreadableDocument, or SettingsError for what is no content or no option.
 
-    find_target: the only language that is translated to, empty if there are several
-    find_source, translate: exchanges of the texts
+    list_models, find_source, translate: exchanges; the last two are of the texts
     """
     if not isinstance(content, bytes | bytearray):
         raise SettingsError(f"the content of a document must be bytes, got {type(content).__name__}")
@@ -61,7 +71,7 @@ def translate_document(
 
     target = options.get("target") or ""
     if not target and says_target(name):
-        target = yield from find_target(options)
+        target = only_target((yield from list_models()), options.get("model"))
     document: Document = yield Compute(partial(read_document, name, content, target))
     options = options_of(document, options)
     source, target = options.get("source") or "", options.get("target") or ""

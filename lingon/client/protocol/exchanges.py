@@ -15,15 +15,7 @@ from google.protobuf.message import Message
 
 from lingon.client.protocol.documents import translate_document
 from lingon.client.protocol.halves import ask_in_halves, check_count
-from lingon.client.protocol.languages import (
-    DEFAULT_MAX_TEXTS,
-    Way,
-    detect,
-    find_sources,
-    refusal_error,
-    target_of,
-    ways_of,
-)
+from lingon.client.protocol.languages import DEFAULT_MAX_TEXTS, Way, detect, find_sources, refusal_error, ways_of
 from lingon.client.protocol.steps import (
     HEALTH,
     HEALTH_STATES,
@@ -207,13 +199,8 @@ class ClientProtocol:
     def translate_document(self, name: str, content: bytes, options: TranslateOptions) -> Exchange[DocumentResult]:
         """The translation of a file."""
         self.check((), options)
-        find_target, find_source = self._find_target, self.find_source
-        return (yield from translate_document(name, content, options, find_target, find_source, self.translate))
-
-    def _find_target(self, options: TranslateOptions) -> Exchange[str]:
-        """The language that the model translates to; empty if it has several, or several models may translate."""
-        models = yield from self._ask(self._deadline(options.get("timeout")), LIST_MODELS, pb.ListModelsRequest())
-        return target_of(models, options.get("model") or "")
+        exchanges = self.list_models, self.find_source, self.translate
+        return (yield from translate_document(name, content, options, *exchanges))
 
     def _ask(self, deadline: float, method: Method[Any], request: Message) -> Exchange[Any]:
         """As `call_until`; the list of models may be one of a moment ago, because every text needs it."""

@@ -125,15 +125,6 @@ def refusal_error(refusal: NotTranslated) -> ServerError:
     return ServerError(str(refusal), UnknownModel.code, reason=UnknownModel.reason, violations=violations)
 
 
-def target_of(models: pb.ListModelsResponse, model: str = "") -> str:
-    """Return the only language that is translated to; empty if there are several.
-
-    model: as `find_sources` has it
-    """
-    targets = Pairs.of(_named(models, model) if model else models).targets
-    return targets[0] if len(targets) == 1 else ""
-
-
 def _named(models: pb.ListModelsResponse, model: str) -> pb.ListModelsResponse:
     """The models of this name; all if there is none, so that the server says so."""
     named = [each for each in models.models if model in (each.name, f"{each.name}/{each.version}")]

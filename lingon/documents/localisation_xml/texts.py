@@ -115,12 +115,15 @@ def text_nodes(text: str, writing: Writing, marks: Marks) -> Iterator[Node[bytes
 
 
 def tag_point(tag: str, escaped: Callable[[str], str], marks: Marks) -> Point[bytes]:
-    """Return a tag of HTML as a point; adds it to the marks if it has an end or is one."""
+    """Return a tag of HTML as a point, which ends a sentence if it is that of a block.
+
+    It is added to the marks if it has an end, or is one, within a sentence.
+    """
     code, named = escaped(tag).encode(), named_tag(tag)
-    if named is not None:
+    splits = tag.strip("</>").split(maxsplit=1)[0].rstrip("/").lower() in _SPLITTING
+    if named is not None and not splits:  # a pair is a part of one sentence
         marks[code] = (f"tag {named[0]}", named[1])
-    name = tag.strip("</>").split(maxsplit=1)[0].rstrip("/").lower()
-    return Point(code, splits=name in _SPLITTING)
+    return Point(code, splits=splits)
 
 
 def plain_text(nodes: list[Node[bytes]]) -> str:
