@@ -17,9 +17,9 @@ Marks = dict[bytes, tuple[str, bool]]
 """By the bytes of a start or an end: what the two have in common, and whether it is a start."""
 
 _CDATA, _CDATA_END = b"<![CDATA[", b"]]>"
-_SPLITTING = frozenset(
-    ["br", "dd", "div", "dl", "dt", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "table", "td", "th"]
-)
+_BLOCKS = "blockquote br dd div dl dt h1 h2 h3 h4 h5 h6 hr li ol p table tbody td th thead tr ul"
+_SPLITTING = frozenset(_BLOCKS.split())
+"""Tags of HTML that end a sentence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import text_options
 from lingon.documents.localisation_xml.edits import Edit, edited, filled, indent_of, set_attribute, start_tag
+from lingon.documents.localisation_xml.languages import differs, note_of_language
 from lingon.documents.localisation_xml.limits import NO_LIMIT, Limit, limit_of, note_of_limits
 from lingon.documents.localisation_xml.texts import File
 from lingon.documents.localisation_xml.xliff_codes import (
@@ -43,6 +44,7 @@ _PREFIXES = (
 _LOCKS = ("locked", "m:locked", "mq:locked")
 _LIMITS = ("maxwidth", "maxbytes", "size-unit", "slr:sizeRestriction", "slr:storageRestriction")
 _OWN = ("version", "approved", "state", "target-language", "trgLang", "mid", "conf", *_LOCKS, *_LIMITS)
+_TARGETS = {"1": "target-language", "2": "trgLang"}
 _UNITS = {"1": "trans-unit", "2": "segment"}
 _OPEN_STATES = frozenset(["new", "needs-translation", "initial"])  # of a target that is still to be translated
 _DONE_STATES = frozenset(["translated", "signed-off", "reviewed", "final"])
@@ -108,13 +110,15 @@ def read_xliff(content: bytes, target: str = "") -> Document:
     if local(root) != "xliff" or version not in _UNITS:
         raise UnreadableDocument("the file is not XLIFF of version 1.2 or 2")
     texts: list[str] = []
-    notes: list[str] = []
+    said = [each.attributes.get(_TARGETS[version], "") for each in _places(root, version)]
+    others = [note_of_language(language, target) for language in said if differs(language, target)][:1]
     start = content[root.begin : root.content]
     file = File.of(content, braces=b"memsource.com/mxlf" in start)
     around = _Around(version, has_states=b"SdlXliff" not in start)
     units = list(_units(root, around))
     check_marks(sum(marks_in(unit.text.whole_text) for unit in units))
     units = [found for unit in units if (found := _read(unit, file, texts)) is not None]
+    notes = list[str](others if units else ())
 
     def write(translations: Sequence[str]) -> bytes:
         edits = list(_languages(root, version, target, content)) if texts and target else []
@@ -126,7 +130,7 @@ def read_xliff(content: bytes, target: str = "") -> Document:
             too_long += [f"unit {unit.around.name[:40]!r} has {passed}"] if passed else []
             edits += _edits(unit, content, numbered, too_long=bool(passed))
         if units:
-            notes[:] = note_of_limits(too_long)
+            notes[:] = [*others, *note_of_limits(too_long)]
         return edited(content, edits)
 
     return Document(texts, text_options(), write, notes)
@@ -302,10 +306,13 @@ def _with(element: Element, content: bytes, attributes: Mapping[str, str]) -> Ed
     return Edit(element.begin, element.content, tag[:-1] + b"/>" if old.endswith(b"/>") else tag)
 
 
+def _places(root: Element, version: str) -> list[Element]:
+    """Return the elements that say the target language."""
+    return [root] if version == "2" else [each for each in root.elements if local(each) == "file"]
+
+
 def _languages(root: Element, version: str, target: str, content: bytes) -> Iterator[Edit]:
     """Yield what says the target language where nothing does."""
-    places = [root] if version == "2" else [each for each in root.elements if local(each) == "file"]
-    name = "trgLang" if version == "2" else "target-language"
-    for place in places:
-        if not place.attributes.get(name):
-            yield set_attribute(place, content, name, target)
+    for place in _places(root, version):
+        if not place.attributes.get(_TARGETS[version]):
+            yield set_attribute(place, content, _TARGETS[version], target)

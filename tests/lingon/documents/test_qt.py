@@ -90,6 +90,15 @@ def test_the_language_is_set_where_it_is_missing():
     assert 'language="de_DE"' in translated(text.replace("<TS", '<TS language="de_DE"'), target="fr")
 
 
+@pytest.mark.parametrize(
+    ("language", "said"), [("fr_FR", True), ("de", False), ("de_AT", False), ("", False), ("?", False)]
+)
+def test_a_file_that_says_another_language_keeps_it_and_that_is_said(language: str, said: bool):
+    document = read(source(message("Tom", "<translation/>"), f' language="{language}"'), "de")
+    document.write(["Tim"])
+    assert [f"its target language is {language}," in note for note in document.notes] == [True] * said
+
+
 def test_quotation_marks_are_references_as_the_programs_of_qt_write_them():
     text = source(message("Don&apos;t &quot;go&quot;", '<translation type="unfinished"></translation>'))
     assert ">Don&apos;t &quot;go&quot;</translation>" in translated(text, str)

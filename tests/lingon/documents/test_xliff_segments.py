@@ -220,3 +220,55 @@ def test_a_model_translates_each_segment_as_it_translates_its_text(model: Model,
     target = wrap.format(" ".join(seg(number, "") for number in range(2)))
     result = model.translate_document("a.xlf", one(unit(source, f"<target>{target}</target>")).encode(), beam_size=1)
     assert contents(result.content.decode()) == [model.translate(each, beam_size=1).text for each in sentences]
+
+
+UNIT = "<trans-unit id='1'><source>Tom</source>{}</trans-unit>"
+OTHERS = [
+    "<note>A note</note>",
+    "<alt-trans><source>Tom</source><target>Tim</target></alt-trans>",
+    '<context-group purpose="location"><context context-type="sourcefile">a.c</context></context-group>',
+    "<prop-group><prop prop-type='a'>b</prop></prop-group>",
+    '<x:any xmlns:x="x">Tom</x:any>',
+    "<!-- a comment -->",
+    "<?a b?>",
+    "\n    ",
+]
+BESIDE = [
+    "<bin-unit id='2' mime-type='a/b'><bin-source><internal-file>Tom</internal-file></bin-source></bin-unit>",
+    "<trans-unit id='3' approved='yes'><source>Tom</source></trans-unit>",
+    "<trans-unit id='4'><source>42</source></trans-unit>",
+    "\r\n",
+]
+
+
+@given(
+    st.lists(st.sampled_from(OTHERS), max_size=4).map("".join),
+    st.lists(st.sampled_from(BESIDE), max_size=4).map("".join),
+)
+def test_all_but_the_target_stays(inside: str, beside: str):
+    text = one(beside + UNIT.format(inside) + beside)
+    assert translated(text).replace(f"<target {STATES}>TOM</target>", "") == text
+
+
+def test_each_file_in_one_gets_its_language_and_its_targets():
+    files = "".join(f"<file id='{each}'><trans-unit><source>Tom</source></trans-unit></file>" for each in "abc")
+    written = translated(f"<xliff version='1.2'>{files}</xliff>")
+    assert written.count('<file target-language="de" id=') == written.count(">TOM</target>") == 3
+
+
+@pytest.mark.parametrize("version", ["1.2", "2.0"])
+def test_a_file_that_says_another_language_keeps_it_and_that_is_said(version: str):
+    make = two if version == "2.0" else one
+    unit = "<unit><segment><source>Tom</source></segment></unit>" if version == "2.0" else UNIT.format("")
+    for language, count in (("fr-CA", 1), ("de-AT", 0), ("deu", 0)):
+        document = read(make(unit).replace('"de"', f'"{language}"'))
+        assert f'"{language}"' in document.write(["Tim"]).decode()
+        assert len(document.notes) == count
+
+
+def test_paragraphs_of_html_in_a_text_are_sentences_of_their_own():
+    html = "<p>One <b>red</b> car</p><ul><li>Two</li></ul>"
+    text = one(f"<trans-unit><source><![CDATA[{html}]]></source></trans-unit>")
+    (found,) = read(text).texts
+    assert found == 'One <s i="0">red</s> car<b i="0"/><b i="1"/><b i="2"/>Two'
+    assert html in translated(text, str).partition("<target")[2]
