@@ -60,14 +60,14 @@ _NOT_LOCKED = frozenset(["", "false", "no", "0", "none"])
 class _Around:
     """What elements around a unit say about it.
 
-    name: the id of the unit, or of what is around a segment
+    unit: the unit, which has several segments in version 2
     has_states: whether targets of the file have states; in those of SDL the segments have them
     """
 
     version: str
     translate: bool = True
     limit: Limit = NO_LIMIT
-    name: str = ""
+    unit: Element | None = None
     has_states: bool = True
 
 
@@ -123,14 +123,11 @@ def read_xliff(content: bytes, target: str = "") -> Document:
     def write(translations: Sequence[str]) -> bytes:
         edits = list(_languages(root, version, target, content)) if texts and target else []
         numbered = dict(enumerate(translations))
-        too_long = list[str]()
+        too_long = _too_long(units, numbered)
         for unit in units:
-            limit = unit.around.limit
-            passed = "" if limit == NO_LIMIT else limit.passed_by(_plain(unit, numbered))
-            too_long += [f"unit {unit.around.name[:40]!r} has {passed}"] if passed else []
-            edits += _edits(unit, content, numbered, too_long=bool(passed))
+            edits += _edits(unit, content, numbered, too_long=id(unit.around.unit) in too_long)
         if units:
-            notes[:] = [*others, *note_of_limits(too_long)]
+            notes[:] = [*others, *note_of_limits(list(too_long.values()))]
         return edited(content, edits)
 
     return Document(texts, text_options(), write, notes)
@@ -140,8 +137,8 @@ def _units(element: Element, around: _Around) -> Iterator[_Unit]:
     """Yield the units that may be translated."""
     attributes = element.attributes
     translate = attributes.get("translate", "yes" if around.translate else "no") != "no"
-    name = attributes.get("id", around.name)
-    around = replace(around, translate=translate, limit=limit_of(attributes, around.limit), name=name)
+    unit = element if local(element) in ("unit", "trans-unit") else around.unit
+    around = replace(around, translate=translate, limit=limit_of(attributes, around.limit), unit=unit)
     if local(element) != _UNITS[around.version]:
         for child in filter(local, element.elements):
             yield from _units(child, around)
@@ -219,6 +216,27 @@ def _is_done_in_sdl(said: Element | None) -> bool:
     if said is None:
         return False
     return said.attributes.get("conf") in _DONE_IN_SDL or said.attributes.get("locked", "") not in _NOT_LOCKED
+
+
+def _too_long(units: Sequence[_Unit], translations: Mapping[int, str]) -> dict[int, str]:
+    """Return what passes the limits of units, in words, by the `id` of their elements."""
+    limited = [unit for unit in units if unit.around.limit != NO_LIMIT]
+    plain = {id(unit.element): _plain(unit, translations) for unit in limited}
+    limits = {id(unit.around.unit): (unit.around.unit, unit.around.limit) for unit in limited}
+    found = dict[int, str]()
+    for unit, limit in limits.values():
+        if unit is not None:
+            segments = [unit] if id(unit) in plain else unit.elements
+            passed = limit.passed_by("".join(plain.get(id(each), _text_of(each)) for each in segments))
+            name = unit.attributes.get("id", "")[:40]
+            found |= {id(unit): f"unit {name!r} has {passed}"} if passed else {}
+    return found
+
+
+def _text_of(segment: Element) -> str:
+    """Return the text of a segment of version 2 that stays: that of its target or, without one, of its source."""
+    text = child_of(segment, "target") or child_of(segment, "source")
+    return text.whole_text if text is not None and local(segment) in ("segment", "ignorable") else ""
 
 
 def _plain(unit: _Unit, translations: Mapping[int, str]) -> str:

@@ -154,6 +154,21 @@ def test_version_2_marks_a_translation_longer_than_its_limit(limit: str):
     assert '<segment state="translated">' in translated(text, lambda _: "Anna")
 
 
+def test_version_2_counts_all_segments_of_a_unit():
+    segments = (
+        "<segment><source>Tom</source></segment><ignorable><source>, </source></ignorable>"
+        "<segment><source>Al</source><target>Max</target></segment><segment><source>me</source></segment>"
+    )
+    for limit, too_long in ((10, False), (9, True)):
+        document = read(two(f"<unit id='u' slr:sizeRestriction='{limit}'>{segments}</unit>"))
+        written = document.write(["Tim", "du"]).decode()
+        assert written.count('subState="lingon:too-long"') == 2 * too_long
+        assert document.notes == [NOTE.format(10, 9)] * too_long
+
+
+NOTE = "1 translation is longer than the file allows, and marked in it: unit 'u' has {} characters, at most {}"
+
+
 def test_a_text_in_cdata_is_written_in_cdata_and_its_tags_are_marks():
     text = one("<trans-unit><source><![CDATA[<b>Tom</b> & me]]></source></trans-unit>")
     assert read(text).texts == ['<s i="0">Tom</s> &amp; me']
