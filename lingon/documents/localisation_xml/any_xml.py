@@ -1,7 +1,7 @@
 """Files of XML, of whatever kind their root says: one that localisation knows, or any other.
 
 Of any other file the text of all elements is translated, as that of a text with the format XML, and a note says so. Of
-DocBook, DITA and SVG the elements that hold code, names of files or styles stay.
+DocBook, DITA and SVG the elements that hold code, names of files, styles or metadata stay.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _CODE_OF_DITA = """
     apiname cmdname codeblock codeph filepath kwd msgblock msgnum option parmname screen synph systemoutput userinput
     varname xmlelement xmlatt
 """
-_CODE_OF_SVG = "defs metadata script style"
+_CODE_OF_SVG = "metadata script style"
 _SVG = "svg"
 _DOCBOOK = frozenset(["article", "book", "chapter", "section", "sect1", "refentry", "part", "appendix", "set"])
 _DITA = frozenset(["topic", "concept", "task", "reference", "map", "dita", "glossentry", "troubleshooting", "bookmap"])
