@@ -32,13 +32,19 @@ from lingon.source_language import AUTO
 
 PAGES = (".html", ".htm")
 LINE_SUFFIXES = (".txt", ".html", ".htm")  # files that are read as lines or as one text with markup: see --format
+MARKUP_SUFFIXES = (".xml", ".svg", ".dita")  # files that --format xml reads as one text, whatever their root is
 OTHER_SUFFIXES = frozenset([".doc", ".docm", ".pdf", ".ppt", ".pptm", ".rtf", ".xls", ".xlsm"])
 """Documents that are not read: their lines are no text, whatever --format says."""
 
 
-def is_document(path: Path | None) -> bool:
-    """Whether a file is a document by its name, also one of a kind that is not read."""
+def is_document(path: Path | None, *, markup: bool = False) -> bool:
+    """Whether a file is a document by its name, also one of a kind that is not read.
+
+    markup: whether --format says that the file is a text with markup
+    """
     suffix = path.suffix.lower() if path is not None else ""
+    if markup and suffix in MARKUP_SUFFIXES:
+        return False
     return suffix in OTHER_SUFFIXES or (suffix in SUFFIXES and suffix not in LINE_SUFFIXES)
 
 

@@ -58,11 +58,12 @@ def translate(
 ) -> None:
     """Translate texts, standard input line by line, or a document; a blank line gives a blank line.
 
-    An --input that ends in .docx, .pptx, .xlsx, .odt, .odp, .ods, .epub, .srt, .vtt, .ass, .ssa, .xliff, .xlf, .po,
-    .pot, .md, .json, .arb, .properties, .strings, .stringsdict, .xcstrings, .yml, .yaml, .ftl, .csv or .tsv is a
-    document; --output is one of its kind. The lines of .txt, and of a file without an ending, are texts; give --format
-    for a file with another ending. A progress bar with lines done, rate and time left is shown if standard error is a
-    terminal, the results go to a file (--output FILE or > FILE) and the lines are not typed.
+    An --input that ends in .docx, .pptx, .xlsx, .odt, .odp, .ods, .epub, .srt, .vtt, .ass, .ssa, .xliff, .xlf,
+    .sdlxliff, .mxliff, .mqxliff, .tmx, .ts, .resx, .resw, .xml, .svg, .dita, .po, .pot, .md, .json, .arb, .properties,
+    .strings, .stringsdict, .xcstrings, .yml, .yaml, .ftl, .csv or .tsv is a document; --output is one of its kind. The
+    lines of .txt, and of a file without an ending, are texts; give --format for a file with another ending. A progress
+    bar with lines done, rate and time left is shown if standard error is a terminal, the results go to a file
+    (--output FILE or > FILE) and the lines are not typed.
     """
     from lingon.cli.document import (
         check_column,
@@ -74,7 +75,8 @@ def translate(
     )
     from lingon.cli.lines.loop import TranslateWork, several_of
 
-    if input_file is not None and not texts and not is_document(input_file):
+    is_text = input_file is None or bool(texts) or not is_document(input_file, markup=reading.is_markup)
+    if input_file is not None and not texts and is_text:
         check_lines(input_file, stated=reading.written is not None)
     reading = reading.for_input(None if texts else input_file)
     request: TranslateOptions = {
@@ -92,10 +94,11 @@ def translate(
         "guard": guard.value if guard else None,
         "shortlist": shortlist,
     }
-    page = input_file is not None and not texts and reading.written is TextFormat.HTML and is_encoded_page(input_file)
-    if input_file is not None and not texts and (page or is_document(input_file)):
+    read = None if texts else input_file
+    page = read is not None and is_text and reading.written is TextFormat.HTML and is_encoded_page(read)
+    if read is not None and (page or not is_text):
         check_options(_shown(columns), several_of(request), as_json=as_json, read=reading.is_stated and not page)
-        complete = translate_document(backend, input_file, output_file, request, batch_size, column)
+        complete = translate_document(backend, read, output_file, request, batch_size, column)
     else:
         check_column(column)
         work = TranslateWork(request, _shown(columns), as_json)

@@ -22,6 +22,8 @@ from lingon.documents.localisation import (
     read_table,
     read_yaml,
 )
+from lingon.documents.localisation_xml import SUFFIXES as LOCALISATION
+from lingon.documents.localisation_xml import read_localisation
 from lingon.documents.markdown import read_markdown
 from lingon.documents.office import SUFFIXES as ARCHIVES
 from lingon.documents.office import read_archive, suffix_of_archive
@@ -31,7 +33,6 @@ from lingon.documents.text_files import (
     read_substation,
     read_subtitles,
     read_text,
-    read_xliff,
 )
 
 __all__ = [
@@ -48,9 +49,10 @@ __all__ = [
 
 _CUE = re.compile(rb"\d{1,9}[ \t]*+\r?\n[ \t]*+\d{1,4}:\d\d:\d\d[,.]\d{1,3}[ \t]*+-->")  # the first of SubRip
 _MESSAGE = re.compile(rb"(?:\A|\n)msgid[ \t]*+\"[^\n]*+\n(?:[ \t]*+\"[^\n]*+\n)*+msg(?:str|id_plural)\b")
-GETTEXT = (".po", ".pot")
-XLIFF = (".xliff", ".xlf")
-KEYED: Mapping[str, Callable[[bytes, str], Document]] = {
+TARGETED: Mapping[str, Callable[[bytes, str], Document]] = {
+    ".po": read_gettext,
+    ".pot": read_gettext,
+    **{suffix: partial(read_localisation, suffix) for suffix in LOCALISATION},
     ".json": read_json,
     ".arb": read_arb,
     ".properties": read_properties,
@@ -60,13 +62,13 @@ KEYED: Mapping[str, Callable[[bytes, str], Document]] = {
     ".yaml": read_yaml,
     ".ftl": read_fluent,
 }
-"""The readers of files of keys and texts that take the target language, or have a place for it."""
+"""The readers of files that say their target language, or have as many forms of a text as that has."""
 
 TABLES: Mapping[str, Callable[[bytes, str, str], Document]] = {
     ".csv": read_table,
     ".tsv": partial(read_table, tabs=True),
 }
-"""The readers of tables, which take a column too."""
+"""The readers of tables, which take the target language and a column."""
 
 READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".txt": read_text,
@@ -77,12 +79,13 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".vtt": read_subtitles,
     ".ass": read_substation,
     ".ssa": read_substation,
-    **dict.fromkeys(XLIFF, read_xliff),
-    **dict.fromkeys(GETTEXT, read_gettext),
     ".md": read_markdown,
     ".strings": read_apple_strings,
 }
-SUFFIXES = (*READERS, *KEYED, *TABLES)
+ROOTS = {b"<xliff": ".xlf", b"<tmx": ".tmx", b"<ts ": ".ts", b"<!doctype ts>": ".ts", b"<resources": ".xml"}
+"""The suffixes of files of XML by the begins of their roots, in small letters; those of other files are .xml."""
+
+SUFFIXES = (*READERS, *TARGETED, *TABLES)
 """The kinds of files, by the ends of their names."""
 
 
@@ -101,19 +104,20 @@ def suffix_of(content: bytes) -> str:
         return ".srt"
     if _MESSAGE.search(start):
         return ".po"
-    if b"<xliff" in start:
-        return ".xlf"
     if start.startswith((b"{", b"[")) and is_json(content):
         return ".json"
-    suffix = suffix_of_archive(content) if start.startswith(b"pk") else ".txt"
-    if suffix == ".txt" and start.startswith(b"pk\x03\x04"):
-        raise UnreadableDocument("the file has no suffix, and is an archive of no known kind")
-    return suffix
+    if start.startswith(b"pk"):
+        suffix = suffix_of_archive(content)
+        if suffix == ".txt" and start.startswith(b"pk\x03\x04"):
+            raise UnreadableDocument("the file has no suffix, and is an archive of no known kind")
+        return suffix
+    found = (suffix for root, suffix in ROOTS.items() if root in start)
+    return next(found, ".xml" if start.startswith((b"<?xml", b"<!doctype")) else ".txt")
 
 
 def says_target(name: str) -> bool:
     """Whether the translation of a file says the language that it is in, or has forms of words that depend on it."""
-    return Path(name).suffix.lower() in (*XLIFF, *GETTEXT, *KEYED, *TABLES)
+    return Path(name).suffix.lower() in (*TARGETED, *TABLES)
 
 
 def translated_suffix(name: str) -> str:
@@ -134,11 +138,7 @@ def read_document(name: str, content: bytes, target: str = "", column: str = "")
         return TABLES[suffix](content, target, column)
     if column:
         raise UnreadableDocument(f"a column is for files that end in {', '.join(TABLES)}, got {suffix}")
-    if suffix in KEYED:
-        return KEYED[suffix](content, target)
-    if suffix in GETTEXT:
-        return read_gettext(content, target)
-    return read_xliff(content, target) if suffix in XLIFF else READERS[suffix](content)
+    return TARGETED[suffix](content, target) if suffix in TARGETED else READERS[suffix](content)
 
 
 def check_suffix(name: str) -> None:

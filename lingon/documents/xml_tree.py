@@ -15,6 +15,10 @@ _ATTRIBUTE = re.compile(rb"""(?<!\s)\s++([^\s=<>"']++)\s*+=\s*+("[^"]*+"|'[^']*+
 MOST_DEPTH = 64  # of elements inside each other; a document of an office program has about 20
 MOST_TAG_BYTES = 1 << 20  # of a start tag: its attributes take 30 times as much in memory
 MOST_ADDRESS = 1000  # characters of the address of a namespace: the parser repeats it in each name of an element
+MOST_ENTITIES = 1000  # that a file may declare, where it may
+MOST_ENTITY = 1000  # characters of one: the parser repeats it in the values of attributes
+ENTITY, COMMENT, INSTRUCTION = "&", "!", "?"
+"""The names of the elements for references to entities, comments and instructions, where these are kept."""
 MOST_NAMES = 10_000  # that are kept: a document of an office program has some hundreds
 FED_BYTES = MOST_TAG_BYTES >> 2  # that the parser gets at once: it starts again with a tag that is not whole
 _NO_ATTRIBUTES: dict[str, str] = {}
@@ -98,15 +102,21 @@ def attributes_of(content: bytes, begin: int, end: int) -> Iterator[Attribute]:
 
 
 def read_tree(
-    content: bytes, prefixes: Mapping[str, str], attributes: Container[str], most_depth: int = MOST_DEPTH
+    content: bytes,
+    prefixes: Mapping[str, str],
+    attributes: Container[str],
+    most_depth: int = MOST_DEPTH,
+    *,
+    marks: bool = False,
 ) -> Element:
     """Return the root of an XML file in UTF-8; raises UnreadableDocument.
 
     prefixes: canonical prefixes by the addresses of namespaces; names of other namespaces have the prefix "?"
     attributes: the names of those to keep
     most_depth: of elements inside each other
+    marks: whether entities may be declared, and comments, instructions and references to entities are elements
     """
-    return _read(content, _Reader(content, prefixes, attributes, most_depth))[0]
+    return _read(content, _Reader(content, prefixes, attributes, most_depth, marks=marks))[0]
 
 
 def read_elements(
@@ -131,7 +141,8 @@ def _read(content: bytes, reader: _Reader) -> list[Element]:
                 at = end
         parser.Parse(b"", True)
     except expat.ExpatError as error:
-        raise UnreadableDocument(f"the XML in the file is not well-formed at line {error.lineno}") from None
+        place = f"line {error.lineno}, column {error.offset + 1}"
+        raise UnreadableDocument(f"the XML in the file is not well-formed at {place}") from None
     finally:
         del reader.parser  # its handlers refer to the reader, and the elements would stay until the next collection
     return reader.found
@@ -172,8 +183,10 @@ class _Reader:
         attributes: Container[str],
         most_depth: int,
         wanted: Container[str] | None = None,
+        *,
+        marks: bool = False,
     ) -> None:
-        """wanted: names of the elements to keep with what is in them; None for the root."""
+        """wanted: names of the elements to keep with what is in them; None for the root; marks: see `read_tree`."""
         # Without a dictionary of names: those of attributes that are not kept would stay in it.
         self.parser = expat.ParserCreate("utf-8", namespace_separator=" ", intern=None)
         self.parser.buffer_text = True
@@ -183,12 +196,15 @@ class _Reader:
         self.parser.StartDoctypeDeclHandler = _check_doctype
         self.parser.SkippedEntityHandler = _refuse_entity
         self.parser.StartNamespaceDeclHandler = _check_address
+        if marks:
+            self._keep_marks()
         self.found: list[Element] = []
         self._content, self._prefixes, self._attributes = content, prefixes, attributes
         self._most_depth, self._wanted = most_depth, wanted
         self._names: dict[str, str] = {}  # canonical ones, each kept once
         self._written: dict[bytes, bytes] = {}
         self._open: list[Element] = []
+        self._entities = 0  # that are declared
         self.skipped = 0  # bytes of comments that the parser did not get
 
     @property
@@ -226,6 +242,35 @@ class _Reader:
             element.content_end = self.place
             element.end = self._content.index(b">", element.content_end) + 1
 
+    def _keep_marks(self) -> None:
+        self.parser.StartDoctypeDeclHandler = None
+        self.parser.DefaultHandler = _pass  # with one, references to entities of the file are not expanded
+        self.parser.SkippedEntityHandler = lambda name, parameter: self._mark(ENTITY, b"&", b";")
+        self.parser.CommentHandler = lambda text: self._mark(COMMENT, b"<!--", b"-->")
+        self.parser.ProcessingInstructionHandler = lambda name, text: self._mark(INSTRUCTION, b"<?", b"?>")
+        self.parser.EntityDeclHandler = self._declare
+
+    def _mark(self, name: str, start: bytes, end: bytes) -> None:
+        """Add an element for what is no element and no text."""
+        if not self._open:
+            return
+        begin = self.place
+        if not self._content.startswith(start, begin):
+            raise UnreadableDocument(
+                f"the XML in the file has a comment of more than {MOST_TAG_BYTES:,} bytes in a text"
+            )
+        at = self._content.index(end, begin + len(start)) + len(end)
+        self._open[-1].children.append(Element(name, b"", _NO_ATTRIBUTES, begin, at, at, at))
+
+    def _declare(self, name: str, parameter: int, value: str | None, *_: str | None) -> None:
+        """Refuse a declaration of an entity that is not a short text of its own."""
+        self._entities += 1
+        if self._entities > MOST_ENTITIES:
+            raise UnreadableDocument(f"the XML in the file declares more than {MOST_ENTITIES:,} entities")
+        if parameter or value is None or "&" in value or len(value) > MOST_ENTITY:
+            bound = f"which is no text of at most {MOST_ENTITY:,} characters without references"
+            raise UnreadableDocument(f"the XML in the file declares the entity {name[:40]}, {bound}")
+
     def _text(self, text: str) -> None:
         if self._open:
             self._open[-1].children.append(Text(text))
@@ -244,6 +289,10 @@ def _check_doctype(_name: str, _system: str | None, _public: str | None, has_dec
     """Refuse a document type that declares entities; one that only names a file, as in old books, is not loaded."""
     if has_declarations:
         raise UnreadableDocument("the XML in the file has a document type with declarations, which are not read")
+
+
+def _pass(_: str) -> None:
+    """Ignore what has no handler of its own."""
 
 
 def _check_address(_prefix: str | None, address: str | None) -> None:

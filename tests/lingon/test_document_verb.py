@@ -252,3 +252,29 @@ async def test_a_file_that_says_its_language_gets_that_of_the_only_model(
     output = tmp_path / f"b.{name}"
     assert await translated(tmp_path, "--output", str(output), name=name) == 0
     assert said in output.read_text()
+
+
+@pytest.mark.parametrize("suffix", [".xml", ".svg", ".dita"])
+async def test_a_file_of_xml_is_a_text_on_request(tmp_path: Path, suffix: str, capfd: pytest.CaptureFixture[str]):
+    source, output = tmp_path / f"a{suffix}", tmp_path / "b.txt"
+    source.write_text("<resources><string translatable='false'>Tom</string></resources>\n")
+    assert await translated(tmp_path, "--output", str(output), name=source.name) == 2
+    assert f"--output must name a file that ends in {suffix}, as the input does" in capfd.readouterr().err
+    assert await translated(tmp_path, "--output", str(output), "--format", "xml", name=source.name) == 0
+    assert output.read_text() == source.read_text()
+
+
+async def test_a_file_of_typescript_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    (tmp_path / "a.ts").write_text('export const greeting: string = "Hello";\n')
+    assert await translated(tmp_path, "--output", str(tmp_path / "b.ts"), name="a.ts") == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.endswith("a.ts: the file has no messages of Qt; files of TypeScript are not translated")
+    assert names(tmp_path) == ["a.ts"]
+
+
+async def test_a_translation_that_is_too_long_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    unit = '<trans-unit id="u" maxwidth="2" size-unit="char"><source>Tom</source></trans-unit>'
+    (tmp_path / "a.xlf").write_text(f'<xliff version="1.2"><file>{unit}</file></xliff>')
+    assert await translated(tmp_path, "--output", str(tmp_path / "b.xlf"), name="a.xlf") == 0
+    said = "a.xlf: 1 translation is longer than the file allows, and marked in it: unit 'u' has 3 characters, at most 2"
+    assert said in capfd.readouterr().err

@@ -187,3 +187,32 @@ async def test_what_there_is_to_know_of_a_file_is_in_the_notes(call: Call) -> No
         found = await call(server, "translate_document", "a.txt", "It is Zo\u00eb.\n".encode("cp1252"))
     assert found.content == "It is Zo\u00eb.\n".encode("cp1252")
     assert found.notes == ("the file is in Windows-1252, and so is its translation",)
+
+
+XLIFF = '<xliff version="1.2"><file{}><trans-unit><source>The sea.</source></trans-unit></file></xliff>'
+
+
+async def test_of_several_target_languages_none_is_said(call: Call) -> None:
+    async with running(**TWO) as server:
+        models = await call(server, "list_models")
+        assert len({model.target_language for model in models}) > 1
+        content = XLIFF.format(' source-language="en"').encode()
+        named = await call(server, "translate_document", "a.xlf", content, model=models[0].name)
+        with pytest.raises(UnreadableDocument, match="give the target language"):
+            await call(server, "translate_document", "a.tmx", b"<tmx><body/></tmx>")
+    assert f'target-language="{models[0].target_language}"' in named.content.decode()
+
+
+async def test_the_notes_of_a_file_are_in_the_result(call: Call) -> None:
+    async with running() as server:
+        found = await call(server, "translate_document", "a.xml", b"<shop>The sea.</shop>")
+    assert len(found.notes) == 1
+    assert "its root is shop" in found.notes[0]
+
+
+async def test_what_a_kind_of_xml_ignores_is_ignored_beside_what_the_caller_says(call: Call) -> None:
+    text = "<book><p>The sea.</p><command>The sea.</command><q>The sea.</q></book>"
+    async with running(**TWO) as server:
+        options = {"source": "en", "target": "fr", "ignore_tags": ["q"]}
+        found = await call(server, "translate_document", "a.xml", text.encode(), **options)
+    assert found.content.decode() == text.replace("<p>The sea.", "<p>La mer.")

@@ -17,6 +17,8 @@ from tests.support.growth import Growth, Work, growth_of
 from tests.support.hostile_tokens import TIMES
 from tests.support.office_files import DRAWING, archive, main, ods, odt, word
 
+MEMSOURCE = 'xmlns:m="http://www.memsource.com/mxlf/2.0"'
+TUV = '<tuv xml:lang="en"><seg>{}</seg></tuv>'
 LEAST_BYTES, MOST_BYTES = 4_000, 512_000  # of what is repeated
 EVENTS = "[Events]\nFormat: Start, End, Style, Text\nDialogue: 0:00:01.00,0:00:02.00,a,"
 NUMBER = "#"  # in a token: a number that is new each time
@@ -113,6 +115,25 @@ def _pptx(body: str) -> bytes:
 def _xliff(body: str) -> bytes:
     unit = f'<trans-unit id="1"><source>{body}</source></trans-unit>'
     return f'<xliff version="1.2"><file><body>{unit}</body></file></xliff>'.encode()
+
+
+def _xliff_2(body: str) -> bytes:
+    return f'<xliff version="2.0"><file><unit><segment><source>{body}</source></segment></unit></file></xliff>'.encode()
+
+
+def _sdl(body: str) -> bytes:
+    unit = f"<trans-unit id='1'><source/><seg-source>{body}</seg-source></trans-unit>"
+    return f'<xliff version="1.2"><file><body>{unit}</body></file></xliff>'.encode()
+
+
+def _qt(body: str) -> bytes:
+    return f"<TS><context><message><source>{body}</source></message></context></TS>".encode()
+
+
+def _android(body: str) -> bytes:
+    prolog = '<!DOCTYPE resources [<!ENTITY e "Tom">]>'
+    space = 'xmlns:xliff="urn:oasis:names:tc:xliff:document:1.2"'
+    return f"{prolog}<resources {space}><string>{body}</string></resources>".encode()
 
 
 def _book(name: str, frame: str) -> Wrap:
@@ -244,6 +265,45 @@ FAMILIES = [
     Family(".ass", "a dialogue", _text(f"{EVENTS}Tom {{}}\n"), [each for each in tokens.DIALOGUES if "\n" not in each]),
     Family(".xlf", "a unit", _in(_xliff, "Tom {}"), tokens.CODES, ["<g>{}</g>", "<mrk>{}</mrk>"]),
     *_places(".xlf", _xliff, "x", "Tom {}"),
+    Family(".xlf", "a unit of version 2", _in(_xliff_2, "Tom {}"), [*tokens.CODES[:13], *tokens.CODED]),
+    Family(".sdlxliff", "segments", _sdl, tokens.SEGMENTS, ["<g>{}</g>"]),
+    Family(".sdlxliff", "a text in a code", _in(_xliff, "<ph><sub>{}</sub></ph>"), tokens.CODED),
+    Family(
+        ".mxliff",
+        "a unit",
+        _text(f'<xliff version="1.2" {MEMSOURCE}><trans-unit><source>{{}}</source></trans-unit></xliff>'),
+        tokens.CODED,
+    ),
+    Family(".mqxliff", "a unit", _in(_xliff, "Tom {}"), tokens.CODES),
+    Family(".tmx", "a unit", _text("<tmx><body><tu>{}</tu></body></tmx>"), tokens.VARIANTS),
+    Family(".tmx", "a text", _text(f"<tmx><body><tu>{TUV}</tu></body></tmx>"), tokens.CODED, ["<hi>{}</hi>"]),
+    *_places(".tmx", _text(f"<tmx><body><tu>{TUV}</tu></body></tmx>"), "x", "Tom {}"),
+    Family(".ts", "messages", _text("<TS><context>{}</context></TS>"), tokens.MESSAGES),
+    Family(".ts", "a message", _in(_qt, "Tom {}"), [*tokens.KEYS, *tokens.XML_TEXT]),
+    *_places(".ts", _qt, "x", "Tom {}"),
+    Family(".resx", "data", _text("<root><data/>{}</root>"), tokens.DATA),
+    Family(".resx", "a value", _text('<root><data name="a.Text"><value>&amp;a {}</value></data></root>'), tokens.KEYS),
+    Family(".resw", "a value", _text("<root><data><value>Tom {}</value></data></root>"), tokens.XML_TEXT),
+    Family(".xml", "resources", _text("<resources>{}</resources>"), tokens.RESOURCES),
+    Family(".xml", "a string", _in(_android, "Tom {}"), tokens.STRING, ["<b>{}</b>", "<xliff:g>{}</xliff:g>"]),
+    Family(
+        ".xml",
+        "a plural",
+        _text("<resources><plurals>{}</plurals></resources>"),
+        [*tokens.RESOURCES[5:6], '<item quantity="one">Tom</item>', '<item quantity="#"/>', "\n  "],
+    ),
+    Family(
+        ".xml",
+        "entities",
+        _text('<!DOCTYPE a [<!ENTITY e "Tom">{}]><resources a="&e;"/>'),
+        ["<!ENTITY e# 'a'>", "<!--a-->", "\n"],
+    ),
+    Family(".xml", "entities in a value", _text('<!DOCTYPE a [<!ENTITY e "Tom">]><resources a="{}"/>'), ["&e;", "a"]),
+    *_places(".xml", _android, "x", "Tom {}"),
+    Family(".xml", "any other", _text("<a>{}</a>"), tokens.XML_TEXT),
+    Family(".xml", "before the root", _text("{}<a>Tom</a>"), ["<!--a-->", "<?a b?>", "\n", "<!--", "a", "-->"]),
+    Family(".svg", "a drawing", _text("<svg><text>{}</text></svg>"), tokens.XML_TEXT),
+    Family(".dita", "a topic", _text("<topic><p>{}</p></topic>"), tokens.XML_TEXT),
     Family(".po", "a file", str.encode, tokens.ENTRIES),
     Family(".po", "a message", _text('msgid "Tom {}"\nmsgstr ""\n'), tokens.MESSAGE),
     Family(

@@ -97,6 +97,43 @@ CODES = [
     "<mrk mtype='protected'>a</mrk>", '<!--a-->', "</source></trans-unit><trans-unit id='#'><source>",
     "</source><target state='new'/></trans-unit><trans-unit><source>",
 ]
+SEGMENTS = [
+    "<mrk mtype='seg' mid='#'>Tom </mrk>", "<mrk mtype='seg' mid='1'>a</mrk>", "<mrk mtype='seg'/>", '<g>Tom </g>', ' ',
+    "<mrk mtype='seg' mid='#'><ph>a<sub>Tom</sub></ph></mrk>", 'Tom ', '<x/>', '<![CDATA[a]]>', '\n', '&lt;b&gt;',
+    "</seg-source><target><mrk mtype='seg' mid='1'/></target></trans-unit><trans-unit><source/><seg-source>",
+    "</seg-source><target state='new'><mrk mtype='seg' mid='#'>a</mrk></target></trans-unit>"
+    "<trans-unit maxwidth='1' size-unit='char'><source/><seg-source>",
+]
+CODED = [
+    'Tom ', 'a', '&lt;b>', '&lt;/b>', '&lt;', '<ph><sub>Tom</sub></ph>', '<sub>a</sub>', "<it i='#'/>", '<hi>a</hi>',
+    "<bpt i='#'>a</bpt>", "<ept i='#'/>", "<sm id='#' translate='no'/>", "<em startRef='#'/>", '{1>', '&lt;1}', '{1}',
+]
+VARIANTS = [
+    '<tuv xml:lang="en"><seg>Tom #</seg></tuv>', '<tuv xml:lang="de"><seg/></tuv>', '<tuv><seg>a</seg></tuv>', '\n  ',
+    '</tu><tu>', '<tuv xml:lang="fr"/>', '<prop>a</prop>', '<!--a-->', '</tu><tu srclang="fr">',
+]
+RESOURCES = [
+    '<string name="a#">Tom #</string>', '<string name="a" translatable="false">a</string>', '\n    ', '<!--a-->',
+    '<plurals name="p"><item quantity="one">Tom</item>\n<item quantity="other">a</item></plurals>', '<item>a</item>',
+    '<plurals name="q"><item quantity="few">a</item></plurals>', '<string-array><item>Tom</item></string-array>',
+]
+STRING = [
+    'Tom ', 'a', '\\', "\\'", "'", '"', '\\n', '\\u0041', '\\u', '@', '?', '%1$s', '&lt;b>', '&lt;', '<b>a</b>', '\n  ',
+    ' ', '<xliff:g>a</xliff:g>', '<br/>', '&e;', '<![CDATA[<b>]]>', '<!--a-->', '<?a b?>', '&amp;', '&#160;',
+]
+MESSAGES = [
+    '<message><source>Tom #</source></message>', '<message numerus="yes"><source>%n a</source><translation/></message>',
+    '<message><source>&amp;a</source><translation type="unfinished">\n</translation></message>', '<context>', '\n  ',
+    '</context>', '<message><source>a</source><translation>b</translation></message>', '<!--a-->',
+]
+KEYS = [
+    '&amp;', '&amp;a', 'A', 'Tom ', '&amp;amp;', '%1', '{', '}', '...', '<byte/>', '&lt;a b="&amp;c">', '@', 'x', ' ',
+    '/',
+]
+DATA = [
+    '<data name="a#"><value>Tom #</value></data>', '<data name="b.Text"><value>&amp;a</value></data>', '<data/>', '\n',
+    '<data name="c" type="System.Int32"><value>a</value></data>', '<value>Tom</value>', '<!--a-->', '<metadata/>',
+]
 SUBTITLES = [
     '00:00:01,000 --> 00:00:02,000', '\n\n1\n00:00:01,000 --> 00:00:03,000\n', '-->', '00:00', '00:00:01,000', '\n1\n',
     '\n', '\r\n', '- ', '<i>', '</i>', '<', '>', '{\\an8}', '{\\', '}', '<00:00>', '<v Tom>', 'Tom ', 'a ', 'a', '.',

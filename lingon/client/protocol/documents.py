@@ -27,6 +27,7 @@ def options_of(document: Document, options: TranslateOptions) -> TranslateOption
         "format": formats.get(document.options.format, "plain"),  # type: ignore[typeddict-item]
         "splitting_tags": list(document.options.splitting_tags),
         "non_splitting_tags": list(document.options.non_splitting_tags),
+        "ignore_tags": [*document.options.ignore_tags, *(options.get("ignore_tags") or ())],
     }
     if document.options.keep and not options.get("forced_words"):
         found["keep"] = [*(options.get("keep") or ()), *document.options.keep]

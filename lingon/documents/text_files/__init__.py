@@ -5,7 +5,6 @@ from __future__ import annotations
 from lingon.documents.text_files.plain import charset_of, read_page, read_text
 from lingon.documents.text_files.substation import read_substation
 from lingon.documents.text_files.subtitles import read_subtitles
-from lingon.documents.text_files.xliff import read_xliff
 
 __all__ = [
     "charset_of",
@@ -13,5 +12,4 @@ __all__ = [
     "read_substation",
     "read_subtitles",
     "read_text",
-    "read_xliff",
 ]

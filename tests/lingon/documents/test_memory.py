@@ -37,6 +37,10 @@ def peak_of(name: str, content: bytes) -> int:
     [
         ("a.docx", docx(f"<w:p {' ' * MANY}>{run('Tom')}</w:p>")),
         ("a.xlf", f"{UNIT.format('Tom')}<!--{'a' * MANY}-->".replace("<file", f"<file{' ' * MANY}").encode()),
+        ("a.xml", f"<resources><string>{'a' * MANY}</string></resources>".encode()),
+        ("a.xml", f"<resources><string{' ' * MANY}>Tom</string><!--{'a' * MANY}--></resources>".encode()),
+        ("a.ts", f"<TS><message><source>{'a' * MANY}</source></message></TS>".encode()),
+        ("a.resx", f"<root><data><value>{'a' * MANY}</value></data></root>".encode("utf-16")),
         ("a.po", f'msgid "{"a" * MANY}"\nmsgstr ""\n'.encode()),
         ("a.md", f'[a](b "{"a" * MANY}")\n'.encode()),
         ("a.xlsx", xlsx("<si><t>Tom</t></si>", f'<f>"{"a" * MANY}"</f>')),
@@ -72,6 +76,9 @@ def test_a_tag_of_too_many_attributes_is_refused_and_a_long_text_is_not():
     ("name", "pattern"),
     [
         ("a.xlf", UNIT.format("{}")),
+        ("a.xml", "<resources><string>{}</string></resources>"),
+        ("a.ts", "<TS><message><source>{}</source></message></TS>"),
+        ("a.resx", "<root><data><value>{}</value></data></root>"),
         ("a.po", 'msgid "{}"\nmsgstr ""\n'),
         ("a.srt", TIMES + "{}\n"),
         ("a.vtt", "WEBVTT\n\n" + TIMES + "{}\n"),

@@ -1,0 +1,37 @@
+"""Files of XML that hold the texts of programs, and the pairs of translators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from lingon.documents.document import Document
+from lingon.documents.localisation_xml.any_xml import read_xml, root_of
+from lingon.documents.localisation_xml.encodings import read_recoded
+from lingon.documents.localisation_xml.qt import read_qt
+from lingon.documents.localisation_xml.resources import read_resources
+from lingon.documents.localisation_xml.tmx import read_memory
+from lingon.documents.localisation_xml.xliff import read_xliff
+
+__all__ = ["SUFFIXES", "read_localisation", "root_of"]
+
+
+def _resources(content: bytes, _: str) -> Document:
+    return read_resources(content)
+
+
+_READERS: Mapping[str, Callable[[bytes, str], Document]] = {
+    **dict.fromkeys((".xliff", ".xlf", ".sdlxliff", ".mxliff", ".mqxliff"), read_xliff),
+    ".tmx": read_memory,
+    ".ts": read_qt,
+    **dict.fromkeys((".resx", ".resw"), _resources),
+    **dict.fromkeys((".xml", ".svg", ".dita"), read_xml),
+}
+SUFFIXES = tuple(_READERS)
+
+
+def read_localisation(suffix: str, content: bytes, target: str = "") -> Document:
+    """Return a file of this suffix; raises UnreadableDocument. target: to translate to; empty if it is not known."""
+    document = read_recoded(content, lambda text: _READERS[suffix](text, target))
+    if not document.texts:
+        document.notes.append("the file has no text without a translation, and is written as it is")
+    return document

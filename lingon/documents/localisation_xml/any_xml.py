@@ -1,0 +1,109 @@
+"""Files of XML, of whatever kind their root says: one that localisation knows, or any other.
+
+Of any other file the text of all elements is translated, as that of a text with the format XML, and a note says so. Of
+DocBook, DITA and SVG the elements that hold code, names of files, styles or metadata stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from xml.parsers import expat
+from xml.sax.saxutils import quoteattr
+
+from lingon.documents.bounds import check_size, check_tags
+from lingon.documents.document import Document, decoded, encoded
+from lingon.documents.errors import UnreadableDocument
+from lingon.documents.localisation_xml.android import read_android
+from lingon.documents.localisation_xml.qt import read_qt
+from lingon.documents.localisation_xml.resources import read_resources
+from lingon.documents.localisation_xml.tmx import read_memory
+from lingon.documents.localisation_xml.xliff import read_xliff
+from lingon.documents.xml_tree import attributes_of
+from lingon.errors import MarkupError
+from lingon.segments.markup.tokens.token import EMPTY, OPEN
+from lingon.segments.markup.tokens.xml import xml_tokens
+from lingon.translation.v1 import translation_pb2 as pb
+
+_FED_BYTES = 1 << 16  # that the parser gets first
+_CODE_OF_DOCBOOK = """
+    classname code command computeroutput constant email envar errorcode filename function literal literallayout markup
+    option parameter programlisting property replaceable screen synopsis systemitem type uri userinput varname
+"""
+_CODE_OF_DITA = """
+    apiname cmdname codeblock codeph filepath kwd msgblock msgnum option parmname screen synph systemoutput userinput
+    varname xmlelement xmlatt
+"""
+_CODE_OF_SVG = "metadata script style"
+_SVG = "svg"
+_DOCBOOK = frozenset(["article", "book", "chapter", "section", "sect1", "refentry", "part", "appendix", "set"])
+_DITA = frozenset(["topic", "concept", "task", "reference", "map", "dita", "glossentry", "troubleshooting", "bookmap"])
+_KNOWN = _DOCBOOK | _DITA | {_SVG}
+
+
+def read_xml(content: bytes, target: str = "") -> Document:
+    """Return a file of XML in UTF-8; raises UnreadableDocument.
+
+    target: the language to translate to; empty if it is not known
+    """
+    check_size(len(content), "the file has")
+    root = root_of(content)
+    if root == "root" and b"<resheader" in content:
+        return read_resources(content)
+    readers: dict[str, Callable[[bytes, str], Document]] = {
+        "xliff": read_xliff,
+        "tmx": read_memory,
+        "TS": read_qt,
+        "resources": read_android,
+    }
+    return readers.get(root, _read_other)(content, target)
+
+
+def root_of(content: bytes) -> str:
+    """Return the name of the root of a file of XML, without a prefix; raises UnreadableDocument."""
+    parser, found = expat.ParserCreate("utf-8"), list[str]()
+    parser.StartElementHandler = lambda name, attributes: found.append(name)
+    at, size = 0, _FED_BYTES
+    try:
+        while not found:
+            parser.Parse(content[at : at + size], at >= len(content))
+            at, size = at + size, 2 * size  # the parser starts again with a comment that is not whole
+    except expat.ExpatError as error:
+        if not found:
+            place = f"line {error.lineno}, column {error.offset + 1}"
+            raise UnreadableDocument(f"the XML in the file is not well-formed at {place}") from None
+    return found[0].rpartition(":")[2]
+
+
+def _read_other(content: bytes, target: str) -> Document:
+    """Return a file whose elements all have text to translate, but for those that hold code."""
+    check_tags(content.count(b"<"), "the file has")
+    text = decoded(content)
+    try:
+        tokens = xml_tokens(text)
+    except MarkupError as error:
+        raise UnreadableDocument(f"the XML in the file is not well-formed at {error}") from None
+    _, begin, end, name = next(token for token in tokens if token[0] in (OPEN, EMPTY))
+    local = name.rpartition(":")[2]
+    options = pb.TextOptions(format=pb.TEXT_FORMAT_XML, ignore_tags=_ignored(local))
+    note = f"the file is read as any XML, as its root is {local[:40]}: the text of its elements is translated"
+
+    def write(translations: Sequence[str]) -> bytes:
+        written = "".join(translations)
+        tag = written[begin:end].encode()
+        for each in attributes_of(tag, 0, len(tag)) if target else ():
+            if each.name == b"xml:lang":  # the prolog, and so the place of the root, are as they were
+                quoted = quoteattr(target)
+                tag = tag[: each.end - len(each.value) - 2] + quoted.encode() + tag[each.end :]
+                written = written[:begin] + tag.decode() + written[end:]
+                break
+        return encoded(written, content)
+
+    return Document([text], options, write, [] if local in _KNOWN else [note])
+
+
+def _ignored(root: str) -> Sequence[str]:
+    if root in _DOCBOOK:
+        return _CODE_OF_DOCBOOK.split()
+    if root in _DITA:
+        return _CODE_OF_DITA.split()
+    return _CODE_OF_SVG.split() if root == _SVG else ()
