@@ -59,7 +59,8 @@ def translate_document(
     check_output(output, path)
     content = read_setting_file(path)
     try:
-        document = read_document(path.name, content, request.get("target") or "")
+        source = request.get("source") or ""
+        document = read_document(path.name, content, request.get("target") or "", "" if source == AUTO else source)
     except UnreadableDocument as error:
         raise LingonError(f"{path}: {error}") from None
     options, report, results = options_of(document, request), LineReport("text"), list[TextResult]()

@@ -1,4 +1,7 @@
-"""Documents as texts to translate, and back; imports `errors`, `html_names` and a parser of Markdown."""
+"""Documents as texts to translate, and back.
+
+It imports `errors`, `html_names`, `language_tags`, `segments` and a parser of Markdown.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
+from lingon.documents.languages import Languages
 from lingon.documents.markdown import read_markdown
 from lingon.documents.office import SUFFIXES as ARCHIVES
 from lingon.documents.office import read_archive, suffix_of_archive
@@ -22,10 +26,10 @@ from lingon.documents.text_files import (
 __all__ = ["SUFFIXES", "Document", "UnreadableDocument", "check_suffix", "read_document", "suffix_of"]
 
 XLIFF = (".xliff", ".xlf")
+PAGES = (".html", ".htm")
 READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".txt": read_text,
-    ".html": read_page,
-    ".htm": read_page,
+    **dict.fromkeys(PAGES, read_page),
     **{suffix: partial(read_archive, suffix) for suffix in ARCHIVES},
     ".srt": read_subtitles,
     ".vtt": read_subtitles,
@@ -49,14 +53,20 @@ def suffix_of(content: bytes) -> str:
     return suffix_of_archive(content) if start.startswith(b"pk") else ".txt"
 
 
-def read_document(name: str, content: bytes, target: str = "") -> Document:
+def read_document(name: str, content: bytes, target: str = "", source: str = "") -> Document:
     """Return the document of a file; raises UnreadableDocument for a kind that is not known and for a broken file.
 
     target: the language to translate to, for files that say it; empty if it is not known
+    source: that of the texts; if it is not known, it is that which the file says
     """
     check_suffix(name)
     suffix = Path(name).suffix.lower()
-    return read_xliff(content, target) if suffix in XLIFF else READERS[suffix](content)
+    if suffix in XLIFF:
+        return read_xliff(content, target)
+    languages = Languages(source, target)
+    if suffix in PAGES:
+        return read_page(content, languages)
+    return read_archive(suffix, content, languages) if suffix in ARCHIVES else READERS[suffix](content)
 
 
 def check_suffix(name: str) -> None:

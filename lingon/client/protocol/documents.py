@@ -56,7 +56,9 @@ def translate_document(
         raise SettingsError(f"{given[0]} is for text; a document says itself how it is written")
     from lingon.documents import read_document  # 40 ms, which most clients do not need
 
-    document: Document = yield Compute(partial(read_document, name, content, options.get("target") or ""))
+    source, target = options.get("source") or "", options.get("target") or ""
+    read = partial(read_document, name, content, target, "" if source == AUTO else source)
+    document: Document = yield Compute(read)
     options = options_of(document, options)
     source, target = options.get("source") or "", options.get("target") or ""
     if source == AUTO:

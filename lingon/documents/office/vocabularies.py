@@ -72,7 +72,9 @@ WORD = Vocabulary(
     run="w:r",
     properties="w:rPr",
     text="w:t",
-    around=frozenset(["w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:sdt", "w:fldSimple", "w:dir", "w:bdo"]),
+    around=frozenset(
+        ["w:hyperlink", "w:ins", "w:moveTo", "w:smartTag", "w:customXml", "w:sdt", "w:fldSimple", "w:dir", "w:bdo"]
+    ),
     inside={"w:sdt": "w:sdtContent"},
     breaks=frozenset(["w:br", "w:cr", "w:tab", "w:ptab"]),
     left_out=frozenset(["w:proofErr", "w:lastRenderedPageBreak", "w:softHyphen"]),

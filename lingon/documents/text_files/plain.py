@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lingon.documents.document import Document, decoded, encoded
+from lingon.documents.languages import NO_LANGUAGES, Languages, page_in
 from lingon.translation.v1 import translation_pb2 as pb
 
 BLOCK_LINES = 64  # lines of a text file that are one text
@@ -22,11 +23,11 @@ def read_text(content: bytes) -> Document:
     return Document(list(filter(_has_text, blocks)), pb.TextOptions(), write)
 
 
-def read_page(content: bytes) -> Document:
+def read_page(content: bytes, languages: Languages = NO_LANGUAGES) -> Document:
     """Return an HTML file, as a whole; raises UnreadableDocument."""
 
     def write(translations: Sequence[str]) -> bytes:
-        return encoded("".join(translations), content)
+        return encoded(page_in("".join(translations), languages), content)
 
     return Document([decoded(content)], pb.TextOptions(format=pb.TEXT_FORMAT_HTML), write)
 
