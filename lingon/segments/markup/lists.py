@@ -18,16 +18,16 @@ LONGEST_END = 16  # characters of a text that are looked at, at each of its ends
 LONGEST_SEPARATOR = 12  # characters of a text that may be a separator
 _LONGEST_WRITTEN = 160  # characters of a separator with its references, such as &nbsp;
 
-BARS = "|\u00a6\u2016\u2022\u2502\u2503\u2758\u25cf\u25aa\u2023\u2219\u00b7\u22c5\u30fb"
+BARS = "|\u00a6\u2016\u2022\u2502\u2503\u2758\u25cf\u25aa\u2023\u2219\u00b7\u22c5"
 """Characters that separate the elements beside them from whatever is on the other side."""
 
 CHAINS = "/>\u203a\u00bb\u2192\u25b8\u25b6\u276f"
 """Characters that stand between the steps of a path to a page, the last of which is often no element."""
 
-_SEPARATORS = frozenset(BARS + CHAINS + "\\<\u2039\u00ab\u2190*~:;,-\u2013\u2014+\u25e6")
+_SEPARATORS = frozenset(BARS + CHAINS + "\\\u2039\u00ab\u2190*~:;,-\u2013\u2014\u25e6")
 _BAR_CHARACTERS, _CHAIN_CHARACTERS = frozenset(BARS), frozenset(CHAINS)
 _ONLY_LINKS = frozenset(",;:")  # separate links alone: they are between the words of a sentence too
-_DASHES = frozenset("-\u2013\u2014+*~")  # separate other elements only with white space around them
+_DASHES = frozenset("-\u2013\u2014*~")  # separate other elements only with white space around them
 _SENTENCE_ENDS = ".!?\u2026\u3002\uff01\uff1f\u061f\u0964"
 _COLONS = ":\uff1a"
 _LAST_WORD = re.compile(r"[^\W\d_]+\Z")
@@ -207,13 +207,19 @@ class _Seen:
         return items, sorted(self._separators)
 
     def _find_bars(self) -> None:
-        """Find bars beside elements; with white space on both sides or on none, unlike those of |x|, or between two."""
+        """Find bars beside elements.
+
+        They have white space on both sides or on none, unlike those of |x|, or are between two elements. A short text
+        on a side, unless it is of a link or a span, is a variable of a formula such as P(A | B).
+        """
         siblings, spaces, last = self._siblings, self._spaces, len(self._siblings) - 1
         for place, sibling in enumerate(siblings):
             if sibling.kind is Kind.BAR:
-                beside = [siblings[each].kind in _ELEMENTS for each in (place - 1, place + 1) if 0 <= each <= last]
-                alike = place in (0, last) or all(beside) or spaces[place - 1] == spaces[place]
-                if alike and any(beside):
+                beside = [siblings[each] for each in (place - 1, place + 1) if 0 <= each <= last]
+                elements = [each.kind in _ELEMENTS for each in beside]
+                alike = place in (0, last) or all(elements) or spaces[place - 1] == spaces[place]
+                sure = any(each.kind in _ITEMS for each in beside) or all(len(each.head) > 2 for each in beside)
+                if alike and any(elements) and sure:
                     self._separate(place)
 
     def _separate(self, place: int) -> None:
