@@ -121,7 +121,7 @@ def _tree(text: str, structure: Structure, members: Sequence[int]) -> _Element:
     for place in members:
         kind, begin, end, name = tokens[place]
         if kind == OPEN and partner[place] >= 0 and not structure.kept[place]:
-            stack.append(_Element(place, _kind_of(name), stack[-1]))
+            stack.append(_Element(place, _kind_of(name, structure), stack[-1]))
             continue
         if kind == CLOSE and partner[place] >= 0:
             element = stack.pop()
@@ -140,7 +140,9 @@ def _tree(text: str, structure: Structure, members: Sequence[int]) -> _Element:
     return stack[0]
 
 
-def _kind_of(name: str) -> Kind:
+def _kind_of(name: str, structure: Structure) -> Kind:
+    if name in structure.in_sentences:
+        return Kind.TEXT
     return Kind.LINK if name == "a" else Kind.PART if name in _PARTS or "-" in name else Kind.MARK
 
 

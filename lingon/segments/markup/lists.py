@@ -104,11 +104,15 @@ def is_separator(text: str) -> bool:
 
 
 def element_of(kind: Kind, children: Sequence[Sibling]) -> Sibling:
-    """Return an element as a sibling; one around nothing but a link is a link. kind: without that."""
+    """Return an element as a sibling; one around nothing but a link is a link.
+
+    kind: without that; TEXT for an element that is no item, whatever is beside it
+    """
     seen = [child for child in children if child.kind is not Kind.BLANK]
     if not seen:
         return NOTHING
-    kind = Kind.LINK if len(seen) == 1 and seen[0].kind is Kind.LINK else kind
+    if kind is not Kind.TEXT and len(seen) == 1 and seen[0].kind is Kind.LINK:
+        kind = Kind.LINK
     head, tail = "", ""
     for child in seen:
         if len(head) >= LONGEST_END or (child.spaced_before and head):

@@ -26,6 +26,7 @@ class Structure:
     """What the tokens of a text are to each other; every list has an entry for each token.
 
     html: whether they are tokens of HTML
+    in_sentences: names of elements that are no items of lists
     partner: of a start or end tag the other one, -1 without; of a reading without an end tag the last token in it
     splits: 1 for a tag at which the text is split
     untouched: 1 for a token within an element that is not translated
@@ -37,6 +38,7 @@ class Structure:
 
     tokens: Sequence[Token]
     html: bool
+    in_sentences: frozenset[str]
     partner: list[int] = field(init=False)
     splits: bytearray = field(init=False)
     untouched: bytearray = field(init=False)
@@ -90,7 +92,7 @@ class _Reader:
     """
 
     def __init__(self, text: str, tokens: Sequence[Token], rules: MarkupRules, with_text: bytearray | None) -> None:
-        self.found = Structure(tokens, with_text is None)
+        self.found = Structure(tokens, with_text is None, rules.non_splitting_tags)
         self._text, self._tokens, self._rules, self._with_text = text, tokens, rules, with_text
         self._stack: list[int] = []  # start tags of the elements that are open
         self._inline: list[bool] = [False]  # of these, and of the whole: whether they belong to a sentence

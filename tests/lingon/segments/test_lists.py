@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.markup import Markup, Translated, read_html
+from lingon.segments.markup import Markup, MarkupRules, Translated, read_html
 from lingon.segments.placing import Aligned
 from tests.support.generators import run_to_end
 from tests.support.growth import LINEAR, growth_of
@@ -171,6 +171,12 @@ def test_no_blank_beside_an_element_is_a_border_where_no_word_goes_on(text: str,
 )
 def test_what_is_between_the_items_of_a_list_is_no_text(text: str, parts: list[str]):
     assert seen_in(text) == parts
+
+
+def test_elements_that_the_caller_says_do_not_split_are_no_items():
+    page = "<div><a>Home</a><a>About us</a> <span>Help</span> <span><a>News</a></span></div>"
+    rules = MarkupRules.of(non_splitting_tags=["A", "span"])
+    assert [block.text for block in read_html(page, rules).blocks] == ["HomeAbout us Help News"]
 
 
 @pytest.mark.parametrize(
