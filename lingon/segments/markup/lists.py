@@ -103,6 +103,11 @@ def is_separator(text: str) -> bool:
     return len(text) <= _LONGEST_WRITTEN and _SEPARATORS.issuperset("".join(text.split()))
 
 
+def is_bar(text: str) -> bool:
+    """Whether a text is nothing but bars and blanks, or blank."""
+    return text.isspace() or (len(text) <= _LONGEST_WRITTEN and _BAR_CHARACTERS.issuperset("".join(text.split())))
+
+
 def element_of(kind: Kind, children: Sequence[Sibling]) -> Sibling:
     """Return an element as a sibling; one around nothing but a link is a link.
 

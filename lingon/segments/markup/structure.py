@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from lingon.segments.markup.lists import is_bar
 from lingon.segments.markup.rules import BLOCKS, ENDS_IMPLIED, READINGS, UNTOUCHED, MarkupRules
 from lingon.segments.markup.tokens.token import CLOSE, EMPTY, KEPT, OPEN, SPLIT, TEXT, Token, says_translate
 
@@ -72,7 +73,10 @@ def structure_of(text: str, tokens: Sequence[Token], rules: MarkupRules, *, html
 
 
 def _elements_with_text(text: str, tokens: Sequence[Token]) -> bytearray:
-    """Return 1 for each start tag of well-formed XML whose element has text of its own; the last entry is the whole."""
+    """Return 1 for each start tag of well-formed XML whose element has text of its own; the last entry is the whole.
+
+    Bars between elements are none.
+    """
     found = bytearray(len(tokens) + 1)
     stack = [len(tokens)]
     for place, (kind, begin, end, _) in enumerate(tokens):
@@ -80,7 +84,7 @@ def _elements_with_text(text: str, tokens: Sequence[Token]) -> bytearray:
             stack.append(place)
         elif kind == CLOSE:
             stack.pop()
-        elif kind == KEPT or (kind == TEXT and not text[begin:end].isspace()):
+        elif kind == KEPT or (kind == TEXT and not is_bar(text[begin:end])):
             found[stack[-1]] = 1
     return found
 

@@ -9,7 +9,7 @@ from lingon.documents import read_document
 from lingon.documents.inline import Around, Inline, Node, Piece, Point, write
 from lingon.segments.markup import MarkupRules, read_xml
 from tests.support.growth import LINEAR, growth_of
-from tests.support.office_files import docx, field, files_of, odt, paragraph, pptx, run
+from tests.support.office_files import archive, docx, field, files_of, odt, paragraph, pptx, run
 from tests.support.repository import ROOT
 
 ITEMS = ["Home", "About us", "Contact"]
@@ -154,3 +154,11 @@ def test_the_text_in_custom_xml_is_translated_wherever_it_is(body: str, texts: l
     document = read_document("a.docx", content)
     written = files_of(document.write([text.replace("car", "Wagen") for text in document.texts]))
     assert written["word/document.xml"] == files_of(content)["word/document.xml"].replace("car", "Wagen")
+
+
+def test_the_readings_of_a_book_stay_after_the_translations_of_their_words():
+    page = "<html><body><p>The <ruby>house<rp>(</rp><rt>haus</rt><rp>)</rp></ruby> is old.</p></body></html>"
+    content = archive({"mimetype": "application/epub+zip", "a.xhtml": page})
+    with Model(ROOT / "models" / "en-de") as model:
+        found = files_of(model.translate_document("a.epub", content).content)["a.xhtml"]
+    assert "<p>Das <ruby>Haus<rp>(</rp><rt>haus</rt><rp>)</rp></ruby> ist alt.</p>" in found
