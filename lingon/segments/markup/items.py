@@ -162,7 +162,8 @@ def _left_out(structure: Structure, root: _Element, around: int) -> set[int]:
         if division.separators or division.items:
             _leave_out(structure, element, found)
         for place, child in element.children.items():
-            waiting.append((child, (division.borders[place], division.borders[place + 1])))
+            if child.children:
+                waiting.append((child, (division.borders[place], division.borders[place + 1])))
     return found
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
+from typing import NamedTuple
 
 LONGEST_END = 16  # characters of a text that are looked at, at each of its ends
 LONGEST_SEPARATOR = 12  # characters of a text that may be a separator
@@ -58,8 +59,7 @@ _ELEMENTS = frozenset([Kind.LINK, Kind.PART, Kind.MARK])
 _ITEMS = frozenset([Kind.LINK, Kind.PART])
 
 
-@dataclass(frozen=True, slots=True)
-class Sibling:
+class Sibling(NamedTuple):
     """A text or an element beside others.
 
     head, tail: the first and the last characters of its text that are not blank
@@ -211,7 +211,10 @@ class _Seen:
         items = [
             place
             for place, sibling in enumerate(self._siblings)
-            if sibling.kind in _ELEMENTS and min(gaps[place : place + 2]) and max(gaps[place : place + 2]) == _REAL
+            if sibling.kind in _ELEMENTS
+            and gaps[place]
+            and gaps[place + 1]
+            and (gaps[place] == _REAL or gaps[place + 1] == _REAL)
         ]
         return items, sorted(self._separators)
 
