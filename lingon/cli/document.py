@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from lingon.cli.backend import open_translator
@@ -119,13 +120,14 @@ def translate_document(
             raise SettingsError(f"--output must name a file that ends in {path.suffix}, as the input does")
         check_output(output, path)
     content = read_setting_file(path)
-    target = request.get("target") or ""
-    document = None if not target and says_target(path.name) else _read(path, content, target, column)
+    source, target = request.get("source") or "", request.get("target") or ""
+    read = partial(_read, path, content, source="" if source == AUTO else source, column=column)
+    document = None if not target and says_target(path.name) else read(target)
     report, results = LineReport("text"), list[TextResult]()
     with open_translator(backend) as translator:
         if document is None:
             target = only_target(translator.list_models(), request.get("model") or "")
-            document = _read(path, content, target, column)
+            document = read(target)
         options = options_of(document, request)
         if options.get("source") == AUTO and document.texts:  # one language, as a short text fits several
             options["source"] = source = translator.find_source(list(document.texts), **options)
@@ -147,10 +149,10 @@ def translate_document(
     return report.complete
 
 
-def _read(path: Path, content: bytes, target: str, column: str | None) -> Document:
+def _read(path: Path, content: bytes, target: str, *, source: str, column: str | None) -> Document:
     """Return a document; raises LingonError that names the file."""
     try:
-        return read_document(path.name, content, target, column or "")
+        return read_document(path.name, content, target, source, column or "")
     except UnreadableDocument as error:
         raise LingonError(f"{path}: {error}") from None
 

@@ -1,4 +1,4 @@
-"""Documents as texts to translate, and back; imports `errors`, `html_names` and parsers of other projects."""
+"""Documents as texts to translate, and back; imports `segments`, tables of names and parsers of other projects."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.gettext import read_gettext
+from lingon.documents.languages import Languages
 from lingon.documents.localisation import (
     is_json,
     read_apple_strings,
@@ -70,11 +71,15 @@ TABLES: Mapping[str, Callable[[bytes, str, str], Document]] = {
 }
 """The readers of tables, which take the target language and a column."""
 
-READERS: Mapping[str, Callable[[bytes], Document]] = {
-    ".txt": read_text,
+PAGES: Mapping[str, Callable[[bytes, Languages], Document]] = {
     ".html": read_page,
     ".htm": read_page,
     **{suffix: partial(read_archive, suffix) for suffix in ARCHIVES},
+}
+"""The readers of files that say their language, which is replaced if it was the source language."""
+
+READERS: Mapping[str, Callable[[bytes], Document]] = {
+    ".txt": read_text,
     ".srt": read_subtitles,
     ".vtt": read_subtitles,
     ".ass": read_substation,
@@ -85,7 +90,7 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
 ROOTS = {b"<xliff": ".xlf", b"<tmx": ".tmx", b"<ts ": ".ts", b"<!doctype ts>": ".ts", b"<resources": ".xml"}
 """The suffixes of files of XML by the begins of their roots, in small letters; those of other files are .xml."""
 
-SUFFIXES = (*READERS, *TARGETED, *TABLES)
+SUFFIXES = (*PAGES, *READERS, *TARGETED, *TABLES)
 """The kinds of files, by the ends of their names."""
 
 
@@ -126,10 +131,11 @@ def translated_suffix(name: str) -> str:
     return ".po" if suffix.lower() == ".pot" else suffix
 
 
-def read_document(name: str, content: bytes, target: str = "", column: str = "") -> Document:
+def read_document(name: str, content: bytes, target: str = "", source: str = "", column: str = "") -> Document:
     """Return the document of a file; raises UnreadableDocument for a kind that is not known and for a broken file.
 
     target: the language to translate to, for files that say it; empty if it is not known
+    source: that of the texts; if it is not known, it is that which the file says
     column: of a table, its name or its number; see `read_table`
     """
     check_suffix(name)
@@ -138,7 +144,9 @@ def read_document(name: str, content: bytes, target: str = "", column: str = "")
         return TABLES[suffix](content, target, column)
     if column:
         raise UnreadableDocument(f"a column is for files that end in {', '.join(TABLES)}, got {suffix}")
-    return TARGETED[suffix](content, target) if suffix in TARGETED else READERS[suffix](content)
+    if suffix in TARGETED:
+        return TARGETED[suffix](content, target)
+    return PAGES[suffix](content, Languages(source, target)) if suffix in PAGES else READERS[suffix](content)
 
 
 def check_suffix(name: str) -> None:

@@ -1,8 +1,9 @@
 """The text of a paragraph with its formats as XML for translation, and the paragraph of its translation.
 
-The XML has four elements, each with the attribute i, a number: `f` is text of another format than most of the
-paragraph, `s` what is around a part of it, such as a link, `v` something inside a sentence that is no text, such as a
-footnote, and `b` the same between sentences, such as a line break.
+The XML has five elements, each with the attribute i, a number: `f` is text of another format than most of the
+paragraph, `s` what is around a part of it, such as a link, `l` the same around an item of a list, such as several links
+with nothing but separators between them, `v` something inside a sentence that is no text, such as a footnote, and `b`
+the same between sentences, such as a line break or a separator.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from xml.sax.saxutils import escape
 
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.xml_tree import Element, Text, read_tree
+from lingon.segments.markup import lists
 from lingon.translation.v1 import translation_pb2 as pb
 
 Content = TypeVar("Content")
@@ -46,11 +48,12 @@ class Point(Generic[Content]):
 
 @dataclass(frozen=True, slots=True)
 class Around(Generic[Content]):
-    """A part of a paragraph with something before and after it."""
+    """A part of a paragraph with something before and after it; link: whether it is a link."""
 
     before: Content
     nodes: Sequence[Node[Content]]
     after: Content
+    link: bool = False
 
 
 Node = Piece | Point[Content] | Around[Content]
@@ -58,7 +61,7 @@ Node = Piece | Point[Content] | Around[Content]
 
 def text_options() -> pb.TextOptions:
     """Return how the text of a paragraph is to be read."""
-    return pb.TextOptions(format=pb.TEXT_FORMAT_XML, non_splitting_tags=["f", "s", "v"], splitting_tags=["b"])
+    return pb.TextOptions(format=pb.TEXT_FORMAT_XML, non_splitting_tags=["f", "s", "v"], splitting_tags=["b", "l"])
 
 
 class Inline(Generic[Content]):
@@ -74,7 +77,8 @@ class Inline(Generic[Content]):
         self._begin, self._middle, self._end = self._nodes[:begin], self._nodes[begin:end], self._nodes[end:]
         self._formats = _formats(self._middle)
         self._numbers = {format: number for number, format in enumerate(self._formats)}
-        self._points: list[Point[Content]] = []
+        self._items, self._separators = _lists(self._middle)
+        self._points: list[Point[Content] | Piece] = []  # those of the text, with what separates items
         self._arounds: list[Around[Content]] = []
         self.text = self._xml(self._middle) if has_words(self._middle) else ""
 
@@ -82,6 +86,9 @@ class Inline(Generic[Content]):
         return "".join(self._xml_of(node, nesting) for node, nesting in steps(nodes))
 
     def _xml_of(self, node: Node[Content], nesting: int) -> str:
+        if isinstance(node, Piece) and id(node) in self._separators:
+            self._points.append(node)
+            return f'<b i="{len(self._points) - 1}"/>'
         if isinstance(node, Piece):
             number = self._numbers[node.format]
             text = escape(_NOT_XML.sub("", node.text))
@@ -89,10 +96,11 @@ class Inline(Generic[Content]):
         if isinstance(node, Point):
             self._points.append(node)
             return f'<{"b" if node.splits else "v"} i="{len(self._points) - 1}"/>'
+        name = "l" if id(node) in self._items else "s"
         if nesting < 0:
-            return "</s>"
+            return f"</{name}>"
         self._arounds.append(node)
-        return f'<s i="{len(self._arounds) - 1}">'
+        return f'<{name} i="{len(self._arounds) - 1}">'
 
     def translated(self, translation: str) -> list[Node[Content]]:
         """Return the paragraph of a translation of its text, which has the same elements."""
@@ -113,14 +121,14 @@ class Inline(Generic[Content]):
             child = next(children, None)
             if child is None:
                 waiting.pop()
-                if element.name == "s":
+                if element.name in ("l", "s"):
                     around, inside = self._arounds[_place(element)], levels.pop()
-                    levels[-1].append(Around(around.before, inside, around.after))
+                    levels[-1].append(replace(around, nodes=inside))
             elif isinstance(child, Text):
                 levels[-1].append(Piece(child.text, self._formats[format]))
-            elif child.name in ("f", "s"):
+            elif child.name in ("f", "l", "s"):
                 waiting.append((child, iter(child.children), _place(child) if child.name == "f" else format))
-                levels += [[]] if child.name == "s" else []
+                levels += [[]] if child.name != "f" else []
             else:
                 levels[-1].append(self._points[_place(child)])
         return levels[0]
@@ -211,7 +219,7 @@ def _joined(nodes: Sequence[Node[Content]]) -> list[Node[Content]]:
             _check_depth(len(levels) - 1)
         else:
             inside = _joined_beside(levels.pop())
-            levels[-1].append(Around(node.before, inside, node.after))
+            levels[-1].append(replace(node, nodes=inside))
     return _joined_beside(levels[0])
 
 
@@ -247,3 +255,53 @@ def _formats(nodes: Sequence[Node[Content]]) -> list[bytes]:
     for piece in pieces(nodes):
         sizes[piece.format] += len(piece.text.split())
     return [format for format, _ in sizes.most_common()]
+
+
+@dataclass(slots=True)
+class _Level:
+    """Nodes beside each other; parts: of these, with how they look beside the others, between what splits sentences."""
+
+    parts: list[list[tuple[Node[Any], lists.Sibling]]] = field(default_factory=lambda: [[]])
+    inside: dict[int, _Level] = field(default_factory=dict)  # of the nodes that are around others, by their identities
+
+
+def _lists(nodes: Sequence[Node[Any]]) -> tuple[set[int], set[int]]:
+    """Return the identities of the nodes that are items of lists, and of those that separate them."""
+    items, separators = set[int](), set[int]()
+    if sum(isinstance(node, Around) and node.link and nesting > 0 for node, nesting in steps(nodes)) < 2:
+        return items, separators  # as almost all texts
+    waiting = [(_level(nodes), True, True)]
+    while waiting:
+        level, before, after = waiting.pop()
+        for number, part in enumerate(level.parts):
+            first, last = number == 0, number == len(level.parts) - 1
+            around = lists.Around(before or not first, after or not last)
+            division = lists.divide([sibling for _, sibling in part], around)
+            items.update(id(part[place][0]) for place in division.items)
+            separators.update(id(part[place][0]) for place in division.separators)
+            for place, (node, _) in enumerate(part):
+                if id(node) in level.inside:
+                    waiting.append((level.inside[id(node)], division.borders[place], division.borders[place + 1]))
+    return items, separators
+
+
+def _level(nodes: Sequence[Node[Any]]) -> _Level:
+    """Return nodes as a level, with the levels inside of it."""
+    levels = [_Level()]
+    for node, nesting in steps(nodes):
+        if isinstance(node, Piece):
+            levels[-1].parts[-1].append((node, lists.sibling_of(node.text)))
+        elif isinstance(node, Point):
+            levels[-1].parts += [[]] if node.splits else []
+        elif nesting > 0:
+            levels.append(_Level())
+        else:
+            level = levels.pop()
+            kind = lists.Kind.LINK if node.link else lists.Kind.MARK
+            levels[-1].inside[id(node)] = level
+            if len(level.parts) > 1:  # what splits a sentence in it splits the one around it
+                levels[-1].parts += [[(node, lists.NOTHING)], []]
+            else:
+                sibling = lists.element_of(kind, [sibling for _, sibling in level.parts[0]])
+                levels[-1].parts[-1].append((node, sibling))
+    return levels[0]

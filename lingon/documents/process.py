@@ -99,7 +99,7 @@ def _answer(
     try:
         if operation == READ:
             return (DONE, *_read(name.decode(), content, target.decode(), column.decode()))
-        document = read_document(name.decode(), content, target.decode(), column.decode())
+        document = read_document(name.decode(), content, target.decode(), column=column.decode())
         written = document.write(pb.TranslateRequest.FromString(*translated).texts)
         check_reply(len(written), "the translated file has")
         return DONE, written, *(note.encode() for note in document.notes)
@@ -121,7 +121,7 @@ def _read(name: str, content: bytes, target: str, column: str) -> tuple[bytes, .
     that of a catalogue, which it becomes.
     """
     name = name if Path(name).suffix else f"document{suffix_of(content)}"
-    document = read_document(name, content, target, column)
+    document = read_document(name, content, target, column=column)
     name = str(Path(name).with_suffix(translated_suffix(name)))
     found = pb.TranslateRequest(texts=document.texts, text=document.options).SerializeToString()
     check_reply(len(found), "the texts of the file have")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
 
 from lingon.segments.boundaries import is_blank
 from lingon.segments.document import Split, cut
@@ -17,6 +19,8 @@ SPLITS = {
 }
 """Where plain text may be cut."""
 REACH = 65_536  # characters on each side of the middle in which sentences are looked for
+MOST_TRIES = 4  # items of lists at which a text is cut to see whether its parts are read as the whole
+MOST_TAGS = 8  # around an item of a list
 MOST_SIGNS = 250_000  # signs < and & of HTML that is cut, 5 µs each; as many tags as a document may have
 
 
@@ -51,8 +55,10 @@ def _begins(text: str, options: pb.TextOptions, language: str) -> list[int]:
             return []
         rules = MarkupRules.of(options.ignore_tags, options.splitting_tags, options.non_splitting_tags)
         blocks = read_html(text, rules).blocks
-        places = [block.begin for block in blocks[1:] if not block.enclosed]
-        return places or [place for block in blocks if split for place in _sentences(block, split, language)]
+        places = [_begin(block) for one, block in pairwise(blocks) if not block.enclosed and not _in_list(one, block)]
+        if not places:
+            places = [place for block in blocks if split for place in _sentences(block, split, language)]
+        return places or list(islice(_items(text, blocks, rules), 1))
     if options.format in (pb.TEXT_FORMAT_XML, pb.TEXT_FORMAT_PIECES) or split is None:
         return []
     return _near_middle(text, split, language)
@@ -61,6 +67,40 @@ def _begins(text: str, options: pb.TextOptions, language: str) -> list[int]:
 def _begins_sentence(text: str, place: int) -> bool:
     """Whether what is after the end of a sentence is another one, and would not be read as the mark of a list."""
     return not (text[place].isspace() or text[place].islower()) and mark_at(text, place, len(text)) is None
+
+
+def _begin(block: Block) -> int:
+    """Return where a block may be cut off: before the tags around it if it is the first item of a list."""
+    return block.begin if block.group < 0 else block.group
+
+
+def _in_list(one: Block, other: Block) -> bool:
+    """Whether two blocks are in one list, which is no list any more if it is cut anywhere."""
+    return other.group >= 0 and other.group == one.group
+
+
+def _items(text: str, blocks: Sequence[Block], rules: MarkupRules) -> Iterator[int]:
+    """Yield where the items of lists begin, the nearest to the middle first, if both parts are read as the whole is."""
+    texts = [block.text for block in blocks]
+    numbers = [number for number, (one, other) in enumerate(pairwise(blocks), 1) if _in_list(one, other)]
+    numbers.sort(key=lambda number: abs(2 * blocks[number].begin - len(text)))
+    for number in numbers[:MOST_TRIES]:
+        if blocks[number].enclosed:
+            continue
+        place = _before_tags(text, blocks[number].begin)
+        parts = [[block.text for block in read_html(part, rules).blocks] for part in (text[:place], text[place:])]
+        if parts == [texts[:number], texts[number:]]:
+            yield place
+
+
+def _before_tags(text: str, place: int) -> int:
+    """Return the place before the start tags that are right before a place."""
+    for _ in range(MOST_TAGS):
+        begin = text.rfind("<", 0, place)
+        if begin < 0 or text[place - 1] != ">" or text.startswith("</", begin):
+            break
+        place = begin
+    return place
 
 
 def _near_middle(text: str, split: Split, language: str) -> list[int]:

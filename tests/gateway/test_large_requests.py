@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from lingon.segments.halves import halves
+from lingon.segments.markup import read_html
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner
 from tests.support.eventually import eventually
@@ -97,6 +98,22 @@ HTML = {"format": pb.TEXT_FORMAT_HTML}
             HTML,
             ('<div translate="no">A.</div><p>B c d.</p><p>', "E.</p>"),
         ),
+        (
+            "<nav><a>Home</a> <a>Help</a></nav><p>One two three.</p>",
+            HTML,
+            ("<nav><a>Home</a> <a>Help</a></nav><p>", "One two three.</p>"),
+        ),
+        (
+            "<p>One two three.</p><nav><a>Home</a> <a>Help</a></nav>",
+            HTML,
+            ("<p>One two three.</p><nav>", "<a>Home</a> <a>Help</a></nav>"),
+        ),
+        (
+            "<div><a>Home</a> <a>Help</a> <a>News</a> <a>Shop</a></div>",
+            HTML,
+            ("<div><a>Home</a> <a>Help</a> ", "<a>News</a> <a>Shop</a></div>"),
+        ),
+        ("<div><a>the cat</a> <a>the dog</a> <a>the cow</a></div>", HTML, None),
         ("One", {}, None),
         ("", {}, None),
     ],
@@ -105,6 +122,15 @@ def test_a_text_is_cut_between_sentences_or_blocks(
     text: str, options: dict[str, object], expected: tuple[str, str] | None
 ):
     assert halves(text, pb.TextOptions(**options), "en") == expected
+
+
+def test_the_items_of_a_long_list_are_read_as_they_are_in_the_whole():
+    page = "<p>" + " | ".join(f"<span><a href=/{number}>Item {number}</a></span>" for number in range(100)) + "</p>"
+    first, second = halves(page, pb.TextOptions(**HTML), "en") or ("", "")
+    assert first + second == page
+    parts = [block.text for part in (first, second) for block in read_html(part).blocks]
+    assert parts == [f"Item {number}" for number in range(100)]
+    assert abs(len(first) - len(second)) < 100
 
 
 @pytest.mark.parametrize("options", [{}, HTML])

@@ -19,6 +19,7 @@ from lingon.cli.options.backend import BackendOptions
 from lingon.client.values.options import ScoreOptions, TranslateOptions
 from lingon.client.values.results import ScoreResult, TextResult
 from lingon.errors import LingonError, ServerError, SettingsError
+from lingon.source_language import AUTO
 from lingon.text import normalise
 
 IN_FLIGHT = 4  # batches in flight: enough to keep the server's batch full while one is printed
@@ -62,10 +63,19 @@ class TranslateWork:
         if self.as_json:
             return translation_json(number, item, result)
         if self.options.get("format") in ("html", "xml"):
-            return result.text if result.translations else ""
+            return self._document(result.text) if result.translations else ""
         if several_of(self.options) > 1:
             return n_best_lines(number, result, self.columns)
         return plain_line(result, self.columns)
+
+    def _document(self, text: str) -> str:
+        """Return a document with markup; a page says the language that it is translated to, if that is known."""
+        from lingon.documents.languages import Languages, page_in
+
+        if self.options.get("format") != "html" or not self.options.get("target"):
+            return text
+        source = self.options.get("source") or ""
+        return page_in(text, Languages("" if source == AUTO else source, self.options.get("target") or ""))
 
     def summary(self) -> str:
         """Nothing."""

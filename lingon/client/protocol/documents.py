@@ -72,10 +72,11 @@ def translate_document(
         raise SettingsError(f"{given[0]} is for text; a document says itself how it is written")
     from lingon.documents import read_document, says_target  # 40 ms, which most clients do not need
 
-    language = options.get("target") or ""
-    if not language and says_target(name):
-        language = only_target((yield from list_models()), options.get("model") or "")
-    document: Document = yield Compute(partial(read_document, name, content, language, str(column)))
+    source, target = options.get("source") or "", options.get("target") or ""
+    if not target and says_target(name):
+        target = only_target((yield from list_models()), options.get("model") or "")
+    own = "" if source == AUTO else source
+    document: Document = yield Compute(partial(read_document, name, content, target, own, str(column)))
     options = options_of(document, options)
     source, target = options.get("source") or "", options.get("target") or ""
     if source == AUTO:

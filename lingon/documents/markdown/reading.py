@@ -92,7 +92,8 @@ class Reader:
                 text = self._source[begin : self._at]
                 parts = (self._exactly(token.markup),) if name in MARKED else self._tail(label)
                 inside = _with_tags(levels.pop())
-                levels[-1].append(Around(start, inside, Mark(parts, meaning_of(token), name, _named(text, parts))))
+                mark = Mark(parts, meaning_of(token), name, _named(text, parts))
+                levels[-1].append(Around(start, inside, mark, link=name == "link"))
             else:
                 levels[-1] += self._nodes(token)
         if self._at != len(self._source):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from lingon.documents.document import decoded
+from lingon.documents.languages import NO_LANGUAGES, Languages, page_in
 from lingon.documents.xml_tree import read_tree
 from lingon.html_names import VOID
 
@@ -17,12 +18,13 @@ _CLOSED = re.compile(r"<(?P<name>[A-Za-z][\w:.-]*+)(?P<rest>(?:\s(?:[^<>/]++|/(?
 class Page:
     """A page of a book, which is read as HTML; an element of XHTML that has no end tag gets one."""
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, languages: Languages = NO_LANGUAGES) -> None:
+        self._languages = languages
         self.texts = [_CLOSED.sub(_with_end_tag, decoded(content))]
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the page of its translation."""
-        return "".join(translations).encode()
+        return page_in("".join(translations), self._languages).encode()
 
 
 class Contents:

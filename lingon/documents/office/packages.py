@@ -12,6 +12,7 @@ from lingon.documents.bounds import check_size, check_tags
 from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import text_options
+from lingon.documents.languages import NO_LANGUAGES, Languages, book_in, open_styles_in, word_styles_in
 from lingon.documents.office.archives import opened, packed
 from lingon.documents.office.books import Contents, Page
 from lingon.documents.office.parts import OfficePart, Parts
@@ -62,8 +63,10 @@ def _slides(contents: Mapping[str, bytes]) -> Parts:
     return Parts({name: OfficePart(each, DRAWING) for name, each in contents.items()})
 
 
-def _book(contents: Mapping[str, bytes]) -> Parts:
-    return Parts({name: (Contents if name.endswith(".ncx") else Page)(each) for name, each in contents.items()})
+def _book(contents: Mapping[str, bytes], languages: Languages = NO_LANGUAGES) -> Parts:
+    return Parts(
+        {name: Contents(each) if name.endswith(".ncx") else Page(each, languages) for name, each in contents.items()}
+    )
 
 
 def _open_document(contents: Mapping[str, bytes]) -> Parts:
@@ -84,10 +87,21 @@ _KINDS = {
     ".ods": _Kind(re.compile(r"(content|styles|Object \d+/content)\.xml"), open_workbook),
     BOOK: _Kind(re.compile(r"(?i:.*\.x?html?)|.*\.ncx"), _book),
 }
+_SAYING_LANGUAGE: Mapping[str, tuple[re.Pattern[str], Callable[[bytes, Languages], bytes]]] = {
+    ".docx": (re.compile(r"word/styles\.xml"), word_styles_in),
+    **dict.fromkeys((".odt", ".odp", ".ods"), (re.compile(r"styles\.xml"), open_styles_in)),
+    BOOK: (re.compile(r".*\.(?:opf|ncx)"), book_in),
+}
+"""By suffix: the names of the files that say the language of a document, and what writes the target language into one.
+
+The pages of a book say it themselves.
+"""
+MOST_STYLES = 4 << 20  # bytes of a file without text that says the language; those of programs have some 50 kB
+
 SUFFIXES = tuple(_KINDS)
 
 
-def read_archive(suffix: str, content: bytes) -> Document:
+def read_archive(suffix: str, content: bytes, languages: Languages = NO_LANGUAGES) -> Document:
     """Return a document of an office program or a book; raises UnreadableDocument."""
     kind = _KINDS[suffix]
     with opened(content) as archive:
@@ -95,9 +109,30 @@ def read_archive(suffix: str, content: bytes) -> Document:
     check_tags(sum(kind.tags(*each) for each in contents.items()))
     if not contents:
         raise UnreadableDocument("the file has no text of its kind")
-    texts = kind.read(contents)
+    texts = _book(contents, languages) if suffix == BOOK else kind.read(contents)
     options = pb.TextOptions(format=pb.TEXT_FORMAT_HTML) if suffix == BOOK else text_options()
-    return Document(texts.texts, options, lambda translations: packed(content, texts.written(translations)))
+
+    def write(translations: Sequence[str]) -> bytes:
+        written = dict(texts.written(translations))
+        return packed(content, written | _in_target(suffix, content, written, languages))
+
+    return Document(texts.texts, options, write)
+
+
+def _in_target(suffix: str, content: bytes, written: Mapping[str, bytes], languages: Languages) -> dict[str, bytes]:
+    """Return the files of an archive that say a language, and then say the target language; written: new ones."""
+    found, styles = dict[str, bytes](), _SAYING_LANGUAGE.get(suffix)
+    if styles is None or not languages.target:
+        return found
+    names, say = styles
+    with opened(content) as archive:
+        for name in filter(names.fullmatch, archive.NameToInfo):
+            if name not in written and archive.getinfo(name).file_size > MOST_STYLES:
+                continue
+            file = written[name] if name in written else archive.read(name)
+            if (changed := say(file, languages)) != file:
+                found[name] = changed
+    return found
 
 
 def suffix_of_archive(content: bytes) -> str:

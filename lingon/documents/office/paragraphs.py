@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from xml.sax.saxutils import escape
 
@@ -24,6 +24,8 @@ ATTRIBUTES = (*fields.ATTRIBUTES, "text:c", "office:value-type", "office:string-
 _PROPERTIES = frozenset(["w:smartTagPr", "w:customXmlPr", "w:fldData"])
 MOST_FIELDS = 3  # inside each other
 MOST_TABS = 8  # in a text of a run that end a sentence: they are no tags, which are counted
+_LINKS = frozenset(["text:a", "w:hyperlink"])
+_LINK = re.compile(rb"<(?:\w++:)?+hlinkClick\b[^<>]*+>")
 _SPACES = re.compile(" {2,}")
 _EMPTY = re.compile(rb"<[\w:]++\s*+(?:/>|></[\w:]++>)")
 # What a spelling checker has noted in the properties of a run: elements, and attributes of the properties.
@@ -139,13 +141,14 @@ class XmlFile:
             elif child.name not in names.left_out:
                 found.append(self._point(child, format, self._ends[format]))
             self._count(format)
-        return _with_ranges(_with_fields(found, writer))
+        return _with_links(_with_ranges(_with_fields(found, writer)))
 
     def _around(self, element: Element, writer: Writer) -> Around[Fragment]:
         inside = element.child(self._vocabulary.inside.get(element.name, "")) or element
         begin = _after_properties(inside)
         before, after = self._content[element.begin : begin], self._content[inside.content_end : element.end]
-        return Around((before,), self._nodes(inside, b"", writer, begin), (after,))
+        link = element.name in _LINKS or (element.name == "w:fldSimple" and b"HYPERLINK" in before)
+        return Around((before,), self._nodes(inside, b"", writer, begin), (after,), link)
 
     def _run(self, run: Element, writer: Writer) -> Iterator[Node[Fragment]]:
         """Yield the nodes of a run of Office Open XML; what is no text is in a run of its own."""
@@ -237,6 +240,23 @@ def _with_ranges(nodes: list[Node[Fragment]]) -> list[Node[Fragment]]:
     return paired(nodes, mark)
 
 
+def _with_links(nodes: list[Node[Fragment]]) -> list[Node[Fragment]]:
+    """Return nodes in which each link of a slide, where links are formats of text, is one node if there are several."""
+    links = [_LINK.search(node.format) if isinstance(node, Piece) else None for node in nodes]
+    if len({link[0] for link in links if link}) < 2:
+        return nodes
+    found, last = list[Node[Fragment]](), b""
+    for node, link in zip(nodes, links, strict=True):
+        if link is None:
+            found.append(node)
+        elif link[0] == last and isinstance(found[-1], Around):
+            found[-1] = replace(found[-1], nodes=[*found[-1].nodes, node])
+        else:
+            found.append(Around((), [node], (), link=True))
+        last = link[0] if link else b""
+    return found
+
+
 def _with_tabs(text: str, format: bytes, writer: Writer) -> Iterator[Node[Fragment]]:
     """Yield the text of a run; a tab, which slides have as a character, ends a sentence."""
     for place, part in enumerate(text.split("\t", MOST_TABS)):
@@ -265,7 +285,9 @@ def _field(nodes: list[Node[Fragment]], writer: Writer) -> Node[Fragment]:
     before, result, after = nodes[:first], nodes[first:-1], nodes[-1:]
     if not has_words(result):
         return Point(_fragment_of(nodes, writer))
-    return Around(_fragment_of(before, writer), _with_ranges(result), _fragment_of(after, writer))
+    written = _fragment_of(before, writer)
+    link = any(isinstance(part, bytes) and b"HYPERLINK" in part for part in written)
+    return Around(written, _with_ranges(result), _fragment_of(after, writer), link)
 
 
 def _fragment_of(nodes: Sequence[Node[Fragment]], writer: Writer) -> Fragment:

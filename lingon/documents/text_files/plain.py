@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from lingon.documents.document import Document
 from lingon.documents.encodings import read_encoded
+from lingon.documents.languages import NO_LANGUAGES, Languages, page_in
 from lingon.translation.v1 import translation_pb2 as pb
 
 BLOCK_LINES = 64  # lines of a text file that are one text
@@ -29,7 +30,7 @@ def read_text(content: bytes) -> Document:
     return Document(list(filter(_has_text, blocks)), pb.TextOptions(), write, notes)
 
 
-def read_page(content: bytes) -> Document:
+def read_page(content: bytes, languages: Languages = NO_LANGUAGES) -> Document:
     """Return an HTML file, as a whole; raises UnreadableDocument.
 
     It is written in the encoding that it has, with references for the characters which that lacks.
@@ -38,7 +39,7 @@ def read_page(content: bytes) -> Document:
     notes = list[str]()
 
     def write(translations: Sequence[str]) -> bytes:
-        return encoding.written("".join(translations), notes, references=True)
+        return encoding.written(page_in("".join(translations), languages), notes, references=True)
 
     return Document([text], pb.TextOptions(format=pb.TEXT_FORMAT_HTML), write, notes)
 

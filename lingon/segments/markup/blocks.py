@@ -37,6 +37,7 @@ class Block:
     enclosed: whether an element around it is not translated, or it is in a tag, so that the text cannot be cut here
     spelling: how it is written
     tag: where the tag begins that a value of an attribute is in, -1 for another text
+    group: of an item of a list and of what is beside it, where all of them begin, -1 for another text
     """
 
     text: str
@@ -49,20 +50,31 @@ class Block:
     enclosed: bool = False
     spelling: Spelling = Spelling.ELEMENT
     tag: int = -1
+    group: int = -1
 
 
 def blocks_of(text: str, structure: Structure, references: References) -> Iterator[Block]:
     """Yield the blocks that have text, in order."""
-    for members in _between_items(text, structure):
-        seen = [place for place, member in enumerate(members) if _is_seen(text, structure, member)]
-        if seen:
-            if len(seen) < len(members):
-                members = _without_ends(structure, members, seen[0], seen[-1])
-            block = _plain(text, structure, members) or _Builder(text, structure, references).build(members)
-            block.enclosed = structure.enclosed[members[0]] == 1
-            own = block.text.replace(STAND_IN, "") if block.kept else block.text
-            if own.strip() and not is_separator(own):
+    for group in _between_splits(structure):
+        parts = list(divided(text, structure, group)) if structure.html and len(group) > 2 else [group]
+        for members in parts:
+            block = _block_of(text, structure, references, members)
+            if block is not None:
+                block.group = structure.tokens[group[0]][1] if len(parts) > 1 else -1
                 yield block
+
+
+def _block_of(text: str, structure: Structure, references: References, members: list[int]) -> Block | None:
+    """Return the block of tokens; None if they have no text."""
+    seen = [place for place, member in enumerate(members) if _is_seen(text, structure, member)]
+    if not seen:
+        return None
+    if len(seen) < len(members):
+        members = _without_ends(structure, members, seen[0], seen[-1])
+    block = _plain(text, structure, members) or _Builder(text, structure, references).build(members)
+    block.enclosed = structure.enclosed[members[0]] == 1
+    own = block.text.replace(STAND_IN, "") if block.kept else block.text
+    return block if own.strip() and not is_separator(own) else None
 
 
 def _plain(text: str, structure: Structure, members: list[int]) -> Block | None:
@@ -87,15 +99,6 @@ def attributes_of(text: str, structure: Structure, names: frozenset[str], refere
         if not block.kept and any(map(str.isalpha, block.text)):
             block.spelling, block.tag, block.enclosed = spelling, tag, True
             yield block
-
-
-def _between_items(text: str, structure: Structure) -> Iterator[list[int]]:
-    """Yield the tokens between what splits the text, in HTML those of each item of a list by themselves."""
-    for members in _between_splits(structure):
-        if structure.html and len(members) > 2:
-            yield from divided(text, structure, members)
-        else:
-            yield members
 
 
 def _between_splits(structure: Structure) -> Iterator[list[int]]:

@@ -121,7 +121,7 @@ def _tree(text: str, structure: Structure, members: Sequence[int]) -> _Element:
     for place in members:
         kind, begin, end, name = tokens[place]
         if kind == OPEN and partner[place] >= 0 and not structure.kept[place]:
-            stack.append(_Element(place, _kind_of(name), stack[-1]))
+            stack.append(_Element(place, _kind_of(name, structure), stack[-1]))
             continue
         if kind == CLOSE and partner[place] >= 0:
             element = stack.pop()
@@ -140,7 +140,9 @@ def _tree(text: str, structure: Structure, members: Sequence[int]) -> _Element:
     return stack[0]
 
 
-def _kind_of(name: str) -> Kind:
+def _kind_of(name: str, structure: Structure) -> Kind:
+    if name in structure.in_sentences:
+        return Kind.TEXT
     return Kind.LINK if name == "a" else Kind.PART if name in _PARTS or "-" in name else Kind.MARK
 
 
@@ -160,7 +162,8 @@ def _left_out(structure: Structure, root: _Element, around: int) -> set[int]:
         if division.separators or division.items:
             _leave_out(structure, element, found)
         for place, child in element.children.items():
-            waiting.append((child, (division.borders[place], division.borders[place + 1])))
+            if child.children:
+                waiting.append((child, (division.borders[place], division.borders[place + 1])))
     return found
 
 

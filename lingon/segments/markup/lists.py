@@ -13,21 +13,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
+from typing import NamedTuple
 
 LONGEST_END = 16  # characters of a text that are looked at, at each of its ends
 LONGEST_SEPARATOR = 12  # characters of a text that may be a separator
 _LONGEST_WRITTEN = 160  # characters of a separator with its references, such as &nbsp;
 
-BARS = "|\u00a6\u2016\u2022\u2502\u2503\u2758\u25cf\u25aa\u2023\u2219\u00b7\u22c5\u30fb"
+BARS = "|\u00a6\u2016\u2022\u2502\u2503\u2758\u25cf\u25aa\u2023\u2219\u00b7\u22c5"
 """Characters that separate the elements beside them from whatever is on the other side."""
 
 CHAINS = "/>\u203a\u00bb\u2192\u25b8\u25b6\u276f"
 """Characters that stand between the steps of a path to a page, the last of which is often no element."""
 
-_SEPARATORS = frozenset(BARS + CHAINS + "\\<\u2039\u00ab\u2190*~:;,-\u2013\u2014+\u25e6")
+_SEPARATORS = frozenset(BARS + CHAINS + "\\\u2039\u00ab\u2190*~:;,-\u2013\u2014\u25e6")
 _BAR_CHARACTERS, _CHAIN_CHARACTERS = frozenset(BARS), frozenset(CHAINS)
 _ONLY_LINKS = frozenset(",;:")  # separate links alone: they are between the words of a sentence too
-_DASHES = frozenset("-\u2013\u2014+*~")  # separate other elements only with white space around them
+_DASHES = frozenset("-\u2013\u2014*~")  # separate other elements only with white space around them
 _SENTENCE_ENDS = ".!?\u2026\u3002\uff01\uff1f\u061f\u0964"
 _COLONS = ":\uff1a"
 _LAST_WORD = re.compile(r"[^\W\d_]+\Z")
@@ -58,8 +59,7 @@ _ELEMENTS = frozenset([Kind.LINK, Kind.PART, Kind.MARK])
 _ITEMS = frozenset([Kind.LINK, Kind.PART])
 
 
-@dataclass(frozen=True, slots=True)
-class Sibling:
+class Sibling(NamedTuple):
     """A text or an element beside others.
 
     head, tail: the first and the last characters of its text that are not blank
@@ -103,12 +103,21 @@ def is_separator(text: str) -> bool:
     return len(text) <= _LONGEST_WRITTEN and _SEPARATORS.issuperset("".join(text.split()))
 
 
+def is_bar(text: str) -> bool:
+    """Whether a text is nothing but bars and blanks, or blank."""
+    return text.isspace() or (len(text) <= _LONGEST_WRITTEN and _BAR_CHARACTERS.issuperset("".join(text.split())))
+
+
 def element_of(kind: Kind, children: Sequence[Sibling]) -> Sibling:
-    """Return an element as a sibling; one around nothing but a link is a link. kind: without that."""
+    """Return an element as a sibling; one around nothing but a link is a link.
+
+    kind: without that; TEXT for an element that is no item, whatever is beside it
+    """
     seen = [child for child in children if child.kind is not Kind.BLANK]
     if not seen:
         return NOTHING
-    kind = Kind.LINK if len(seen) == 1 and seen[0].kind is Kind.LINK else kind
+    if kind is not Kind.TEXT and len(seen) == 1 and seen[0].kind is Kind.LINK:
+        kind = Kind.LINK
     head, tail = "", ""
     for child in seen:
         if len(head) >= LONGEST_END or (child.spaced_before and head):
@@ -202,18 +211,27 @@ class _Seen:
         items = [
             place
             for place, sibling in enumerate(self._siblings)
-            if sibling.kind in _ELEMENTS and min(gaps[place : place + 2]) and max(gaps[place : place + 2]) == _REAL
+            if sibling.kind in _ELEMENTS
+            and gaps[place]
+            and gaps[place + 1]
+            and (gaps[place] == _REAL or gaps[place + 1] == _REAL)
         ]
         return items, sorted(self._separators)
 
     def _find_bars(self) -> None:
-        """Find bars beside elements; with white space on both sides or on none, unlike those of |x|, or between two."""
+        """Find bars beside elements.
+
+        They have white space on both sides or on none, unlike those of |x|, or are between two elements. A short text
+        on a side, unless it is of a link or a span, is a variable of a formula such as P(A | B).
+        """
         siblings, spaces, last = self._siblings, self._spaces, len(self._siblings) - 1
         for place, sibling in enumerate(siblings):
             if sibling.kind is Kind.BAR:
-                beside = [siblings[each].kind in _ELEMENTS for each in (place - 1, place + 1) if 0 <= each <= last]
-                alike = place in (0, last) or all(beside) or spaces[place - 1] == spaces[place]
-                if alike and any(beside):
+                beside = [siblings[each] for each in (place - 1, place + 1) if 0 <= each <= last]
+                elements = [each.kind in _ELEMENTS for each in beside]
+                alike = place in (0, last) or all(elements) or spaces[place - 1] == spaces[place]
+                sure = any(each.kind in _ITEMS for each in beside) or all(len(each.head) > 2 for each in beside)
+                if alike and any(elements) and sure:
                     self._separate(place)
 
     def _separate(self, place: int) -> None:

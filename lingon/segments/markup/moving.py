@@ -41,6 +41,7 @@ def _moved(block: Block, moved: Callable[[int], int]) -> Block:
         begin=moved(block.begin),
         end=moved(block.end),
         tag=moved(block.tag),
+        group=moved(block.group),
         tags=tags,
         map=TextMap(pieces),
     )

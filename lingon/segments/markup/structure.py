@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from lingon.segments.markup.lists import is_bar
 from lingon.segments.markup.rules import BLOCKS, ENDS_IMPLIED, READINGS, UNTOUCHED, MarkupRules
 from lingon.segments.markup.tokens.token import CLOSE, EMPTY, KEPT, OPEN, SPLIT, TEXT, Token, says_translate
 
@@ -26,6 +27,7 @@ class Structure:
     """What the tokens of a text are to each other; every list has an entry for each token.
 
     html: whether they are tokens of HTML
+    in_sentences: names of elements that are no items of lists
     partner: of a start or end tag the other one, -1 without; of a reading without an end tag the last token in it
     splits: 1 for a tag at which the text is split
     untouched: 1 for a token within an element that is not translated
@@ -37,6 +39,7 @@ class Structure:
 
     tokens: Sequence[Token]
     html: bool
+    in_sentences: frozenset[str]
     partner: list[int] = field(init=False)
     splits: bytearray = field(init=False)
     untouched: bytearray = field(init=False)
@@ -70,7 +73,10 @@ def structure_of(text: str, tokens: Sequence[Token], rules: MarkupRules, *, html
 
 
 def _elements_with_text(text: str, tokens: Sequence[Token]) -> bytearray:
-    """Return 1 for each start tag of well-formed XML whose element has text of its own; the last entry is the whole."""
+    """Return 1 for each start tag of well-formed XML whose element has text of its own; the last entry is the whole.
+
+    Bars between elements are none.
+    """
     found = bytearray(len(tokens) + 1)
     stack = [len(tokens)]
     for place, (kind, begin, end, _) in enumerate(tokens):
@@ -78,7 +84,7 @@ def _elements_with_text(text: str, tokens: Sequence[Token]) -> bytearray:
             stack.append(place)
         elif kind == CLOSE:
             stack.pop()
-        elif kind == KEPT or (kind == TEXT and not text[begin:end].isspace()):
+        elif kind == KEPT or (kind == TEXT and not is_bar(text[begin:end])):
             found[stack[-1]] = 1
     return found
 
@@ -90,7 +96,7 @@ class _Reader:
     """
 
     def __init__(self, text: str, tokens: Sequence[Token], rules: MarkupRules, with_text: bytearray | None) -> None:
-        self.found = Structure(tokens, with_text is None)
+        self.found = Structure(tokens, with_text is None, rules.non_splitting_tags)
         self._text, self._tokens, self._rules, self._with_text = text, tokens, rules, with_text
         self._stack: list[int] = []  # start tags of the elements that are open
         self._inline: list[bool] = [False]  # of these, and of the whole: whether they belong to a sentence

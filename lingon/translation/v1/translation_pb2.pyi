@@ -58,9 +58,9 @@ class _TextFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TextFormat
     translate="no" or the class notranslate.
     """
     TEXT_FORMAT_XML: _TextFormat.ValueType  # 3
-    """Well-formed XML, a document or a part of one. An element with text beside it belongs to the sentence; others split
-    the text. A CDATA section with words is a text of its own, whose tags are text; one without stays. Elements with
-    translate="no" are left as they are.
+    """Well-formed XML, a document or a part of one. An element with text beside it belongs to the sentence, bars and
+    bullets apart; others split the text. A CDATA section with words is a text of its own, whose tags are text; one
+    without stays. Elements with translate="no" are left as they are.
     """
     TEXT_FORMAT_PIECES: _TextFormat.ValueType  # 4
     """Pieces of the source vocabulary with blanks between them, for callers with their own tokenizer: U+2581 begins a word
@@ -90,9 +90,9 @@ as they are: code, kbd, math, pre, samp, script, style, var, the readings of rub
 translate="no" or the class notranslate.
 """
 TEXT_FORMAT_XML: TextFormat.ValueType  # 3
-"""Well-formed XML, a document or a part of one. An element with text beside it belongs to the sentence; others split
-the text. A CDATA section with words is a text of its own, whose tags are text; one without stays. Elements with
-translate="no" are left as they are.
+"""Well-formed XML, a document or a part of one. An element with text beside it belongs to the sentence, bars and
+bullets apart; others split the text. A CDATA section with words is a text of its own, whose tags are text; one
+without stays. Elements with translate="no" are left as they are.
 """
 TEXT_FORMAT_PIECES: TextFormat.ValueType  # 4
 """Pieces of the source vocabulary with blanks between them, for callers with their own tokenizer: U+2581 begins a word

@@ -159,7 +159,7 @@ def test_breaks_and_tabs_end_sentences():
     content = docx(paragraph("<w:r><w:t>Name:</w:t><w:tab/><w:t>Tom</w:t><w:br/><w:t>Hi.</w:t></w:r>"))
     document = read_document("a.docx", content)
     assert document.texts == ['Name:<b i="0"/>Tom<b i="1"/>Hi.']
-    assert list(document.options.splitting_tags) == ["b"]
+    assert list(document.options.splitting_tags) == ["b", "l"]
 
 
 def test_text_boxes_headers_and_notes_are_translated_and_deleted_text_is_not():

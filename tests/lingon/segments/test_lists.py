@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.markup import Markup, Translated, read_html
+from lingon.segments.markup import Markup, MarkupRules, Translated, read_html
 from lingon.segments.placing import Aligned
 from tests.support.generators import run_to_end
 from tests.support.growth import LINEAR, growth_of
@@ -119,6 +119,9 @@ def test_marks_of_sentences_separate_links_alone(gap: str):
         "<p><span>O</span>nce upon a time</p>",
         "<p>the norm |<i>x</i>| is small</p>",
         "<p>« <b>Bonjour</b> » is French</p>",
+        "<p>the force <i>F</i> = <i>m</i>·<i>a</i> is small</p>",
+        "<p>the chance P(<i>A</i> | <i>B</i>) or P(<i>A</i>|<i>B</i>) is small</p>",
+        "<p><a>Ord</a> + <a>copy</a></p>",
         "<p>If x > <b>5</b>, then</p>",
         "<p>[<a>edit</a>]</p>",
         "<p>at 12:<span>30</span></p>",
@@ -168,6 +171,12 @@ def test_no_blank_beside_an_element_is_a_border_where_no_word_goes_on(text: str,
 )
 def test_what_is_between_the_items_of_a_list_is_no_text(text: str, parts: list[str]):
     assert seen_in(text) == parts
+
+
+def test_elements_that_the_caller_says_do_not_split_are_no_items():
+    page = "<div><a>Home</a><a>About us</a> <span>Help</span> <span><a>News</a></span></div>"
+    rules = MarkupRules.of(non_splitting_tags=["A", "span"])
+    assert [block.text for block in read_html(page, rules).blocks] == ["HomeAbout us Help News"]
 
 
 @pytest.mark.parametrize(

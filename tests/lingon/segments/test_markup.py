@@ -192,6 +192,9 @@ def test_html_is_split_at_blocks_and_keeps_code_and_what_is_not_to_be_translated
         (f"{PROLOG}<r><s>Hi &c; <b>x</b></s> <s>y</s></r>", [f"Hi {STAND_IN} x", "y"]),
         ("<r><s translatable='false'>a</s><s>b &#38; <![CDATA[c]]></s></r>", ["b & ", "c"]),
         ("<r>a <g>b <h><i>c</i></h></g></r>", ["a b c"]),
+        ("<r><a>Home</a> | <a>About us</a>\n• <a>Help</a></r>", ["Home", "About us", "Help"]),
+        ("<r><a>Home</a> | Help <a>About us</a></r>", ["Home | Help About us"]),
+        ("<r>|</r>", []),
     ],
 )
 def test_xml_is_split_at_elements_without_text_beside_them(text, blocks):

@@ -1,0 +1,114 @@
+"""Where files say the language of their text, so that a translated one says the target language.
+
+Readers hyphenate and speak a text by what the file says, and programs check its spelling by it. Only what is said of
+the whole file changes, and only if that was the source language: an element in another language stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lingon.language_tags import primary
+from lingon.segments.markup.tokens.html import html_tokens
+from lingon.segments.markup.tokens.token import OPEN, attributes_of
+
+BEGIN = 65_536  # characters of a page in which the tags are that say its language
+_WHOLE = frozenset(["body", "html"])
+_LANGUAGES = frozenset(["lang", "xml:lang"])
+_ROOT = re.compile(rb"<(?![?!])[^<>]*+>")
+_XML_LANGUAGE = re.compile(rb"\sxml:lang\s*+=\s*+([\"'])([^\"'<>]*+)\1")
+_OF_BOOK = re.compile(rb"<(?:[\w.-]++:)?+language(?:\s[^<>]*+)?+>\s*+([^<>\s]++)\s*+</")
+_OF_WORD = re.compile(rb"<\w++:docDefaults[\s>](?:[^<]++|<(?!/?+\w++:(?:docDefaults|lang)\b))*+(<\w++:lang\b[^<>]*+>)")
+_OF_OPEN = re.compile(rb"<style:default-style\b[^<>]*+>(?:[^<]++|<(?!/style:default-style))*+")
+_SCRIPTS = {
+    **dict.fromkeys(("ja", "ko", "zh"), "eastAsia"),
+    **dict.fromkeys(("ar", "fa", "he", "ps", "ur", "yi"), "bidi"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Languages:
+    """What a file is translated from and to; empty for what is not known, and then nothing changes without a target."""
+
+    source: str = ""
+    target: str = ""
+
+    def replaces(self, language: str) -> bool:
+        """Whether something that is in a language is in the target language after the translation."""
+        return bool(self.target and language) and (not self.source or primary(language) == primary(self.source))
+
+
+NO_LANGUAGES = Languages()
+
+
+def page_in(page: str, languages: Languages) -> str:
+    """Return a page of HTML that says the target language."""
+    if not languages.target or "lang" not in page[:BEGIN].lower():
+        return page
+    parts, at = list[str](), 0
+    for begin, end in _of_page(page[:BEGIN], languages):
+        parts += [page[at:begin], languages.target]
+        at = end
+    return "".join([*parts, page[at:]])
+
+
+def _of_page(page: str, languages: Languages) -> Iterator[tuple[int, int]]:
+    """Yield the places of what says the language of a page."""
+    for kind, begin, end, name in html_tokens(page):
+        if kind == OPEN and name in _WHOLE:
+            for each in attributes_of(page, begin, end):
+                if each.name.lower() in _LANGUAGES and languages.replaces(page[each.begin : each.end].strip()):
+                    yield each.begin, each.end
+        if kind == OPEN and name == "body":
+            return
+
+
+def root_in(content: bytes, languages: Languages) -> bytes:
+    """Return an XML file whose root says the target language, if it says one."""
+    root = _ROOT.search(content)
+    found = _XML_LANGUAGE.search(content, *root.span()) if root else None
+    return content if found is None else _with(content, found.span(2), languages)
+
+
+def book_in(content: bytes, languages: Languages) -> bytes:
+    """Return the package file of a book that says the target language."""
+    found = _OF_BOOK.search(content)
+    return root_in(content if found is None else _with(content, found.span(1), languages), languages)
+
+
+def word_styles_in(content: bytes, languages: Languages) -> bytes:
+    """Return the styles of a document of Word, whose text is by default in the target language."""
+    defaults = _OF_WORD.search(content)
+    if defaults is None:
+        return content
+    begin, end = defaults.span(1)
+    tag = content[begin:end]
+    for name in ("val", _SCRIPTS.get(primary(languages.target), "val")):
+        if found := re.search(rb"\s\w++:%s\s*+=\s*+\"([^\"]*+)\"" % name.encode(), tag):
+            tag = _with(tag, found.span(1), languages if name == "val" else Languages("", languages.target))
+    return content[:begin] + tag + content[end:]
+
+
+def open_styles_in(content: bytes, languages: Languages) -> bytes:
+    """Return the styles of a document of OpenDocument, whose text is by default in the target language."""
+    language, _, country = languages.target.partition("-")
+    country = country if re.fullmatch("[A-Z]{2}", country) else "none"
+
+    def written(style: re.Match[bytes]) -> bytes:
+        said = re.search(rb"fo:language=\"([^\"]*+)\"", style[0])
+        if said is None or not languages.replaces(said[1].decode(errors="replace")):
+            return style[0]
+        named = re.sub(rb"(fo:language=\")[^\"]*+", rb"\g<1>" + language.encode(), style[0])
+        return re.sub(rb"(fo:country=\")[^\"]*+", rb"\g<1>" + country.encode(), named)
+
+    return _OF_OPEN.sub(written, content) if languages.target else content
+
+
+def _with(content: bytes, span: tuple[int, int], languages: Languages) -> bytes:
+    """Return a file with the target language in a place, if the source language is there."""
+    begin, end = span
+    if not languages.replaces(content[begin:end].decode(errors="replace").strip()):
+        return content
+    return content[:begin] + languages.target.encode() + content[end:]
