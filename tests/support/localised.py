@@ -44,7 +44,7 @@ def other(text: str) -> str:
 def rewritten(name: str, content: str | bytes, target: str = "", column: str = "") -> bytes:
     """Return a file with other texts than its own, which have all signs that the format might not write."""
     escaped = OTHER.replace("&", "&amp;").replace("<", "&lt;")
-    return translated(name, content, lambda text: text.replace("q", escaped), target, column)
+    return translated(name, content, lambda text: text.replace("q", escaped), target, column=column)
 
 
 def translated(
@@ -55,10 +55,10 @@ def translated(
     column: str = "",
 ) -> bytes:
     """Return a file with translations of its texts, which are as they were unless `translate` says otherwise."""
-    document = read_document(name, content.encode() if isinstance(content, str) else content, target, column)
+    document = read_document(name, content.encode() if isinstance(content, str) else content, target, column=column)
     return document.write(list(map(translate, document.texts)))
 
 
 def texts_of(name: str, content: str | bytes, target: str = "", column: str = "") -> list[str]:
     """Return the texts of a file that are translated."""
-    return list(read_document(name, content.encode() if isinstance(content, str) else content, target, column).texts)
+    return list(read_document(name, content.encode() if isinstance(content, str) else content, target, column=column).texts)

@@ -149,7 +149,7 @@ def test_what_cannot_be_translated_is_refused_in_one_line(
 ):
     monkeypatch.setattr(tables, "MOST_CELLS", 15)
     with pytest.raises(UnreadableDocument) as error:
-        read_document("a.csv", text.encode(), "de", column)
+        read_document("a.csv", text.encode(), "de", column=column)
     assert message in str(error.value)
 
 
