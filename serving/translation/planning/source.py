@@ -21,7 +21,7 @@ LONG = 20_000  # characters; shorter texts are read within some milliseconds
 
 
 _FRACTIONS = "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u2089\u2150-\u218b\u2460-\u24ff"  # figures, for str.isdecimal none
-_SIMPLE = re.compile(rf"(?:[^\W\d_{_FRACTIONS}]|[ ,'’]|-(?!-))*+[.!?]?+ *+")  # no mark, figure or sign inside
+_SIMPLE = re.compile(rf"(?:[A-Za-z ,'’]|[^\W\d_{_FRACTIONS}]|-(?!-))*+[.!?]?+ *+")  # no mark, figure or sign inside
 
 
 @dataclass(frozen=True, slots=True)
