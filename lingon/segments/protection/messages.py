@@ -41,7 +41,7 @@ MESSAGES = (
             ".local $x = {|a|} {{red car}}",
         ),
         changes=TEXTS,
-        around="nothing: it is the whole text",
+        around="a blank, or nothing",
     ),
 )
 

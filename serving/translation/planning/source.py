@@ -22,8 +22,9 @@ LONG = 20_000  # characters; shorter texts are read within some milliseconds
 
 _FRACTIONS = "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u2089\u2150-\u218b\u2460-\u24ff"  # figures, for str.isdecimal none
 _WORD = rf"[^\W\d_{_FRACTIONS}]"
-# One line of words: no mark of a list, no mark inside, no figure, no sign, no line of signs, no columns.
-_SIMPLE = re.compile(rf" *+(?={_WORD})(?:{_WORD}++|[,'’]|-(?!-)| {{1,2}}+(?! ))*+[.!?]?+ *+")
+# One line of words: no mark of a list, no mark inside, no figure, no sign, no line of signs.
+_SIMPLE = re.compile(rf" *+(?={_WORD})(?:[A-Za-z ,'’]++|{_WORD}|-(?!-))*+[.!?]?+ *+")
+_COLUMNS = "   "  # blanks between columns
 
 
 @dataclass(frozen=True, slots=True)
