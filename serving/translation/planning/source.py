@@ -78,7 +78,10 @@ async def read_source(text: str, field: str, options: TextChoice, size: RequestS
 
 def is_simple(text: str) -> bool:
     """Whether a text is one sentence in which nothing is kept, as far as a glance shows; most short texts are."""
-    return len(text) <= SHORT and _SIMPLE.fullmatch(text) is not None and text.lstrip(" ")[0].isalpha()
+    if len(text) > SHORT or _SIMPLE.fullmatch(text) is None:
+        return False
+    inside = text.strip(" ")
+    return inside[0].isalpha() and _COLUMNS not in inside
 
 
 def _read(text: str, field: str, options: TextChoice, size: RequestSize) -> Source:
