@@ -306,6 +306,8 @@ FAMILIES = [
     Family(".dita", "a topic", _text("<topic><p>{}</p></topic>"), tokens.XML_TEXT),
     Family(".po", "a file", str.encode, tokens.ENTRIES),
     Family(".po", "a message", _text('msgid "Tom {}"\nmsgstr ""\n'), tokens.MESSAGE),
+    Family(".po", "a page", _text('#: a.rst:1\nmsgid "Tom {}"\nmsgstr ""\n'), tokens.MESSAGE),
+    Family(".po", "a page of Markdown", _text('#: a.md:1\nmsgid "Tom {}"\nmsgstr ""\n'), tokens.MESSAGE),
     Family(
         ".po",
         "a message with arguments",
