@@ -74,11 +74,14 @@ def document_of(
     text: of the file
     edits: further changes, such as that of the language that the file says; made if a text is translated
     """
-    every = list(entries)
-    messages = [message for entry in every for message in entry.messages]
-    if len(messages) > MOST_TEXTS:
-        raise UnreadableDocument(f"the file has {len(messages):,} texts; at most {MOST_TEXTS:,}")
-    check_marks(sum(marks_in(message.value) + message.value.count("{") for message in messages))
+    every, messages, marks = list[Entry](), list[Message](), 0
+    for entry in entries:
+        every.append(entry)
+        messages += entry.messages
+        marks += sum(marks_in(message.value) + message.value.count("{") for message in entry.messages)
+        if len(messages) > MOST_TEXTS:
+            raise UnreadableDocument(f"the file has more than {MOST_TEXTS:,} texts")
+        check_marks(marks)
     odd = sum(message.is_unwritable for message in messages)
     texts = [message.text for message in messages if message.text]
 
