@@ -249,6 +249,7 @@ class _Reader:
         self.parser.CommentHandler = lambda text: self._mark(COMMENT, b"<!--", b"-->")
         self.parser.ProcessingInstructionHandler = lambda name, text: self._mark(INSTRUCTION, b"<?", b"?>")
         self.parser.EntityDeclHandler = self._declare
+        self.parser.AttlistDeclHandler = _refuse_attributes
 
     def _mark(self, name: str, start: bytes, end: bytes) -> None:
         """Add an element for what is no element and no text."""
@@ -289,6 +290,13 @@ def _check_doctype(_name: str, _system: str | None, _public: str | None, has_dec
     """Refuse a document type that declares entities; one that only names a file, as in old books, is not loaded."""
     if has_declarations:
         raise UnreadableDocument("the XML in the file has a document type with declarations, which are not read")
+
+
+def _refuse_attributes(element: str, *_: object) -> None:
+    """Refuse a declaration of an attribute: the parser would repeat its default in each element of this name."""
+    raise UnreadableDocument(
+        f"the XML in the file declares attributes of the element {element[:40]}; only entities may be"
+    )
 
 
 def _pass(_: str) -> None:

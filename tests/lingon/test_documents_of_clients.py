@@ -211,8 +211,8 @@ async def test_the_notes_of_a_file_are_in_the_result(call: Call) -> None:
 
 
 async def test_what_a_kind_of_xml_ignores_is_ignored_beside_what_the_caller_says(call: Call) -> None:
-    text = "<book><p>The sea.</p><command>The sea.</command><q>The sea.</q></book>"
+    text = "<topic><p>The sea.</p><codeblock>The sea.</codeblock><q>The sea.</q></topic>"
     async with running(**TWO) as server:
         options = {"source": "en", "target": "fr", "ignore_tags": ["q"]}
-        found = await call(server, "translate_document", "a.xml", text.encode(), **options)
+        found = await call(server, "translate_document", "a.dita", text.encode(), **options)
     assert found.content.decode() == text.replace("<p>The sea.", "<p>La mer.")

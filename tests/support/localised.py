@@ -61,4 +61,6 @@ def translated(
 
 def texts_of(name: str, content: str | bytes, target: str = "", column: str = "") -> list[str]:
     """Return the texts of a file that are translated."""
-    return list(read_document(name, content.encode() if isinstance(content, str) else content, target, column=column).texts)
+    return list(
+        read_document(name, content.encode() if isinstance(content, str) else content, target, column=column).texts
+    )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from lingon.documents.document import Document
-from lingon.documents.localisation_xml.any_xml import read_xml, root_of
+from lingon.documents.localisation_xml.any_xml import read_named_xml, read_xml
 from lingon.documents.localisation_xml.encodings import read_recoded
 from lingon.documents.localisation_xml.qt import read_qt
 from lingon.documents.localisation_xml.resources import read_resources
 from lingon.documents.localisation_xml.tmx import read_memory
 from lingon.documents.localisation_xml.xliff import read_xliff
 
-__all__ = ["SUFFIXES", "read_localisation", "root_of"]
+__all__ = ["SUFFIXES", "read_localisation"]
 
 
 def _resources(content: bytes, _: str) -> Document:
@@ -24,7 +25,8 @@ _READERS: Mapping[str, Callable[[bytes, str], Document]] = {
     ".tmx": read_memory,
     ".ts": read_qt,
     **dict.fromkeys((".resx", ".resw"), _resources),
-    **dict.fromkeys((".xml", ".svg", ".dita"), read_xml),
+    ".xml": read_xml,
+    **{suffix: partial(read_named_xml, suffix) for suffix in (".svg", ".dita")},
 }
 SUFFIXES = tuple(_READERS)
 

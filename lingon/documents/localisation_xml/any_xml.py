@@ -6,6 +6,7 @@ DocBook, DITA and SVG the elements that hold code, names of files, styles or met
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
@@ -24,6 +25,7 @@ from lingon.segments.markup.tokens.token import EMPTY, OPEN
 from lingon.segments.markup.tokens.xml import xml_tokens
 from lingon.translation.v1 import translation_pb2 as pb
 
+MOST_START = 1 << 14  # characters before the content of the root that tell the kind of a file
 _FED_BYTES = 1 << 16  # that the parser gets first
 _CODE_OF_DOCBOOK = """
     classname code command computeroutput constant email envar errorcode filename function literal literallayout markup
@@ -33,17 +35,27 @@ _CODE_OF_DITA = """
     apiname cmdname codeblock codeph filepath kwd msgblock msgnum option parmname screen synph systemoutput userinput
     varname xmlelement xmlatt
 """
-_CODE_OF_SVG = "metadata script style"
-_SVG = "svg"
-_DOCBOOK = frozenset(["article", "book", "chapter", "section", "sect1", "refentry", "part", "appendix", "set"])
-_DITA = frozenset(["topic", "concept", "task", "reference", "map", "dita", "glossentry", "troubleshooting", "bookmap"])
-_KNOWN = _DOCBOOK | _DITA | {_SVG}
+_CODE = {"docbook": _CODE_OF_DOCBOOK.split(), "dita": _CODE_OF_DITA.split(), "svg": ["metadata", "script", "style"]}
+"""By known kinds of files: the elements whose text stays."""
+
+_SIGNS = {
+    "docbook": re.compile(r"//DTD DocBook|[\"']http://docbook\.org/ns/docbook[\"']"),
+    "dita": re.compile(r"//DTD DITA|[\"']http://dita\.oasis-open\.org/architecture/2005/[\"']"),
+    "svg": re.compile(r"<(?:\w{1,20}:)?svg\s[^<>]*?[\"']http://www\.w3\.org/2000/svg[\"'][^<>]*>\Z"),
+}
+"""What the document type or the root of a known kind has in it."""
 
 
-def read_xml(content: bytes, target: str = "") -> Document:
+def read_named_xml(suffix: str, content: bytes, target: str = "") -> Document:
+    """Return a file of XML whose name has this suffix; see `read_xml`."""
+    return read_xml(content, target, suffix[1:])
+
+
+def read_xml(content: bytes, target: str = "", kind: str = "") -> Document:
     """Return a file of XML in UTF-8; raises UnreadableDocument.
 
     target: the language to translate to; empty if it is not known
+    kind: a key of _CODE, if the name of the file says it
     """
     check_size(len(content), "the file has")
     root = root_of(content)
@@ -55,7 +67,7 @@ def read_xml(content: bytes, target: str = "") -> Document:
         "TS": read_qt,
         "resources": read_android,
     }
-    return readers.get(root, _read_other)(content, target)
+    return readers[root](content, target) if root in readers else _read_other(content, target, kind)
 
 
 def root_of(content: bytes) -> str:
@@ -74,7 +86,7 @@ def root_of(content: bytes) -> str:
     return found[0].rpartition(":")[2]
 
 
-def _read_other(content: bytes, target: str) -> Document:
+def _read_other(content: bytes, target: str, kind: str) -> Document:
     """Return a file whose elements all have text to translate, but for those that hold code."""
     check_tags(content.count(b"<"), "the file has")
     text = decoded(content)
@@ -83,8 +95,9 @@ def _read_other(content: bytes, target: str) -> Document:
     except MarkupError as error:
         raise UnreadableDocument(f"the XML in the file is not well-formed at {error}") from None
     _, begin, end, name = next(token for token in tokens if token[0] in (OPEN, EMPTY))
-    local = name.rpartition(":")[2]
-    options = pb.TextOptions(format=pb.TEXT_FORMAT_XML, ignore_tags=_ignored(local))
+    local, start = name.rpartition(":")[2], text[max(end - MOST_START, 0) : end]
+    kind = kind or next((each for each, sign in _SIGNS.items() if sign.search(start)), "")
+    options = pb.TextOptions(format=pb.TEXT_FORMAT_XML, ignore_tags=_CODE.get(kind, ()))
     note = f"the file is read as any XML, as its root is {local[:40]}: the text of its elements is translated"
 
     def write(translations: Sequence[str]) -> bytes:
@@ -98,12 +111,4 @@ def _read_other(content: bytes, target: str) -> Document:
                 break
         return encoded(written, content)
 
-    return Document([text], options, write, [] if local in _KNOWN else [note])
-
-
-def _ignored(root: str) -> Sequence[str]:
-    if root in _DOCBOOK:
-        return _CODE_OF_DOCBOOK.split()
-    if root in _DITA:
-        return _CODE_OF_DITA.split()
-    return _CODE_OF_SVG.split() if root == _SVG else ()
+    return Document([text], options, write, [] if kind else [note])

@@ -102,8 +102,16 @@ def _messages(root: Element) -> Iterator[tuple[Element, Element, Element | None]
             yield message, source, translation
 
 
-def _has_translation(translation: Element) -> bool:
-    return any(each.name == "byte" for each in translation.elements) or bool(translation.whole_text.strip())
+def _has_translation(element: Element) -> bool:
+    """Whether a translation, or one of its forms, has text; with forms each of them must have some."""
+    forms = _forms(element)
+    if forms:
+        return all(map(_has_translation, forms))
+    return any(each.name == "byte" for each in element.elements) or bool(element.whole_text.strip())
+
+
+def _forms(translation: Element) -> list[Element]:
+    return [each for each in translation.elements if each.name == "numerusform"]
 
 
 def _edits(message: _Waiting, content: bytes, translations: Sequence[str], forms: int) -> Iterator[Edit]:
@@ -113,7 +121,13 @@ def _edits(message: _Waiting, content: bytes, translations: Sequence[str], forms
     written = _forms_with(message, content, text, forms) if message.has_forms else text
     if translation is not None:
         unfinished = {} if translation.attributes.get("type") == "unfinished" else {"type": "unfinished"}
-        yield filled(translation, content, written, unfinished)
+        empty = [form for form in _forms(translation) if not _has_translation(form)]
+        if len(empty) == len(_forms(translation)):
+            yield filled(translation, content, written, unfinished)
+            return
+        tag = start_tag(content[translation.begin : translation.content], unfinished)
+        yield Edit(translation.begin, translation.content, tag)
+        yield from (filled(form, content, text, {}) for form in empty)  # the others are those of a person
     else:
         indent = indent_of(source, content, element.content)
         tag = start_tag(b"<translation>", {"type": "unfinished"})

@@ -162,11 +162,20 @@ def test_a_declared_entity_stays_a_reference():
     assert translated(text, str) == text
 
 
+def test_a_reference_in_a_value_or_to_an_entity_of_another_file_stays():
+    text = (
+        '<!DOCTYPE a SYSTEM "a.dtd" [<!ENTITY app "App">]>\n<resources><string name="&app;">Open &other; now</string>'
+    )
+    assert read(f"{text}</resources>").texts == ['Open <v i="0"/> now']
+    assert translated(f"{text}</resources>", str) == f"{text}</resources>"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("<resources><string>Tom</resources>", "not well-formed at line 1, column 25"),
         ("<resources>\n <string>&x;</string></resources>", "not well-formed at line 2, column "),
+        ('<!DOCTYPE a [<!ATTLIST string b CDATA "c">]><resources/>', "declares attributes of the element string; only"),
         ('<!DOCTYPE a [<!ENTITY b "&c;">]><resources/>', "declares the entity b, which is no text of at most 1,000"),
         ('<!DOCTYPE a [<!ENTITY % b "c">]><resources/>', "declares the entity b, which is no text of at most 1,000"),
         ('<!DOCTYPE a [<!ENTITY b SYSTEM "c">]><resources/>', "declares the entity b, which is no text of at most"),

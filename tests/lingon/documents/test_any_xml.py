@@ -93,19 +93,34 @@ def test_a_file_that_cannot_be_read_is_refused_in_one_line(content: bytes, messa
 
 
 @pytest.mark.parametrize(
-    ("text", "ignored"),
+    ("name", "text", "ignored"),
     [
-        ("<book><para>Use <command>ls</command>.</para></book>", "command"),
-        ("<topic><p>Use <codeph>ls</codeph>.</p></topic>", "codeph"),
-        ("<svg><style>a</style><text>Tom</text></svg>", "style"),
+        (
+            "a.xml",
+            '<book xmlns="http://docbook.org/ns/docbook"><para>Use <command>ls</command>.</para></book>',
+            "command",
+        ),
+        ("a.xml", '<!DOCTYPE article PUBLIC "-//OASIS//DTD DocBook XML V4.5//EN" "d"><article>a</article>', "screen"),
+        ("a.xml", '<!DOCTYPE topic PUBLIC "-//OASIS//DTD DITA Topic//EN" "t"><topic><p>ls</p></topic>', "codeph"),
+        ("a.dita", "<topic><p>Use <codeph>ls</codeph>.</p></topic>", "codeph"),
+        ("a.xml", '<svg xmlns="http://www.w3.org/2000/svg"><style>a</style><text>Tom</text></svg>', "style"),
+        ("a.svg", "<svg><style>a</style><text>Tom</text></svg>", "style"),
     ],
 )
-def test_what_holds_code_in_a_known_kind_is_ignored_without_a_note(text: str, ignored: str):
-    document = read_document("a.xml", text.encode(), "de")
+def test_what_holds_code_in_a_known_kind_is_ignored_without_a_note(name: str, text: str, ignored: str):
+    document = read_document(name, text.encode(), "de")
     assert document.texts == [text]
     assert document.options.format == pb.TEXT_FORMAT_XML
     assert ignored in document.options.ignore_tags
     assert document.notes == []
+
+
+@pytest.mark.parametrize("root", ["book", "set", "topic", "map", "svg", "shop"])
+def test_a_root_alone_makes_no_known_kind(root: str):
+    text = f"<!-- auditable, by docbook and svg --><{root} xmlns:s='http://www.w3.org/2000/svg#'>Tom</{root}>"
+    document = read_document("a.xml", text.encode(), "de")
+    assert list(document.options.ignore_tags) == []
+    assert len(document.notes) == 1
 
 
 def test_another_root_is_read_as_xml_and_said():
@@ -126,8 +141,7 @@ def test_a_model_leaves_code_and_translates_text(name: str):
     with Model(ROOT / "models" / "en-de") as model:
         written = model.translate_document(name, text.encode(), beam_size=1).content.decode()
         assert "<title>Das Haus</title>" in written
-        if name != "a.svg":
-            assert "<codeblock>The house</codeblock>" in written
+        assert ("<codeblock>The house</codeblock>" in written) == (name == "a.dita")
 
 
 @pytest.mark.parametrize("kind", KINDS)

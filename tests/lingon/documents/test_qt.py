@@ -63,7 +63,7 @@ def test_a_message_without_the_element_gets_it_after_its_source():
         '<translation type="vanished"></translation>',
         '<translation type="obsolete"/>',
         '<translation><byte value="x1b"/></translation>',
-        "<translation><numerusform>Tim</numerusform><numerusform></numerusform></translation>",
+        "<translation><numerusform>Tim</numerusform><numerusform>Tims</numerusform></translation>",
     ],
 )
 def test_a_message_with_a_translation_or_that_is_gone_stays(translation: str):
@@ -81,6 +81,16 @@ def test_a_message_with_numbers_has_the_forms_of_the_language(language: str, for
     assert [each.text for each in found] == ["%N FILE(S)"] * forms_of(language)
     assert written.count("\n            <numerusform>") == len(found)
     assert "\n        </translation>" in written
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=6))
+def test_each_form_without_text_is_filled_and_each_other_one_stays(there: list[bool]):
+    forms = [f"<numerusform>{'Tim' if each else ''}</numerusform>" for each in there]
+    translation = f"<translation>{' '.join(forms)}</translation>"
+    text = source(message("Tom", translation, ' numerus="yes"'))
+    found = [each.text for each in ElementTree.fromstring(translated(text)).findall(".//numerusform")]
+    assert found == (["Tim" if each else "TOM" for each in there] if any(there) else ["TOM", "TOM"])
+    assert ('type="unfinished"' in translated(text)) == (not all(there))
 
 
 def test_the_language_is_set_where_it_is_missing():
