@@ -7,7 +7,7 @@ each word of a translation that the block has too.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -67,8 +67,8 @@ class _Writer:
         self._raw, self._block, self._translated, self._in_html = text, block, translated, in_html
         self._inlines, self._tags = _with_missing(block, translated)
         self._spelling = self._own_spelling()
-        self._kept = {target: source for source, target in translated.kept.items()}
-        self._kept_places = sorted(self._kept)
+        self._copies = list(self._find_copies())
+        self._copy_ends = [end for _, end, _ in self._copies]
 
     def write(self, at: int, tags: dict[int, int]) -> tuple[str, list[Piece]]:
         """Return the text and its pieces; at: where it begins; tags: gets where each tag is, see `write_block`."""
@@ -140,14 +140,31 @@ class _Writer:
         if source >= 0:
             yield begin, end, self._block.map.spelled(self._raw, source, source + end - begin)
             return
-        for place_ in self._kept_places[bisect_left(self._kept_places, begin) : bisect_left(self._kept_places, end)]:
-            if begin < place_:
-                yield begin, place_, self._new(begin, place_)
-            kept = self._kept[place_]
-            yield place_, place_ + 1, self._block.map.spelled(self._raw, kept, kept + 1)
-            begin = place_ + 1
+        for number in range(bisect_right(self._copy_ends, begin), len(self._copies)):
+            first, last, source = self._copies[number]
+            if first >= end:
+                break
+            if begin < first:
+                yield begin, first, self._new(begin, first)
+                begin = first
+            stop = min(last, end)
+            yield begin, stop, self._block.map.spelled(self._raw, source + begin - first, source + stop - first)
+            begin = stop
         if begin < end:
             yield begin, end, self._new(begin, end)
+
+    def _find_copies(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the spans of the translation that the block has as well, in order, each with its begin in the block."""
+        translated, text = self._translated, self._block.text
+        found = [(target, target + 1, source) for source, target in translated.kept.items()]
+        for kept in (each for segment in translated.segments for each in segment.kept):
+            if text[slice(*kept.source)] == translated.text[slice(*kept.target)]:
+                found.append((*kept.target, kept.source[0]))
+        at = 0
+        for begin, end, source in sorted(found):
+            if at <= begin < end:
+                yield begin, end, source
+                at = end
 
     def _new(self, begin: int, end: int) -> str:
         """Return new text as it is written."""

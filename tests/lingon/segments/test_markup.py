@@ -152,6 +152,20 @@ def test_a_reference_without_a_semicolon_stays_one(text: str, expected: str):
     assert read_html(expected).blocks[0].text == changed
 
 
+@pytest.mark.parametrize("kept", ["{x:>9}", "<%= x %>", "a>b"])
+@pytest.mark.parametrize("around", ["Hi <b>{}</b>, you", "Hi {}, you <i>too</i>"])
+def test_a_kept_string_keeps_its_spelling_beside_other_marks(kept: str, around: str):
+    raw = around.format(kept.replace("<", "&lt;"))
+    (block,) = (markup := read_html(raw)).blocks
+    text = block.text.replace("Hi", "Salut").replace(",", ":")
+    source, target = (each.index(kept) for each in (block.text, text))
+    spans = (source, source + len(kept)), (target, target + len(kept))
+    segment = Aligned((0, len(block.text)), (0, len(text)), None, [Kept(*spans, [spans[0]])])
+    result = written(markup, [Translated(text, (segment,), {})]).text
+    assert result.count(kept.replace("<", "&lt;")) == 1
+    assert "&gt;" not in result
+
+
 def test_words_and_segments_that_are_not_changed_keep_their_spelling():
     markup = read_html("<p>Mr&nbsp;Caf&eacute; &#97;sks. R&D is &lt; 5.</p>")
     (block,) = markup.blocks
