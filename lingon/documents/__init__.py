@@ -87,7 +87,10 @@ SUFFIXES = (*READERS, *KEYED, *TABLES)
 
 
 def suffix_of(content: bytes) -> str:
-    """Return the suffix of a file without a name, by what it begins with or has; .txt if it tells nothing."""
+    """Return the suffix of a file without a name, by what it begins with or has; .txt if it tells nothing.
+
+    Raises UnreadableDocument for an archive of another kind.
+    """
     start = content[:4096].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if start.startswith((b"<!doctype html", b"<html")):
         return ".html"
@@ -102,7 +105,10 @@ def suffix_of(content: bytes) -> str:
         return ".xlf"
     if start.startswith((b"{", b"[")) and is_json(content):
         return ".json"
-    return suffix_of_archive(content) if start.startswith(b"pk") else ".txt"
+    suffix = suffix_of_archive(content) if start.startswith(b"pk") else ".txt"
+    if suffix == ".txt" and start.startswith(b"pk\x03\x04"):
+        raise UnreadableDocument("the file has no suffix, and is an archive of no known kind")
+    return suffix
 
 
 def says_target(name: str) -> bool:

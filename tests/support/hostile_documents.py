@@ -246,6 +246,8 @@ FAMILIES = [
     *_places(".xlf", _xliff, "x", "Tom {}"),
     Family(".po", "a file", str.encode, tokens.ENTRIES),
     Family(".po", "a message", _text('msgid "Tom {}"\nmsgstr ""\n'), tokens.MESSAGE),
+    Family(".po", "a page", _text('#: a.rst:1\nmsgid "Tom {}"\nmsgstr ""\n'), tokens.MESSAGE),
+    Family(".po", "a page of Markdown", _text('#: a.md:1\nmsgid "Tom {}"\nmsgstr ""\n'), tokens.MESSAGE),
     Family(
         ".po",
         "a message with arguments",

@@ -28,6 +28,8 @@ def options_of(document: Document, options: TranslateOptions) -> TranslateOption
         "splitting_tags": list(document.options.splitting_tags),
         "non_splitting_tags": list(document.options.non_splitting_tags),
     }
+    if document.options.keep and not options.get("forced_words"):
+        found["keep"] = [*(options.get("keep") or ()), *document.options.keep]
     if options.get("source") == AUTO:  # one language is detected for the whole document
         found["same_language"] = None
     return found

@@ -25,6 +25,7 @@ class Entry:
 
     begin: that of its first line that is no comment for people: of flags, of an earlier message, or of a string
     flags: by the numbers of the lines that have them
+    references: the places that it is from
     lines: of its strings, by the names of their keywords, such as msgstr[1], with their escapes resolved
     start: that of the first line with a translation
     last: that of the line after it
@@ -32,6 +33,7 @@ class Entry:
 
     begin: int
     flags: dict[int, list[str]] = field(default_factory=dict)
+    references: str = ""
     lines: dict[str, list[str]] = field(default_factory=dict)
     start: int = 0
     last: int = 0
@@ -69,14 +71,16 @@ class Entry:
 def entries_of(lines: Sequence[str]) -> list[Entry]:
     """Return the entries of a file; obsolete ones are comments. Raises UnreadableDocument."""
     found: list[Entry] = []
-    name, begin, flags = "", -1, dict[int, list[str]]()
+    name, begin, flags, references = "", -1, dict[int, list[str]](), list[str]()
     for number, line in enumerate(lines):
         text = line.strip()
         if text.startswith("#") or not text:
             if text.startswith("#~"):
-                begin, flags = -1, {}
+                begin, flags, references = -1, {}, []
             elif text.startswith(("#,", "#|")):
                 begin = number if begin < 0 else begin
+            if text.startswith("#:"):
+                references.append(text[2:])
             if text.startswith("#,"):
                 flags[number] = [flag.strip() for flag in text[2:].split(",")]
             name = ""
@@ -85,8 +89,8 @@ def entries_of(lines: Sequence[str]) -> list[Entry]:
         if keyword is not None:
             starts = keyword["name"] == "msgctxt" or (keyword["name"] == "msgid" and name != "msgctxt")
             if starts:
-                found.append(Entry(number if begin < 0 else begin, flags))
-                begin, flags = -1, {}
+                found.append(Entry(number if begin < 0 else begin, flags, " ".join(references)))
+                begin, flags, references = -1, {}, []
             name = keyword["name"]
         _add(found, name, text[keyword.end() if keyword else 0 :], number, begins=keyword is not None)
     return found

@@ -18,8 +18,9 @@ from lingon.documents.errors import UnreadableDocument
 from lingon.documents.gettext import header
 from lingon.documents.gettext.entries import Entry, entries_of, string_lines
 from lingon.documents.gettext.formats import REORDERED, SAME, arguments_of, fitted, formats_of
+from lingon.documents.gettext.markup import REST, markup_of, with_marks
 from lingon.documents.gettext.plurals import Forms, forms_of, formula_of
-from lingon.documents.inline import Inline, Node, Point, text_options, write
+from lingon.documents.inline import Inline, Node, Piece, Point, text_options, write
 from lingon.documents.marks import TAG, marks_in, named_tag, paired, with_breaks, without_marks
 
 MOST_ENTRIES = 50_000
@@ -33,22 +34,30 @@ _DONE = {
 class _Text:
     """A message to translate; blank characters and line breaks at its ends stay, as msgfmt demands."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, markup: str = "") -> None:
+        """markup: see `markup_of`."""
         self.message = message
         nodes: list[Node[bytes]] = []
-        at = 0
-        for tag in TAG.finditer(message):
-            if message.startswith("%", max(tag.start() - 1, 0)):  # an argument, such as %<name>s
-                continue
-            nodes += [*with_breaks(message[at : tag.start()], str.encode), Point(tag[0].encode())]
-            at = tag.end()
-        nodes += with_breaks(message[at:], str.encode)
+        for node in with_marks(message, markup):
+            nodes += _with_tags(node.text, markup) if isinstance(node, Piece) else [node]
         self.inline = Inline(paired(nodes, lambda point: named_tag(point.content.decode())))
 
     def translated(self, translation: str) -> str:
         """Return the message of a translation."""
         nodes = self.inline.translated(translation)
         return without_marks(write(nodes, lambda piece: piece.text.encode(), bytes).decode())
+
+
+def _with_tags(text: str, markup: str) -> Iterator[Node[bytes]]:
+    """Yield a text with its tags and line breaks as points; reStructuredText has no tags."""
+    at = 0
+    for tag in TAG.finditer(text) if markup != REST else ():
+        if text.startswith("%", max(tag.start() - 1, 0)):  # an argument, such as %<name>s
+            continue
+        yield from with_breaks(text[at : tag.start()], str.encode)
+        yield Point(tag[0].encode())
+        at = tag.end()
+    yield from with_breaks(text[at:], str.encode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +128,8 @@ class _File:
         messages = [self._messages(entry, forms) for entry in waiting]
         check_marks(sum(marks_in(message) for each, _ in messages for message in each))
         for entry, (each, places) in zip(waiting, messages, strict=True):
-            texts = list(map(_Text, each))
+            markup = markup_of(entry.flag_names, entry.references)
+            texts = [_Text(message, markup) for message in each]
             if all(text.inline.text for text in texts):
                 yield _Job(entry, texts, places)
 

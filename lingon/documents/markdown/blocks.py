@@ -20,17 +20,20 @@ from lingon.documents.encodings import read_encoded
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Inline, Node, Piece, Point, steps, text_options
 from lingon.documents.markdown.bounds import check_markdown
+from lingon.documents.markdown.containers import contained
 from lingon.documents.markdown.parsers import BLOCKS, TooMuchMarkup
-from lingon.documents.markdown.reading import Aside, Mark, Reader, UnknownSource
+from lingon.documents.markdown.reading import MOST_RAISED, Aside, Mark, Reader, UnknownSource
 from lingon.documents.markdown.writing import Block
 
+MOST_KEPT = 200  # words that translations are told to keep
 LINE_CHARACTERS = 72  # of a line, at least, of a paragraph that has several
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*(?:\r\n|\r|\n)")
 _BEFORE = re.compile(
     r"\[\^[^\]\s]+\]:[ \t]+|\[[ xX]\][ \t]+|\[![A-Za-z]+\][ \t]*(?:\n|\Z)|:{3,}[^\n]*(?:\n|\Z)|:[ \t]+"
+    r"|\*\[[^\[\]\n]+\]:[ \t]+|\{:[^{}\n]*\}[ \t]*(?:\n|\Z)"
 )
-_AFTER = re.compile(r"\n:{3,}[ \t]*\Z")
+_AFTER = re.compile(r"\n(?::{3,}|\{:[^{}\n]*\})[ \t]*\Z")
 _CELLS = frozenset(["th_open", "td_open"])
 _HEADING = re.compile(r"#{1,6}[ \t]+")
 
@@ -71,21 +74,29 @@ def read_blocks(content: bytes) -> Document:
     text, encoding = read_encoded(content)
     notes = list[str]()
     lines = _LINE.findall(text)
-    texts = [each for each in _Reader(lines).texts() if each.texts]
+    reader = _Reader(lines)
+    texts = sorted((each for each in reader.texts() if each.texts), key=lambda each: each.place.begin)
     end = next((line[len(line.rstrip("\r\n")) :] for line in lines), "\n") or "\n"
 
     def write(translations: Sequence[str]) -> bytes:
-        found, at, first = list[str](), 0, 0
+        found, at, first, left = list[str](), 0, 0, list[int]()
         for each in texts:
             last = first + len(each.texts)
             written = each.written(translations[first:last])
             if written is not None:
                 found += [text[at : each.place.begin], written.replace("\n", end + each.place.prefix)]
                 at = each.place.end
+            else:
+                left.append(text.count("\n", 0, each.place.begin) + 1 if not left else 0)
             first = last
+        if left:
+            message = "texts stay as they are, for their translations would mean something else"
+            notes.append(f"{message}: {len(left):,}, the first at line {left[0]:,}")
         return encoding.written("".join([*found, text[at:]]), notes)
 
-    return Document([text for each in texts for text in each.texts], text_options(), write, notes)
+    options = text_options()
+    options.keep.extend(sorted(word for word in reader.raised if len(word) <= MOST_RAISED)[:MOST_KEPT])
+    return Document([text for each in texts for text in each.texts], options, write, notes)
 
 
 class _Reader:
@@ -95,6 +106,7 @@ class _Reader:
         self._lines = lines
         self._starts = list(accumulate(map(len, lines), initial=0))
         self._references: MutableMapping[str, Any] = {}
+        self.raised = set[str]()  # words that translations have to keep
         self._column = 0  # after the last cell that was found in a row
 
     def texts(self) -> Iterator[_Text]:
@@ -102,10 +114,14 @@ class _Reader:
         front = _front_matter(self._lines)
         environment: dict[str, Any] = {}
         try:
-            tokens = BLOCKS.parse("\n" * front + "".join(self._lines[front:]), environment)
+            inside = contained(self._lines[front:])
+            tokens = BLOCKS.parse("\n" * front + "".join(inside.lines), environment)
         except TooMuchMarkup as error:
             raise UnreadableDocument(f"in the file {error}") from None
         self._references = environment.get("references", {})
+        for number, begin, end in inside.titles:
+            with suppress(UnknownSource, TooMuchMarkup):
+                yield self._title(front + number, begin, end)
         for before, token in pairwise(tokens):
             if token.type == "tr_open":
                 self._column = 0
@@ -123,6 +139,11 @@ class _Reader:
         if before.markup.startswith("#"):
             return self._heading(token.content, line)
         return self._paragraph(token.content, line, before.markup)
+
+    def _title(self, line: int, begin: int, end: int) -> _Text:
+        """Return the title of a note."""
+        place = _Place(self._starts[line] + begin, self._starts[line] + end, "")
+        return self._made(self._lines[line][begin:end], place, Block(self._references, in_title=True))
 
     def _cell(self, content: str, line: int) -> _Text:
         source = content.replace("|", r"\|")
@@ -170,7 +191,10 @@ class _Reader:
         return len(whole) - len(text)
 
     def _made(self, source: str, place: _Place, block: Block) -> _Text:
-        return _Text(Reader(source, self._references).nodes(), place, block)
+        reader = Reader(source, self._references)
+        nodes = reader.nodes()
+        self.raised |= reader.raised
+        return _Text(nodes, place, block)
 
 
 def _front_matter(lines: Sequence[str]) -> int:

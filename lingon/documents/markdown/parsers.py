@@ -21,6 +21,31 @@ MOST_LOOKS = 64  # at each character of a text, while ends of tags and comments 
 MORE_LOOKS = 20_000  # characters that are looked at beside these
 MORE_CELLS = 1000  # that the rows of tables may lack, beside one for each character of the text
 _FORMULA = re.compile(r"\$\$[^$]++\$\$|\$(?![\s$])(?:[^$\\`]++|\\.)++(?<!\s)\$(?![\w$])", re.DOTALL)
+_ATTRIBUTES = (
+    r"\{(?::[^{}\n]{0,500}|[ \t]*+(?:(?:[#.][^\s{}\"'=]++|[A-Za-z_:][\w:.-]*+="
+    r"(?:\"[^\"{}\n]*+\"|'[^'{}\n]*+'|[^\s{}\"']++))[ \t]*+)++)\}"
+)
+_PAGES = r"\{%[^{}\n]{0,500}%\}|\{\{[<%][^{}\n]{0,500}[>%]\}\}"  # what makes a page of a template
+# A formula of TeX in brackets with backslashes has a sign, or is short; no backslash in it is before punctuation, as
+# one that only makes text of it.
+_SIGN, _IN_TEX = r"(?:[\^=+{}|/_<>]|\\[A-Za-z])", r"(?:[^\n\\\[\]]|\\(?=[A-Za-z]))"
+_TEX = (
+    rf"\\(?:\((?=\S{{1,3}}\\\)|{_IN_TEX}{{0,300}}?{_SIGN}){_IN_TEX}{{1,300}}+\\\)"
+    rf"|\[(?={_IN_TEX}{{0,300}}?{_SIGN}){_IN_TEX}{{1,300}}+\\\])"
+)
+_KEPT = re.compile(f"{_ATTRIBUTES}|{_PAGES}|{_TEX}")
+_SPAN = re.compile(
+    rf"\[(?P<text>[^\[\]\n]{{1,500}})(?P<end>\]{_ATTRIBUTES})"
+    r"|==(?=[^\s=])(?P<marked>[^=\n]{1,500})(?<=[^\s=])==(?!=)"
+)
+_WIKI = re.compile(r"!?\[\[[^\[\]\n]{1,300}\]\]")
+_RAISED = re.compile(r"(?:(?:~(?!~)[^\s~]{1,100}~(?!~)|\^(?!\[)[^\s^]{1,100}\^)\w{0,100})++")
+RAISED_WORD = re.compile(rf"(?<!\w)\w{{0,100}}{_RAISED.pattern}")
+DEFINITION = re.compile(r"(?::|\*\[[^\[\]\n]{1,100}\]:|\[\^[^\[\]\s]{1,100}\]:)[ \t]+")
+"""What begins the definition of a term, of a short form or of a footnote, in other kinds of Markdown."""
+
+MOST_INDENT = 3  # blanks before it
+MOST_WORD = 100  # characters of a word before what is raised or lowered in it
 _TAG_NAME = re.compile(r"<[A-Za-z][A-Za-z0-9-]*+")
 _ATTRIBUTE = re.compile(r"""\s++[A-Za-z_:][\w:.-]*+(?:\s*+=\s*+(?:[^"'=<>`\x00-\x20]++|"[^"]*+"|'[^']*+'))?+""")
 _LOOKS = "looks"  # that are left, in the environment of the library
@@ -97,6 +122,74 @@ def _formula(state: StateInline, silent: bool) -> bool:
     return True
 
 
+def _kept(state: StateInline, silent: bool) -> bool:
+    """Read what is for programs: lists of attributes, parts of templates, and formulas in brackets with backslashes."""
+    found = _KEPT.match(state.src, state.pos)
+    if found is None:
+        return False
+    if not silent:
+        state.push("formula", "", 0).content = found[0]
+    state.pos = found.end()
+    return True
+
+
+def _raised(state: StateInline, silent: bool) -> bool:
+    """Read a word with raised or lowered characters, such as H~2~O, as a whole."""
+    found = _RAISED.match(state.src, state.pos)
+    if found is None:
+        return False
+    if not silent:
+        begin = len(state.pending)
+        while begin and len(state.pending) - begin < MOST_WORD and state.pending[begin - 1].isalnum():
+            begin -= 1
+        word, state.pending = state.pending[begin:], state.pending[:begin]
+        state.push("raised", "", 0).content = word + found[0]
+    state.pos = found.end()
+    return True
+
+
+def _page(state: StateInline, silent: bool) -> bool:
+    """Read a link of a wiki, [[page]] or [[page|text]]."""
+    found = _WIKI.match(state.src, state.pos)
+    if found is None:
+        return False
+    if not silent:
+        state.push("wiki", "", 0).content = found[0]
+    state.pos = found.end()
+    return True
+
+
+def _definition(state: StateInline, silent: bool) -> bool:
+    """Read what begins a definition in a line after the first."""
+    begin = state.pos
+    while begin and state.src[begin - 1] in " \t" and state.pos - begin < MOST_INDENT:
+        begin -= 1
+    found = DEFINITION.match(state.src, state.pos) if begin and state.src[begin - 1] == "\n" else None
+    if found is None:
+        return False
+    if not silent:
+        state.push("definition", "", 0).content = found[0]
+    state.pos = found.end()
+    return True
+
+
+def _span(state: StateInline, silent: bool) -> bool:
+    """Read text with attributes, [text]{.a}, or marked text, ==text==."""
+    found = _SPAN.match(state.src, state.pos, state.posMax)
+    if found is None:
+        return False
+    if not silent:
+        most = state.posMax
+        start, group, end = ("[", "text", found["end"]) if found["text"] else ("==", "marked", "==")
+        state.push("span_open", "", 1).markup = start
+        state.pos, state.posMax = found.span(group)
+        state.md.inline.tokenize(state)
+        state.push("span_close", "", -1).markup = end
+        state.posMax = most
+    state.pos = found.end()
+    return True
+
+
 class _Helpers(ModuleType):
     """What the rules of the library call."""
 
@@ -114,5 +207,13 @@ def _bounded(parser: MarkdownIt) -> MarkdownIt:
 
 PARSER = _bounded(MarkdownIt("commonmark", {"store_labels": True}))
 PARSER.enable(["table", "strikethrough"]).disable("text_join")
-PARSER.inline.ruler.before("escape", "formula", _formula)
+for _name, _rule in (
+    ("definition", _definition),
+    ("formula", _formula),
+    ("kept", _kept),
+    ("raised", _raised),
+    ("wiki", _page),
+    ("span", _span),
+):
+    PARSER.inline.ruler.before("escape", _name, _rule)
 BLOCKS = _bounded(MarkdownIt("commonmark")).enable("table").disable("inline")  # does not read the text inside of blocks

@@ -15,10 +15,12 @@ from markdown_it.helpers import parseLinkDestination
 from markdown_it.token import Token
 
 from lingon.documents.inline import Around, Node, Piece, Point, depth_of
-from lingon.documents.markdown.parsers import tokens_of
+from lingon.documents.markdown.parsers import DEFINITION, tokens_of
 from lingon.documents.marks import named_tag, paired
 
 EMPHASIS = frozenset(["em", "strong", "s"])
+MARKED = EMPHASIS | {"span"}  # what has marks before and after it that do not depend on what is in it
+MOST_RAISED = 256  # characters of a word that a translation can be told to keep
 MOST_DEPTH = 64  # of emphasis, links and tags inside each other
 _AUTOLINK = re.compile(r"<[^<>\s]*+>")
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]++\]")
@@ -28,7 +30,6 @@ _TITLE = re.compile(
     r"""[ \t\n]*(?:("(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|\((?:[^()\\]++|\\.)*+\))[ \t\n]*)?\)""", re.DOTALL
 )
 _LABEL = re.compile(r"\[((?:[^\[\]\\]++|\\.)*+)\]", re.DOTALL)
-_DEFINITION = re.compile(r":[ \t]+")  # begins the definition of a term, in other kinds of Markdown
 _LINE_BREAK = re.compile(r"<br\b", re.IGNORECASE)
 
 
@@ -67,6 +68,7 @@ class Reader:
         self._source, self._at = source, 0
         self._tokens = tokens_of(source, references)
         words = (token.content for token in self._tokens if token.type == "text")
+        self.raised: set[str] = set()  # words with raised or lowered characters, which translations have to keep
         self._line_end = " " if any(map(str.isalpha, "".join(words))) else "\n"  # pictures keep their lines
 
     def nodes(self) -> list[Node[Mark]]:
@@ -88,7 +90,7 @@ class Reader:
             elif nesting == -1:
                 start, begin, label = starts.pop()
                 text = self._source[begin : self._at]
-                parts = (self._exactly(token.markup),) if name in EMPHASIS else self._tail(label)
+                parts = (self._exactly(token.markup),) if name in MARKED else self._tail(label)
                 inside = _with_tags(levels.pop())
                 levels[-1].append(Around(start, inside, Mark(parts, meaning_of(token), name, _named(text, parts))))
             else:
@@ -103,24 +105,32 @@ class Reader:
     def _nodes(self, token: Token) -> Iterator[Node[Mark]]:
         """Yield the nodes of a token without others inside of it."""
         if token.type == "text":
-            text = self._exactly(token.content)
-            begin = self._at - len(text)
-            definition = _DEFINITION.match(text) if self._source[max(begin - 1, 0) : begin] == "\n" else None
-            if definition:
-                yield Point(Mark((f"\n{definition[0]}",), f" {definition[0]}"), splits=True)
-            yield from _text(text[definition.end() if definition else 0 :])
+            yield from _text(self._exactly(token.content))
+        elif token.type == "definition":
+            self._exactly(token.content)
+            yield Point(Mark((f"\n{token.content}",), f" {token.content}"), splits=True)
         elif token.type == "text_special":
             self._exactly(token.markup)
             yield Point(Mark((token.markup,), token.content)) if token.content.isspace() else Piece(token.content)
         elif token.type == "softbreak":
             self._taken(_SOFT_BREAK)
-            yield Piece(self._line_end)
+            if not DEFINITION.match(self._source, self._at):  # which has its line break
+                yield Piece(self._line_end)
         elif token.type == "hardbreak":
             yield Point(Mark((self._taken(_HARD_BREAK, 1),), meaning_of(token)), splits=True)
         elif token.type == "code_inline":
             yield Point(Mark((self._code(token.markup),), meaning_of(token)))
         elif token.type == "formula":
             yield Point(Mark((_in_line(self._exactly(token.content)),), meaning_of(token)))
+        elif token.type == "raised":
+            word = self._exactly(token.content)
+            self.raised.add(word)
+            yield Piece(word) if len(word) <= MOST_RAISED else Point(Mark((word,), meaning_of(token)))
+        elif token.type == "wiki":
+            page, bar, text = self._exactly(token.content)[:-2].partition("|")
+            yield Point(
+                Mark((f"{page}{bar}", _aside(text, text), "]]") if bar else (token.content,), meaning_of(token))
+            )
         elif token.type == "html_inline":
             splits = bool(_LINE_BREAK.match(token.content))
             yield Point(Mark((_in_line(self._exactly(token.content)),), meaning_of(token), "html"), splits)
@@ -186,12 +196,21 @@ def _in_line(source: str) -> str:
 
 def meaning_of(token: Token) -> str:
     """Return what a program makes of a token that is no text."""
-    if token.type in ("text", "text_special"):
+    if token.type == "wiki":
+        return f"\0wiki {token.content.partition('|')[0]}\0"
+    if token.type == "raised":
+        return raised_meaning(token.content)
+    if token.type in ("text", "text_special", "definition"):
         return token.content
     if token.type == "softbreak":
         return " "
     address = token.attrs.get("href", token.attrs.get("src", ""))
     return f"\0{token.type} {address} {'' if token.type == 'image' else token.content}\0"
+
+
+def raised_meaning(word: str) -> str:
+    """Return what a program makes of a word with raised or lowered characters."""
+    return f"\0raised {word}\0"
 
 
 def _text(text: str) -> Iterator[Node[Mark]]:

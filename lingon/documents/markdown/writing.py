@@ -12,8 +12,8 @@ from markdown_it.common.utils import normalizeReference
 from markdown_it.token import Token
 
 from lingon.documents.inline import Around, Node, Piece
-from lingon.documents.markdown.parsers import PARSER, TooMuchMarkup, environment
-from lingon.documents.markdown.reading import EMPHASIS, Aside, Mark, meaning_of
+from lingon.documents.markdown.parsers import PARSER, RAISED_WORD, TooMuchMarkup, environment
+from lingon.documents.markdown.reading import EMPHASIS, Aside, Mark, meaning_of, raised_meaning
 
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~#$]")
 _BLOCK_START = re.compile(r"^(\d{0,9})([-+=.)])", re.MULTILINE)
@@ -31,14 +31,15 @@ class Style:
     """How nodes are written.
 
     escape: whether characters that may mean something get a backslash
-    emphasis: the marks around words: those of the source, asterisks in their place, or none
+    emphasis: the marks around words: those of the source, asterisks in their place, asterisks and underscores in
+        turn, as runs of one character may mean something else, or none
     """
 
     escape: bool
     emphasis: str = "kept"
 
 
-STYLES = [Style(escape, emphasis) for emphasis in ("kept", "asterisks", "none") for escape in (False, True)]
+STYLES = [Style(escape, emphasis) for emphasis in ("kept", "asterisks", "in turn", "none") for escape in (False, True)]
 """What is tried in turn: the first that means what the nodes mean is taken."""
 
 
@@ -50,6 +51,7 @@ class Block:
     before, after: what makes a heading of the text: its marks, or the line below it
     width: characters of its longest line, at which lines are ended; 0 to write one line
     in_cell: whether it is a cell of a table
+    in_title: whether it is between quotation marks, or at the end of a line
     """
 
     references: MutableMapping[str, Any]
@@ -57,6 +59,7 @@ class Block:
     after: str = ""
     width: int = 0
     in_cell: bool = False
+    in_title: bool = False
 
     def written(self, nodes: Sequence[Node[Mark]], asides: Callable[[Aside], str]) -> str | None:
         """Return nodes as Markdown, None if there is no way to write them. asides: returns translations."""
@@ -77,6 +80,8 @@ class Block:
         kind = "heading_open" if self.before or self.after else "paragraph_open"
         if len(tokens) != 3 or tokens[0].type != kind or (self.in_cell and "\n" in source):
             return ""
+        if self.in_title and re.search(r"[\"\n\[\]{}]", source):
+            return ""
         if _BLOCK_IN_TEXT.search(source):  # which begins a block where the line is in less blocks than the first
             return ""
         return _meaning(tokens[1].children or [])
@@ -85,6 +90,7 @@ class Block:
 class _Writer:
     def __init__(self, style: Style, asides: Callable[[Aside], str]) -> None:
         self._style, self._asides = style, asides
+        self._inside = 0  # emphasis around what is written
 
     def block(self, nodes: Sequence[Node[Mark]]) -> tuple[str, str]:
         """Return nodes as Markdown, and what they mean."""
@@ -99,16 +105,27 @@ class _Writer:
     def _node(self, node: Node[Mark]) -> tuple[str, str]:
         if isinstance(node, Piece):
             text = _SPACES.sub(" ", node.text)
-            return (_SPECIAL.sub(r"\\\g<0>", text) if self._style.escape else text), text
+            meaning = RAISED_WORD.sub(lambda word: raised_meaning(word[0]), text)
+            return (self._escaped(text) if self._style.escape else text), meaning
         if not isinstance(node, Around):
             return self._mark(node.content), node.content.meaning
+        self._inside += node.before.name in EMPHASIS
         source, meaning = self._written(node.nodes)
+        self._inside -= node.before.name in EMPHASIS
         if node.before.name in EMPHASIS:
             return self._emphasis(source, meaning, node)
         after, label = self._mark(node.after), node.after.label
         if label and normalizeReference(source) != normalizeReference(label):
             after = f"][{label}]"
         return f"{self._mark(node.before)}{source}{after}", f"{node.before.meaning}{meaning}{node.after.meaning}"
+
+    def _escaped(self, text: str) -> str:
+        """Return a text with backslashes before what may mean something, but in words with raised characters."""
+        found, at = list[str](), 0
+        for word in RAISED_WORD.finditer(text):
+            found += [_SPECIAL.sub(r"\\\g<0>", text[at : word.start()]), word[0]]
+            at = word.end()
+        return "".join([*found, _SPECIAL.sub(r"\\\g<0>", text[at:])])
 
     def _emphasis(self, source: str, meaning: str, node: Around[Mark]) -> tuple[str, str]:
         """Return words with marks around them; blanks at their ends are outside of the marks."""
@@ -118,6 +135,9 @@ class _Writer:
         before, after = self._mark(node.before), self._mark(node.after)
         if self._style.emphasis == "asterisks":
             before, after = before.replace("_", "*"), after.replace("_", "*")
+        elif self._style.emphasis == "in turn":
+            old, new = ("_", "*") if self._inside % 2 == 0 else ("*", "_")
+            before, after = before.replace(old, new), after.replace(old, new)
         first, last = source.partition(inside)[::2]
         return (
             f"{first}{before}{inside}{after}{last}",

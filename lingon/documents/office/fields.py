@@ -39,8 +39,9 @@ class _Field:
 class KeptText:
     """The places in a file whose text belongs to the code of a field, or to a result that stays."""
 
-    def __init__(self, root: Element) -> None:
-        places = sorted(_places(root))
+    def __init__(self, root: Element | None) -> None:
+        """root: of the file; None for one without fields, which is not looked through."""
+        places = sorted(_places(root)) if root is not None else []
         self._begins, self._ends = list[int](), list[int]()
         for begin, end in places:
             if self._ends and begin <= self._ends[-1]:

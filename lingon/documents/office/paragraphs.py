@@ -83,7 +83,7 @@ class XmlFile:
         self._ends = {b"": b""}  # the end tags of formats of OpenDocument
         self._format_bytes = 0  # that are written with the parts of texts
         root = read_tree(content, PREFIXES, ATTRIBUTES)
-        self._kept = fields.KeptText(root)
+        self._kept = fields.KeptText(root if b"fld" in content else None)
         self._whole = (content[: root.content], *self._fragment(root.elements, root.content, root.content_end))
         self._whole += (content[root.content_end :],)
         self._parts.clear()

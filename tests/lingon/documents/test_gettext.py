@@ -398,3 +398,43 @@ def test_msgfmt_accepts_every_translation_that_is_written(head: str, target: str
     ]
     for way in ways:
         checked(translated(text, way, target), tmp_path)
+
+
+REST = [
+    ("Use ``--force <b>`` here", 'Use <v i="0"/> here'),
+    ("See :ref:`the guide <guide>` here", 'See <s i="0">the guide</s> here'),
+    ("See `the manual <https://a.b/c>`_ here", 'See <s i="0">the manual</s> here'),
+    ("See :func:`os.path.join` and `name`_ here", 'See <v i="0"/> and <v i="1"/> here'),
+    ("See |version| and [1]_ here", 'See <v i="0"/> and <v i="1"/> here'),
+    ("Press :guilabel:`Save file` here", 'Press <s i="0">Save file</s> here'),
+    ("The **old house** and *this page* here", 'The <s i="0">old house</s> and <s i="1">this page</s> here'),
+    ("2 * 3 * 4 and a*b*c", "2 * 3 * 4 and a*b*c"),
+]
+MARKED = [
+    ("Use `a <b> _c_` here", 'Use <v i="0"/> here'),
+    ("See [the manual](https://a.b/c) here", 'See <s i="0">the manual</s> here'),
+    ("The **old house** and _this page_ here", 'The <s i="0">old house</s> and <s i="1">this page</s> here'),
+    ("See ![the sea](a.png) and <b>here</b>", 'See <v i="0"/> and <s i="0">here</s>'),
+    ("a_b_c and 2 * 3 * 4", "a_b_c and 2 * 3 * 4"),
+]
+
+
+@pytest.mark.parametrize(
+    ("comment", "message", "found"),
+    [
+        *(("#: ../a/index.rst:12", *each) for each in REST),
+        *(("#, rst-text", *each) for each in REST),
+        *(("#: a.py:3 docs/a.md:7", *each) for each in MARKED),
+        *(("#, md-text", *each) for each in MARKED),
+    ],
+)
+def test_light_markup_of_a_message_is_around_its_text(comment: str, message: str, found: str):
+    text = f'{TWO}{comment}\nmsgid "{quoted(message)}"\nmsgstr ""\n'
+    assert texts_of(text) == [found]
+    assert f'msgstr "{quoted(message)}"' in translated(text, str)
+    written = translated(text, lambda text: text.replace("here", "hier"))
+    assert f'msgstr "{quoted(message.replace("here", "hier"))}"' in written
+
+
+def test_marks_in_messages_of_programs_are_text():
+    assert texts_of(TWO + '#: a.c:3\nmsgid "The *old* `house`"\nmsgstr ""\n') == ["The *old* `house`"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,8 +129,8 @@ def test_signs_of_dollars_are_text(text: str):
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("The sea\n: Much water\n:   A large lake\n", 'The sea <b i="0"/>Much water <b i="1"/>A large lake'),
-        ("> The sea\n> : Much water\n", 'The sea <b i="0"/>Much water'),
+        ("The sea\n: Much water\n:   A large lake\n", 'The sea<b i="0"/>Much water<b i="1"/>A large lake'),
+        ("> The sea\n> : Much water\n", 'The sea<b i="0"/>Much water'),
         (": Much water\n", "Much water"),
     ],
 )
@@ -272,3 +273,145 @@ def test_a_title_in_many_lines_is_text():
     assert read_document("a.md", f'[a]: b "\n{lines}"\n'.encode()).texts
     short = '[a]: b "\nTom and I.\n"\n'
     assert read_document("a.md", short.encode()).texts == []
+
+
+KEPT = [
+    "{#first}",
+    "{: #open .wide }",
+    "{.note}",
+    '{ width=50% title="A boat" }',
+    "{% raw %}",
+    "{{< figure >}}",
+    r"\(a + b\)",
+    r"\[x^2\]",
+    "[[Main page]]",
+    "![[picture.png]]",
+]
+
+
+@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "# The sea {}",
+        "The sea {}\n=======",
+        "The {} sea",
+        "{} the sea",
+        "- the sea {}",
+        "> the **sea** {}",
+        "|a|\n|-|\n|the sea {}|",
+    ],
+)
+def test_what_is_for_programs_stays_in_its_place(kept: str, frame: str):
+    content = f"{frame.format(kept)}\n"
+    found = re.sub("<[^<>]*>", "", " ".join(texts_of(content)))
+    assert kept not in found
+    assert set(re.findall("[A-Za-z]+", found)) <= {"The", "the", "sea", "a"}
+    assert translated(content) == content
+    assert translated(content, lambda text: text.replace("sea", "Meer")) == content.replace("sea", "Meer", 1)
+
+
+@pytest.mark.parametrize("word", ["H~2~O", "x^2^", "H~2~SO~4~", "2^10^", "~2~"])
+def test_words_with_raised_and_lowered_characters_are_kept(word: str):
+    document = read_document("a.md", f"Water is {word} here, a_b and ~5 of ~~them~~.\n".encode())
+    (text,) = document.texts
+    assert word in text
+    assert list(document.options.keep) == [word]
+    written = document.write([text.replace("Water is", "*Wasser* ist")]).decode()
+    assert written.startswith(f"\\*Wasser\\* ist {word} here")
+
+
+def test_marked_text_and_text_with_attributes_are_translated():
+    content = "The [old *man*]{.big} is ==very== tired.\n"
+    assert texts_of(content) == ['The <s i="0">old <s i="1">man</s></s> is <s i="2">very</s> tired.']
+    assert translated(content, lambda _: '<s i="2">Sehr</s> müde ist <s i="0">der <s i="1">Alte</s></s>.') == (
+        "==Sehr== müde ist [der *Alte*]{.big}.\n"
+    )
+
+
+def test_the_text_of_a_link_of_a_wiki_is_translated_and_its_page_stays():
+    content = "See [[Main page|the page]] and [the sea](#sea){: .link }.\n"
+    assert texts_of(content) == ['See <v i="0"/> and <s i="0">the sea</s><v i="1"/>.', "the page"]
+    assert translated(content, lambda text: text.replace("the page", "die Seite")) == content.replace(
+        "the page", "die Seite"
+    )
+
+
+@pytest.mark.parametrize("line", ["{: .note #house }", "{:toc}"])
+def test_attributes_in_a_line_of_their_own_stay_there(line: str):
+    for content in (
+        f"The sea\nis near.\n{line}\n",
+        f"{line}\nThe sea\nis near.\n",
+        f"- The sea\n  is near.\n  {line}\n",
+    ):
+        assert texts_of(content) == ["The sea is near."]
+        assert line in translated(content, lambda _: "Das Meer ist nah.").splitlines()[0 if content[0] == "{" else -1]
+
+
+def test_definitions_in_lines_below_each_other_stay_in_their_lines():
+    for mark in ("*[{}]: ", "[^{}]: "):
+        content = f"{mark.format('A')}The sea\n{mark.format('B')}The house\n"
+        assert texts_of(content) == ['The sea<b i="0"/>The house']
+        assert translated(content, lambda _: 'Meer<b i="0"/>Haus') == content.replace("The sea", "Meer").replace(
+            "The house", "Haus"
+        )
+
+
+def test_a_text_that_cannot_be_written_stays_and_that_is_said():
+    document = read_document("a.md", b"The sea\n\nThe {#old} house\n\nA {#new} house\n")
+    written = document.write(["Meer", 'Haus {#a<v i="0"/>', 'Haus {#<v i="0"/>a}'])
+    assert written.startswith(b"Meer\n\n")
+    for note in document.notes:
+        assert "texts stay as they are, for their translations would mean something else: " in note
+
+
+BODY = "    The sea\n    is near.\n\n    - The house\n\n    ```\n    the code\n    ```\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "titles"),
+    [
+        ('!!! note "The title"\n\n', ["The title"]),
+        ("!!! note\n", []),
+        ('??? tip "The title"\n', ["The title"]),
+        ('???+ tip inline end "The title"\n', ["The title"]),
+        ('=== "The title"\n\n', ["The title"]),
+        ("[^1]: The title\n\n", ["The title"]),
+        ("Tom\n\n:   The title\n\n", ["Tom", "The title"]),
+    ],
+)
+def test_the_body_of_a_note_is_translated_and_its_marks_stay(start: str, titles: list[str]):
+    content = f"{start}{BODY}\nThe end\n\n    more code\n"
+    assert texts_of(content) == [*titles, "The sea is near.", "The house", "The end"]
+    assert translated(content, lambda text: text.replace("The", "Das")) == content.replace("The", "Das").replace(
+        "Das sea\n    is near", "Das sea is near"
+    )
+
+
+def test_a_note_inside_a_note_and_code_that_looks_like_one():
+    content = "!!! note\n\n    !!! tip\n\n        The sea\n\n    The house\n"
+    assert texts_of(content) == ["The sea", "The house"]
+    assert translated(content, str.upper) == content.replace("The sea", "THE SEA").replace("The house", "THE HOUSE")
+    fenced = f"```\n{content}```\n\n    The code\n"
+    assert texts_of(fenced) == []
+
+
+@pytest.mark.parametrize(
+    ("start", "title"),
+    [
+        (":::warning The title\n", True),
+        ("::: tip The title\n", True),
+        (":::note[The title]\n", True),
+        (":::tip\n", False),
+    ],
+)
+@pytest.mark.parametrize("blank", ["", "\n"])
+def test_the_title_of_a_block_between_colons_is_translated(start: str, title: bool, blank: str):
+    content = f"{start}{blank}The sea\n{blank}:::\n"
+    assert texts_of(content) == ["The title"] * title + ["The sea"]
+    assert translated(content, str.upper) == content.replace("The title", "THE TITLE").replace("The sea", "THE SEA")
+
+
+def test_a_title_with_marks_that_would_end_it_stays():
+    content = '!!! note "The title"\n'
+    assert translated(content, lambda _: 'The "title"') == content

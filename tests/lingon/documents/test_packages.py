@@ -198,15 +198,24 @@ def test_what_is_around_text_may_be_as_deep_as_elements_are():
         (odt(""), ".odt"),
         (ods(""), ".ods"),
         (BOOK, ".epub"),
-        (archive({"a": "b"}), ".txt"),
         (b"PK", ".txt"),
         (b"\xef\xbb\xbf<!DOCTYPE html><p>", ".html"),
         (b"WEBVTT\n", ".vtt"),
+        (b"\xef\xbb\xbf[Script Info]\nTitle: a\n", ".ass"),
+        (b"\n1\r\n00:00:01,000 --> 00:00:02,000\r\nTom\r\n", ".srt"),
+        (b'# a\n#, fuzzy\nmsgid ""\nmsgstr ""\n"Language: de\\n"\n', ".po"),
+        (b'#: a.c\nmsgid "Tom"\nmsgid_plural "Toms"\n', ".po"),
+        (b"1\n2\nmsgid is a word", ".txt"),
         (b"Tom", ".txt"),
     ],
 )
 def test_the_kind_of_a_file_without_a_name_is_found(content: bytes, suffix: str):
     assert suffix_of(content) == suffix
+
+
+def test_an_archive_of_another_kind_without_a_name_is_refused():
+    with pytest.raises(UnreadableDocument, match=r"^the file has no suffix, and is an archive of no known kind$"):
+        suffix_of(archive({"a": "b"}))
 
 
 def test_a_kind_that_is_not_known_is_named():
