@@ -222,6 +222,29 @@ async def test_the_target_language_of_a_request_is_that_of_its_file(tmp_path: Pa
     assert '<file target-language="de" original="a">' in fetched.body.decode()
 
 
+TEXT = "It is raining."
+LOCALISATION = [
+    ("a.ts", f'<TS version="2.1"><message><source>{TEXT}</source></message></TS>', f">{TEXT}</translation>"),
+    ("a.tmx", f'<tmx><body><tu><tuv xml:lang="en"><seg>{TEXT}</seg></tuv></tu></body></tmx>', '<tuv xml:lang="de" '),
+    ("a.resx", f"<root><data><value>{TEXT}</value></data></root>", TEXT),
+    ("a.xml", f"<resources><string>{TEXT}</string></resources>", TEXT),
+    ("a.xml", f"<shop>{TEXT}</shop>", TEXT),
+    ("file", f'<?xml version="1.0"?><tmx><body><tu><tuv xml:lang="en"><seg>{TEXT}</seg></tuv></tu></body></tmx>', TEXT),
+    ("a.sdlxliff", XLIFF.decode(), f">{TEXT}</target>"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "written"), LOCALISATION)
+async def test_a_file_of_localisation_comes_back_as_one(name: str, content: str, written: str):
+    async with gateway() as http:
+        fields = {"sourceLanguageCode": "en", "targetLanguageCode": "de"}
+        reply = await http.upload(DOCUMENT, name, content.encode(), **fields)
+    assert reply.status == 200
+    assert written in reply.body.decode()
+    suffix = ".tmx" if name == "file" else Path(name).suffix
+    assert f'.de{suffix}"' in reply.headers["content-disposition"]
+
+
 async def test_the_texts_of_a_document_count_as_the_body_of_its_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

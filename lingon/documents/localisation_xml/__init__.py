@@ -35,5 +35,5 @@ def read_localisation(suffix: str, content: bytes, target: str = "") -> Document
     """Return a file of this suffix; raises UnreadableDocument. target: to translate to; empty if it is not known."""
     document = read_recoded(content, lambda text: _READERS[suffix](text, target))
     if not document.texts:
-        document.notes.append("the file has no text without a translation, and is written as it is")
+        document.notes.append("nothing in the file is to be translated, and it is written as it is")
     return document

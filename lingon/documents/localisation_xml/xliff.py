@@ -117,8 +117,10 @@ def read_xliff(content: bytes, target: str = "") -> Document:
     around = _Around(version, has_states=b"SdlXliff" not in start)
     units = list(_units(root, around))
     check_marks(sum(marks_in(unit.text.whole_text) for unit in units))
+    left = [unit for unit in units if _is_left(unit)]
     units = [found for unit in units if (found := _read(unit, file, texts)) is not None]
-    notes = list[str](others if units else ())
+    others = [*(others if units else ()), *_note_of_left(left)]
+    notes = list(others)
 
     def write(translations: Sequence[str]) -> bytes:
         edits = list(_languages(root, version, target, content)) if texts and target else []
@@ -169,6 +171,24 @@ def _read(unit: _Unit, file: File, texts: list[str]) -> _Unit | None:
         return None
     whole = CodedText(unit.text, file, texts)
     return replace(unit, whole=whole) if whole.has_words else None
+
+
+def _is_left(unit: _Unit) -> bool:
+    """Whether the target of a unit has empty segments beside others, and its source has none to fill them from."""
+    target = unit.target
+    if target is None or not has_text(target) or _state(unit.element, target) in _OPEN_STATES:
+        return False
+    is_cut = any(True for _ in segments_of(unit.text)) and not outside_segments(unit.text)
+    return not is_cut and any(not has_text(each) for each in segments_of(target))
+
+
+def _note_of_left(units: Sequence[_Unit]) -> list[str]:
+    """Return the line about units whose empty segments stay."""
+    if not units:
+        return []
+    name = units[0].element.attributes.get("id", "")[:40]
+    count = "1 unit has" if len(units) == 1 else f"{len(units):,} units have"
+    return [f"{count} empty segments, which stay as the source is not cut into segments; the first is {name!r}"]
 
 
 def _read_segments(

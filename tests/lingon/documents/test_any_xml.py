@@ -148,4 +148,4 @@ def test_a_model_leaves_code_and_translates_text(name: str):
 def test_a_file_with_nothing_to_translate_is_said(kind: str):
     document = read_document("a.xml", KINDS[kind].replace("Tom", "42").encode(), "de")
     assert document.write([]).decode() == KINDS[kind].replace("Tom", "42")
-    assert document.notes == ["the file has no text without a translation, and is written as it is"]
+    assert document.notes == ["nothing in the file is to be translated, and it is written as it is"]

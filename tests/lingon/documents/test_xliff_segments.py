@@ -96,6 +96,16 @@ def test_in_a_target_to_be_translated_a_copy_of_the_source_has_no_translation():
     assert contents(translated(text)) == ["ONE.", "Zwei."]
 
 
+def test_empty_segments_that_the_source_does_not_have_stay_and_are_said():
+    target = f"<target>{seg(1, 'Eins.')} {seg(2, '')}</target>"
+    text = one(f"<trans-unit id='u'><source>One. Two.</source>{target}</trans-unit>")
+    document = read(text)
+    assert document.write([]).decode() == text
+    said = "1 unit has empty segments, which stay as the source is not cut into segments; the first is 'u'"
+    assert said in document.notes
+    assert read(text.replace("<source>One. Two.", f"<source>{seg(1, 'One.')} {seg(2, 'Two.')}")).texts == ["Two."]
+
+
 def test_letters_outside_of_segments_are_translated_with_them():
     text = one(unit(f"Before {seg(1, 'one.')} after", "<target/>"))
     assert len(read(text).texts) == 1
