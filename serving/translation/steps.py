@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -10,7 +10,17 @@ from typing import NamedTuple
 from lingon.bundle import Limits
 from lingon.errors import InvalidRequest, TextTooLong
 from lingon.segments.boundaries import Span
-from lingon.segments.protection import Align, Answer, Output, ProtectedSpan, Request, Restored, Translate, replaced
+from lingon.segments.protection import (
+    Align,
+    Answer,
+    Kind,
+    Output,
+    ProtectedSpan,
+    Request,
+    Restored,
+    Translate,
+    replaced,
+)
 from lingon.segments.steps import translate_sentence
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.observability.tracing import current
@@ -212,8 +222,9 @@ class SentenceTask:
             lower = restored.lowered
             text, kept, restored = lower.source, tuple(lower.spans), lower.translation
         words = self._sentence.lexicon.words
-        source = normalise(_masked(text, kept, words))
-        target = normalise(_masked(restored.text, restored.kept, words))
+        marks = {text[begin:end] for begin, end, kind in kept if kind in (Kind.OPENING, Kind.CLOSING)}
+        source = normalise(_masked(text, kept, words, marks))
+        target = normalise(_masked(restored.text, restored.kept, words, marks))
         scored = await self._scored(source, target)
         if scored is None:
             return None
@@ -221,10 +232,10 @@ class SentenceTask:
         return word_weights(scored.attention, *spans, source, target)
 
 
-def _masked(text: str, spans: Sequence[ProtectedSpan | Span], words: Sequence[str]) -> str:
-    """Return a text with a word in place of each span that is within a word."""
+def _masked(text: str, spans: Sequence[ProtectedSpan | Span], words: Sequence[str], marks: Container[str]) -> str:
+    """Return a text with a word in place of each span that is within a word, but not of marks around words."""
 
     def mask(kept: str) -> str:
-        return words[0] if words and not any(map(str.isspace, kept)) else kept
+        return words[0] if words and kept not in marks and not any(map(str.isspace, kept)) else kept
 
     return replaced(text, spans, mask)
