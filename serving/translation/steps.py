@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from lingon.bundle import Limits
 from lingon.errors import InvalidRequest, TextTooLong
 from lingon.segments.boundaries import Span
 from lingon.segments.placing import Kept
-from lingon.segments.protection import Align, Answer, Output, Request, Restored, Translate, kept_spans, replaced
+from lingon.segments.protection import Align, Answer, Kind, Output, Request, Restored, Translate, kept_spans, replaced
 from lingon.segments.steps import translate_sentence
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.observability.tracing import current
@@ -226,8 +226,9 @@ class SentenceTask:
             lower = restored.lowered
             text, kept, restored = lower.source, tuple(lower.spans), lower.translation
         words = self._lexicon.words
-        source = normalise(_masked(text, kept_spans(text, kept), words))
-        target = normalise(_masked(restored.text, restored.kept, words))
+        marks = {text[begin:end] for begin, end, kind in kept if kind in (Kind.OPENING, Kind.CLOSING)}
+        source = normalise(_masked(text, kept_spans(text, kept), words, marks))
+        target = normalise(_masked(restored.text, restored.kept, words, marks))
         scored = await self._scored(source, target)
         if scored is None:
             return None
@@ -235,6 +236,6 @@ class SentenceTask:
         return word_weights(scored.attention, *spans, source, target)
 
 
-def _masked(text: str, spans: Sequence[Span], words: Sequence[str]) -> str:
-    """Return a text with a word in place of each word of a span."""
-    return replaced(text, spans, lambda kept: _WORD.sub(words[0], kept)) if words else text
+def _masked(text: str, spans: Sequence[Span], words: Sequence[str], marks: Container[str]) -> str:
+    """Return a text with a word in place of each word of a span, but not of marks around words."""
+    return replaced(text, spans, lambda kept: kept if kept in marks else _WORD.sub(words[0], kept)) if words else text

@@ -29,7 +29,7 @@ _SEPARATOR = (
 _POWER = rf"\s?[\u00d7x\u00b7*]\s?10(?:\^?[+\-\u2212]?\d++|[{_RAISED}]++)"
 _METRIC = "(?:[kcdm\u00b5\u03bcnMGT]?(?:m|g|l|L|s|h|B|bit|Hz|Pa|J|W|V|A|mol)|mi|ft|in|ha|min|dL)"
 _UNIT = (
-    rf"\s?(?:\u00b0\s?(?:[CFKNSEWO](?!\w))?|[\u2032\u2033\u2030]|[{_CURRENCIES}](?!\d)"
+    rf"\s?(?:\u00b0\s?(?:[CFKNSEWO](?!\w))?|[\u2032\u2033\u2030]|(?<=['\u2032]\d)[\"\u2033]|(?<=['\u2032]\d\d)[\"\u2033]|[{_CURRENCIES}](?!\d)"
     rf"|{_METRIC}(?:[{_RAISED}]++|/{_METRIC}[{_RAISED}]*+)(?!\w)|[\u00b5\u03bc][A-Za-z]{{1,2}}+(?!\w)|[kM]?\u03a9)"
 )
 

@@ -39,7 +39,7 @@ def test_the_texts_of_each_example_are_translated_and_nothing_else(example: str)
         ),
         (".match $a $b\none * {{one {$a} here}}\n*   * {{many}}", ["one", "here", "many"]),
         (".input {$n :number}\n.local $m = {$n :integer}\n{{the {$m} cars}}", ["the", "cars"]),
-        ("Say .match $n one {{hello}} * {{bye}} to {{name}}.", ["Say", "hello", "bye", "to", "."]),
+        ("Say .match $n one {{hello}} * {{bye}} to dear {name}!", ["Say", "hello", "bye", "to dear", "!"]),
         (".match $x * {{a \\{ b {#b}bold{/b} c}}", ["a", "b", "bold", "c"]),
     ],
 )
