@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,6 +41,14 @@ def check(text: str, how: pb.SentenceSplitting.ValueType) -> None:
         assert "".join(found) == text
         assert all(found)
         assert [each for half in found for each in segments(half, SPLITS[how])] == segments(text, SPLITS[how])
+
+
+def test_the_base_install_cuts_at_lines_and_certain_ends(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "sentencex", None)  # as if it were not installed
+    options = pb.TextOptions()
+    assert halves("One. Two.\nThree.", options, "en") == ("One. Two.\n", "Three.")
+    assert halves("Please close. Tom left.", options, "en") == ("Please close. ", "Tom left.")
+    assert halves("A. B. C.", options, "en") is None
 
 
 def test_a_text_that_is_read_as_a_whole_has_no_parts():
