@@ -44,6 +44,7 @@ _NAMED = frozenset("™®©℠℗#♯")  # belong to the word before them
 _TAGGED = frozenset("#@")  # belong to the word after them
 _SUPERSCRIPT = frozenset("⁰¹²³⁴⁵⁶⁷⁸⁹")
 _ELLIPSIS = "…"  # at an end of a sentence the model need not see it; of its twin it often loses a full stop or two
+_PRIMES = "′″"  # of feet, inches, minutes and seconds: of 6' a model often makes another number
 _NOTED = 4  # letters of a word after which a superscript figure is the mark of a note and no exponent
 _UNIT = 4  # letters and signs of a unit of measurement, at most
 _QUOTED = re.compile(r"([«‹「『])[^«»‹›「」『』]{1,300}+([»›」』])")
@@ -186,12 +187,17 @@ def _unit(text: str, span: Span, quoted: Mapping[int, str], alphabet: Alphabet) 
     unit = text[begin:end]
     if end - begin > 1 and alphabet.reads(unit):
         return None
-    twin = quoted.get(begin)
-    if twin is not None and alphabet.reads(twin):
-        return _Unit(begin, end, twin)
+    if (mark := quoted.get(begin)) is not None:
+        return _Unit(begin, end, mark if alphabet.reads(mark) else alphabet.twin(mark, "", ""))
     if alphabet.by_words and alphabet.reads(unit):
         return _Unit(begin, end, None)
-    return _Unit(begin, end, alphabet.twin(unit, text[begin - 1 : begin], text[end : end + 1]))
+    before, after = text[max(begin - 2, 0) : begin], text[end : end + 2]
+    return _Unit(begin, end, alphabet.twin(unit, _beside(before[::-1]), _beside(after)))
+
+
+def _beside(characters: str) -> str:
+    """Return the first of the characters beside one, or the figure after a blank."""
+    return characters[1:] if characters[:1] == " " and characters[1:].isdecimal() else characters[:1]
 
 
 def _unread(
@@ -267,7 +273,9 @@ def _kept(text: str, units: Sequence[_Unit]) -> Iterator[ProtectedSpan]:
     words, first, last = _Words(text), len(text) - len(text.lstrip()), len(text.rstrip())
     for run in _runs(units):
         is_at_end = run[0].begin == first or run[-1].end == last
-        lost = [unit for unit in run if unit.twin is None or (is_at_end and text[unit.begin] == _ELLIPSIS)]
+        is_measure = text[run[0].begin - 1 : run[0].begin].isdecimal()
+        better_kept = _ELLIPSIS * is_at_end + _PRIMES * is_measure
+        lost = [unit for unit in run if unit.twin is None or text[unit.begin] in better_kept]
         if not lost:
             continue
         if any(text[unit.begin].isalnum() for unit in lost):

@@ -38,7 +38,7 @@ _PREPENDED = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u08e2\U
 def twins_of(unit: str, before: str, after: str) -> Iterator[str]:
     """Yield the twins of a character with its marks, the best first; "" for what is not seen.
 
-    before, after: the characters beside it; empty at an end of the text
+    before, after: the characters beside it, or figures after a blank; empty at an end of the text
     """
     seen = "".join(each for each in unit if not is_unseen(each))
     if seen != unit:
