@@ -1,4 +1,4 @@
-"""Documents as texts to translate, and back; imports `errors`, `html_names` and a parser of Markdown."""
+"""Documents as texts to translate, and back; imports `errors`, `html_names`, `segments` and a parser of Markdown."""
 
 from __future__ import annotations
 
