@@ -9,7 +9,6 @@ the same between sentences, such as a line break or a separator.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -19,6 +18,7 @@ from xml.sax.saxutils import escape
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.xml_tree import Element, Text, read_tree
 from lingon.segments.markup import lists
+from lingon.segments.protection import find_protected, replaced
 from lingon.translation.v1 import translation_pb2 as pb
 
 Content = TypeVar("Content")
@@ -249,12 +249,14 @@ def _without_ends(nodes: Sequence[Node[Content]]) -> tuple[int, int]:
 def _formats(nodes: Sequence[Node[Content]]) -> list[bytes]:
     """Return the formats of a paragraph, that of most of its words first: it needs no tags.
 
-    A word counts as one however long it is: an address may be longer than the sentence around it.
+    A string that is kept counts as one word: an address may be longer than the sentence around it.
     """
-    sizes = Counter[bytes]()
+    sizes = dict.fromkeys((piece.format for piece in pieces(nodes)), 0)
+    if len(sizes) < 2:  # as most texts
+        return list(sizes)
     for piece in pieces(nodes):
-        sizes[piece.format] += len(piece.text.split())
-    return [format for format, _ in sizes.most_common()]
+        sizes[piece.format] += len(replaced(piece.text, find_protected(piece.text), lambda _: "x").split())
+    return sorted(sizes, key=lambda format: -sizes[format])
 
 
 @dataclass(slots=True)

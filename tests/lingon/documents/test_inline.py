@@ -29,7 +29,7 @@ def test_more_links_and_marks_inside_each_other_are_refused():
         Inline(nested(MOST_AROUND + 1))
 
 
-def test_the_format_of_most_words_has_no_tags_however_long_a_word_of_another_one_is():
-    address = f"https://example.org/{'a' * 80}"
-    inline = Inline([Piece("Read "), Piece(address, b"bold"), Piece(" first.")])
-    assert inline.text == f'Read <f i="1">{address}</f> first.'
+@pytest.mark.parametrize("kept", [f"https://example.org/{'a' * 80}", "{ name, one two three four }"])
+def test_the_format_of_most_words_has_no_tags_and_a_string_that_is_kept_is_one_word(kept: str):
+    inline = Inline([Piece("Read "), Piece(kept, b"bold"), Piece(" first.")])
+    assert inline.text == f'Read <f i="1">{kept}</f> first.'

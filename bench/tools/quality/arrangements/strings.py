@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import string
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from lingon.segments.protection import find_protected
 
@@ -63,8 +63,6 @@ def is_found(text: str) -> bool:
 
 
 def _others(character: str) -> str:
-    kinds: tuple[tuple[Callable[[str], bool], str], ...] = (
-        (str.isdigit, "123456789"),
-        (str.islower, string.ascii_lowercase),
-    )
-    return next((others for is_kind, others in kinds if is_kind(character)), string.ascii_uppercase)
+    """Return what may be in the place of a letter or figure; a figure of base 16 stays one."""
+    kinds = string.digits, "abcdef", "ABCDEF", string.ascii_lowercase
+    return next((kind for kind in kinds if character in kind), string.ascii_uppercase)
