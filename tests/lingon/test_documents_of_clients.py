@@ -11,7 +11,8 @@ import pytest
 
 from lingon import AsyncClient, Client, DocumentResult, ServerError
 from lingon.cli.main import main
-from lingon.documents import UnreadableDocument
+from lingon.client.protocol.documents import options_of
+from lingon.documents import UnreadableDocument, read_document
 from lingon.errors import SettingsError
 from tests.support.echo_engine import EchoRunner, RunningServer, running
 from tests.support.office_files import docx, files_of, paragraph, run
@@ -166,3 +167,11 @@ async def test_what_there_is_to_know_of_a_file_is_in_the_notes(call: Call) -> No
         found = await call(server, "translate_document", "a.txt", "It is Zo\u00eb.\n".encode("cp1252"))
     assert found.content == "It is Zo\u00eb.\n".encode("cp1252")
     assert found.notes == ("the file is in Windows-1252, and so is its translation",)
+
+
+def test_words_that_a_document_keeps_are_kept_beside_those_of_the_options() -> None:
+    document = read_document("a.md", b"Water is H~2~O here.\n")
+    assert options_of(document, {"keep": ["Lingon"]})["keep"] == ["Lingon", "H~2~O"]
+    assert options_of(document, {})["keep"] == ["H~2~O"]
+    assert "keep" not in options_of(document, {"forced_words": ["Wasser"]})  # servers refuse both together
+    assert "keep" not in options_of(read_document("a.md", b"Water\n"), {})
