@@ -11,7 +11,8 @@ import pytest
 
 from lingon import AsyncClient, Client, DocumentResult, ServerError
 from lingon.cli.main import main
-from lingon.documents import UnreadableDocument
+from lingon.client.protocol.documents import options_of
+from lingon.documents import UnreadableDocument, read_document
 from lingon.errors import SettingsError
 from tests.support.echo_engine import EchoRunner, RunningServer, running
 from tests.support.office_files import docx, files_of, paragraph, run
@@ -216,3 +217,11 @@ async def test_what_a_kind_of_xml_ignores_is_ignored_beside_what_the_caller_says
         options = {"source": "en", "target": "fr", "ignore_tags": ["q"]}
         found = await call(server, "translate_document", "a.dita", text.encode(), **options)
     assert found.content.decode() == text.replace("<p>The sea.", "<p>La mer.")
+
+
+def test_words_that_a_document_keeps_are_kept_beside_those_of_the_options() -> None:
+    document = read_document("a.md", b"Water is H~2~O here.\n")
+    assert options_of(document, {"keep": ["Lingon"]})["keep"] == ["Lingon", "H~2~O"]
+    assert options_of(document, {})["keep"] == ["H~2~O"]
+    assert "keep" not in options_of(document, {"forced_words": ["Wasser"]})  # servers refuse both together
+    assert "keep" not in options_of(read_document("a.md", b"Water\n"), {})

@@ -1,8 +1,8 @@
 """Files of GNU gettext (.po, .pot): messages without a translation are translated, and marked as fuzzy.
 
 All other lines are copied byte for byte, but for the header, which says the language, its plural forms and the
-encoding. A translation that `msgfmt --check` would refuse is not written. polib was tried instead: it writes all
-entries anew, with other line breaks.
+encoding. A translation that `msgfmt --check` would refuse is not written. polib 1.2 is not used: it refuses
+strings beside each other in one line, and writes all entries anew, with other line breaks.
 """
 
 from __future__ import annotations
