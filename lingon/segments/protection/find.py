@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import islice
+from typing import TypeVar
 
 from lingon.segments.boundaries import Span, next_visible, trimmed_end
 from lingon.segments.protection.amounts import FIGURE
@@ -13,6 +14,8 @@ from lingon.segments.protection.messages import skeletons
 from lingon.segments.protection.patterns import matches
 from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, replaced
 from lingon.segments.protection.strings import NO_STRINGS, KeptStrings
+
+Item = TypeVar("Item")
 
 
 class TooManySpans(Exception):
@@ -29,42 +32,47 @@ def find_protected(
     most: matches, of which several may make one span; raises TooManySpans if there are more
     Takes time linear in the text and in the strings of `keep`.
     """
-    messages = merge(skeletons(text)) if patterns else []
+    messages = merge(_bounded(skeletons(text), most)) if patterns else []
     rest = _blanked(text, messages)  # what they hold is not found again
-    kept = (ProtectedSpan(*span, Kind.KEEP) for span in keep.find(rest)) if keep else ()
+    kept = _bounded((ProtectedSpan(*span, Kind.KEEP) for span in keep.find(rest)), most) if keep else []
     counted = [span for span in messages if span.kind is Kind.PLACEHOLDER]
-    every = chain(messages, _with_marks(rest, [*kept], counted) if patterns else kept)
-    found = list(every if most is None else islice(every, most + 1))
-    if most is not None and len(found) > most:
-        raise TooManySpans
+    found = _bounded([*messages, *kept, *(_with_marks(rest, kept, counted, most) if patterns else ())], most)
     return [span for span in (_visible(text, each) for each in merge(found)) if span.begin < span.end]
 
 
-def _with_marks(text: str, kept: Sequence[ProtectedSpan], counted: Sequence[ProtectedSpan]) -> Iterator[ProtectedSpan]:
-    """Yield what a caller wants kept, all that the tables have, and the pairs of marks around words of the text.
+def _with_marks(
+    text: str, kept: Sequence[ProtectedSpan], counted: Sequence[ProtectedSpan], most: int | None
+) -> list[ProtectedSpan]:
+    """Return all that the tables have, and the pairs of marks around words of the text.
 
+    kept: what a caller wants kept, which cuts no mark
     counted: signs of messages that stand for numbers, which a mark may be around
+    most: see `find_protected`; it is looked at in each step, so that a text with too many costs little
     Code is found first, so that no mark is in it, then links, then all else but in these, and last what pairs of marks
     are left.
     """
-    yield from kept
-    roles = _apart(links(text, "`"), kept) if "`" in text else []
-    code = list(codes(_blanked(text, roles))) if "`" in text or "|" in text or "]_" in text else []
-    found = [*roles, *code]
-    found += _apart(bbcodes(_filled(text, found, "x")), kept)
-    rest = _filled(text, found, "·")
+    found = _apart(_bounded(links(text, "`"), most), kept) if "`" in text else []
+    if "`" in text or "|" in text or "]_" in text:
+        found += _bounded(codes(_blanked(text, found)), most)
+    found += _apart(_bounded(bbcodes(_filled(text, found, "x")), most), kept)
     if "](" in text or "][" in text:
         for _ in range(2):  # a picture may be in a link
-            more = _apart(links(rest, "["), kept)
-            found += more
-            rest = _filled(rest, more, "·")
-    others = list(matches(_blanked(text, found)))
+            found += _apart(_bounded(links(_filled(text, found, "·"), "["), most), kept)
+    others = _bounded(matches(_blanked(text, found)), most)
     inside = [*counted, *found, *(span for span in others if span.kind not in (Kind.TAG, Kind.SIGN))]
-    marked = _apart(pairs(_filled(text, inside, "x")), kept)
+    marked = _apart(_bounded(pairs(_filled(text, inside, "x")), most), kept)
     places = sorted(marked)
-    yield from found
-    yield from marked
-    yield from (span for span in others if not _is_within(span, places))
+    return [*found, *marked, *(span for span in others if not _is_within(span, places))]
+
+
+def _bounded(spans: Iterable[Item], most: int | None) -> list[Item]:
+    """Return what there is; raises TooManySpans for more than `most`."""
+    if most is None:
+        return [*spans]
+    found = list(islice(spans, most + 1))
+    if len(found) > most:
+        raise TooManySpans
+    return found
 
 
 def _apart(marks: Iterable[tuple[ProtectedSpan, ProtectedSpan]], kept: Sequence[ProtectedSpan]) -> list[ProtectedSpan]:

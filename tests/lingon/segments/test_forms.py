@@ -6,6 +6,8 @@ import random
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lingon.segments.protection import find_protected, kept_strings
 from lingon.segments.protection.find import with_figures
@@ -86,6 +88,14 @@ def test_small_numbers_beside_what_is_protected_are_figures(text: str, figures: 
     spans = with_figures(text, find_protected(text))
     assert [text[begin:end] for begin, end, kind in spans if kind is Kind.FIGURE] == figures
     assert spans == sorted(spans)
+
+
+@given(st.text(alphabet="0123456789 ,.:-–$€§<~kmghoursé²½\n", max_size=60))
+def test_numbers_are_found_near_digits_as_in_the_whole_text(text: str):
+    for form in FORMS:
+        if form.kind is Kind.NUMBER and not form.trims:
+            found = [each.span() for each in form.pattern.finditer(text) if form.accepts(text, *each.span())]
+            assert [span[:2] for span in spans_of(form, text)] == found
 
 
 PARTS = sorted({part for _, example in EXAMPLES for part in (example, example[:-1], example[: len(example) // 2])})
