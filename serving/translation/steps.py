@@ -212,11 +212,12 @@ class SentenceTask:
         return PartHypothesis(found, text, aligned, self._restored, weights, kept, self._log_probs, self._parts)
 
     def _kept(self) -> tuple[Kept, ...]:
-        """Return what the sentence and its translation keep, where it is in both without blanks at their ends."""
-        text = self._restored.text
+        """Return what the sentence, as it was sent, and its translation keep, without the blanks at its begin."""
+        text, read = self._restored.text, self._sentence
         blanks = len(text) - len(text.lstrip())
         return tuple(
-            each.moved(0, -blanks) for each in kept_pairs(self._sentence.text, self._sentence.spans, self._restored)
+            Kept(read.sent(*each.source), each.target, [read.sent(*span) for span in each.whole]).moved(0, -blanks)
+            for each in kept_pairs(read.text, read.spans, self._restored)
         )
 
     async def _weights(self) -> Weights | None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from lingon.documents.inline import Inline, Node, Piece, Point, write
 from lingon.documents.localisation.icu import IcuNode, Number, parsed, with_categories
-from lingon.documents.localisation.plurals import categories
 from lingon.documents.marks import TAG, named_tag, paired, with_breaks, without_marks
+from lingon.documents.plurals import categories
 
 _BLOCK_NAMES = """
     address article aside blockquote body br caption center dd details div dl dt fieldset figcaption figure footer

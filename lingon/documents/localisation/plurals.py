@@ -1,4 +1,4 @@
-"""The plural categories of languages, by the locale data of Unicode (CLDR)."""
+"""The forms of plurals that files of keys and texts have, and the languages that their keys name."""
 
 from __future__ import annotations
 
@@ -6,29 +6,12 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from lingon.documents.errors import UnreadableDocument
+from lingon.documents.plurals import CATEGORIES, categories, rule_of
 
 MOST_LANGUAGES = 100  # at the root of a file: more keys are those of texts
 SHOWN = 5  # languages that an error names
-CATEGORIES = ("zero", "one", "two", "few", "many", "other")
 _SINGULAR_IS_SECOND = frozenset(["ar", "sl"])  # i18next 3 numbers the forms of most languages from the singular on
 _MOST_WHOLE = 200  # numbers that are tried to find the categories of whole numbers
-
-
-@lru_cache(maxsize=512)
-def categories(language: str, kind: str = "plural") -> Sequence[str]:
-    """Return the categories of a language in the order of Unicode; none if it is not known.
-
-    language: BCP-47
-    kind: plural, or selectordinal for those of first, second, third
-    """
-    from babel import Locale, UnknownLocaleError  # 60 ms, which most files do not need
-
-    try:
-        locale = Locale.parse(language.replace("-", "_"))
-    except (UnknownLocaleError, ValueError):
-        return ()
-    rule = locale.ordinal_form if kind == "selectordinal" else locale.plural_form
-    return tuple(each for each in CATEGORIES if each in rule.tags or each == "other")
 
 
 def is_plural(keys: Mapping[str, object] | Sequence[str]) -> bool:
@@ -44,11 +27,8 @@ def lacking(present: Mapping[str, object] | Sequence[str], language: str, kind: 
 @lru_cache(maxsize=512)
 def numbered(language: str) -> tuple[int, int]:
     """Return how many forms i18next 3 numbers in a language, and the number of the singular; (0, 0) if not known."""
-    from babel import Locale, UnknownLocaleError
-
-    try:
-        rule = Locale.parse(language.replace("-", "_")).plural_form
-    except (UnknownLocaleError, ValueError):
+    rule = rule_of(language)
+    if rule is None:
         return 0, 0
     forms = {rule(number) for number in range(_MOST_WHOLE)}
     return len(forms), 1 if language.partition("-")[0].lower() in _SINGULAR_IS_SECOND else 0

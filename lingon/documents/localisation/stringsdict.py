@@ -15,7 +15,8 @@ from lingon.documents.errors import UnreadableDocument
 from lingon.documents.localisation.catalogues import SIGNS
 from lingon.documents.localisation.edits import Edit, Entry, document_of, replacing
 from lingon.documents.localisation.messages import Message
-from lingon.documents.localisation.plurals import CATEGORIES, lacking
+from lingon.documents.localisation.plurals import lacking
+from lingon.documents.plurals import CATEGORIES
 from lingon.documents.xml_tree import Element, read_tree
 
 _PLURAL, _KIND = "NSStringPluralRuleType", "NSStringFormatSpecTypeKey"

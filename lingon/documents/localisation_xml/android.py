@@ -18,7 +18,7 @@ from lingon.documents.inline import Around, Inline, Node, Piece, Point, text_opt
 from lingon.documents.localisation_xml.edits import Edit, edited, indent_of, set_attribute
 from lingon.documents.localisation_xml.texts import File, Marks, Writing, tag_point
 from lingon.documents.marks import marks_in, paired, without_marks
-from lingon.documents.plurals import ORDER, plural_categories
+from lingon.documents.plurals import CATEGORIES, categories
 from lingon.documents.xml_tree import Element, Text, attributes_of, read_tree
 
 _PREFIXES = {"urn:oasis:names:tc:xliff:document:1.2": "xliff", "http://schemas.android.com/tools": "tools"}
@@ -144,7 +144,7 @@ class _Plurals:
         names = [each.attributes.get("quantity", "") for each in items]
         needed = frozenset([*categories, *(names[-1:] if "other" not in names else ())])
         for name, item in zip(names, items, strict=True):
-            if categories and name in ORDER and name not in needed:
+            if categories and name in CATEGORIES and name not in needed:
                 self._removed.append(Edit(item.begin - len(indent_of(item, file.content, begin)), item.end, b""))
             else:
                 self._indents[name] = indent_of(item, file.content, begin)
@@ -160,7 +160,7 @@ class _Plurals:
         last = list(self._items)[-1]
         for name in self._missing:
             model = self._items.get("other", self._items[last])
-            later = next((each for each in ORDER[ORDER.index(name) :] if each in self._items), "")
+            later = next((each for each in CATEGORIES[CATEGORIES.index(name) :] if each in self._items), "")
             written, indent = model.item(translations, name), self._indents[later or last]
             at = self._items[later].element.begin if later else self._items[last].element.end
             yield Edit(at, at, written + indent if later else indent + written)
@@ -183,7 +183,7 @@ def read_android(content: bytes, target: str = "") -> Document:
     escapes = {chr(int(each[1], 16)): each[0].decode() for each in _ESCAPE.finditer(content) if int(each[1], 16) > 127}
     strings, plurals = list[_String](), list[_Plurals]()
     has_plurals = any(each.name == "plurals" for each in root.elements)
-    categories = plural_categories(target) if target and has_plurals else []
+    quantities = list(categories(target)) if target and has_plurals else []
     unknown = f"the plurals keep their quantities, as those of the language {target[:40]!r} are not known"
     check_marks(sum(marks_in(each.whole_text) for each in root.elements))
     for element in root.elements:
@@ -195,7 +195,7 @@ def read_android(content: bytes, target: str = "") -> Document:
         elif kind == "string-array":
             strings += (_String(item, file, texts, escapes) for item in element.elements if item.name == "item")
         elif kind == "plurals":
-            plurals.append(_Plurals(element, file, texts, escapes, categories))
+            plurals.append(_Plurals(element, file, texts, escapes, quantities))
 
     def write_all(translations: Sequence[str]) -> bytes:
         edits = [each.edit(translations) for each in strings if each.number >= 0]
@@ -203,7 +203,7 @@ def read_android(content: bytes, target: str = "") -> Document:
         edits += _locale(root, content, target) if texts else []
         return edited(content, edits)
 
-    return Document(texts, text_options(), write_all, [unknown] if has_plurals and not categories else [])
+    return Document(texts, text_options(), write_all, [unknown] if has_plurals and not quantities else [])
 
 
 def _locale(root: Element, content: bytes, target: str) -> Iterator[Edit]:

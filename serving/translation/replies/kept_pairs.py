@@ -10,10 +10,23 @@ from lingon.alignment import Span
 from lingon.segments.placing import Kept
 from lingon.segments.protection import Kind, ProtectedSpan, Restored, kept_spans
 
-_READ = frozenset({Kind.URL, Kind.EMAIL, Kind.PATH, Kind.NUMBER, Kind.EMOJI, Kind.LINE, Kind.CODE, Kind.KEEP})
+_READ = frozenset(
+    {
+        Kind.URL,
+        Kind.EMAIL,
+        Kind.PATH,
+        Kind.NUMBER,
+        Kind.FIGURE,
+        Kind.EMOJI,
+        Kind.LINE,
+        Kind.CODE,
+        Kind.KEEP,
+        Kind.UNKNOWN,
+    }
+)
 """What a reader sees as it is, so that a tag may be inside, as in 10<sup>1000</sup>; in all others no tag may be."""
 
-_DIVIDING = frozenset({Kind.SKELETON})
+_DIVIDING = frozenset({Kind.SKELETON, Kind.BORDER})
 """What the sides of are translated apart; see `Kept.divides` of the sentence."""
 
 

@@ -10,7 +10,7 @@ from translate.storage import aresource, resx, tmx, ts2, xliff
 
 from lingon.documents import read_document
 from lingon.documents.localisation_xml.qt import forms_of
-from lingon.documents.plurals import plural_categories
+from lingon.documents.plurals import categories
 
 TEXTS = {  # as a program shows them, by what is written in XML
     "Tom": "TOM",
@@ -100,4 +100,4 @@ def test_plurals_of_android(language: str):
     (unit,) = store.units
     assert isinstance(unit.target, str)
     forms = unit.target.strings if isinstance(unit.target, multistring) else [unit.target]
-    assert sorted(forms) == sorted("A" if each == "one" else "B" for each in plural_categories(language))
+    assert sorted(forms) == sorted("A" if each == "one" else "B" for each in categories(language))

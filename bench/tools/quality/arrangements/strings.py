@@ -7,23 +7,12 @@ import re
 import string
 from collections.abc import Mapping
 
-from lingon.segments.protection import find_protected
+from lingon.segments.protection import TABLE, Kind, find_protected, kept_of
 
 FORMS: Mapping[str, tuple[str, ...]] = {
-    "URL": ("https://example.org/a_(b)?q=1&r=%20#top", "www.example.org"),
-    "e-mail address": ("user@example.org", "first.last+tag@mail.example.org"),
-    "path": ("/usr/share/doc.txt", "C:\\Users\\Tom\\a.txt", "src/main.py"),
-    "braces": ("{name}", "{0}", "{}", "{0, date}", "{x:.2f}", "{user_name}"),
-    "double braces": ("{{name}}", "{{ name }}", "{% if x %}"),
-    "sign and braces": ("${name}", "#{name}", "%{name}"),
-    "printf": ("%s", "%d", "%1$s", "%-5.2f", "%@", "%(name)s"),
-    "underscores": ("__1__", "__name__"),
-    "colon": (":name", ":user_id"),
-    "tag": ('<x id="1"/>', "<ph name='a'>"),
-    "number": ("47110815", "2019", "2024-05-17"),
-    "emoji": ("\U0001f600", "\U0001f44d\U0001f3fd"),
-    "line": ("________", "------------"),
-    "code": ("f3a8" * 12, "A1b2C3d4E5" * 5),
+    form.name: form.examples
+    for form in TABLE
+    if form.kind is not Kind.BORDER and all(kept_of(example) == [example] for example in form.examples)
 }
 """Examples of each form. A string like an example has its punctuation, with other letters and figures."""
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from lingon.documents.localisation.icu import MOST_GROWTH, length, parsed, with_categories
 from lingon.documents.localisation.messages import Message, Style, has_words
-from lingon.documents.localisation.plurals import categories, is_language, lacking, numbered
+from lingon.documents.localisation.plurals import is_language, lacking, numbered
+from lingon.documents.plurals import categories
 from tests.support.localised import texts_of, translated
 
 SELECTORS = st.sampled_from(["one", "other", "=0", "few", "many"])

@@ -155,7 +155,7 @@ def test_what_cannot_be_translated_is_refused_in_one_line(
 
 def test_a_column_is_for_tables_alone():
     with pytest.raises(UnreadableDocument, match=r"a column is for files that end in .csv, .tsv, got .json"):
-        read_document("a.json", b"{}", "de", "a")
+        read_document("a.json", b"{}", "de", column="a")
 
 
 def test_an_empty_table_stays_as_it_is():
