@@ -90,7 +90,7 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
 ROOTS = {b"<xliff": ".xlf", b"<tmx": ".tmx", b"<ts ": ".ts", b"<!doctype ts>": ".ts", b"<resources": ".xml"}
 """The suffixes of files of XML by the begins of their roots, in small letters; those of other files are .xml."""
 
-SUFFIXES = (*PAGES, *READERS, *TARGETED, *TABLES)
+SUFFIXES = tuple(dict.fromkeys([".txt", *PAGES, *READERS, *TARGETED, *TABLES]))
 """The kinds of files, by the ends of their names."""
 
 
