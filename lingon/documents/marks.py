@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from lingon.documents.inline import Around, Content, Node, Piece, Point
+from lingon.segments.protection import Kind, find_protected
 
 Key = TypeVar("Key")
 TAG = re.compile(r"</?[A-Za-z][^<>]*+>")
@@ -14,6 +16,7 @@ MOST_DEPTH = 16  # of marks inside each other
 END_CHARACTERS = 8  # in which the end mark of a sentence is looked for
 _BREAK = re.compile(r"(?P<line>(?<![ \t])[ \t]*+(?:\r?\n|\r)[ \t\r\n]*+)|[\x01-\x09\x0b\x0c\x0e-\x1f]+")
 _WRAP = re.compile("(?<! ) *+\0([^\0]*+)\0 *+")
+_OF_TAGS = frozenset([Kind.TAG, Kind.OPENING, Kind.CLOSING])
 _ENDS = re.compile(r"[.!?:;\u2026\u3002\uff01\uff1f]\W*\Z")
 
 
@@ -34,6 +37,18 @@ def with_breaks(text: str, point: Callable[[str], Content]) -> Iterator[Node[Con
             yield Point(point(found[0]), splits=True)
         at = found.end()
     yield Piece(text[at:])
+
+
+def tags_of(text: str) -> Iterator[re.Match[str]]:
+    """Yield the tags of HTML in a text, but those that are parts of what it keeps, such as that in `%<name>s`."""
+    if "<" not in text:
+        return
+    kept = [span for span in find_protected(text) if span.kind not in _OF_TAGS or text[span.begin] != "<"]
+    ends = [span.end for span in kept]
+    for tag in TAG.finditer(text):
+        place = bisect_right(ends, tag.start())
+        if place == len(kept) or tag.end() <= kept[place].begin:
+            yield tag
 
 
 def marks_in(text: str) -> int:

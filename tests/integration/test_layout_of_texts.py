@@ -20,6 +20,7 @@ SEPARATORS = ["\t", " \t ", "    ", r"\n", r"\r\n", r"\t", "\n", "\n\n"]
 MENU_SIGNS = [" > ", " | ", " · ", " › ", " » ", " / "]
 NAMES = ["Products", "About us", "Contact", "Chairs"]
 WITHOUT_LETTERS = ["12:30", "•", "©", "§ 5", "!!!", "_____", "---", "**", "$1,299.99", "5 > 3", "½", "1.", "😀"]
+WITHOUT_LETTERS += ["(705) 087-6307", "(70) 5", "1. 12:30", "> 10 20"]
 
 
 @pytest.fixture(scope="module")

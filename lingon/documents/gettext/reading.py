@@ -21,7 +21,7 @@ from lingon.documents.gettext.formats import REORDERED, SAME, arguments_of, fitt
 from lingon.documents.gettext.markup import REST, markup_of, with_marks
 from lingon.documents.gettext.plurals import Forms, forms_of, formula_of
 from lingon.documents.inline import Inline, Node, Piece, Point, text_options, write
-from lingon.documents.marks import TAG, marks_in, named_tag, paired, with_breaks, without_marks
+from lingon.documents.marks import marks_in, named_tag, paired, tags_of, with_breaks, without_marks
 
 MOST_ENTRIES = 50_000
 TWO_FORMS = "nplurals=2; plural=(n != 1);"  # of a file that does not say its language
@@ -51,7 +51,7 @@ class _Text:
 def _with_tags(text: str, markup: str) -> Iterator[Node[bytes]]:
     """Yield a text with its tags and line breaks as points; reStructuredText has no tags."""
     at = 0
-    for tag in TAG.finditer(text) if markup != REST else ():
+    for tag in tags_of(text) if markup != REST else ():
         if text.startswith("%", max(tag.start() - 1, 0)):  # an argument, such as %<name>s
             continue
         yield from with_breaks(text[at : tag.start()], str.encode)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from lingon.documents.inline import Inline, Node, Piece, Point, write
 from lingon.documents.localisation.icu import IcuNode, Number, parsed, with_categories
-from lingon.documents.marks import TAG, named_tag, paired, with_breaks, without_marks
+from lingon.documents.marks import named_tag, paired, tags_of, with_breaks, without_marks
 from lingon.documents.plurals import categories
 
 _BLOCK_NAMES = """
@@ -174,7 +174,7 @@ def _text_nodes(text: str) -> Iterator[Node[bytes]]:
     A block of HTML, such as a paragraph, ends a sentence. Code is one point with its tags.
     """
     at = 0
-    tags = list(TAG.finditer(text))
+    tags = list(tags_of(text))
     for tag, end in zip(tags, _ends_of_code(tags), strict=True):
         if tag.start() >= at:
             yield from with_breaks(text[at : tag.start()], str.encode)

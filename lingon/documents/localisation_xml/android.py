@@ -17,7 +17,7 @@ from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Around, Inline, Node, Piece, Point, text_options, write
 from lingon.documents.localisation_xml.edits import Edit, edited, indent_of, set_attribute
 from lingon.documents.localisation_xml.texts import File, Marks, Writing, tag_point
-from lingon.documents.marks import marks_in, paired, without_marks
+from lingon.documents.marks import marks_in, paired, tags_of, without_marks
 from lingon.documents.plurals import CATEGORIES, categories
 from lingon.documents.xml_tree import Element, Text, attributes_of, read_tree
 
@@ -100,14 +100,15 @@ class _String:
 
     def _text_nodes(self, text: str, marks: Marks) -> Iterator[Node[bytes]]:
         """Yield a text with its escapes resolved; those of blanks, and unknown ones, stay as they are."""
-        at = 0
+        at, tags = 0, {tag.start() for tag in tags_of(text)}
         for found in _MARK.finditer(text):
             yield Piece(text[at : found.start()])
             at = found.end()
             character = chr(int(found["code"], 16)) if found["code"] else found["plain"] or ""
             written = self._writing.escaped(found[0]).encode()
             if found["tag"]:
-                yield tag_point(found["tag"], self._writing.escaped, marks)
+                is_tag = found.start() in tags
+                yield tag_point(found["tag"], self._writing.escaped, marks) if is_tag else Piece(found["tag"])
             elif found["blank"] and not self._quoted:
                 yield Piece(" ")
                 yield Point(_WRAPPED + written + _WRAPPED)

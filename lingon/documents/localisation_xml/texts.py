@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from lingon.documents.inline import Node, Point, pieces, write
-from lingon.documents.marks import TAG, named_tag, with_breaks, without_marks
+from lingon.documents.marks import named_tag, tags_of, with_breaks, without_marks
 from lingon.documents.xml_tree import Element
 
 Marks = dict[bytes, tuple[str, bool]]
@@ -107,7 +107,7 @@ class Writing:
 def text_nodes(text: str, writing: Writing, marks: Marks) -> Iterator[Node[bytes]]:
     """Yield a text in which tags of HTML and line breaks are points; adds the tags with an end to the marks."""
     at = 0
-    for tag in TAG.finditer(text):
+    for tag in tags_of(text):
         yield from with_breaks(text[at : tag.start()], writing.line_break)
         yield tag_point(tag[0], writing.escaped, marks)
         at = tag.end()

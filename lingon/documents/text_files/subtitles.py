@@ -38,7 +38,10 @@ def _pair(tag: str) -> tuple[str, bool] | None:
     return named_tag(tag) or override(tag)
 
 
-_BREAKS, _HARD_BLANK = re.compile(r"\r\n|\r|\n|\\N"), re.compile(r"\\h")
+_BREAKS, _HARD_BLANK = (
+    re.compile(r"\r\n|\r|\n|(?<![A-Za-z]:)(?<!\\)\\N(?!\w{1,255}+\\(?![Nh]))"),
+    re.compile(r"(?<!\\)\\h"),
+)
 _SUBRIP = Syntax(_TAGS, _BREAKS, _pair, blank=_HARD_BLANK)
 _WEB = Syntax(_TAGS, _BREAKS, _pair, voice=re.compile(r"<v\b"), blank=_HARD_BLANK, references=True)
 

@@ -136,11 +136,15 @@ def _visible(text: str, span: ProtectedSpan) -> ProtectedSpan:
 def uncut(segments: Iterable[Span], spans: Sequence[ProtectedSpan]) -> Iterator[tuple[Span, tuple[ProtectedSpan, ...]]]:
     """Yield segments, some of them empty, with the spans within each, counted from its begin.
 
-    Segments that a span crosses the border of are one, and a segment grows over the span that it begins in.
+    Segments that a span crosses the border of are one, and a segment grows over the span that it begins in; an empty
+    one is what it is.
     spans: in order and without overlap
     """
     place, begin, last, own = 0, -1, -1, list[ProtectedSpan]()
     for first, last in segments:
+        if first == last and begin < 0:
+            yield (first, last), ()
+            continue
         begin = first if begin < 0 else begin
         while place < len(spans) and spans[place].begin < last:
             own.append(spans[place])

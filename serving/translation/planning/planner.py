@@ -275,9 +275,9 @@ def without_mark(plan: TextPlan, prefix: str) -> str:
 
 
 def _is_read(text: str, segment: Span, options: TextChoice) -> bool:
-    """Whether the model reads a segment: not an empty one, nor a whole text without letters, unless it reads all."""
+    """Whether the model reads a segment: not an empty one, nor one without letters, unless it reads all of the text."""
     begin, end = segment
-    reads_all = options.sentences is not Split.OFF or not options.protect
+    reads_all = options.sentences is Split.OFF and not options.protect
     return begin < end and (reads_all or has_letters(text, begin, end))
 
 

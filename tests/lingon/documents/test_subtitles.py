@@ -336,3 +336,8 @@ def test_webvtt_is_always_written_in_utf_8():
     document = read_document("a.vtt", content.encode("cp1252"))
     assert document.write(document.texts).decode() == content
     assert document.notes == ["the file is in Windows-1252; its translation is in UTF-8, as WebVTT demands"]
+
+
+@pytest.mark.parametrize("path", ["C:\\New\\a.txt", "C:\\a\\New\\b", "\\\\host\\Nets\\a"])
+def test_a_path_has_no_line_break(path: str):
+    assert texts_of(srt(f"Open {path} now.")) == [f"Open {path} now."]
