@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.protection import KeptStrings, Kind, find_protected, kept_strings
+from lingon.segments.protection import KeptStrings, Kind, ProtectedSpan, find_protected, kept_strings, merge
 
 HOSTILE = "{}<>%$#:_/\\.@,() \n1a=é🍕"
 
@@ -138,3 +138,18 @@ def test_a_kept_string_has_the_whole_of_each_word_that_it_touches(text: str, kee
         found for found in re.finditer(r"\w++", text) if any(b < found.end() and found.start() < e for b, e, _ in spans)
     ]
     assert all(word[0] in whole for word in words)
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([(0, 2, Kind.SIGN), (0, 9, Kind.PATH)], (0, 9, Kind.PATH)),
+        ([(0, 9, Kind.PATH), (0, 2, Kind.SIGN)], (0, 9, Kind.PATH)),
+        ([(0, 5, Kind.URL), (3, 9, Kind.PATH)], (0, 9, Kind.URL)),
+        ([(0, 2, Kind.SIGN), (0, 5, Kind.URL), (4, 9, Kind.PATH)], (0, 9, Kind.URL)),
+    ],
+)
+def test_spans_that_overlap_have_the_kind_of_the_longest_of_the_first(
+    spans: list[tuple[int, int, Kind]], expected: tuple[int, int, Kind]
+):
+    assert merge(ProtectedSpan(*span) for span in spans) == [ProtectedSpan(*expected)]
