@@ -341,3 +341,11 @@ def test_webvtt_is_always_written_in_utf_8():
 @pytest.mark.parametrize("path", ["C:\\New\\a.txt", "C:\\a\\New\\b", "\\\\host\\Nets\\a"])
 def test_a_path_has_no_line_break(path: str):
     assert texts_of(srt(f"Open {path} now.")) == [f"Open {path} now."]
+
+
+@pytest.mark.parametrize("line", ["-" * 4, "-" * 10, "\u2014" * 8])
+def test_a_line_of_dashes_is_no_voice(line: str):
+    content = srt(f"<b>{line}</b> is here.\n{line} too.")
+    (text,) = texts_of(content)
+    assert text.count(line) == 2
+    assert translated(content, text) == content
