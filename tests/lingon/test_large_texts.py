@@ -15,7 +15,7 @@ from lingon.cli.main import main
 from lingon.client.values.results import TextResult, TextWarning
 from tests.support.echo_engine import running
 
-WORDS = ["Tom lives in Boston.", "It is raining today.", "Please close the window.", "What is it?", "Ja."]
+WORDS = ["Tom lives in Boston.", "It is raining today.", "She likes the old sea.", "What is it?", "Ja."]
 LINE = " ".join(WORDS[number % 5] for number in range(53))
 LINES = "".join(f"- {WORDS[number % 5]}\r\n" if number % 7 else "\n" for number in range(60))
 CHINESE = "你好。你好吗？很好！" * 15
