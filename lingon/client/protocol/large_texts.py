@@ -159,8 +159,9 @@ def _counting(code: str, message: str) -> str:
 
 def _summed(messages: Sequence[str], *, complete: bool) -> str:
     """The messages of a warning as one, with the sums of their counts; complete: whether all parts have it."""
-    if all(found := [_TRANSLATIONS.match(message) for message in messages]):  # both halves have as many of them
-        return max(zip(found, messages, strict=True), key=lambda each: int(each[0][1]))[1]
+    found = [(int(each[1]), each.string) for each in map(_TRANSLATIONS.match, messages) if each is not None]
+    if len(found) == len(messages):  # both halves have as many translations
+        return max(found)[1]
     if not (complete and all(map(_OF.search, messages))):
         messages = [_OF.sub("", message) for message in messages]
     if len({_COUNT.sub("", message) for message in messages}) > 1:
