@@ -70,7 +70,7 @@ async def test_the_request_of_lingarr_is_answered_with_the_text_alone(key: str |
 @pytest.mark.parametrize("key", ["", "undefined", "k"])
 async def test_the_request_of_twp_to_libretranslate_is_answered_with_the_detected_language(key: str):
     """It reads `detectedLanguage.language` of every reply, and sends `auto` unless the user has set a language."""
-    text = "Tom's house: 100% & <more>\n\u201chere\u201d"
+    text = 'Tom\'s house: 100% & <more>\n"Gr\u00fc\u00dfe"'
     fields = {"q": text, "source": "auto", "target": "de", "format": "text", "api_key": key}
     async with gateway() as http:
         reply = await http.form("/translate", fields, ORIGIN)

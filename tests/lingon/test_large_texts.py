@@ -12,10 +12,11 @@ import pytest
 
 from lingon import AsyncClient, Client, NormalisedText
 from lingon.cli.main import main
+from lingon.client.protocol.large_texts import joined
 from lingon.client.values.results import TextResult, TextWarning
 from tests.support.echo_engine import running
 
-WORDS = ["Tom lives in Boston.", "It is raining today.", "Please close the window.", "What is it?", "Ja."]
+WORDS = ["Tom lives in Boston.", "It is raining today.", "She likes the old sea.", "What is it?", "Ja."]
 LINE = " ".join(WORDS[number % 5] for number in range(53))
 LINES = "".join(f"- {WORDS[number % 5]}\r\n" if number % 7 else "\n" for number in range(60))
 CHINESE = "你好。你好吗？很好！" * 15
@@ -60,6 +61,54 @@ async def test_the_result_is_that_of_the_whole(name: str, kind: str):
 
 def _counted(warning: TextWarning) -> tuple[str, str]:
     return warning.code, re.sub(" of [0-9]+ ", " ", warning.message)
+
+
+@pytest.mark.parametrize("code", ["copy", "unreadable", "retried"])
+@pytest.mark.parametrize("counts", [(1, 1, 1), (1, 3), (4, 1, 2), (0, 1, 1), (2, 0, 1), (1, 1, 0, 5)])
+def test_a_warning_counts_the_sentences_of_all_parts(code: str, counts: tuple[int, ...]):
+    """The server gives no number in a text of one sentence."""
+    found = None
+    for count in counts:
+        message = f"{count} of 6 parts: it is so" if count > 1 else "it is so"
+        warnings = (TextWarning(code, message),) if count else ()
+        result = TextResult(warnings=warnings)
+        found = result if found is None else joined(("A. ", "B."), (found, result))
+    assert found is not None
+    (warning,) = found.warnings
+    assert re.sub(" of [0-9]+ ", " ", warning.message) == f"{sum(counts)} parts: it is so"
+    if counts == (1, 1, 1):
+        assert warning.message == "3 of 3 parts: it is so"
+
+
+@pytest.mark.parametrize(
+    ("code", "alone", "several", "both"),
+    [
+        (
+            "split",
+            "longer than the model reads: translated in 2 parts",
+            "1 of 3 sentences are longer than the model reads: translated in 4 parts",
+            "2 of 4 sentences are longer than the model reads: translated in 6 parts",
+        ),
+        (
+            "markup_split",
+            "the sentence was cut at a string that is kept",
+            "2 of 3 sentences were cut at a string that is kept",
+            "3 of 4 sentences were cut at a string that is kept",
+        ),
+        (
+            "length",
+            "1 of 2 translations hit the bound on their length",
+            "2 of 2 translations hit the bound on their length",
+            "2 of 2 translations hit the bound on their length",
+        ),
+    ],
+)
+def test_warnings_about_sentences_and_translations_are_added_as_they_count(
+    code: str, alone: str, several: str, both: str
+):
+    results = [TextResult(warnings=(TextWarning(code, message),)) for message in (alone, several)]
+    assert [each.message for each in joined(("A. ", "B."), results).warnings] == [both]
+    assert [each.message for each in joined(("A. ", "B."), results[::-1]).warnings] == [both]
 
 
 async def test_html_is_cut_between_its_blocks():

@@ -248,7 +248,9 @@ def test_a_document_in_another_variety_of_the_target_is_translated_as_its_texts_
     options: TranslateOptions = {"source": "auto", "target": "pt-BR"}
     protocol = ClientProtocol()
     text = drive(protocol.translate("O autocarro.", options), lambda step: replies[step.method])
-    document = drive(protocol.translate_document("a.txt", b"O autocarro.", options), lambda step: replies[step.method])
+    document = drive(
+        protocol.translate_document("a.txt", b"O autocarro.", "", options), lambda step: replies[step.method]
+    )
     assert document.content.decode() == text.text == "Das Meer."
 
 

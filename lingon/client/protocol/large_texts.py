@@ -17,6 +17,21 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 _COUNT = re.compile(r"^\d+(?= )|(?<= of )\d+(?= (?:parts|sentences))|(?<=translated in )\d+")  # of a message
 _OF = re.compile(r"(?<=\d) of \d+(?= (?:parts|sentences))")
+_TRANSLATIONS = re.compile(r"^(\d+) of \d+ translations ")
+_BY_PARTS = frozenset(
+    (
+        "empty",
+        "repetition",
+        "copy",
+        "numbers",
+        "unreadable",
+        "wrong_language",
+        "length_ratio",
+        "low_confidence",
+        "retried",
+    )
+)
+"""Codes of warnings about the parts of a text that a model translates one by one."""
 _SEVERAL = "send it in several"  # how the server ends the message of such a refusal
 LARGE = 20_000  # characters; a shorter text that is too long has a sentence that is, and its parts have too
 
@@ -127,12 +142,27 @@ def _warnings(results: Sequence[TextResult]) -> Iterator[TextWarning]:
             by_code.setdefault(warning.code, []).append(warning.message)
     for code, messages in by_code.items():
         if code != "empty_source" or len(messages) == len(results):
-            yield TextWarning(code, _summed(messages, complete=len(messages) == len(results)))
+            counting = [_counting(code, message) for message in messages]
+            yield TextWarning(code, _summed(counting, complete=len(messages) == len(results)))
+
+
+def _counting(code: str, message: str) -> str:
+    """A warning about a text of one sentence as it is written about one of several, so that both can be added."""
+    if message[:1].isdigit():
+        return message
+    if code == "split":
+        return f"1 of 1 sentences are {message}"
+    if code == "markup_split":
+        return message.replace("the sentence was", "1 of 1 sentences were", 1)
+    return f"1 of 1 parts: {message}" if code in _BY_PARTS else message
 
 
 def _summed(messages: Sequence[str], *, complete: bool) -> str:
     """The messages of a warning as one, with the sums of their counts; complete: whether all parts have it."""
-    if not complete:
+    found = [(int(each[1]), each.string) for each in map(_TRANSLATIONS.match, messages) if each is not None]
+    if len(found) == len(messages):  # both halves have as many translations
+        return max(found)[1]
+    if not (complete and all(map(_OF.search, messages))):
         messages = [_OF.sub("", message) for message in messages]
     if len({_COUNT.sub("", message) for message in messages}) > 1:
         return messages[0]
