@@ -283,6 +283,15 @@ class RunningServer:
 
 
 @asynccontextmanager
+async def running_with(content: bytes, runner: EchoRunner, **values: Any) -> AsyncIterator[RunningServer]:
+    """Run a server of a model with another tokenizer; content: of its file; values: of its manifest."""
+    size = runner.vocab = Tokenizer(content).source_vocab
+    own = {"files": {"tokenizer.model": content}, "source_vocab": size, "target_vocab": size, **values}
+    async with running(runner, bundles=(own,)) as server:
+        yield server
+
+
+@asynccontextmanager
 async def running(
     runner: EchoRunner | None = None,
     *,

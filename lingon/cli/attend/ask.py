@@ -86,6 +86,7 @@ def ask(
                     target=target_language,
                     long_text="refuse",
                     split_sentences="off",
+                    protect=False,  # what the model writes of the whole text, also of a number
                 )
                 target = translated.text
             (result,) = translator.score(

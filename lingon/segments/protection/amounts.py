@@ -33,10 +33,15 @@ _UNIT = (
     rf"|{_METRIC}(?:[{_RAISED}]++|/{_METRIC}[{_RAISED}]*+)(?!\w)|[\u00b5\u03bc][A-Za-z]{{1,2}}+(?!\w)|[kM]?\u03a9)"
 )
 
+_REST = rf"(?:{_POWER})?+(?:{_UNIT})?+(?:Z(?!\w))?+"
+_MORE = rf"{_SEPARATOR}?\d|[{_FRACTIONS}{_RAISED}{_LOWERED}]|{_POWER}|{_UNIT}|Z(?!\w)"
+_ONLY_FIGURE = rf"(?!0\d)\d{{1,2}}+(?!{_MORE})"  # most numbers of most texts, which cost less if left here
+
+_FIRST = rf"[\d.<>+{_DASHES}#~\u00b1\u2248\u2264\u2265\u00a7\u2116A-Z{_CURRENCIES}{_FRACTIONS}]"
+
 AMOUNT = re.compile(
-    rf"(?:{_SIGN})?+(?:{_CURRENCY})?+(?<!\d)(?<!\d[.,])"
-    rf"(?:\d++(?:{_SEPARATOR}\d++)*+[{_FRACTIONS}{_RAISED}{_LOWERED}]*+|[{_FRACTIONS}]|(?<![\w.)\]\"])\.\d++)"
-    rf"(?:{_POWER})?+(?:{_UNIT})?+(?:Z(?!\w))?+"
+    rf"(?={_FIRST})(?!{_ONLY_FIGURE})(?:{_SIGN})?+(?:{_CURRENCY})?+(?<!\d)(?<!\d[.,])"
+    rf"(?:\d++(?:{_SEPARATOR}\d++)*+[{_FRACTIONS}{_RAISED}{_LOWERED}]*+|[{_FRACTIONS}]|(?<![\w.)\]\"])\.\d++){_REST}"
 )
 PHONE = re.compile(rf"(?:\+\d{{1,3}}+|\(\+?\d{{1,5}}+\))(?:[{_SPACES}.\-/]?\(?\d{{1,8}}+\)?){{1,8}}+")
 FIGURE = re.compile(r"(?<!\w)(?<!\d[.,:])\d{1,2}+(?!\w|[.,:/]\d)")
@@ -44,13 +49,17 @@ FIGURE = re.compile(r"(?<!\w)(?<!\d[.,:])\d{1,2}+(?!\w|[.,:/]\d)")
 DIGIT = re.compile(rf"[\d{_FRACTIONS}]")
 """What every number has."""
 LONGEST_PREFIX = 12  # characters of a sign and a currency, with blanks, before the first digit
-_PLAIN = re.compile(r"\d{1,3}")
+LONGEST_SUFFIX = 32  # characters of a unit, with blanks, after the last digit; only its raised figures may be more
+NEAR_DIGITS = re.compile(rf"{DIGIT.pattern}(?:[^\d{_FRACTIONS}]{{0,{LONGEST_PREFIX}}}+{DIGIT.pattern}){{0,1000}}+")
+"""Digits of which the prefix of none may hold one of another: 1,000 at most, so that a search in them is short."""
 
 
 def is_amount(text: str, begin: int, end: int) -> bool:
     """Whether what AMOUNT finds is more than a figure, and no part of a word such as 3D or 100th."""
     number = text[begin:end]
-    if not _PLAIN.fullmatch(number):
+    if len(number) > 3 or not number.isdecimal():
         return True
+    if len(number) == 1:
+        return False
     touches = text[end : end + 1].isalpha() or (begin > 0 and text[begin - 1].isalpha())
-    return not touches and (len(number) == 3 or (len(number) > 1 and number[0] == "0"))
+    return not touches and (len(number) == 3 or number[0] == "0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from lingon.segments.protection.amounts import DIGIT, LONGEST_PREFIX
+from lingon.segments.protection.amounts import DIGIT, LONGEST_PREFIX, LONGEST_SUFFIX, NEAR_DIGITS
 from lingon.segments.protection.form import Form
 from lingon.segments.protection.forms import FORMS
 from lingon.segments.protection.spans import Kind, ProtectedSpan
@@ -43,15 +43,19 @@ def spans_of(form: Form, text: str) -> Iterator[ProtectedSpan]:
 
 
 def _near_digits(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """Yield what `pattern.finditer` does for numbers, of which only what is near a digit is read, six times faster."""
+    """Yield what `pattern.finditer` does for numbers, of which only what is near digits is read, six times faster."""
     at = 0
-    while digit := DIGIT.search(text, at):
-        found = pattern.search(text, max(at, digit.start() - LONGEST_PREFIX), digit.end() + _MARGIN)
-        if found is not None and found.end() == digit.end() + _MARGIN:
-            found = pattern.match(text, found.start()) or found
-        if found is not None:
-            yield found
-        at = max(digit.end(), found.end() if found else 0)
+    while digits := NEAR_DIGITS.search(text, at):
+        begin, at = max(at, digits.start() - LONGEST_PREFIX), digits.end()
+        stop = at + LONGEST_SUFFIX
+        for found in pattern.finditer(text, begin, stop):
+            if found.start() >= at:
+                break
+            whole = found if found.end() < stop else pattern.match(text, found.start()) or found
+            yield whole
+            if whole.end() >= at:
+                at = whole.end()
+                break
 
 
 def searched(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:

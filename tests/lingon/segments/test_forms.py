@@ -90,8 +90,9 @@ def test_small_numbers_beside_what_is_protected_are_figures(text: str, figures: 
     assert spans == sorted(spans)
 
 
-@given(st.text(alphabet="0123456789 ,.:-–$€§<~kmghoursé²½\n", max_size=60))
-def test_numbers_are_found_near_digits_as_in_the_whole_text(text: str):
+@given(st.text(alphabet="0123456789 ,.:-–$€§<~kmghoursé²½\n", max_size=60), st.sampled_from([1, 2, 400]))
+def test_numbers_are_found_near_digits_as_in_the_whole_text(part: str, times: int):
+    text = part * times
     for form in FORMS:
         if form.kind is Kind.NUMBER and not form.trims:
             found = [each.span() for each in form.pattern.finditer(text) if form.accepts(text, *each.span())]

@@ -14,7 +14,7 @@ from lingon.moses import serialised
 from lingon.serving.translation.planning.alphabet import alphabet_of
 from lingon.text import UNK, Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import CORPUS, EchoRunner, RunningServer, running
+from tests.support.echo_engine import CORPUS, EchoRunner, RunningServer, running_with
 from tests.support.moses_models import learn_merges, merge_all
 from tests.support.tokenizers import train_sentencepiece
 
@@ -63,12 +63,7 @@ STRINGS = ["Nguyễn", "東京", "Москва", "20 m²", "~5", "AT&T", "①", 
 @asynccontextmanager
 async def serving(kind: str, says: Callable[[list[int]], list[int]] | None = None) -> AsyncIterator[RunningServer]:
     """Run a server of a model with this tokenizer that translates each text to itself."""
-    content = TOKENIZERS[kind]()
-    size = Tokenizer(content).source_vocab
-    runner = EchoRunner(says=says)
-    runner.vocab = size
-    values = {"files": {"tokenizer.model": content}, "source_vocab": size, "target_vocab": size}
-    async with running(runner, bundles=(values,)) as server:
+    async with running_with(TOKENIZERS[kind](), EchoRunner(says=says)) as server:
         yield server
 
 
@@ -149,12 +144,12 @@ async def test_capitals_are_no_reason_to_keep_a_text(kind: str, text: str):
 
 
 @kinds
-@pytest.mark.parametrize("text", ["Tom lives in Nguyễn 東 • and", "\ufb01 ② ≤ 5", "�", "Москва"])
+@pytest.mark.parametrize("text", ["Tom lives in Nguyễn 東 • and", "\ufb01 ② ≤ 5", "Tom � lives", "�", "Москва"])
 async def test_without_protection_nothing_is_kept_and_no_character_is_broken(kind: str, text: str):
     async with serving(kind) as server:
         for beam_size in BEAMS:
             found = (await translated(server, text, beam_size, protect=False)).hypotheses[0].text
-            assert "\ufffd" not in found
+            assert found.count("\ufffd") <= text.count("\ufffd")
 
 
 @kinds
