@@ -52,8 +52,6 @@ def _with_tags(text: str, markup: str) -> Iterator[Node[bytes]]:
     """Yield a text with its tags and line breaks as points; reStructuredText has no tags."""
     at = 0
     for tag in tags_of(text) if markup != REST else ():
-        if text.startswith("%", max(tag.start() - 1, 0)):  # an argument, such as %<name>s
-            continue
         yield from with_breaks(text[at : tag.start()], str.encode)
         yield Point(tag[0].encode())
         at = tag.end()

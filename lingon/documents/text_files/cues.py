@@ -21,7 +21,8 @@ from lingon.documents.marks import paired
 from lingon.segments.protection import find_protected
 
 _ENDS = re.compile(r"""[.!?:\u2026\u3002\uff01\uff1f\u266a\u266b][)\]"'\u201d\u2019\u00bb]*\s*\Z""")
-_SPEAKER = re.compile(r"[ \t]*+(?:[-\u2010-\u2015]{1,3}+(?![-\u2010-\u2015\d])|>{2,3}+)[ \t]*+")  # begins what another one says
+# Begins what another one says.
+_SPEAKER = re.compile(r"[ \t]*+(?:[-\u2010-\u2015]{1,3}+(?![-\u2010-\u2015\d])|>{2,3}+)[ \t]*+")
 _BLANK = re.compile(r"[ \t]*+\Z")
 _PARTS = re.compile(r"[ \t]++|[^ \t](?:[^ \t]|[ \t]++(?=[^ \t]))*+")  # blanks at the ends, and the text between them
 _UNTAGGED = re.compile(r"[^<>]++(>?)")  # in which lines may end, unless it is in a tag

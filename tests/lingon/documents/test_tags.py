@@ -43,5 +43,15 @@ def test_a_kept_string_is_whole_in_the_texts_of_files(kept: str):
         assert written in text or kept in text, name
 
 
+@pytest.mark.parametrize("kept", ["%NAME%", "50%", "%<name>s", "%s%"])
+@pytest.mark.parametrize("name", ["a.po", "a.json"])
+def test_a_tag_right_around_a_kept_string_is_around_it(kept: str, name: str):
+    text = f"Open <b>{kept}</b> now."
+    content = {"a.po": f'msgid "{text}"\nmsgstr ""\n', "a.json": f'{{"a": "{text}"}}'}[name]
+    assert read_document(name, content.encode(), "de").texts == [
+        f'Open <s i="0">{kept.replace("<", "&lt;").replace(">", "&gt;")}</s> now.'
+    ]
+
+
 def test_tags_of_any_text_are_found_in_a_time_that_grows_with_it():
     assert len(list(tags_of("<b>%<a>s</b> `<i>` " * 1_000))) == 2_000
