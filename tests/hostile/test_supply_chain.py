@@ -32,7 +32,12 @@ LOADS_CODE = {
     "shelve",
     "yaml",
 }
-READS_YAML = {"safe_load", "SafeLoader", "AliasEvent", "Node", "YAMLError"}  # which build no objects
+YAML = ("yaml", "yaml._yaml", "yaml.error", "yaml.reader", "yaml.resolver")
+READS_YAML = {
+    *("safe_load", "SafeLoader", "CSafeLoader", "parse", "Resolver", "Mark", "Node", "ScalarNode"),
+    *("Event", "NodeEvent", "AliasEvent", "ScalarEvent", "MappingStartEvent", "SequenceStartEvent"),
+    *("CollectionEndEvent", "YAMLError", "MarkedYAMLError", "ReaderError"),
+}  # which build no objects
 RUNS_CODE = {"eval", "exec", "compile", "__import__", "execfile"}
 DANGEROUS = {
     ("torch", "load"),
@@ -62,7 +67,9 @@ def found_in(source: str) -> Iterator[str]:
         match node:
             case ast.Import(names):
                 yield from LOADS_CODE.intersection(name.name.partition(".")[0] for name in names)
-            case ast.ImportFrom(module="yaml", names=names) if {name.name for name in names} <= READS_YAML:
+            case ast.ImportFrom(module=str(module), names=names) if (
+                module in YAML and {name.name for name in names} <= READS_YAML
+            ):
                 continue
             case ast.ImportFrom(module=str(module), names=names):
                 yield from LOADS_CODE.intersection({module.partition(".")[0]})
@@ -95,6 +102,8 @@ BAD = [
     "import yaml",
     "from yaml import load",
     "from yaml import safe_load, FullLoader",
+    "from yaml.loader import UnsafeLoader",
+    "from yaml.resolver import Resolver, load",
     "torch.load(path)",
     "torch.load(path, weights_only=True)",
     "torch.load(path, weights_only=False)",

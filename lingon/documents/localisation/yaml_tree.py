@@ -11,10 +11,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import yaml
+from yaml import (
+    AliasEvent,
+    CollectionEndEvent,
+    Event,
+    MappingStartEvent,
+    MarkedYAMLError,
+    NodeEvent,
+    ScalarEvent,
+    ScalarNode,
+    SequenceStartEvent,
+    YAMLError,
+    parse,
+)
+from yaml.reader import ReaderError
+from yaml.resolver import Resolver
 
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.localisation.edits import broken
+
+try:
+    from yaml import CSafeLoader as Loader  # ten times as fast
+except ImportError:
+    from yaml import SafeLoader as Loader  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from yaml._yaml import Mark  # of the parser in C
@@ -24,8 +43,7 @@ MOST_DEPTH = 64  # of mappings and sequences inside each other
 MOST_NODES = 500_000  # of a file
 _PROPERTIES = re.compile(r"(?:[&!]\S*+(?:\s++|#[^\n]*+)*+)++")  # an anchor and a tag before a scalar
 _STRING = "tag:yaml.org,2002:str"
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast
-_RESOLVER = yaml.resolver.Resolver()
+_RESOLVER = Resolver()
 
 
 @dataclass(slots=True)
@@ -60,7 +78,7 @@ def read_documents(text: str) -> list[Node]:
     keys: list[Node | None] = []  # of the nodes that are open: a key that waits for its value
     count = 0
     for event in _events(text):
-        if isinstance(event, yaml.CollectionEndEvent):
+        if isinstance(event, CollectionEndEvent):
             done = open_nodes.pop()
             keys.pop()
             _add(done, open_nodes, keys, roots)
@@ -94,26 +112,26 @@ def _add(node: Node, open_nodes: list[Node], keys: list[Node | None], roots: lis
         open_nodes[-1].members.append(node)
 
 
-def _events(text: str) -> Iterator[yaml.Event]:
+def _events(text: str) -> Iterator[Event]:
     try:
-        yield from yaml.parse(text, Loader=_LOADER)
-    except yaml.MarkedYAMLError as error:
+        yield from parse(text, Loader=Loader)
+    except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = " ".join(str(error.problem or error.context).split())
         raise broken(text, mark.index if mark is not None else 0, "YAML", problem) from None
-    except yaml.reader.ReaderError as error:
+    except ReaderError as error:
         raise broken(text, error.position, "YAML", "a character is not allowed") from None
 
 
-def _node(event: yaml.Event, text: str) -> Node | None:
+def _node(event: Event, text: str) -> Node | None:
     """Return the value that begins with an event; None if none does."""
-    if isinstance(event, yaml.MappingStartEvent):
+    if isinstance(event, MappingStartEvent):
         return Node("mapping", is_flow=bool(event.flow_style))
-    if isinstance(event, yaml.SequenceStartEvent):
+    if isinstance(event, SequenceStartEvent):
         return Node("sequence", is_flow=bool(event.flow_style))
-    if isinstance(event, yaml.AliasEvent):
+    if isinstance(event, AliasEvent):
         return Node("other")
-    if not isinstance(event, yaml.ScalarEvent):
+    if not isinstance(event, ScalarEvent):
         return None
     first, last, style = _mark(event.start_mark), _mark(event.end_mark), event.style or ""
     begin, end = first.index, last.index
@@ -132,15 +150,15 @@ def _mark(mark: Mark | PythonMark | None) -> Mark | PythonMark:
 
 def is_text(plain: str) -> bool:
     """Whether a plain scalar is text, and no number, truth value, date or the like, by YAML 1.1."""
-    return bool(_RESOLVER.resolve(yaml.ScalarNode, plain, (True, False)) == _STRING)  # type: ignore[no-untyped-call]
+    return bool(_RESOLVER.resolve(ScalarNode, plain, (True, False)) == _STRING)  # type: ignore[no-untyped-call]
 
 
 def scalar_of(fragment: str) -> str | None:
     """Return the text of a value as a file would have it; None if it is no scalar."""
     try:
-        events = [event for event in yaml.parse(f"x: {fragment}", Loader=_LOADER) if isinstance(event, yaml.NodeEvent)]
-    except yaml.YAMLError:
+        events = [event for event in parse(f"x: {fragment}", Loader=Loader) if isinstance(event, NodeEvent)]
+    except YAMLError:
         return None
-    if len(events) != 3 or not isinstance(events[2], yaml.ScalarEvent):  # the mapping, its key and its value
+    if len(events) != 3 or not isinstance(events[2], ScalarEvent):  # the mapping, its key and its value
         return None
     return str(events[2].value)

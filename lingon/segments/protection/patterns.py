@@ -11,7 +11,7 @@ from lingon.segments.protection.forms import FORMS
 from lingon.segments.protection.spans import Kind, ProtectedSpan
 
 _WINDOW = 2**15  # characters that one search reads, at most 2 ms: other threads wait for it
-_MARGIN = 2**10  # characters after a window; only URLs, paths, numbers, lines and codes may be longer
+_MARGIN = 2**10  # characters after a window; only URLs, paths, lines and codes may be longer
 _PUNCTUATION = ".,;:!?'’…*"
 _FIRSTS = [(form, frozenset(each[0] for each in form.needs)) for form in FORMS]  # most forms need a rare sign
 _BRACKETS = {")": "(", "]": "[", "}": "{"}
