@@ -18,6 +18,7 @@ from lingon.export.settings import ExportSettings, Texts
 from lingon.serving.in_process import LocalTranslator, translate_lines
 from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.runtime.onnx_runner import load_runner
+from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.training.checkpoint import Checkpoint, Progress
 from lingon.training.config import load_config
 from lingon.training.data.corpus import Pair
@@ -63,7 +64,7 @@ def test_the_shipped_rnnsearch_reverses_digits_and_reproduces_its_golden_sentenc
 
 def test_the_shipped_rnnsearch_attends_to_the_digit_that_it_writes(digits: Bundle) -> None:
     line = "3 1 4 5 9"
-    request = pb.TranslateRequest(texts=[line], options=pb.DecodingOptions(return_alignment=True))
+    request = pb.TranslateRequest(texts=[line], options=pb.DecodingOptions(return_alignment=True), text=WHOLE)
     with LocalTranslator(DIGITS, threads=1) as local:
         (result,) = local.translate(request).results
         (scored,) = local.score(

@@ -17,7 +17,7 @@ from tests.support.shipped_model import LINES
 PAIRS = ["en-de", "en-fr"]
 BEAMS = [1, 4]
 WORDS = ["Nguyễn", "Łukasz", "東京", "Москва", "Αθήνα", "مرحبا", "สวัสดี", "안녕", "AT&T", "#tag", "x^2"]
-NUMBERS = ["~5", "≤ 10", "< 30", "20 m²", "25°C", "£20", "¥500", "± 3", "½", "5 × 3", "6′", "5′ 11″"]
+NUMBERS = ["~5", "≤ 10", "< 30", "20 m²", "25°C", "£20", "¥500", "± 3", "½", "5 × 3", "6′", "5′ 11″", "\u22125"]
 FRAMES = ["Tom saw {} in Boston.", "This is {}.", "She said: {}", "Why is {} here?"]
 SIGNS = ["›", "|", "•", "→", ">", "‣"]
 NAMES = ["Home", "Help", "Contact"]
@@ -28,7 +28,6 @@ TWINS = {
     "Ｔｏｍ is my friend.": "Tom is my friend.",
     "𝐓𝐨𝐦 is my friend.": "Tom is my friend.",
     "I don\u00b4t know.": "I don’t know.",
-    "It was \u22125 degrees.": "It was -5 degrees.",
     "It is ‹good›.": "It is ’good’.",
 }
 

@@ -647,7 +647,7 @@ class TextOptions(_message.Message):
     loses a number of one or two figures is translated again, but not in a stream, with sampling, with restrictions or
     with several hypotheses. Default: true, and false with forced_words. A sentence with a target prefix or with
     alternatives is translated as it is. Whatever the option says, the model reads twins of characters that it lacks,
-    such as fi for a ligature.
+    such as fi for a ligature, unless lower_capitals is set to false too: then it reads each sentence as it is.
     """
     guard: Global___GuardPolicy.ValueType
     """What the server does about translations that it suspects."""

@@ -139,7 +139,15 @@ class Planner:
         check_size(text, field, limits, splits=splits, most=size.most_characters)
         source = await read_source(text, field, options.text, size)
         segments, parts = list[Span](), list[Part]()
-        reader = _Reader(self._tokenizer, self._alphabet, limits, field, options.splits, time_slice, size)
+        reader = _Reader(
+            self._tokenizer,
+            self._alphabet if options.text.twins else None,
+            limits,
+            field,
+            options.splits,
+            time_slice,
+            size,
+        )
         begin, longest = 0, len(source.text.strip())  # begin: of the next sentence in the normalised text
         for segment, spans in source.sentences(options.text, self._manifest.source_language):
             if not _is_read(source.text, segment, options.text):
@@ -188,7 +196,7 @@ class Planner:
         keeps = options.protect and not begun
         reading = None
         try:
-            if not self._alphabet.knows(sentence):
+            if options.twins and not self._alphabet.knows(sentence):
                 lowers = options.lower_capitals and not begun and is_in_capitals(sentence, spans)
                 reading = await read_as(self._alphabet, sentence, spans, keeps=keeps, lowers=lowers)
         except TooManySpans:
@@ -288,10 +296,13 @@ def needs_steps(sentence: str, spans: Sequence[ProtectedSpan], options: TextChoi
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Turns the sentences of a text into parts; field, and has of its methods: see `check_size`."""
+    """Turns the sentences of a text into parts; field, and has of its methods: see `check_size`.
+
+    alphabet: None if the model reads characters that it lacks as they are
+    """
 
     tokenizer: Tokenizer
-    alphabet: Alphabet
+    alphabet: Alphabet | None
     limits: Limits
     field: str
     splits: bool
@@ -307,7 +318,9 @@ class _Reader:
             done.append((block, normalise(block)))
             await self.time_slice.yield_if_due()
         text = joined(done)
-        reading = None if self.alphabet.knows(text) else await read_as(self.alphabet, text, keeps=False)
+        reading = None
+        if self.alphabet is not None and not self.alphabet.knows(text):
+            reading = await read_as(self.alphabet, text, keeps=False)
         read = text if reading is None else reading.text
         for part in parts_of(read, self.field, self.tokenizer, limits, splits=self.splits, has=has):
             self.size.add_sentence(len(part.source_ids))

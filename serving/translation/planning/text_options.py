@@ -50,7 +50,10 @@ class Format(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextChoice:
-    """The options of `TextOptions`, checked and with defaults."""
+    """The options of `TextOptions`, checked and with defaults.
+
+    twins: whether the model reads twins of characters that it lacks
+    """
 
     format: Format = Format.PLAIN
     rules: MarkupRules = NO_RULES
@@ -59,6 +62,7 @@ class TextChoice:
     keep: KeptStrings = NO_STRINGS
     protect: bool = True
     lower_capitals: bool = True
+    twins: bool = True
     guard: Policy = pb.GUARD_POLICY_WARN
     localise_numbers: bool = False
 
@@ -94,6 +98,9 @@ def text_choice(
         keep=KeptStrings(_strings(asked.keep, "text.keep", MAX_KEEP)),
         protect=not forced and (asked.protect or not asked.HasField("protect")),
         lower_capitals=not (forced or forbidden) and (asked.lower_capitals or not asked.HasField("lower_capitals")),
+        twins=asked.protect
+        or asked.lower_capitals
+        or not (asked.HasField("protect") and asked.HasField("lower_capitals")),
         guard=_policy(asked.guard, conflict, greedy=greedy),
         localise_numbers=asked.localise_numbers,
     )

@@ -14,6 +14,7 @@ from lingon.export.settings import ExportSettings, Texts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.serving.in_process import LocalTranslator
+from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.text import normalise
 from lingon.training.data.corpus import Pair
 from lingon.training.search import SearchSettings, translate
@@ -139,18 +140,15 @@ def test_a_bundle_serves_it(imported: Imported, tmp_path: Path) -> None:
     texts = Texts([Pair(text, "") for text in TEXTS[:20]])
     bundle = pipeline.export_imported(imported, tmp_path / "en-de", texts, settings, silent)
     tokenizer = imported.checkpoint.tokenizer
-    asked = [text for text in TEXTS if sum(map(text.count, ".!?")) == 1]  # several sentences are several parts
-    asked = [text for text in asked if tokenizer.unreadable.isdisjoint(tokenizer.encode_source(text))]
-    sources = [tokenizer.encode_source(text) for text in asked]
+    sources = [tokenizer.encode_source(text) for text in TEXTS]
     found = translate(imported.checkpoint.model, sources, SearchSettings(beam_size=4, length_penalty=1.0))
     with LocalTranslator(bundle.folder, device="cpu") as translator:
         options = pb.DecodingOptions(beam_size=4, length_penalty=1.0, return_alignment=True, return_tokens=True)
-        whole = pb.TextOptions(protect=False)  # numbers are read by the model too
-        reply = translator.translate(pb.TranslateRequest(texts=asked, options=options, text=whole))
+        reply = translator.translate(pb.TranslateRequest(texts=TEXTS, options=options, text=WHOLE))
         shown = [result.hypotheses[0] for result in reply.results]
         assert [each.text for each in shown] == [tokenizer.decode(best.tokens).strip() for best, *_ in found]
         assert sum(len(each.alignment) for each in shown) > 20
-        for text, each in zip(asked, shown, strict=True):
+        for text, each in zip(TEXTS, shown, strict=True):
             assert all(0 <= link.source.begin <= link.source.end <= len(text) for link in each.alignment)
             assert all(0 <= link.target.begin <= link.target.end <= len(each.text) for link in each.alignment)
         refused = pb.DecodingOptions(forbidden_words=["Tom"])

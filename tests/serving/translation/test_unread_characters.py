@@ -115,6 +115,18 @@ async def test_a_text_with_twins_is_translated_as_its_twin(kind: str, sent: str)
     assert found == twin
 
 
+@pytest.mark.parametrize("off", [("protect",), ("lower_capitals",), ("protect", "lower_capitals")])
+@pytest.mark.parametrize("kind", [kind for kind in TOKENIZERS if kind not in ("a normalisation of its own", "Moses")])
+async def test_a_model_reads_twins_unless_it_reads_all_as_it_is(kind: str, off: tuple[str, ...]):
+    """Bundles are checked by what their model itself makes of a text, as `WHOLE` has it."""
+    tokenizer = Tokenizer(TOKENIZERS[kind]())
+    async with serving(kind) as server:
+        for sent, twin in [(sent, twin) for sent, twin in TWINS.items() if "\u02e2" not in sent]:
+            found = await translated(server, sent, **dict.fromkeys(off, False))
+            read = sent if len(off) == 2 else twin.lower() if kind == "small letters" else twin
+            assert found.usage.source_tokens == len(tokenizer.encode_source(normalise(read))), sent
+
+
 @kinds
 async def test_a_text_in_another_script_stays_whole_and_has_a_warning(kind: str):
     async with serving(kind) as server:
