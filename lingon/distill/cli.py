@@ -25,6 +25,7 @@ def distill(
     beam_size: OwnBeamSizeOption = 4,
     num_hypotheses: options.NumHypotheses = None,
     choose: options.Choose = Choice.BEST,
+    whole: options.Whole = False,
     *,
     backend: BackendOptions,
 ) -> None:
@@ -49,6 +50,7 @@ def distill(
     languages = {"source": source_language, "target": target_language}
     options: dict[str, Any] = {"beam_size": beam_size, "num_hypotheses": hypotheses}
     options |= {name: language for name, language in languages.items() if language}  # else the plan is as without them
+    options |= {"split_sentences": "off", "protect": False, "lower_capitals": False} if whole else {}
     with open_translator(backend) as translator:
         teacher = Teacher(translator, {"model": backend.server_model, **options})  # type: ignore[typeddict-item]
         model = teacher.model_for(texts[0])

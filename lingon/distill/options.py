@@ -39,3 +39,11 @@ Choose = Annotated[
         "closest to a human translation by chrF."
     ),
 ]
+
+Whole = Annotated[
+    bool,
+    typer.Option(
+        "--whole",
+        help="The teacher reads each text as it is: none is split, no string is kept, numbers alone are read too.",
+    ),
+]

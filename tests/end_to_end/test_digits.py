@@ -69,7 +69,7 @@ def test_a_student_trains_on_what_the_bundle_translates(folder: Path, tmp_path: 
     choice = ("--choose", "closest", "--num-hypotheses", 2, "--target", folder / "train.target")
     distilled = folder / "distilled"
     source = ("--source", folder / "train.source")
-    lingon("distill", "--model", folder / "models" / "digits", *source, *choice, "--output", distilled)
+    lingon("distill", "--model", folder / "models" / "digits", *source, *choice, "--whole", "--output", distilled)
     sources, targets = (
         gzip.decompress((distilled / f"distilled.{side}.gz").read_bytes()).decode().splitlines()
         for side in ("source", "target")
