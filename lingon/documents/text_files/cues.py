@@ -26,6 +26,9 @@ _SPEAKER = re.compile(r"[ \t]*+(?:[-\u2010-\u2015]{1,3}+(?![-\u2010-\u2015\d])|>
 _BLANK = re.compile(r"[ \t]*+\Z")
 _PARTS = re.compile(r"[ \t]++|[^ \t](?:[^ \t]|[ \t]++(?=[^ \t]))*+")  # blanks at the ends, and the text between them
 _UNTAGGED = re.compile(r"[^<>]++(>?)")  # in which lines may end, unless it is in a tag
+PATH = r"(?P<path>(?<![\w\\])(?:[A-Za-z]:|\\)\\[^\s<>{}|*?\"]++)"
+"""A path of Windows, in which no mark of subtitles is looked for; one without a drive or a host looks like marks."""
+
 BORDER, SEGMENT = b"\x00", b"\x01"
 MOST_CUES = 8  # of one text: subtitles without punctuation have no other end
 LONGEST_PAUSE = 2.0  # seconds between two cues of a sentence
@@ -37,7 +40,7 @@ class Syntax:
     """How the text of a cue is written.
 
     tags: what is no text
-    breaks: what ends a line; blank: a hard blank
+    breaks: what ends a line; blank: a hard blank, or a path
     voice: a tag that begins what another one says
     pair: returns what a start tag and its end have in common, and whether a tag is a start; None for other tags
     references: whether &amp; and the like stand for characters
@@ -54,7 +57,11 @@ class Syntax:
 
     def shown(self, text: str) -> str:
         """Return a text without tags and references."""
-        text = self.blank.sub(" ", self.tags.sub("", text))
+        return self.read(self.tags.sub("", text))
+
+    def read(self, text: str) -> str:
+        """Return a text without hard blanks and references."""
+        text = self.blank.sub(lambda found: found["path"] or " ", text)
         return unescaped(text) if self.references else text
 
 
@@ -133,7 +140,7 @@ class _Script:
             if place:
                 yield Piece(" ")
             for token in self._tokens[line.begin : line.end]:
-                yield Piece(self._text(token.text)) if token.kind == "text" else Point(token.text.encode())
+                yield Piece(self._syntax.read(token.text)) if token.kind == "text" else Point(token.text.encode())
 
     def plain(self, segment: _Segment) -> str:
         """Return the text of a segment without tags."""
@@ -183,10 +190,6 @@ class _Script:
 
     def _source(self, line: _Peeled) -> str:
         return _source(self._tokens[line.begin : line.end])
-
-    def _text(self, text: str) -> str:
-        text = self._syntax.blank.sub(" ", text)
-        return unescaped(text) if self._syntax.references else text
 
     def _segments(self) -> Iterator[_Segment]:
         """Yield the segments."""
@@ -344,8 +347,9 @@ def replaced(text: str, groups: Sequence[Group], translations: Sequence[str]) ->
 def _tokens(text: str, syntax: Syntax) -> Iterator[_Token]:
     """Yield the tokens of the text of a cue."""
     at, begins = 0, True  # of a line
-    marks = re.compile(f"(?P<breaks>(?<![ \\t])(?:[ \\t]*+(?:{syntax.breaks.pattern}))++)|{syntax.tags.pattern}")
-    for found in [*marks.finditer(text), None]:
+    breaks = f"(?P<breaks>(?<![ \\t])(?:[ \\t]*+(?:{syntax.breaks.pattern}))++)"
+    marks = re.compile(f"{PATH}|{breaks}|{syntax.tags.pattern}")
+    for found in [*(found for found in marks.finditer(text) if not found["path"]), None]:
         words = text[at : found.start() if found else len(text)]
         if begins and (speaker := _SPEAKER.match(words)):
             yield _Token("speaker", speaker[0])

@@ -15,7 +15,7 @@ from lingon.documents.document import Document
 from lingon.documents.encodings import read_encoded
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import text_options
-from lingon.documents.text_files.cues import Cue, Syntax, groups_of, replaced
+from lingon.documents.text_files.cues import PATH, Cue, Syntax, groups_of, replaced
 from lingon.documents.text_files.subtitles import override
 
 _LINE = re.compile(r"([^\r\n]*+)(?:\r\n|\r|\n|\Z)")
@@ -29,7 +29,7 @@ _TAGS = re.compile(
 )
 _SYLLABLE = re.compile(r"\\[kK][fot]?\d")
 _SYNTAX = Syntax(
-    _TAGS, re.compile(r"\\[Nn]"), override, blank=re.compile(r"\\h"), line_characters=sys.maxsize
+    _TAGS, re.compile(r"\\[Nn]"), override, blank=re.compile(rf"{PATH}|\\h"), line_characters=sys.maxsize
 )  # the program that shows a line wraps it
 MADE = ("fx", "karaoke", "code", "template")  # effects of dialogues that programs make
 MOST_FIELDS = 64  # of a dialogue

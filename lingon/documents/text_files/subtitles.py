@@ -15,7 +15,7 @@ from lingon.documents.encodings import UTF_8, Encoding, read_encoded
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import text_options
 from lingon.documents.marks import named_tag
-from lingon.documents.text_files.cues import Cue, Syntax, groups_of, replaced
+from lingon.documents.text_files.cues import PATH, Cue, Syntax, groups_of, replaced
 
 _START = r"(?:\d{1,4}:)?\d\d:\d\d[,.]\d{1,3}[ \t]*+-->"
 _TIME = r"(?:(\d{1,4}):)?(\d\d):(\d\d)[,.](\d{1,3})"
@@ -38,10 +38,7 @@ def _pair(tag: str) -> tuple[str, bool] | None:
     return named_tag(tag) or override(tag)
 
 
-_BREAKS, _HARD_BLANK = (
-    re.compile(r"\r\n|\r|\n|(?<![A-Za-z]:)(?<!\\)\\N(?!\w{1,255}+\\(?![Nh]))"),
-    re.compile(r"(?<!\\)\\h"),
-)
+_BREAKS, _HARD_BLANK = re.compile(r"\r\n|\r|\n|\\N"), re.compile(rf"{PATH}|\\h")
 _SUBRIP = Syntax(_TAGS, _BREAKS, _pair, blank=_HARD_BLANK)
 _WEB = Syntax(_TAGS, _BREAKS, _pair, voice=re.compile(r"<v\b"), blank=_HARD_BLANK, references=True)
 

@@ -237,8 +237,12 @@ def _has_no_sign(case: Case) -> bool:
 
 
 def _is_cue(case: Case) -> bool:
-    """Whether a text is one of subtitles; without an end mark it goes on in the next cue."""
-    return _has_no_sign(case) and without_tags(case.text)[-1:] in ".?!"
+    """Whether a text is one of subtitles; without an end mark it goes on in the next cue.
+
+    In a path without a drive or a host the marks of subtitles are marks: a hard blank and a line break.
+    """
+    has_marks = any(re.search(r"\\[hN]", string) and string[1:3] != ":\\" for string in case.strings)
+    return _has_no_sign(case) and without_tags(case.text)[-1:] in ".?!" and not has_marks
 
 
 def _has_no_mark(case: Case) -> bool:
