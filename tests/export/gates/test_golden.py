@@ -94,7 +94,7 @@ def test_an_export_writes_the_translations_of_each_cpu_precision(
     for precision, expected in golden.translations.items():
         with LocalTranslator(bundle.folder, precision=precision) as translator:
             options = pb.DecodingOptions(return_alignment=True)
-            reply = translator.translate(pb.TranslateRequest(texts=golden.sentences, options=options))
+            reply = translator.translate(pb.TranslateRequest(texts=golden.sentences, options=options, text=WHOLE))
         best = [result.hypotheses[0] for result in reply.results]
         assert [each.text for each in best] == list(expected)
         for each, text in zip(best, golden.alignments[precision], strict=True):
