@@ -17,7 +17,8 @@ from lingon.serving.translation.replies.detokenizer import PartDetokenizer
 from lingon.serving.translation.replies.output_processor import generated_spans, source_spans
 from lingon.text import UNK, Tokenizer, normalise
 from tests.support.foreign_models import HEAD, lines
-from tests.support.moses_models import END, learn_merges, moses_tokens, pieces_of, slow_pieces
+from tests.support.merges import END, learn_merges, pieces_of, slow_pieces
+from tests.support.moses_models import moses_tokens
 
 MARKS = [
     "&apos;",

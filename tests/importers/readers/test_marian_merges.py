@@ -18,7 +18,8 @@ from lingon.training.search import SearchSettings, translate
 from tests.support.foreign_clients import NODE_CLIENT
 from tests.support.foreign_models import lines
 from tests.support.marian_models import Marian, save_npz
-from tests.support.moses_models import END, learn_merges, moses_tokens, pieces_of, slow_pieces
+from tests.support.merges import END, learn_merges, pieces_of, slow_pieces
+from tests.support.moses_models import moses_tokens
 
 TEXTS = [normalise(text) for text in lines("en")[:40]]
 SETTINGS = ImportSettings(languages=(["en"], ["de"]))

@@ -15,7 +15,7 @@ from lingon.serving.translation.planning.alphabet import alphabet_of
 from lingon.text import UNK, Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import CORPUS, EchoRunner, RunningServer, running_with
-from tests.support.moses_models import learn_merges, merge_all
+from tests.support.merges import learn_merges, merge_all
 from tests.support.tokenizers import train_sentencepiece
 
 TEXT = CORPUS + "\n0 1 2 3 4 5 6 7 8 9 - an old-time first office 1st"
