@@ -12,6 +12,7 @@ A server that is not started for testing rejects them.
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
@@ -28,8 +29,13 @@ from lingon.serving.runtime.runner import (
     AttentionChoice,
     AttentionSize,
     BatchShape,
+    BeamBuffers,
+    BeamSearch,
+    BeamStates,
     Buffers,
     Encoded,
+    GreedyBuffers,
+    GreedySteps,
     Runner,
     Scored,
     Step,
@@ -172,7 +178,7 @@ class FaultyRunner:
     def open(self, shape: BatchShape, *, shortlist: bool = False) -> Buffers:
         """Allocate the states of a running batch."""
         self._failpoints.trigger("open")
-        return FaultyBuffers(self._runner.open(shape, shortlist=shortlist), self._failpoints)
+        return _faulty(self._runner.open(shape, shortlist=shortlist), self._failpoints)
 
     @property
     def attention(self) -> Mapping[AttentionKind, AttentionSize]:
@@ -194,6 +200,15 @@ class FaultyRunner:
     def free_memory(self) -> None:
         """Free the memory that runs keep."""
         self._runner.free_memory()
+
+
+def _faulty(buffers: Buffers, failpoints: Failpoints) -> FaultyBuffers:
+    """Return buffers with failpoints that can do what these can, so that the engine decodes by the same loop."""
+    if isinstance(buffers, GreedyBuffers):
+        able = FaultySearchBuffers if isinstance(buffers, BeamBuffers) else FaultyGreedyBuffers
+        return able(buffers, failpoints)
+    assert not isinstance(buffers, BeamBuffers)
+    return FaultyBuffers(buffers, failpoints)
 
 
 class FaultyBuffers:
@@ -241,3 +256,31 @@ class FaultyBuffers:
     def move(self, source: int, target: int, length: int) -> int:
         """Move a sentence to another slot."""
         return self._buffers.move(source, target, length)
+
+
+class FaultyGreedyBuffers(FaultyBuffers):
+    """Buffers with failpoints; see lingon.serving.runtime.runner.GreedyBuffers."""
+
+    @property
+    def most_steps(self) -> int:
+        """The most steps of one call."""
+        assert isinstance(self._buffers, GreedyBuffers)
+        return self._buffers.most_steps
+
+    def greedy_steps(self, sentences: int, steps: int) -> GreedySteps:
+        """Run one step, since a failpoint is passed before each; NaN is that of its first row."""
+        assert isinstance(self._buffers, GreedyBuffers)
+        actions = self._failpoints.trigger("step")
+        found = self._buffers.greedy_steps(sentences, 1)
+        if "nan" in actions:
+            found.log_probs[0][0] = math.nan
+        return found
+
+
+class FaultySearchBuffers(FaultyGreedyBuffers):
+    """Buffers with failpoints; see lingon.serving.runtime.runner.BeamBuffers."""
+
+    def beam_search(self, states: BeamStates) -> BeamSearch | None:
+        """Return the search by the graph, which reads what a step has written, NaN included."""
+        assert isinstance(self._buffers, BeamBuffers)
+        return self._buffers.beam_search(states)
