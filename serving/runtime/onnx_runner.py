@@ -30,7 +30,7 @@ from lingon.serving.runtime.on_device.bindings import StateBindings
 from lingon.serving.runtime.on_device.buffers import DeviceBuffers
 from lingon.serving.runtime.on_device.cuda_graphs import GraphRecorder
 from lingon.serving.runtime.on_device.state_graphs import StateGraphs
-from lingon.serving.runtime.on_host.buffers import OnnxBuffers
+from lingon.serving.runtime.on_host.buffers import Layout, OnnxBuffers
 from lingon.serving.runtime.on_host.shortlist_buffers import ShortlistBuffers, ShortlistGraphs
 from lingon.serving.runtime.runner import (
     AttentionChoice,
@@ -193,6 +193,9 @@ class OnnxRunner:
     recorder: GraphRecorder = field(default_factory=GraphRecorder)
     beam: ort.InferenceSession | None = None  # the graph of beam search, in main memory
     any_width: bool = False  # as with our operators, most of which read each sentence up to its length
+    layouts: dict[ort.InferenceSession, Layout] = field(
+        default_factory=dict
+    )  # of the decoders that batches were opened for
     unused: list[StateBindings] = field(default_factory=list)  # whose buffers are gone, if graphs are recorded
 
     @property
@@ -259,8 +262,17 @@ class OnnxRunner:
             return self._open_on_device(self.state_graphs, shape)
         if shortlist:
             assert self.shortlist_graphs is not None
-            return ShortlistBuffers(self.manifest, self.shortlist_graphs, shape, self.beam)
-        return OnnxBuffers(self.manifest, self.decoder, shape, self.beam)
+            return ShortlistBuffers(
+                self._layout(self.shortlist_graphs.decoder), self.shortlist_graphs, shape, self.beam
+            )
+        return OnnxBuffers(self._layout(self.decoder), self.decoder, shape, self.beam)
+
+    def _layout(self, decoder: SessionPair[ort.InferenceSession]) -> Layout:
+        """Return the layout of a decoder, which is read from its graph when it is first needed."""
+        graph = decoder.all_cores
+        if graph not in self.layouts:
+            self.layouts[graph] = Layout.of(self.manifest, graph)
+        return self.layouts[graph]
 
     def _open_on_device(self, graphs: StateGraphs, shape: BatchShape) -> DeviceBuffers:
         """Allocate states on the device, or take those of buffers that no batch uses, for which graphs are recorded."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import onnxruntime as ort
 
 from lingon import bundle as names
-from lingon.bundle import Manifest
+from lingon.bundle import Manifest, State
 from lingon.serving.runtime.on_host.beam import OnnxBeamSearch, bind_first
 from lingon.serving.runtime.runner import BatchShape, BeamSearch, BeamStates, Encoded, GreedySteps, Step
 from lingon.serving.runtime.sessions.create import TYPES
@@ -32,6 +33,43 @@ class Slice(NamedTuple):
     size: int  # of the first dimension; the slice begins at 0
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What the buffers of all batches of a graph have in common; it is read once, not for each batch that opens.
+
+    memory, recurrent, caches: the states of the graph
+    types: of its inputs and outputs
+    padded: whether it may read memory beyond the length of a sentence, as all graphs but those of our operators, which
+        alone read float16
+    vocab: pieces that it has logits of; 0 if it outputs none
+    candidates: the most of a row
+    """
+
+    memory: tuple[State, ...]
+    recurrent: tuple[State, ...]
+    caches: tuple[State, ...]
+    types: Mapping[str, type[np.generic]]
+    padded: bool
+    vocab: int
+    candidates: int
+
+    @classmethod
+    def of(cls, manifest: Manifest, graph: ort.InferenceSession) -> Layout:
+        """Return the layout of a decoder of a bundle."""
+        values = {value.name: value for value in (*graph.get_inputs(), *graph.get_outputs())}
+        types = {name: TYPES[value.type] for name, value in values.items()}
+        memory = manifest.states_of("memory")
+        return cls(
+            memory,
+            manifest.states_of("recurrent"),
+            manifest.states_of("cache"),
+            types,
+            any(types[each.name] != np.float16 for each in memory),
+            values[names.LOGITS].shape[1] if names.LOGITS in values else 0,
+            manifest.candidates,
+        )
+
+
 class OnnxBuffers:
     """See lingon.serving.runtime.runner.Buffers. All states are NumPy arrays in main memory.
 
@@ -43,23 +81,17 @@ class OnnxBuffers:
 
     def __init__(
         self,
-        manifest: Manifest,
+        layout: Layout,
         session: SessionPair[ort.InferenceSession],
         shape: BatchShape,
         beam: ort.InferenceSession | None = None,
     ) -> None:
         """beam: the graph of beam search, if the bundle has one."""
         self._session, self.beam_size, self._beam = session, shape.beam_size, beam
-        self._memory = manifest.states_of("memory")
-        self._recurrent = manifest.states_of("recurrent")
-        self._caches = manifest.states_of("cache")
-        graph = session.all_cores
-        values = {value.name: value for value in (*graph.get_inputs(), *graph.get_outputs())}
-        self._types = {name: TYPES[value.type] for name, value in values.items()}
-        # Graphs may read memory beyond the length of a sentence, but for our operators, which alone read float16.
-        self._padded = any(self._types[each.name] != np.float16 for each in self._memory)
-        self._logits_shape = (shape.rows, values[names.LOGITS].shape[1]) if names.LOGITS in values else (0, 0)
-        self._arrays = self._allocate(shape, manifest.candidates)
+        self._memory, self._recurrent, self._caches = layout.memory, layout.recurrent, layout.caches
+        self._types, self._padded = layout.types, layout.padded
+        self._logits_shape = (shape.rows, layout.vocab) if layout.vocab else (0, 0)
+        self._arrays = self._allocate(shape, layout.candidates)
         self._of_sentences = [self._arrays[each.name] for each in self._memory] + [self._arrays[names.MEMORY_LENGTHS]]
         self._replaced = [self._arrays[each.name] for each in self._recurrent]
         self._replaced_bytes = sum(int(array[0].nbytes) for array in self._replaced)

@@ -10,8 +10,7 @@ import numpy as np
 import onnxruntime as ort
 
 from lingon import bundle as names
-from lingon.bundle import Manifest
-from lingon.serving.runtime.on_host.buffers import Bound, OnnxBuffers, Slice
+from lingon.serving.runtime.on_host.buffers import Bound, Layout, OnnxBuffers, Slice
 from lingon.serving.runtime.runner import BatchShape, Encoded
 from lingon.serving.runtime.sessions.pair import SessionPair
 from lingon.serving.runtime.shortlist import Shortlist, pad_pieces, unite
@@ -67,12 +66,12 @@ class ShortlistBuffers(OnnxBuffers):
 
     def __init__(
         self,
-        manifest: Manifest,
+        layout: Layout,
         graphs: ShortlistGraphs,
         shape: BatchShape,
         beam: ort.InferenceSession | None = None,
     ) -> None:
-        super().__init__(manifest, graphs.decoder, shape, beam)
+        super().__init__(layout, graphs.decoder, shape, beam)
         self._graphs = graphs
         self._pieces = [np.empty(0, np.int32)] * shape.sentences  # by slot, the pieces that its sentence may use
         self._whole = False  # whether the union is the whole vocabulary
