@@ -32,7 +32,7 @@ from lingon.files import read_setting_file, write_bytes
 from lingon.source_language import AUTO
 
 PAGES = (".html", ".htm")
-LINE_SUFFIXES = (".txt", ".html", ".htm")  # files that are read as lines or as one text with markup: see --format
+LINE_SUFFIXES = (".txt", *PAGES)  # files that are read as lines or as one text with markup: see --format
 MARKUP_SUFFIXES = (".xml", ".svg", ".dita")  # files that --format xml reads as one text, whatever their root is
 OTHER_SUFFIXES = frozenset([".doc", ".docm", ".pdf", ".ppt", ".pptm", ".rtf", ".xls", ".xlsm"])
 """Documents that are not read: their lines are no text, whatever --format says."""

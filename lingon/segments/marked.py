@@ -15,13 +15,12 @@ from typing import NamedTuple, TypeAlias
 
 from lingon.segments.boundaries import Span
 from lingon.segments.placing import Aligned, Inline, Kept, place
-from lingon.segments.protection import Custom, Kind, ProtectedSpan, Restored, Rung, ladder, replaced, without
+from lingon.segments.protection import DIVIDING, Custom, Kind, ProtectedSpan, Restored, Rung, ladder, replaced, without
 from lingon.segments.protection.requests import Align, Answer, Link, Request, Steps, links
 from lingon.segments.protection.stand_ins import counts_hold
 from lingon.text import normalise
 
 Placing: TypeAlias = Generator[Request, Answer, Restored | None]
-_DIVIDING = (Kind.SKELETON, Kind.BORDER)
 _QUOTES = {'\\"', "&quot;", "&#34;"}
 _QUOTE = re.compile('«[ \u00a0\u202f]?|[ \u00a0\u202f]?»|["„“”‟]')
 MOST_WEIGHTS = 200_000  # words of the sentence times words of its translation; placing by them takes most of a second
@@ -49,7 +48,7 @@ def translate_marked(
     if not pairs:
         return (yield from ladder(text, spans, words, custom))
     strings = [text[begin:end] for begin, end, _ in spans]
-    if not any(span.kind in _DIVIDING for span in spans):
+    if not any(span.kind in DIVIDING for span in spans):
         for translate in (_quoted, _placed):
             restored = yield from translate(text, spans, pairs, words, custom)
             if restored is not None and counts_hold(text, restored.text, strings):

@@ -6,12 +6,13 @@ from lingon.segments.protection.ladder import ladder
 from lingon.segments.protection.requests import Align, Answer, Output, Request, Restored, Rung, Translate
 from lingon.segments.protection.sentence import kept_spans, kept_strings, leaves_words
 from lingon.segments.protection.separators import Custom, Separators
-from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, replaced, without
+from lingon.segments.protection.spans import DIVIDING, Kind, ProtectedSpan, merge, replaced, without
 from lingon.segments.protection.stand_ins import lacks_figures
 from lingon.segments.protection.strings import NO_STRINGS, KeptStrings
 from lingon.segments.protection.table import TABLE, kept_of
 
 __all__ = [
+    "DIVIDING",
     "NO_STRINGS",
     "TABLE",
     "Align",

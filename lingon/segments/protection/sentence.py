@@ -10,14 +10,13 @@ from itertools import chain, zip_longest
 
 from lingon.segments.boundaries import Span
 from lingon.segments.protection.separators import Custom
-from lingon.segments.protection.spans import Kind, ProtectedSpan, merge
+from lingon.segments.protection.spans import DIVIDING, Kind, ProtectedSpan, merge
 from lingon.text import to_nfc
 
 _PAIRS = dict(zip("([{\"'“„‚‘«‹", ")]}\"'”“‘’»›", strict=True))
 _BRACKETS = "(["
 _SIGNS = {Kind.EMOJI, Kind.LINE, Kind.OPENING, Kind.CLOSING}  # that are no words; a mark comes here without its other
 _LOOSE = _SIGNS | {Kind.TAG, Kind.SIGN}  # words that touch them are translated
-_DIVIDING = {Kind.SKELETON, Kind.BORDER}
 _NUMBERS = frozenset({Kind.NUMBER, Kind.FIGURE})
 _ITSELF = _NUMBERS | {Kind.KEEP}
 _ALMOST = _ITSELF | {Kind.UNKNOWN}
@@ -55,7 +54,7 @@ class Kept:
     @property
     def divides(self) -> bool:
         """Whether the texts on both sides are translated apart."""
-        return not self.kinds.isdisjoint(_DIVIDING)
+        return not self.kinds.isdisjoint(DIVIDING)
 
     @property
     def is_number(self) -> bool:
@@ -188,7 +187,7 @@ def _grown(text: str, spans: Sequence[ProtectedSpan]) -> Iterator[ProtectedSpan]
     words, marks = _Runs(text, _in_word), _Runs(text, _is_mark)
     for span in spans:
         begin, end, kind = span
-        if kind not in _DIVIDING and kind is not Kind.FIGURE:
+        if kind not in DIVIDING and kind is not Kind.FIGURE:
             if kind not in _LOOSE:
                 begin = (words.around(begin - 1) or span)[0]
                 end = (words.around(end) or span)[1]

@@ -30,6 +30,10 @@ class Kind(StrEnum):
     UNKNOWN = "unknown"  # has characters that the model cannot read
 
 
+DIVIDING = frozenset({Kind.SKELETON, Kind.BORDER})
+"""What the texts on both sides of are translated apart."""
+
+
 class ProtectedSpan(NamedTuple):
     """A part of a text, in code points, that its translation keeps as it is."""
 

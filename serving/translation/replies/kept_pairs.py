@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from lingon.alignment import Span
 from lingon.segments.placing import Kept
-from lingon.segments.protection import Kind, ProtectedSpan, Restored, kept_spans
+from lingon.segments.protection import DIVIDING, Kind, ProtectedSpan, Restored, kept_spans
 
 _READ = frozenset(
     {
@@ -26,9 +26,6 @@ _READ = frozenset(
 )
 """What a reader sees as it is, so that a tag may be inside, as in 10<sup>1000</sup>; in all others no tag may be."""
 
-_DIVIDING = frozenset({Kind.SKELETON, Kind.BORDER})
-"""What the sides of are translated apart; see `Kept.divides` of the sentence."""
-
 
 def kept_pairs(text: str, spans: Sequence[ProtectedSpan], restored: Restored) -> list[Kept]:
     """Return what a sentence and its translation keep, in the order of the sentence; see `Aligned.kept`.
@@ -40,7 +37,7 @@ def kept_pairs(text: str, spans: Sequence[ProtectedSpan], restored: Restored) ->
     """
     sources = kept_spans(text, spans)
     whole = [span for span in spans if span.kind not in _READ]
-    dividing = [span for span in whole if span.kind in _DIVIDING]
+    dividing = [span for span in whole if span.kind in DIVIDING]
     copies: dict[str, deque[Span]] = {}
     for copy in restored.kept:
         copies.setdefault(restored.text[slice(*copy)], deque()).append(copy)
