@@ -1,4 +1,4 @@
-"""The result of a row does not depend on the rest of its batch, to the last bit."""
+"""Batches of real graphs: the result of a row does not depend on the other rows, to the last bit."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import math
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import pytest
 
+from lingon.bundle import Manifest
 from lingon.serving.runtime.on_host import buffers as host_buffers
+from lingon.serving.runtime.on_host.buffers import Layout
 from lingon.serving.runtime.onnx_runner import OnnxBuffers
 from lingon.serving.runtime.runner import BatchShape
 from lingon.text import BOS
@@ -164,3 +167,18 @@ def test_a_step_returns_logits_only_if_requested() -> None:
         found.candidate_log_probs, abs=1e-5
     )
     assert (np.diff(found.candidate_log_probs, axis=1) <= 0).all()
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_graph_is_looked_at_once_for_all_batches(beam_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, read = random_runner(seed=beam_size), list[object]()
+    of = Layout.of
+
+    def counted(manifest: Manifest, graph: ort.InferenceSession) -> Layout:
+        read.append(graph)
+        return of(manifest, graph)
+
+    monkeypatch.setattr(Layout, "of", counted)
+    for sentences in (1, 4, 1):
+        assert runner.open(BatchShape(sentences, beam_size, 32, 10)).nbytes > 0
+    assert read == [runner.decoder.all_cores]
