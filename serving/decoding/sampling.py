@@ -6,7 +6,7 @@ import numpy as np
 
 from lingon.serving.decoding.job import Sampling
 
-BLOCK = 256  # tokens that are added up together
+SUMMED = 256  # tokens that are added up together
 BINS = 4096  # intervals of probability, of which at most one is sorted
 NEAR = 6.0  # difference of logits; usually a few tokens are so near to the likeliest and have most of the probability
 MOST_SCALED = 1e6  # logit divided by the temperature, for which float32 is exact enough: it rounds by 0.03 at most
@@ -49,15 +49,15 @@ def _total(weights: np.ndarray) -> float:
 
 def _at(weights: np.ndarray, share: float) -> int:
     """Return the index at which the sum of weights passes this share, 0 to 1, of their total."""
-    blocks = np.cumsum(np.add.reduceat(weights, np.arange(0, len(weights), BLOCK), dtype=np.float64))
+    blocks = np.cumsum(np.add.reduceat(weights, np.arange(0, len(weights), SUMMED), dtype=np.float64))
     wanted = min(share * blocks[-1], np.nextafter(blocks[-1], 0))
     block = int(np.searchsorted(blocks, wanted, side="right"))
-    first = block * BLOCK
-    within = np.cumsum(weights[first : first + BLOCK], dtype=np.float64)
+    first = block * SUMMED
+    within = np.cumsum(weights[first : first + SUMMED], dtype=np.float64)
     # Rounding may lead beyond either end of the block, to a weight of 0.
     wanted = max(wanted - (blocks[block] - within[-1]), 0.0)
     index = int(np.searchsorted(within, wanted, side="right"))
-    return first + min(index, int(np.flatnonzero(weights[first : first + BLOCK])[-1]))
+    return first + min(index, int(np.flatnonzero(weights[first : first + SUMMED])[-1]))
 
 
 def _likeliest(scaled: np.ndarray, amounts: np.ndarray, wanted: float) -> np.ndarray:

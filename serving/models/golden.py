@@ -19,8 +19,6 @@ from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 
-logger = logging.getLogger(__name__)
-
 EXACT = "fp32"
 MAX_DIFFERENT = 0.25  # share of the golden sentences, or links; a broken model translates or aligns all differently
 MAX_WEIGHT_DIFFERENCE = 0.05  # of the attention weight of a link; other processors and GPUs sum in another order
@@ -37,7 +35,7 @@ def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 
     golden = golden_of(bundle)
     expected = golden.translations.get(precision, golden.translations.get(EXACT)) if golden else None
     if golden is None or expected is None:
-        event(logger, logging.INFO, "no golden sentences", model=bundle.label, precision=precision)
+        event(logging.getLogger(__name__), logging.INFO, "no golden sentences", model=bundle.label, precision=precision)
         return
     alignments = golden.alignments.get(precision, golden.alignments.get(EXACT, ()))
     aligned = bool(alignments and bundle.manifest.alignment.heads)

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 MOST_DIGITS = 20  # of a place in a file
 EXTERNAL = 1  # the data_location of weights in a file
-TYPES = {1: np.float32, 3: np.int8, 10: np.float16}
+WEIGHT_TYPES = {1: np.float32, 3: np.int8, 10: np.float16}
 """The NumPy types of weights, by their number in ONNX."""
 
 FIELDS = {
@@ -61,7 +61,7 @@ class SharedWeights:
     def _tensor(self, tensor: Any) -> ort.OrtValue | None:
         """Return a tensor of a graph; None if the files do not have it."""
         entries = {each.key: each.value for each in tensor.external_data}
-        content, dtype = self.files.get(entries.get("location", "")), TYPES.get(tensor.data_type)
+        content, dtype = self.files.get(entries.get("location", "")), WEIGHT_TYPES.get(tensor.data_type)
         offset, size = entries.get("offset", "0"), entries.get("length", "")
         if content is None or dtype is None or not all(map(_is_number, (offset, size))):
             return None

@@ -92,7 +92,7 @@ def text_choice(
         raise InvalidRequest("text.localise_numbers", f"text.localise_numbers cannot be used with {reason}")
     return TextChoice(
         format=written,
-        rules=_rules(asked, written),
+        rules=_markup_rules(asked, written),
         sentences=_splitting(asked, written, forced=forced),
         return_sentences=asked.return_sentences,
         keep=KeptStrings(_strings(asked.keep, "text.keep", MAX_KEEP)),
@@ -121,7 +121,7 @@ def _for_pieces(asked: pb.TextOptions) -> TextChoice:
             raise InvalidRequest(f"text.{name}", f"text.{name} must be unset or off with texts in pieces")
     return TextChoice(
         format=Format.PIECES,
-        rules=_rules(asked, Format.PIECES),
+        rules=_markup_rules(asked, Format.PIECES),
         sentences=Split.OFF,
         return_sentences=asked.return_sentences,
         protect=False,
@@ -158,7 +158,7 @@ def _splitting(asked: pb.TextOptions, written: Format, *, forced: bool) -> Split
     return _SPLITS[asked.split_sentences]
 
 
-def _rules(asked: pb.TextOptions, written: Format) -> MarkupRules:
+def _markup_rules(asked: pb.TextOptions, written: Format) -> MarkupRules:
     names = ("ignore_tags", "splitting_tags", "non_splitting_tags", "translate_attributes")
     lists = {name: getattr(asked, name) for name in names}
     for name, tags in lists.items():

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from lingon.alignment import Span
+from lingon.segments.boundaries import Span
 from lingon.segments.placing import Kept
 from lingon.segments.protection import DIVIDING, Kind, ProtectedSpan, Restored, kept_spans
 

@@ -7,9 +7,9 @@ from collections.abc import Generator, Sequence
 
 import numpy as np
 
-from lingon.alignment import Span, piece_links
+from lingon.alignment import piece_links
 from lingon.errors import RequestError
-from lingon.segments.boundaries import is_blank
+from lingon.segments.boundaries import Span, is_blank
 from lingon.segments.protection import Rung
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.guard.judge import Guard

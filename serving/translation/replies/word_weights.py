@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lingon.alignment import Span, caller_words
+from lingon.alignment import caller_words
+from lingon.segments.boundaries import Span
 
 Weights = list[list[float]]
 
