@@ -34,7 +34,8 @@ MAX_ALTERNATIVES = 32  # each is a job of its own
 class ResolvedOptions:
     """The options of one request: how its texts are translated, and what the reply holds.
 
-    job: the options of every job; if the request samples or wants alternatives, each hypothesis is a job
+    job: the options of every job, but for what `job_options` sets; if the request samples or wants alternatives, each
+        hypothesis is a job
     coverage_penalty: of the score; 0 is none
     prefix_bias: the weight of target prefixes; 1 is prefixes that hold
     alternatives: number of tokens after the prefix that are completed; 0 is a plain search
@@ -76,18 +77,12 @@ class ResolvedOptions:
         rank: of its token after the prefix, if the first part has alternatives
         """
         job = self.job
-        sampling = job.sampling and replace(job.sampling, stream=stream)
-        return Options(
-            beam_size=job.beam_size,
-            num_hypotheses=job.num_hypotheses,
-            length_penalty=job.length_penalty,
+        return replace(
+            job,
             max_output_tokens=max_output_tokens,
-            sampling=sampling,
-            shortlist=job.shortlist,
+            sampling=job.sampling and replace(job.sampling, stream=stream),
             rules=None if self.rules is None else self.rules.of_part(part),
-            patience=job.patience,
             alternative=job.alternative and (job.alternative._replace(rank=rank) if part == 0 else None),
-            cut_loops=self.text.guard != pb.GUARD_POLICY_OFF and sampling is None and self.rules is None,
         )
 
 
@@ -131,6 +126,8 @@ def resolve(
         **ranking._asdict(),
     )
     alternative = Alternative(0, ranking.min_alternative_probability) if ranking.alternatives else None
+    choice = _text_choice(text, restrictions, message, chooses)
+    ruled = sampling is not None or bool(chooses)
     return ResolvedOptions(
         job=Options(
             beam_size=beam_size,
@@ -140,6 +137,7 @@ def resolve(
             shortlist=message.shortlist,
             patience=ranking.patience,
             alternative=alternative,
+            cut_loops=choice.guard != pb.GUARD_POLICY_OFF and not ruled,
         ),
         num_hypotheses=ranking.alternatives or num_hypotheses,
         max_output_tokens=message.max_output_tokens,
@@ -147,8 +145,8 @@ def resolve(
         return_alignment=requested.return_alignment,
         splits=message.long_text == pb.LONG_TEXT_POLICY_SPLIT,
         message=message,
-        text=_text_choice(text, restrictions, message, chooses),
-        rules=_rules(restrictions, vocabulary, message) if sampling or chooses else None,
+        text=choice,
+        rules=_rules(restrictions, vocabulary, message) if ruled else None,
         coverage_penalty=ranking.coverage_penalty,
         prefix_bias=ranking.prefix_bias,
         alternatives=ranking.alternatives,
