@@ -168,7 +168,9 @@ class Scheduler:
                 self._present.add(cost_of(job))
                 if job.deadline is not None and job.deadline < self._earliest:
                     self._earliest = job.deadline
-            self._changed.notify_all()
+            # Workers without work are all alike, and each of them takes a job or none of them does. No other thread
+            # waits here: what waits for the end of all jobs has had new ones refused before.
+            self._changed.notify(len(self._queue))
 
     def check_texts(self, caller: str, texts: int) -> None:
         """Raise what `submit` would raise for so many texts of a caller, whatever they are."""
@@ -261,7 +263,7 @@ class Scheduler:
                 if unforeseen > 0:  # it became longer than its source
                     self._queue.charge(job, unforeseen)
             self._freed_rows = True
-            if not self._tickets:
+            if self._stopping and not self._tickets:
                 self._changed.notify_all()
 
     def stop(self, timeout: float) -> bool:

@@ -56,10 +56,13 @@ class Wakes(threading.Condition):
             assert self.notified_last, "nobody wakes the thread that waits for the end of all jobs"
         return False
 
+    def notify(self, n: int = 1) -> None:
+        for work in [work for work in self._history.workers if work.asleep][:n]:
+            work.asleep = False
+
     def notify_all(self) -> None:
         self.notified_last = True
-        for work in self._history.workers:
-            work.asleep = False
+        self.notify(len(self._history.workers))
 
 
 @dataclass(eq=False)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from typing import Any
 
 import pytest
@@ -12,7 +13,10 @@ import pytest
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
 from lingon.serving.engine.lanes import LIGHT, MAIN, ROUND, SHORT_SAVED, PresentWork
-from lingon.serving.engine.scheduler import CONTENTION_SECONDS, Admission, StepPlan, Turn
+from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.engine.observer import NullObserver
+from lingon.serving.engine.scheduler import CONTENTION_SECONDS, Admission, Scheduler, StepPlan, Turn
+from tests.support.eventually import eventually_blocking
 from tests.support.scheduler_steps import Clock, calls, job, make_scheduler, next_step, of_caller
 
 
@@ -33,6 +37,37 @@ def test_an_idle_worker_admits_nothing_while_others_use_all_rows() -> None:
             assert admitted.result(timeout=5) == (waiting[2:], [])
         finally:
             scheduler.fail(2)
+
+
+class Sleepers(threading.Condition):
+    """A condition that counts the threads that wait on it."""
+
+    asleep = waits = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.asleep, self.waits = self.asleep + 1, self.waits + 1
+        try:
+            return super().wait(timeout)
+        finally:
+            self.asleep -= 1
+
+
+def test_a_job_wakes_one_worker_of_several_and_its_end_wakes_none() -> None:
+    changed = Sleepers()
+    scheduler, only = Scheduler(EngineLimits(), 2, NullObserver(), changed=changed), job()
+    with ThreadPoolExecutor(2) as threads:
+        plans = [threads.submit(scheduler.next, worker, patience=30) for worker in (0, 1)]
+        try:
+            eventually_blocking(lambda: changed.asleep == 2)
+            scheduler.submit([only])
+            done, waiting = wait(plans, return_when=FIRST_COMPLETED)
+            assert [each.job for plan in done for each in plan.result().admitted] == [only]
+            scheduler.close(only)
+            time.sleep(0.05)
+            assert (changed.asleep, changed.waits) == (1, 2)
+        finally:
+            scheduler.stop(0)
+    assert [plan.result() for plan in waiting] == [None]
 
 
 def test_a_job_with_more_rows_than_the_limit_runs_alone() -> None:
