@@ -21,8 +21,8 @@ CONTENTION_SECONDS = 2.0  # seconds for which runs stay short after a heavy call
 
 
 @dataclass(slots=True)
-class _Ticket:
-    """A job that has no outcome yet, with times on the scheduler's clock.
+class Ticket:
+    """A job that has no outcome yet, with times on the scheduler's clock; workers read job, submitted and lane.
 
     worker: None while the job is queued
     lane: None until it joins one
@@ -33,14 +33,6 @@ class _Ticket:
     worker: int | None = None
     lane: int | None = None
     started: float = math.inf
-
-
-class Admission(NamedTuple):
-    """A job to start."""
-
-    job: Job
-    submitted: float  # on the scheduler's clock
-    lane: int
 
 
 class Turn(NamedTuple):
@@ -61,7 +53,7 @@ class StepPlan(NamedTuple):
     """
 
     removed: list[tuple[Job, RequestError]]
-    admitted: list[Admission]
+    admitted: list[Ticket]
     lane: int = MAIN
     short: bool = False
     idle: bool = False
@@ -93,7 +85,7 @@ class Scheduler:
         self._worker_rows = [limits.max_rows] * workers  # the most rows of each worker
         self._observer = observer
         self._queue = Queue(limits)
-        self._tickets: dict[int, _Ticket] = {}
+        self._tickets: dict[int, Ticket] = {}
         self._to_remove: dict[int, RequestError] = {}
         self._earliest = math.inf  # no deadline is before it
         self._lanes, self._contended_until = Lanes(workers), -math.inf
@@ -163,7 +155,7 @@ class Scheduler:
                 self._to_remove.setdefault(job.number, QueueFull(message))
             self._queue.add(jobs)
             for job in jobs:
-                self._tickets[job.number] = _Ticket(job, now)
+                self._tickets[job.number] = Ticket(job, now)
                 self._lanes.submit(party_of(job), cost_of(job))
                 self._present.add(cost_of(job))
                 if job.deadline is not None and job.deadline < self._earliest:
@@ -360,7 +352,7 @@ class Scheduler:
             return True
         return self._contended_until > -math.inf and self._clock() < self._contended_until
 
-    def _admitted(self, worker: int) -> list[Admission]:
+    def _admitted(self, worker: int) -> list[Ticket]:
         """Return the jobs that join the batches of a worker."""
         for turns in self._turns.values():
             turns[worker] += 1
@@ -373,7 +365,7 @@ class Scheduler:
             self._estimator.record_start(cost, self._clock(), more=len(self._queue) > 0)
         return admitted
 
-    def _fill(self, lane: int, worker: int) -> list[Admission]:
+    def _fill(self, lane: int, worker: int) -> list[Ticket]:
         """Start the queued jobs that join the worker's batches of a lane."""
         rows, free = self._running.rows[lane], self._running.free_rows(lane, self.most_rows)
         joining = min(self._queue.rows, free)
@@ -396,16 +388,16 @@ class Scheduler:
             self._turns[lane][worker] = 0
         return started
 
-    def _start(self, job: Job, worker: int, lane: int) -> Admission:
+    def _start(self, job: Job, worker: int, lane: int) -> Ticket:
         """Hand a job that left the queue to a worker."""
         ticket, now = self._tickets[job.number], self._clock()
         ticket.lane, ticket.started = lane, now
         self._lanes.join(lane, party_of(job))
         self._assign(ticket, worker)
         self._observer.left_queue(now - ticket.submitted)
-        return Admission(job, ticket.submitted, lane)
+        return ticket
 
-    def _assign(self, ticket: _Ticket, worker: int) -> None:
+    def _assign(self, ticket: Ticket, worker: int) -> None:
         """Make a worker responsible for the outcome of a job."""
         self._queue.remove(ticket.job.number)
         ticket.worker = worker

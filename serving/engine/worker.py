@@ -23,7 +23,7 @@ from lingon.serving.engine.batches import Batches, OpenBatch
 from lingon.serving.engine.lanes import LIGHT, MAIN
 from lingon.serving.engine.limits import EngineLimits, MemoryLimits, encoder_batches
 from lingon.serving.engine.observer import Observer
-from lingon.serving.engine.scheduler import Admission, Scheduler, StepPlan, Turn
+from lingon.serving.engine.scheduler import Scheduler, StepPlan, Ticket, Turn
 from lingon.serving.runtime.runner import Runner, padded
 
 logger = logging.getLogger(__name__)
@@ -45,8 +45,8 @@ class Lane:
     """
 
     batches: Batches
-    to_encode: deque[list[Admission]] = field(default_factory=deque)
-    to_score: deque[list[Admission]] = field(default_factory=deque)
+    to_encode: deque[list[Ticket]] = field(default_factory=deque)
+    to_score: deque[list[Ticket]] = field(default_factory=deque)
     score_debt: float = 0.0
     began: bool = False
 
@@ -141,7 +141,7 @@ class Worker:
         for job, error in removed:
             self._end(job, error)
 
-    def _admit(self, admitted: Sequence[Admission]) -> None:
+    def _admit(self, admitted: Sequence[Ticket]) -> None:
         """Put jobs into their lanes, those of similar length together."""
         for number, lane in self._lanes.items():
             for kind, waiting in ((DecodeJob, lane.to_encode), (ScoreJob, lane.to_score)):
@@ -164,7 +164,7 @@ class Worker:
             return False
         return True
 
-    def _take(self, waiting: deque[list[Admission]], graph: str, *, short: bool) -> list[Admission]:
+    def _take(self, waiting: deque[list[Ticket]], graph: str, *, short: bool) -> list[Ticket]:
         """Remove the first batch, or as much of it as makes a short run."""
         batch = waiting.popleft()
         most = max(int(SHORT_RUN * self._speed.get(graph, 0.0)) // _width(batch[-1].job), 1)  # the last one is longest
@@ -181,7 +181,7 @@ class Worker:
         self._speed[graph] = known + SPEED_WEIGHT * (speed - known)
         return seconds
 
-    def _encode(self, lane: Lane, admitted: Sequence[Admission]) -> None:
+    def _encode(self, lane: Lane, admitted: Sequence[Ticket]) -> None:
         jobs = [each.job for each in admitted]
         start = self.since = _start(jobs)
         ids, lengths = padded([job.source_ids for job in jobs])
@@ -190,7 +190,7 @@ class Worker:
         except MemoryError:
             self._halve(lane.to_encode, admitted)
             return
-        for index, (job, submitted, _) in enumerate(admitted):
+        for index, (job, ticket) in enumerate(zip(jobs, admitted, strict=True)):
             assert isinstance(job, DecodeJob)
             if job.phase_times is not None:
                 job.phase_times.encoded = now
@@ -202,7 +202,7 @@ class Worker:
             if (error := batch.running.admit(job, encoded, index, self._piece_ids(job))) is not None:
                 self._end(job, error)
                 continue
-            batch.no_token_yet[job.number] = submitted
+            batch.no_token_yet[job.number] = ticket.submitted
         self._observer.encoded(len(jobs), int(lengths.sum()), ids.size, self._measure("encoder", ids.size, start))
 
     def _piece_ids(self, job: DecodeJob) -> np.ndarray | None:
@@ -226,7 +226,7 @@ class Worker:
         """Whether this worker has no jobs and the queue has none for it."""
         return not any(lane.has_work for lane in self._lanes.values()) and not self._scheduler.load().queued
 
-    def _score(self, lane: Lane, admitted: Sequence[Admission]) -> None:
+    def _score(self, lane: Lane, admitted: Sequence[Ticket]) -> None:
         pairs = [each.job for each in admitted if isinstance(each.job, ScoreJob)]
         start = self.since = _start(pairs)
         source_ids, source_lengths = padded([job.source_ids for job in pairs])
@@ -265,7 +265,7 @@ class Worker:
         for job, outcome in ended:
             self._end(job, outcome)
 
-    def _halve(self, waiting: deque[list[Admission]], admitted: Sequence[Admission]) -> None:
+    def _halve(self, waiting: deque[list[Ticket]], admitted: Sequence[Ticket]) -> None:
         """Put a batch for which there was no memory back in two halves."""
         if len(admitted) == 1:
             self._lower_rows([admitted[0].job])

@@ -12,7 +12,7 @@ from lingon.serving.constraints.automaton import ROOT, Automaton
 WORDS = st.lists(st.text("ab ", min_size=1, max_size=5), min_size=1, max_size=4).map(
     lambda words: [" ".join(word.split()) for word in words if word.split()]
 )
-TEXTS = st.lists(st.text("ab ", max_size=4), max_size=8)
+MIXED = st.lists(st.text("ab ", max_size=4), max_size=8)
 
 
 def read_all(automaton: Automaton, texts: list[str], state: int = ROOT) -> tuple[int, int]:
@@ -23,14 +23,14 @@ def read_all(automaton: Automaton, texts: list[str], state: int = ROOT) -> tuple
     return state, found
 
 
-@given(WORDS, TEXTS)
+@given(WORDS, MIXED)
 def test_a_word_is_found_if_and_only_if_the_text_has_it(words: list[str], texts: list[str]) -> None:
     _, found = read_all(Automaton([word.encode() for word in words]), texts)
     whole = " ".join("".join(texts).split())
     assert [found >> place & 1 for place in range(len(words))] == [word in whole for word in words]
 
 
-@given(WORDS, TEXTS)
+@given(WORDS, MIXED)
 def test_the_rests_are_what_completes_a_word_at_the_end_of_the_text(words: list[str], texts: list[str]) -> None:
     automaton = Automaton([word.encode() for word in words])
     state, _ = read_all(automaton, texts)
@@ -41,7 +41,7 @@ def test_the_rests_are_what_completes_a_word_at_the_end_of_the_text(words: list[
     assert automaton.rests(state) == expected
 
 
-@given(WORDS, TEXTS, TEXTS)
+@given(WORDS, MIXED, MIXED)
 def test_a_text_that_follows_another_finds_the_words_that_some_other_text_would_begin(
     words: list[str], before: list[str], texts: list[str]
 ) -> None:

@@ -22,7 +22,7 @@ from lingon.serving.engine.cost import cost_of, rows_of, tokens_of
 from lingon.serving.engine.lanes import LIGHT, MAIN, reserved_rows
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import EngineLoad, NullObserver
-from lingon.serving.engine.scheduler import Admission, Scheduler, Turn
+from lingon.serving.engine.scheduler import Scheduler, Ticket, Turn
 from tests.support.scale import scaled
 
 pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
@@ -73,7 +73,7 @@ class Work:
     last: what the turn before did
     """
 
-    running: dict[int, Admission] = field(default_factory=dict)
+    running: dict[int, Ticket] = field(default_factory=dict)
     removed: list[Job] = field(default_factory=list)
     in_turn: bool = False
     asleep: bool = False
@@ -194,9 +194,10 @@ class History:
         }
         assert reasons[type(error)]
 
-    def check_admission(self, admission: Admission) -> None:
+    def check_admission(self, admission: Ticket) -> None:
         """Check that the job waited, and that its rows are free, unless it is alone in its lane."""
-        job, _, lane = admission
+        job, lane = admission.job, admission.lane
+        assert lane is not None
         assert self.jobs.get(job.number) is job, "a job starts after its end"
         assert job.number not in self.admitted, "a job starts twice"
         assert job.number not in self.cancelled

@@ -15,7 +15,7 @@ from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
 from lingon.serving.engine.lanes import LIGHT, MAIN, ROUND, SHORT_SAVED, PresentWork
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.observer import NullObserver
-from lingon.serving.engine.scheduler import CONTENTION_SECONDS, Admission, Scheduler, StepPlan, Turn
+from lingon.serving.engine.scheduler import CONTENTION_SECONDS, Scheduler, StepPlan, Ticket, Turn
 from tests.support.eventually import eventually_blocking
 from tests.support.scheduler_steps import Clock, calls, job, make_scheduler, next_step, of_caller
 
@@ -297,7 +297,7 @@ def test_a_heavy_caller_gets_rows_although_many_light_callers_want_all_of_them()
     scheduler.submit(heavy_jobs(20))
     light = (of_caller(str(number)) for number in itertools.cycle(range(16)))
     scheduler.submit([job for job, _ in zip(light, range(32), strict=False)])
-    admitted, running, most = 0, list[Admission](), 0
+    admitted, running, most = 0, list[Ticket](), 0
     for _ in range(20):  # every light job takes one turn, and another one follows it at once
         plan = scheduler.next(0)
         assert plan is not None
