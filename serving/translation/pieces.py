@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SHOWN = 40  # characters of a piece in an error
 
 
-def source_of(text: str, field: str, tokenizer: Tokenizer, most: int) -> list[int]:
+def source_of_pieces(text: str, field: str, tokenizer: Tokenizer, most: int) -> list[int]:
     """Return the source tokens of a text in pieces, with the end token and those of the languages; none without pieces.
 
     most: tokens that the model reads. Raises TextTooLong, and InvalidRequest for what is no piece.
@@ -31,8 +31,8 @@ def source_of(text: str, field: str, tokenizer: Tokenizer, most: int) -> list[in
     return tokenizer.framed(_ids(pieces, field, tokenizer.source, "source"))
 
 
-def target_of(text: str, field: str, tokenizer: Tokenizer, most: int) -> tuple[int, ...]:
-    """Return the tokens of a target prefix in pieces; most: tokens that it may have; errors as of `source_of`."""
+def target_of_pieces(text: str, field: str, tokenizer: Tokenizer, most: int) -> tuple[int, ...]:
+    """Return the tokens of a target prefix in pieces; most: tokens that it may have; errors as for a source."""
     pieces = text.split()
     if len(pieces) > most:
         raise TextTooLong(field, f"{field} has {len(pieces)} tokens, at most {most} are allowed")

@@ -17,7 +17,7 @@ from lingon.segments.protection import Custom, ProtectedSpan, TooManySpans, kept
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import AttentionChoice
 from lingon.serving.system.event_loop import TimeSlice
-from lingon.serving.translation import pieces
+from lingon.serving.translation.pieces import source_of_pieces, target_of_pieces
 from lingon.serving.translation.planning.attention import count_weights
 from lingon.serving.translation.planning.customs import custom_of
 from lingon.serving.translation.planning.input_processor import (
@@ -220,7 +220,7 @@ class Planner:
     def _plan_pieces(self, text: str, field: str, options: ResolvedOptions, size: RequestSize) -> TextPlan:
         """Return the plan of a text in pieces without its prefix."""
         size.add_characters(len(text))
-        ids = pieces.source_of(text, field, self._tokenizer, self._manifest.limits.max_source_tokens)
+        ids = source_of_pieces(text, field, self._tokenizer, self._manifest.limits.max_source_tokens)
         if not ids:
             return TextPlan(Document(text, ()), ())
         size.add_sentence(len(ids))
@@ -233,8 +233,8 @@ class Planner:
         """Return the plan of a pair in pieces."""
         limits = self._manifest.limits
         size.add_characters(len(pair.source) + len(pair.target))
-        source = pieces.source_of(pair.source, f"{field}.source", self._tokenizer, limits.max_source_tokens)
-        target = pieces.target_of(pair.target, f"{field}.target", self._tokenizer, limits.max_target_tokens - 1)
+        source = source_of_pieces(pair.source, f"{field}.source", self._tokenizer, limits.max_source_tokens)
+        target = target_of_pieces(pair.target, f"{field}.target", self._tokenizer, limits.max_target_tokens - 1)
         written = " ".join(pair.source.split()), " ".join(pair.target.split())
         return PairPlan(written[0], written[1], tuple(source), target, in_pieces=True)
 
@@ -243,7 +243,7 @@ class Planner:
             return plan
         limits = self._manifest.limits
         if options.text.format is Format.PIECES:
-            ids, begin = pieces.target_of(prefix, name, self._tokenizer, limits.max_target_tokens - 1), None
+            ids, begin = target_of_pieces(prefix, name, self._tokenizer, limits.max_target_tokens - 1), None
             prefix = self._tokenizer.decode(ids)
         else:
             ids = target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1)
