@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lingon.serving.constraints.forced import ForcedProgress, ForcedWords
 from lingon.serving.constraints.pieces import BETWEEN, TokenSet
-from lingon.serving.constraints.spelling import Spelling, State, repeating
+from lingon.serving.constraints.spelling import Spelling, SpellingState, repeating
 from lingon.text import EOS
 
 _END = TokenSet.of([EOS])
@@ -18,11 +18,11 @@ _NONE = TokenSet.of([])
 class Progress(NamedTuple):
     """What the rules have to know of the text of a hypothesis."""
 
-    spelling: State
+    spelling: SpellingState
     forced: ForcedProgress = ForcedProgress()
 
 
-class Limits(NamedTuple):
+class TokenLimits(NamedTuple):
     """Which tokens may come next: none of `banned`; if `only` is not None, nothing but these."""
 
     banned: list[TokenSet]
@@ -76,7 +76,7 @@ class Rules:
         forced = self.forced.read(progress.forced, token) if self.forced else progress.forced
         return Progress(self.spelling.read(progress.spelling, token), forced)
 
-    def limits(self, progress: Progress, tokens: Sequence[int], generated: int, remaining: int) -> Limits:
+    def limits(self, progress: Progress, tokens: Sequence[int], generated: int, remaining: int) -> TokenLimits:
         """Return which tokens may come next.
 
         tokens: of the translation so far, with its prefix; generated: their number without the prefix
@@ -91,7 +91,7 @@ class Rules:
             if progress.forced.committed or spare <= 0:
                 allowed = self._allowed(progress, repeated, remaining, min_tokens=0)
                 if left := [token for token in self.forced.advancing(progress.forced) if allowed.permits(token)]:
-                    return Limits([], TokenSet.of(left))
+                    return TokenLimits([], TokenSet.of(left))
             if spare > 0 and progress.spelling[0] == BETWEEN:  # a character that is begun has its tokens already
                 remaining = spare
         return self._allowed(progress, repeated, remaining, self.min_tokens - generated)
@@ -100,11 +100,11 @@ class Rules:
         """Return whether a forced word is missing."""
         return self.forced is not None and not self.forced.is_met(progress.forced)
 
-    def _allowed(self, progress: Progress, repeated: TokenSet, remaining: int, min_tokens: int) -> Limits:
+    def _allowed(self, progress: Progress, repeated: TokenSet, remaining: int, min_tokens: int) -> TokenLimits:
         """Return which tokens may come next, whatever forced words are missing."""
         if progress.spelling[0] != BETWEEN:
             only = self.spelling.continuing(progress.spelling, remaining)
             left = only.members - repeated.members
-            return Limits([], TokenSet.of(left) if left else only)  # a character that is begun is completed
+            return TokenLimits([], TokenSet.of(left) if left else only)  # a character that is begun is completed
         banned = [self.spelling.banned(progress.spelling, remaining), repeated]
-        return Limits([*banned, _END] if min_tokens > 1 and remaining > 1 else banned)
+        return TokenLimits([*banned, _END] if min_tokens > 1 and remaining > 1 else banned)

@@ -12,7 +12,7 @@ from lingon.text import FORBIDDEN
 
 LONGEST = 4  # bytes of the longest character
 
-State = tuple[int, int]
+SpellingState = tuple[int, int]
 """Of the character that is not complete (see UTF8), and of the automaton of the forbidden words."""
 
 
@@ -30,7 +30,7 @@ class Spelling:
         """
         self._pieces = pieces
         self._words = Automaton(words)
-        self.start: State = (BETWEEN, self._words.after_other_text() if follows else ROOT)
+        self.start: SpellingState = (BETWEEN, self._words.after_other_text() if follows else ROOT)
         self._replacement = frozenset(pieces.containing(REPLACEMENT))
         self._uncertain = self._replacement.union(pieces.bytes_of)  # without these, any tokens spell valid UTF-8
         never = {*FORBIDDEN, *self._replacement}
@@ -72,14 +72,14 @@ class Spelling:
                 whole = place
         return whole
 
-    def read(self, state: State, token: int) -> State:
+    def read(self, state: SpellingState, token: int) -> SpellingState:
         """Return the state after another token."""
         character, words = state
         byte = self._pieces.bytes_of.get(token)
         character = BETWEEN if byte is None else UTF8[character].following.get(byte, BETWEEN)
         return character, self._words.read(words, self._pieces.texts[token])[0]
 
-    def banned(self, state: State, remaining: int) -> TokenSet:
+    def banned(self, state: SpellingState, remaining: int) -> TokenSet:
         """Return the tokens that must not come next, between two characters.
 
         remaining: tokens that the translation may still have, this one counted
@@ -97,7 +97,7 @@ class Spelling:
             found = self._banned[key] = TokenSet.of(tokens)
         return found
 
-    def continuing(self, state: State, remaining: int) -> TokenSet:
+    def continuing(self, state: SpellingState, remaining: int) -> TokenSet:
         """Return the byte pieces that may come next, within a character; there is at least one."""
         key = *state, min(remaining, LONGEST)
         found = self._continuing.get(key)
@@ -106,7 +106,7 @@ class Spelling:
             found = self._continuing[key] = TokenSet.of(tokens)
         return found
 
-    def _can_complete(self, state: State, remaining: int) -> bool:
+    def _can_complete(self, state: SpellingState, remaining: int) -> bool:
         """Return whether `remaining` byte pieces can complete the character."""
         if state[0] == BETWEEN:
             return True
@@ -114,7 +114,7 @@ class Spelling:
             return False
         return any(self._can_complete(after, remaining - 1) for _, after in self._bytes_after(state))
 
-    def _bytes_after(self, state: State) -> Iterator[tuple[int, State]]:
+    def _bytes_after(self, state: SpellingState) -> Iterator[tuple[int, SpellingState]]:
         """Yield the byte pieces that continue a character and complete no word, each with the state after it."""
         completing = self._completing(state[1])
         for byte, after in UTF8[state[0]].following.items():

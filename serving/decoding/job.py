@@ -120,6 +120,10 @@ class Hypothesis:
         return self.missing, -self.score
 
 
+Hypotheses = tuple[Hypothesis, ...]
+"""The translations of a job, best first."""
+
+
 @dataclass(slots=True)
 class PhaseTimes:
     """When the phases of a job began and when the job ended, in seconds of `time.monotonic`.
@@ -173,7 +177,7 @@ class DecodeJob(_QueuedJob):
     """
 
     options: Options
-    on_done: Callable[[tuple[Hypothesis, ...] | RequestError], None]
+    on_done: Callable[[Hypotheses | RequestError], None]
     on_tokens: Callable[[int], None] | None = None
     prefix: tuple[int, ...] = ()
     hidden: int = 0

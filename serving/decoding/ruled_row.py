@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lingon.serving.constraints.rules import Limits, Progress, Rules
+from lingon.serving.constraints.rules import Progress, Rules, TokenLimits
 from lingon.serving.constraints.spelling import penalise
 from lingon.serving.decoding.job import Alternative, DecodeJob, Sampling
 from lingon.serving.decoding.sampling import draw
@@ -177,7 +177,7 @@ def log_prob(logits: np.ndarray, token: int, likeliest: Candidates) -> float:
     return float((logits[token] - logits[likeliest.ids[0]]) + likeliest.log_probs[0])
 
 
-def restricted(logits: np.ndarray, limits: Limits) -> np.ndarray:
+def restricted(logits: np.ndarray, limits: TokenLimits) -> np.ndarray:
     """Return a copy of logits (vocab) with -inf for every token that the limits do not permit."""
     if limits.only is not None:
         found = np.full_like(logits, -np.inf)

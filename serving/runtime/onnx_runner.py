@@ -30,7 +30,7 @@ from lingon.serving.runtime.on_device.bindings import StateBindings
 from lingon.serving.runtime.on_device.buffers import DeviceBuffers
 from lingon.serving.runtime.on_device.cuda_graphs import GraphRecorder
 from lingon.serving.runtime.on_device.state_graphs import StateGraphs
-from lingon.serving.runtime.on_host.buffers import Layout, OnnxBuffers
+from lingon.serving.runtime.on_host.buffers import OnnxBuffers, StateLayout
 from lingon.serving.runtime.on_host.shortlist_buffers import ShortlistBuffers, ShortlistGraphs
 from lingon.serving.runtime.runner import (
     AttentionChoice,
@@ -193,7 +193,7 @@ class OnnxRunner:
     recorder: GraphRecorder = field(default_factory=GraphRecorder)
     beam: ort.InferenceSession | None = None  # the graph of beam search, in main memory
     any_width: bool = False  # as with our operators, most of which read each sentence up to its length
-    layouts: dict[ort.InferenceSession, Layout] = field(
+    layouts: dict[ort.InferenceSession, StateLayout] = field(
         default_factory=dict
     )  # of the decoders that batches were opened for
     unused: list[StateBindings] = field(default_factory=list)  # whose buffers are gone, if graphs are recorded
@@ -267,11 +267,11 @@ class OnnxRunner:
             )
         return OnnxBuffers(self._layout(self.decoder), self.decoder, shape, self.beam)
 
-    def _layout(self, decoder: SessionPair[ort.InferenceSession]) -> Layout:
+    def _layout(self, decoder: SessionPair[ort.InferenceSession]) -> StateLayout:
         """Return the layout of a decoder, which is read from its graph when it is first needed."""
         graph = decoder.all_cores
         if graph not in self.layouts:
-            self.layouts[graph] = Layout.of(self.manifest, graph)
+            self.layouts[graph] = StateLayout.of(self.manifest, graph)
         return self.layouts[graph]
 
     def _open_on_device(self, graphs: StateGraphs, shape: BatchShape) -> DeviceBuffers:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar
 
 from lingon.errors import Cancelled, EngineFault, ModelUnloaded, QueueFull, RequestError
-from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, Options, PrefixBias, ScoreJob
+from lingon.serving.decoding.job import DecodeJob, Hypotheses, Job, Options, PrefixBias, ScoreJob
 from lingon.serving.engine.engine import Engine
 from lingon.serving.observability.logs import fault
 from lingon.serving.runtime.runner import AttentionChoice, Scored
@@ -20,7 +20,6 @@ from lingon.serving.translation.valid_utf8 import ValidUtf8, rejoined
 from lingon.text import LanguageTokens
 
 Answer = TypeVar("Answer")
-Hypotheses = tuple[Hypothesis, ...]
 RETRY_SECONDS = 0.02  # seconds between two attempts to submit a follow-up job while the queue is full
 ONE_PAIR = LanguageTokens()
 _calls = itertools.count(1)

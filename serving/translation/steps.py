@@ -14,7 +14,7 @@ from lingon.segments.boundaries import Span
 from lingon.segments.placing import Kept
 from lingon.segments.protection import Align, Answer, Kind, Output, Request, Restored, Translate, kept_spans, replaced
 from lingon.segments.steps import translate_sentence
-from lingon.serving.decoding.job import Hypothesis
+from lingon.serving.decoding.job import Hypotheses, Hypothesis
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.coverage import covering_tokens, with_coverage
@@ -25,19 +25,18 @@ from lingon.serving.translation.planning.options import ResolvedOptions
 from lingon.serving.translation.replies.kept_pairs import kept_pairs
 from lingon.serving.translation.replies.layout import PartHypothesis
 from lingon.serving.translation.replies.output_processor import linked_tokens, source_spans, target_spans
-from lingon.serving.translation.replies.word_weights import Weights, word_weights
+from lingon.serving.translation.replies.word_weights import WordWeights, word_weights
 from lingon.serving.translation.retry import Guarding
 from lingon.serving.translation.target_prefix import Begin, text_of
 from lingon.text import Tokenizer, normalise
 
 _WORD = re.compile(r"\S+")
 
-Hypotheses = tuple[Hypothesis, ...]
 Jobs = Sequence[PendingJob[Hypotheses]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PartPlace:
     """Where a sentence is: the index of its text and of its part, and the number of its stream of random numbers."""
 
     text: int
@@ -64,7 +63,7 @@ class SentenceTask:
     def __init__(
         self,
         part: Part,
-        place: Place,
+        place: PartPlace,
         client: EngineClient,
         options: ResolvedOptions,
         model: TextModel,
@@ -220,7 +219,7 @@ class SentenceTask:
             for each in kept_pairs(read.text, read.spans, self._restored)
         )
 
-    async def _weights(self) -> Weights | None:
+    async def _weights(self) -> WordWeights | None:
         """Return how much of each source word is in each target word; a word that the model knows stands for others."""
         text, kept, restored = self._sentence.text, self._sentence.spans, self._restored
         if restored.lowered is not None:

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from lingon.errors import Degenerate, EngineFault, Expired, RequestError
 from lingon.segments.protection import Rung, lacks_figures
-from lingon.serving.decoding.job import DecodeJob, Hypothesis, PrefixBias
+from lingon.serving.decoding.job import DecodeJob, Hypotheses, Hypothesis, PrefixBias
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice, Scored
 from lingon.serving.system.event_loop import TimeSlice
@@ -32,12 +32,11 @@ from lingon.serving.translation.replies.output_processor import (
     weights_of,
 )
 from lingon.serving.translation.retry import better
-from lingon.serving.translation.steps import Place, SentenceTask, TextModel
+from lingon.serving.translation.steps import PartPlace, SentenceTask, TextModel
 from lingon.serving.translation.target_prefix import text_of
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
-Hypotheses = tuple[Hypothesis, ...]
 Result_co = TypeVar("Result_co", covariant=True)
 
 
@@ -199,7 +198,7 @@ class TextTask:
 
     def _steps_of(self, place: int) -> list[SentenceTask]:
         part = self._plan.parts[place]
-        places = [Place(self.index, place, self._stream(place, sample)) for sample in range(self._options.samples)]
+        places = [PartPlace(self.index, place, self._stream(place, sample)) for sample in range(self._options.samples)]
         tagged = self._plan.is_tagged(part)
         return [SentenceTask(part, each, self._client, self._options, self._model, tagged=tagged) for each in places]
 
@@ -249,7 +248,7 @@ class TextTask:
         tasks = {
             place: SentenceTask(
                 replace(part, steps=Steps(part.text, (), self._lexicon)),
-                Place(self.index, place, self._stream(place, 0)),
+                PartPlace(self.index, place, self._stream(place, 0)),
                 self._client,
                 self._options,
                 self._model,

@@ -23,7 +23,7 @@ from lingon.segments.steps import translate_sentence
 from lingon.serving.constraints.automaton import ROOT, Automaton
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.translation.planning.request_size import RequestSize
-from lingon.serving.translation.planning.source import Source, read_source
+from lingon.serving.translation.planning.source import ReadText, read_source
 from lingon.serving.translation.planning.text_options import Format, TextChoice, text_choice
 from lingon.serving.translation.replies.kept_pairs import kept_pairs
 from lingon.text import normalise
@@ -44,7 +44,7 @@ def choice(kind: str, **options: object) -> TextChoice:
     return text_choice(asked, forced=False, greedy=True)
 
 
-def read(text: str, options: TextChoice) -> Source | None:
+def read(text: str, options: TextChoice) -> ReadText | None:
     """Return a text as the server reads it; None for one that it refuses."""
     try:
         return asyncio.run(read_source(text, "text", options, RequestSize("texts", UNBOUNDED)))

@@ -11,7 +11,7 @@ import pytest
 
 from lingon.bundle import Manifest
 from lingon.serving.runtime.on_host import buffers as host_buffers
-from lingon.serving.runtime.on_host.buffers import Layout
+from lingon.serving.runtime.on_host.buffers import StateLayout
 from lingon.serving.runtime.onnx_runner import OnnxBuffers
 from lingon.serving.runtime.runner import BatchShape
 from lingon.text import BOS
@@ -172,13 +172,13 @@ def test_a_step_returns_logits_only_if_requested() -> None:
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_graph_is_looked_at_once_for_all_batches(beam_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     runner, read = random_runner(seed=beam_size), list[object]()
-    of = Layout.of
+    of = StateLayout.of
 
-    def counted(manifest: Manifest, graph: ort.InferenceSession) -> Layout:
+    def counted(manifest: Manifest, graph: ort.InferenceSession) -> StateLayout:
         read.append(graph)
         return of(manifest, graph)
 
-    monkeypatch.setattr(Layout, "of", counted)
+    monkeypatch.setattr(StateLayout, "of", counted)
     for sentences in (1, 4, 1):
         assert runner.open(BatchShape(sentences, beam_size, 32, 10)).nbytes > 0
     assert read == [runner.decoder.all_cores]

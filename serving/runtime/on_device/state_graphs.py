@@ -14,7 +14,7 @@ from lingon.bundle import Manifest
 from lingon.serving.runtime.on_device.arrays import DeviceArray
 from lingon.serving.runtime.sessions.create import TYPES
 
-Places = Sequence[int] | np.ndarray
+SlotNumbers = Sequence[int] | np.ndarray
 """Indices of slots or of rows."""
 
 
@@ -50,7 +50,7 @@ class StateGraphs:
         values = {names.encoded_name(name): encoded[name] for name in placed}
         _run_in_place(self.place_session, {name: states[name] for name in placed}, numbers, values)
 
-    def copy_memory(self, states: Mapping[str, DeviceArray], sources: Places, targets: Places) -> None:
+    def copy_memory(self, states: Mapping[str, DeviceArray], sources: SlotNumbers, targets: SlotNumbers) -> None:
         """Copy the memory of slots to other slots; no slot may be both a source and a target."""
         memory = {state.name: states[state.name] for state in self.manifest.states_of("memory")}
         _run_in_place(self.copy_memory_session, memory, {names.SOURCES: sources, names.TARGETS: targets})
@@ -65,7 +65,7 @@ def rows_of(slots: Sequence[int], beam_size: int) -> np.ndarray:
 def _run_in_place(
     session: ort.InferenceSession,
     states: Mapping[str, DeviceArray],
-    numbers: Mapping[str, Places],
+    numbers: Mapping[str, SlotNumbers],
     values: Mapping[str, ort.OrtValue] | None = None,
 ) -> None:
     """Run a graph whose output for each state is the state itself.

@@ -34,7 +34,7 @@ class Slice(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StateLayout:
     """What the buffers of all batches of a graph have in common; it is read once, not for each batch that opens.
 
     memory, recurrent, caches: the states of the graph
@@ -54,7 +54,7 @@ class Layout:
     candidates: int
 
     @classmethod
-    def of(cls, manifest: Manifest, graph: ort.InferenceSession) -> Layout:
+    def of(cls, manifest: Manifest, graph: ort.InferenceSession) -> StateLayout:
         """Return the layout of a decoder of a bundle."""
         values = {value.name: value for value in (*graph.get_inputs(), *graph.get_outputs())}
         types = {name: TYPES[value.type] for name, value in values.items()}
@@ -81,7 +81,7 @@ class OnnxBuffers:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: StateLayout,
         session: SessionPair[ort.InferenceSession],
         shape: BatchShape,
         beam: ort.InferenceSession | None = None,

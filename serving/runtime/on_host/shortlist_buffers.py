@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime as ort
 
 from lingon import bundle as names
-from lingon.serving.runtime.on_host.buffers import Bound, Layout, OnnxBuffers, Slice
+from lingon.serving.runtime.on_host.buffers import Bound, OnnxBuffers, Slice, StateLayout
 from lingon.serving.runtime.runner import BatchShape, Encoded
 from lingon.serving.runtime.sessions.pair import SessionPair
 from lingon.serving.runtime.shortlist import Shortlist, pad_pieces, unite
@@ -66,7 +66,7 @@ class ShortlistBuffers(OnnxBuffers):
 
     def __init__(
         self,
-        layout: Layout,
+        layout: StateLayout,
         graphs: ShortlistGraphs,
         shape: BatchShape,
         beam: ort.InferenceSession | None = None,

@@ -28,7 +28,7 @@ _COLUMNS = "   "  # blanks between columns
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ReadText:
     """A text that is translated.
 
     text: without markup
@@ -59,7 +59,7 @@ class Source:
                 yield first + begin, first + end
 
 
-async def read_source(text: str, field: str, options: TextChoice, size: RequestSize) -> Source:
+async def read_source(text: str, field: str, options: TextChoice, size: RequestSize) -> ReadText:
     """Read a text; raises InvalidRequest and TextTooLong, which name the field, and RequestTooLarge.
 
     A long text is read on a thread, since it may take most of a second. It is bounded before it is read, because a
@@ -70,7 +70,7 @@ async def read_source(text: str, field: str, options: TextChoice, size: RequestS
         raise TextTooLong(field, f"{field} has more than {MOST_TAGS} tags or signs <; send it in several texts")
     size.add_written(text, marked_up=marked_up)
     if not marked_up and not options.keep and is_simple(text):
-        return Source(text, is_simple=True)
+        return ReadText(text, is_simple=True)
     if len(text) <= LONG:
         return _read(text, field, options, size)
     return await asyncio.to_thread(_read, text, field, options, size)
@@ -84,7 +84,7 @@ def is_simple(text: str) -> bool:
     return inside[0].isalpha() and _COLUMNS not in inside
 
 
-def _read(text: str, field: str, options: TextChoice, size: RequestSize) -> Source:
+def _read(text: str, field: str, options: TextChoice, size: RequestSize) -> ReadText:
     plain = _plain(text, field, options)
     if plain is not None:
         _check_size(plain, field, size.most_sentences)
@@ -104,7 +104,7 @@ def _read(text: str, field: str, options: TextChoice, size: RequestSize) -> Sour
         message += "" if stand_ins else " or set text.protect to false"
         raise TextTooLong(field, message) from None
     size.add_kept(len(found))
-    return Source(seen, merge(found) if stand_ins else found, plain)
+    return ReadText(seen, merge(found) if stand_ins else found, plain)
 
 
 def _check_size(plain: PlainText, field: str, most_sentences: int) -> None:

@@ -12,7 +12,7 @@ from lingon.segments.protection import Restored
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.planning.input_processor import TextPlan
-from lingon.serving.translation.replies.word_weights import Weights, sentence_weights
+from lingon.serving.translation.replies.word_weights import WordWeights, sentence_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class PartHypothesis:
     text: str
     scored: Scored | None = None
     restored: Restored | None = None
-    weights: Weights | None = None
+    weights: WordWeights | None = None
     kept: tuple[Kept, ...] = ()
     read_log_probs: tuple[float, ...] = ()
     parts: int = 1
@@ -66,7 +66,7 @@ def layout(plan: TextPlan, parts: Sequence[PartHypothesis]) -> Generator[None, N
     )
     if plan.plain is None:
         return Layout(joined.text, joined.spans, begins)
-    weights, kept = list[Weights | None](), list[Sequence[Kept]]()
+    weights, kept = list[WordWeights | None](), list[Sequence[Kept]]()
     for segment, places in enumerate(own):
         weights.append(_weights(plan, parts, segment, places) if plan.tagged[segment] else None)
         kept.append(parts[places[0]].kept if len(places) == 1 else ())  # a part with kept strings is a whole sentence
@@ -85,6 +85,8 @@ def join(texts: Sequence[str]) -> tuple[str, list[int]]:
     return joined, begins
 
 
-def _weights(plan: TextPlan, parts: Sequence[PartHypothesis], segment: int, places: Sequence[int]) -> Weights | None:
+def _weights(
+    plan: TextPlan, parts: Sequence[PartHypothesis], segment: int, places: Sequence[int]
+) -> WordWeights | None:
     found = [(plan.parts[place].text, parts[place].text, parts[place].weights) for place in places]
     return sentence_weights(plan.document.segment(segment), found)

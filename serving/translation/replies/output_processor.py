@@ -28,7 +28,7 @@ from lingon.serving.translation.replies.guarding import (
     warning_codes,
 )
 from lingon.serving.translation.replies.layout import Layout, PartHypothesis, layout
-from lingon.serving.translation.replies.word_weights import Weights, word_weights
+from lingon.serving.translation.replies.word_weights import WordWeights, word_weights
 from lingon.serving.translation.target_prefix import Begin
 from lingon.status import to_status
 from lingon.text import EOS, UNK, Tokenizer
@@ -197,7 +197,7 @@ def linked_tokens(attention: np.ndarray, sources: Sequence[Span], targets: Seque
     return piece_links(attention[: len(targets)].argmax(axis=1).tolist(), len(sources))
 
 
-def weights_of(part: Part, found: PartHypothesis, attention: np.ndarray, tokenizer: Tokenizer) -> Weights:
+def weights_of(part: Part, found: PartHypothesis, attention: np.ndarray, tokenizer: Tokenizer) -> WordWeights:
     """Return the weights between the words of a part and of its translation; attention: between their tokens."""
     sources, targets = part_spans(tokenizer, part), generated_spans(tokenizer, found.hypothesis.tokens)
     return word_weights(attention, sources, targets, part.text, found.text)

@@ -11,7 +11,7 @@ import numpy as np
 from lingon.alignment import caller_words
 from lingon.segments.boundaries import Span
 
-Weights = list[list[float]]
+WordWeights = list[list[float]]
 
 MOST_WEIGHTS = 200_000  # of a sentence, such as 450 words; placing tags by them holds up the event loop
 
@@ -20,7 +20,7 @@ _WORD = re.compile(r"\S+")
 
 def word_weights(
     attention: np.ndarray, sources: Sequence[Span], targets: Sequence[Span], source: str, target: str
-) -> Weights:
+) -> WordWeights:
     """Return (target words, source words): the share of the attention to a source word that a target word has.
 
     attention: (target tokens, source tokens), those without a span last
@@ -29,11 +29,11 @@ def word_weights(
     of_tokens = attention[: len(targets), : len(sources)]
     summed = _sums(targets, target) @ of_tokens @ _sums(sources, source).T
     totals = summed.sum(axis=0, keepdims=True)
-    found: Weights = np.divide(summed, totals, out=np.zeros_like(summed), where=totals > 0).tolist()
+    found: WordWeights = np.divide(summed, totals, out=np.zeros_like(summed), where=totals > 0).tolist()
     return found
 
 
-def sentence_weights(sentence: str, parts: Sequence[tuple[str, str, Weights | None]]) -> Weights | None:
+def sentence_weights(sentence: str, parts: Sequence[tuple[str, str, WordWeights | None]]) -> WordWeights | None:
     """Return the weights of a sentence by those of its parts; None if one has none, or the sentence is very long.
 
     sentence: as it was sent; it may have words of invisible characters, which are not in its parts
@@ -42,7 +42,7 @@ def sentence_weights(sentence: str, parts: Sequence[tuple[str, str, Weights | No
     columns, count = caller_words(sentence), len(sentence.split())
     if count * sum(len(target.split()) for _, target, _ in parts) > MOST_WEIGHTS:
         return None
-    found, first = Weights(), 0
+    found, first = WordWeights(), 0
     for source, target, weights in parts:
         words = len(source.split())
         if weights is None or len(weights) != len(target.split()) or first + words > len(columns):

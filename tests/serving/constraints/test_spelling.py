@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lingon.serving.constraints.pieces import BETWEEN, Pieces
-from lingon.serving.constraints.spelling import Spelling, State, penalise, repeating
+from lingon.serving.constraints.spelling import Spelling, SpellingState, penalise, repeating
 from lingon.text import UNK
 from tests.support.echo_engine import vocabulary
 from tests.support.naive_rules import is_valid, naive_permits
@@ -20,7 +20,7 @@ TINY = Pieces(
 )
 
 
-def permitted(spelling: Spelling, state: State, remaining: int) -> set[int]:
+def permitted(spelling: Spelling, state: SpellingState, remaining: int) -> set[int]:
     if state[0] != BETWEEN:
         return set(spelling.continuing(state, remaining).members)
     return set(range(UNK + 1, len(TINY.texts))) - spelling.banned(state, remaining).members

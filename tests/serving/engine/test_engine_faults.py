@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lingon.errors import Cancelled, Draining, EngineFault, EngineLost, Expired, OutOfMemory, QueueFull
-from lingon.serving.constraints.rules import Limits, Progress, Rules
+from lingon.serving.constraints.rules import Progress, Rules, TokenLimits
 from lingon.serving.decoding.job import Options, Sampling
 from lingon.serving.models.registry import ServedModel
 from lingon.serving.models.supervisor import Supervisor
@@ -87,7 +87,7 @@ def test_the_smallest_temperature_of_the_api_gives_the_likeliest_tokens() -> Non
 class BrokenRules(Rules):
     """Rules whose work fails at the second token."""
 
-    def limits(self, progress: Progress, tokens: Sequence[int], generated: int, remaining: int) -> Limits:
+    def limits(self, progress: Progress, tokens: Sequence[int], generated: int, remaining: int) -> TokenLimits:
         if generated:
             raise IndexError("planted: canary text in a message")
         return super().limits(progress, tokens, generated, remaining)
@@ -110,7 +110,7 @@ class RulesThatCannotRead(Rules):
 class RulesWithoutMemory(Rules):
     """Rules for whose work there is no memory."""
 
-    def limits(self, progress: Progress, tokens: Sequence[int], generated: int, remaining: int) -> Limits:
+    def limits(self, progress: Progress, tokens: Sequence[int], generated: int, remaining: int) -> TokenLimits:
         raise MemoryError
 
 
