@@ -191,8 +191,7 @@ async def test_a_cancelled_request_cancels_all_of_its_jobs(tmp_path: Path, metho
         "stream": read_stream,
     }
     request = asyncio.create_task(calls[method]())
-    await asyncio.sleep(0.01)
-    assert len(engine.jobs) == 3
+    await eventually(lambda: len(engine.jobs) == 3)
     request.cancel()
     with pytest.raises(asyncio.CancelledError):
         await request
