@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import grpc
-import grpc.aio
 from google.protobuf import wrappers_pb2
 from google.protobuf.message import Message
 from google.rpc import code_pb2

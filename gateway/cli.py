@@ -8,25 +8,39 @@ import typer
 
 from lingon.cli.options.backend import ServerOption
 from lingon.cli.options.connection import Credentials, with_connection_options
-from lingon.gateway import options
+from lingon.gateway.options import (
+    Apis,
+    Certificate,
+    Cors,
+    DataDir,
+    Host,
+    Hosts,
+    Key,
+    MaxConnections,
+    MetricsPort,
+    Page,
+    Port,
+    Timeout,
+    TrustedProxies,
+)
 
 
 @partial(with_connection_options, without=("api_key_file",))
 def gateway(
     server: ServerOption = None,
-    host: options.Host = "127.0.0.1",
-    port: options.Port = 8080,
-    metrics_port: options.MetricsPort = None,
-    apis: options.Apis = "lingon,deepl,libretranslate,google",
-    page: options.Page = True,
-    data_dir: options.DataDir = None,
-    cors: options.Cors = None,
-    hosts: options.Hosts = None,
-    certificate: options.Certificate = None,
-    key: options.Key = None,
-    max_connections: options.MaxConnections = 4096,
-    trusted_proxies: options.TrustedProxies = "",
-    timeout: options.Timeout = 60.0,
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    metrics_port: MetricsPort = None,
+    apis: Apis = "lingon,deepl,libretranslate,google",
+    page: Page = True,
+    data_dir: DataDir = None,
+    cors: Cors = None,
+    hosts: Hosts = None,
+    certificate: Certificate = None,
+    key: Key = None,
+    max_connections: MaxConnections = 4096,
+    trusted_proxies: TrustedProxies = "",
+    timeout: Timeout = 60.0,
     *,
     credentials: Credentials,
 ) -> None:

@@ -74,17 +74,17 @@ def _text(row: dict[str, Any], column: str) -> Value:
 
 def _written(line: Line, row: dict[str, Any] | Unreadable, added: dict[str, Any]) -> bytes:
     """A line with keys added before its last brace; one that is no object becomes the string of a new one."""
-    more = _encoded(added)
+    more = _json_of(added)
     if isinstance(row, Unreadable):
-        return _encoded({RAW: None if line is None else line.decode(errors="replace"), **added}) + b"\n"
+        return _json_of({RAW: None if line is None else line.decode(errors="replace"), **added}) + b"\n"
     assert line is not None
     if not row.keys().isdisjoint(added):  # no key comes twice, and what an added one replaces is kept
-        return _encoded({**row, RAW: line.decode().strip(), **added}) + b"\n"
+        return _json_of({**row, RAW: line.decode().strip(), **added}) + b"\n"
     kept = line.rstrip()[:-1].rstrip()
     return kept + (b", " if row else b"") + more[1:] + b"\n"
 
 
-def _encoded(value: dict[str, Any]) -> bytes:
+def _json_of(value: dict[str, Any]) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode("utf-8", errors="replace")
 
 

@@ -45,10 +45,10 @@ class TsvRows:
 
     def written(self, added: Added, marks: Mapping[str, str]) -> bytes:
         columns = 1 + self._names.count(TAB)
-        output = [TAB.join([self._names, *map(_encoded, added)])]
+        output = [TAB.join([self._names, *map(_field_of, added)])]
         for line, *values in zip(self._lines, *(column.values for column in added.values()), strict=True):
             missing = [b""] * (columns - 1 - line.count(TAB))
-            output.append(TAB.join([line, *missing, *map(_encoded, values)]))
+            output.append(TAB.join([line, *missing, *map(_field_of, values)]))
         return b"".join(chain.from_iterable((line, b"\n") for line in output))
 
 
@@ -62,7 +62,7 @@ def _value(line: bytes, place: int, column: str) -> Value:
     return decoded(values[place]) if place < len(values) else no_value(column)
 
 
-def _encoded(value: str | float | None) -> bytes:
+def _field_of(value: str | float | None) -> bytes:
     return b"" if value is None else str(value).translate(SPACES).encode(errors="replace")
 
 

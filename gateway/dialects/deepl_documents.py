@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from lingon.gateway.requests.endpoint import Call, as_problem
 from lingon.gateway.requests.problem import Problem
 from lingon.gateway.translations.documents import Documents
-from lingon.gateway.translations.kept_files import DONE, ERROR, Kept, KeptFiles
+from lingon.gateway.translations.kept_files import ERROR, TRANSLATED, Kept, KeptFiles
 from lingon.gateway.translations.languages import SHOWN, check_pair
 from lingon.gateway.translations.translate import Wanted
 
@@ -63,7 +63,7 @@ class DeepLDocuments:
         """Tell the state of a document."""
         kept = self._kept(call)
         found: dict[str, Any] = {"document_id": kept.number.upper(), "status": kept.status}
-        if kept.status == DONE:
+        if kept.status == TRANSLATED:
             found |= {"seconds_remaining": 0, "billed_characters": kept.characters}
         elif kept.status == ERROR:
             found |= {"error_message": kept.message, "message": kept.message}
@@ -74,7 +74,7 @@ class DeepLDocuments:
     async def download(self, call: Call) -> Response:
         """Return a translation, once."""
         kept = self._kept(call)
-        if kept.status != DONE:
+        if kept.status != TRANSLATED:
             raise Problem(503, "the document is not translated yet", retry_after=SECONDS_LEFT)
         content = await self.place().content(kept)
         await self.place().remove(kept)

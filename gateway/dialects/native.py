@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 from google.protobuf import json_format
@@ -20,7 +20,7 @@ from lingon.client.protocol.steps import SCORE, STREAM, TRANSLATE
 from lingon.errors import ServerError
 from lingon.gateway.requests.endpoint import Call, Endpoints, Streamed, bearer, json_error
 from lingon.gateway.requests.fields import Fields
-from lingon.gateway.requests.json_messages import from_json, to_json
+from lingon.gateway.requests.json_messages import MessageT, from_json, to_json
 from lingon.gateway.requests.problem import Problem, problem_of
 from lingon.gateway.translations.documents import Documents
 from lingon.gateway.translations.translate import Wanted, detect
@@ -32,7 +32,6 @@ NOTES = "x-lingon-notes"  # about a file that was translated, with semicolons be
 MOST_BEAMS = 1000  # that a number may say; the model bounds it further
 EVENT_STREAM, LINES = "text/event-stream", "application/x-ndjson"
 DETAIL = "type.googleapis.com/google.rpc"  # start of the types of details of errors
-MessageT = TypeVar("MessageT", bound=Message)
 
 
 class NativeApi:

@@ -113,7 +113,7 @@ class _Parts:
     def _end(self) -> None:
         content = b"".join(self._content)
         if self._file_name is None:
-            self.fields.append((self._name, _text(self._name, content)))
+            self.fields.append((self._name, _utf8(self._name, content)))
         else:
             self.file = self._file_name, content
         self._content = []
@@ -142,14 +142,14 @@ def _file_name(disposition: bytes, plain: bytes | None) -> str | None:
 def _field(part: bytes) -> Field:
     name, _, value = part.replace(b"+", b" ").partition(b"=")
     shown = _name(unquote_to_bytes(name))
-    return shown, _text(shown, unquote_to_bytes(value))
+    return shown, _utf8(shown, unquote_to_bytes(value))
 
 
 def _name(content: bytes) -> str:
     return _decoded("the name of a field", content)
 
 
-def _text(name: str, content: bytes) -> str:
+def _utf8(name: str, content: bytes) -> str:
     """Return the text of a field; raises Problem."""
     return _decoded(name[:SHOWN], content, field=name)
 

@@ -28,7 +28,7 @@ ROOM_SECONDS = 60.0  # after which a file for which there was no room is tried a
 REMOVE_SECONDS = 60.0  # between two looks for old files
 RECORD, CONTENT = "record.json", "content"  # the files of a folder
 NUMBER = re.compile(r"[0-9a-f]{32}")
-TRANSLATING, DONE, ERROR = "translating", "done", "error"
+TRANSLATING, TRANSLATED, ERROR = "translating", "done", "error"
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
@@ -40,7 +40,7 @@ class Kept:
     api: name of the API that it came by; owner: see Caller
     secret: digest of what its caller must show beside the key; empty if nothing
     made: time of its upload, in seconds since 1970
-    status: TRANSLATING, DONE or ERROR; message: what was wrong
+    status: TRANSLATING, TRANSLATED or ERROR; message: what was wrong
     suffix: of its name; characters: of its texts
     size: bytes that it counts
     """
@@ -109,7 +109,7 @@ class KeptFiles:
         if more > 0:
             self._check_room(kept.owner, more)
         self._resize(kept, kept.size + more)
-        kept.status, kept.suffix, kept.characters = DONE, suffix, characters
+        kept.status, kept.suffix, kept.characters = TRANSLATED, suffix, characters
         await self._write(kept, content)
 
     async def fail(self, kept: Kept, message: str) -> None:

@@ -18,7 +18,6 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
-import grpc.aio
 from ray import serve
 from ray.serve import Application
 from ray.serve.grpc_util import RayServegRPCContext

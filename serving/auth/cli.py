@@ -8,18 +8,27 @@ from pathlib import Path
 
 import typer
 
-from lingon.serving.auth import options
+from lingon.serving.auth.options import (
+    Admin,
+    Certificate,
+    CharactersPerMinute,
+    Expires,
+    File,
+    KeyFile,
+    Name,
+    RequestsPerMinute,
+)
 
 
 def new(
-    name: options.Name,
-    requests_per_minute: options.RequestsPerMinute = None,
-    characters_per_minute: options.CharactersPerMinute = None,
-    admin: options.Admin = False,
-    expires: options.Expires = None,
-    certificate: options.Certificate = None,
-    file: options.File = None,
-    key_file: options.KeyFile = None,
+    name: Name,
+    requests_per_minute: RequestsPerMinute = None,
+    characters_per_minute: CharactersPerMinute = None,
+    admin: Admin = False,
+    expires: Expires = None,
+    certificate: Certificate = None,
+    file: File = None,
+    key_file: KeyFile = None,
 ) -> None:
     """Create a key. It is shown once, in --key-file or on standard output; its entry goes to --file or standard error.
 

@@ -38,7 +38,7 @@ bound HTTP would start all its calls while those of gRPC wait to be read.
 """
 
 MOST_LATER = 8192  # refusals that are put off at once, of some kilobytes each
-AT_ONCE = 64  # waiting calls that are started or refused before other callbacks of the event loop run
+STARTS_AT_ONCE = 64  # waiting calls that are started or refused before other callbacks of the event loop run
 INTERVAL_WEIGHT = 0.02  # weight of the latest interval in the average
 LONGEST_INTERVAL = 0.1  # seconds; a longer one says nothing of the next
 
@@ -216,7 +216,7 @@ class Arrivals:
     def _admit(self) -> None:
         """Start calls that wait, and end those that no engine would take any more."""
         self._due = False
-        for _ in range(AT_ONCE):
+        for _ in range(STARTS_AT_ONCE):
             caller = self._next()
             if caller is None:
                 return

@@ -25,7 +25,7 @@ from lingon.serving.rpc.arrival.shedding import (
     EarlyRefusal,
     LoadShedder,
 )
-from lingon.serving.rpc.arrival.waiting import AT_ONCE, PLACES, PLACES_OF_CALLER, Arrivals, leave_place
+from lingon.serving.rpc.arrival.waiting import PLACES, PLACES_OF_CALLER, STARTS_AT_ONCE, Arrivals, leave_place
 from lingon.serving.rpc.calls import PATIENCE_SECONDS
 from lingon.status import DEFAULT_DEADLINE
 from tests.support.eventually import eventually
@@ -200,7 +200,7 @@ async def test_a_waiting_call_is_refused_when_its_turn_comes_too_late(port: Port
 
 
 async def test_many_refused_calls_let_the_event_loop_run_in_between(port: Port):
-    calls = PLACES_OF_CALLER + 3 * AT_ONCE
+    calls = PLACES_OF_CALLER + 3 * STARTS_AT_ONCE
     for number in range(calls):
         port.arrive(f"a/{number}")
     port.refusals.refused = {f"a/{number}" for number in range(PLACES_OF_CALLER, calls)}
@@ -209,7 +209,7 @@ async def test_many_refused_calls_let_the_event_loop_run_in_between(port: Port):
     while port.arrivals.count:
         await asyncio.sleep(0)
         counts.append(port.arrivals.count)
-    assert len({*counts, calls - PLACES_OF_CALLER}) == 4  # steps of AT_ONCE
+    assert len({*counts, calls - PLACES_OF_CALLER}) == 4  # steps of STARTS_AT_ONCE
 
 
 async def test_a_full_house_refuses_a_caller_with_as_much_and_drops_the_newest_of_one_with_more(port: Port):
