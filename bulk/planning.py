@@ -16,8 +16,8 @@ from functools import cached_property
 from reprlib import Repr
 from typing import Any
 
-from lingon.bulk.formats import Format, format_of, suffix_of
-from lingon.bulk.formats.format import Piece
+from lingon.bulk.formats import format_of, suffix_of
+from lingon.bulk.formats.format import Format, Piece
 from lingon.bulk.storage import Folder, InputFile, digest, input_files, open_folder, opened
 from lingon.bulk.translating import Translate
 from lingon.errors import LingonError, SettingsError

@@ -11,8 +11,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lingon.bulk.formats import Rows
-from lingon.bulk.formats.format import Reader
+from lingon.bulk.formats.format import Reader, Rows
 from lingon.bulk.formats.packing import packed
 from lingon.bulk.planning import STATE, Plan, Shard, stored_plan
 from lingon.bulk.storage import Folder, digest, file_digest, opened

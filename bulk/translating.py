@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from google.rpc import code_pb2
 
-from lingon.bulk.formats import Unreadable
-from lingon.bulk.formats.format import Column, Value
+from lingon.bulk.formats.format import Column, Unreadable, Value
 from lingon.bundle import open_bundle
 from lingon.cli.backend import Translator, open_translator
 from lingon.cli.lines.batching import in_order

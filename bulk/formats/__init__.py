@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lingon.bulk.formats.format import Format, Rows, Unreadable
+from lingon.bulk.formats.format import Format
 from lingon.bulk.formats.json_lines import JsonLines
 from lingon.bulk.formats.packing import PACKINGS
 from lingon.bulk.formats.parquet import Parquet
@@ -10,8 +10,6 @@ from lingon.bulk.formats.plain_text import PlainText
 from lingon.bulk.formats.tab_separated import TabSeparated
 from lingon.bulk.formats.tables import Table
 from lingon.errors import SettingsError
-
-__all__ = ["Format", "Rows", "Unreadable", "format_of", "suffix_of"]
 
 FORMATS: dict[str, Format] = {
     ".parquet": Parquet(),

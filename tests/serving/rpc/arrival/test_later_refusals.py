@@ -31,7 +31,7 @@ class Call:
 
 
 @dataclass
-class Refusals:
+class Endings:
     ended: list[str] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
 
@@ -59,7 +59,7 @@ class Loop:
     """Refusals of an event loop whose load the test sets."""
 
     def __init__(self, share: float, most: int = 1000) -> None:
-        self.share, self.refusals = share, Refusals()
+        self.share, self.refusals = share, Endings()
         self.later = LaterRefusals(self.refusals, most, lambda: self.share)
 
     def put_off(self, path: str, left: float | None = None, **more: str) -> bool:
