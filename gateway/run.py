@@ -24,6 +24,8 @@ from lingon.gateway.translations.document_processes import DocumentLimits, Docum
 from lingon.gateway.translations.documents import Documents
 from lingon.gateway.translations.kept_files import KeptFiles
 
+CALL_SECONDS = 120.0  # seconds; the longest duration of a call for a request, at most `max_call_seconds`
+
 
 class ServerSettings(Protocol):
     """The settings of a server that its HTTP port has too; see lingon.serving.settings."""
@@ -36,7 +38,6 @@ class ServerSettings(Protocol):
     http_cors: tuple[str, ...]
     http_hosts: tuple[str, ...]
     http_max_connections: int
-    http_max_call_seconds: float
     http_trusted_proxies: str
     tls_certificate: Path | None
     tls_key: Path | None
@@ -81,7 +82,7 @@ async def in_server(
         limits=BodyLimits(together=held_bytes),
     )
     documents = DocumentLimits(processes=document_processes, memory=document_bytes)
-    call_seconds = min(settings.max_call_seconds, settings.http_max_call_seconds)
+    call_seconds = min(settings.max_call_seconds, CALL_SECONDS)
     async with _open(Backend(channel, call_seconds), registry, http, options, documents) as opened:
         yield opened
 

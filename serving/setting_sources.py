@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from lingon.errors import SettingsError
-from lingon.serving.settings import PREFIX, Settings
+from lingon.serving.settings import FIXED, PREFIX, Settings
 
 CLIENT_VARIABLES = {
     "LINGON_CONFIG",
@@ -114,6 +114,8 @@ def _from_flags(flags: Mapping[str, Any]) -> Given:
 
 
 def _check_known(name: str, message: str, spelled: Callable[[str], str] = str) -> None:
+    if name in FIXED:
+        raise SettingsError(f"{message}; it is fixed at {FIXED[name]}")
     if name not in Settings.model_fields:
         near = difflib.get_close_matches(name, Settings.model_fields, n=1)
         raise SettingsError(f"{message}; did you mean {spelled(near[0])}?" if near else message)

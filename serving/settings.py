@@ -17,6 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from lingon.serving.engine.limits import EngineLimits
 
 PREFIX = "LINGON_"
+FIXED = {
+    "http_max_call_seconds": "120 seconds",
+    "max_calls": "2,048 calls",
+    "max_connection_idle_seconds": "900 seconds",
+    "max_receive_seconds": "30 seconds",
+}
+"""Settings of earlier versions that are fixed now, and their values."""
+
 TEST_HOOKS = frozenset({"failpoints", "testing"})
 """Settings for tests: they have no flag and are left out of the documentation."""
 
@@ -115,28 +123,15 @@ class Settings(BaseModel):
     max_message_bytes: Annotated[int, Field(ge=1024, le=GRPC_MAX)] = Field(
         4 * 1024 * 1024, description="Size of one request, in bytes."
     )
-    max_receive_seconds: Duration = Field(
-        30, description="Time for a request to arrive whole, in seconds; then the call ends with DEADLINE_EXCEEDED."
-    )
-    max_calls: Positive = Field(
-        2048,
-        description="Calls open at once, health and reflection not counted. Above it, a call of the caller with the "
-        "most ends with RESOURCE_EXHAUSTED.",
-    )
     max_call_seconds: Duration = Field(
         600,
         description="Longest duration of a call, in seconds, with or without a deadline; then it ends with "
-        "DEADLINE_EXCEEDED.",
+        "DEADLINE_EXCEEDED. A request of HTTP has at most 120 seconds and ends with 504.",
     )
     max_connections: Connections = Field(
         8192,
         description="Connections to the gRPC port at once; above this number new ones are closed. A lower limit of "
         "open files (ulimit -n) allows fewer; then the log has a warning.",
-    )
-    max_connection_idle_seconds: Age = Field(
-        900,
-        description="Time without a call after which a connection is closed, in seconds; clients reconnect with their "
-        "next call. 0 is never.",
     )
     max_connection_age_seconds: Age = Field(
         0,
@@ -233,11 +228,6 @@ class Settings(BaseModel):
         4096,
         description="Connections to the HTTP port at once; an address that is no trusted proxy has half of them at "
         "most. Above these numbers they are answered with 503.",
-    )
-    http_max_call_seconds: Duration = Field(
-        120,
-        description="Longest duration of a call for a request of HTTP, in seconds, at most max_call_seconds; then the "
-        "request ends with 504.",
     )
     http_trusted_proxies: str = Field(
         "",

@@ -39,9 +39,12 @@ wait to be read afterwards.
 
 gRPC's default of 1,000 is 0.2 s of work, which a flood of calls that are started and reset fills at once. A limit on
 the calls of one connection (`grpc.max_concurrent_streams`) stops such a flood too, but then two thirds of 1,000 calls
-that one client starts at once end with UNAVAILABLE. `max_calls` bounds the calls of all connections instead.
+that one client starts at once end with UNAVAILABLE. MAX_CALLS bounds the calls of all connections instead.
 """
 
+MAX_CALLS = 2048  # calls open at once, health and reflection not counted
+RECEIVE_SECONDS = 30.0  # seconds for a request to arrive whole
+IDLE_SECONDS = 900.0  # seconds without a call after which a connection is closed
 WATCH_SECONDS = 0.25  # seconds between two checks of the files of keys and certificates
 HEALTH_BYTES = 4096  # bytes of a health or reflection request
 ADMIN_BYTES = 65_536  # bytes of a request of the admin port, which holds a path or a name
@@ -67,9 +70,9 @@ def call_limits(settings: Settings) -> dict[str, CallLimits]:
     """Return the limits of the calls of each service, by the start of its path; "" is for all others."""
     calls = CallLimits(
         kind="translation",
-        max_calls=settings.max_calls,
+        max_calls=MAX_CALLS,
         max_seconds=settings.max_call_seconds,
-        receive_seconds=settings.max_receive_seconds,
+        receive_seconds=RECEIVE_SECONDS,
         request_bytes=settings.max_message_bytes,
         slow_calls=max(min(SLOW_CALLS, SLOW_BYTES // settings.max_message_bytes), 4),
         held_bytes=max(HELD_BYTES, 2 * settings.max_message_bytes),
@@ -202,6 +205,7 @@ def grpc_server(
         ("grpc.max_send_message_length", -1),
         ("grpc.http2.bdp_probe", 0),  # otherwise every call may send 4 MiB before the server reads its request
         ("grpc.max_allowed_incoming_connections", settings.max_connections),
+        ("grpc.max_connection_idle_ms", int(IDLE_SECONDS * 1000)),  # clients reconnect with their next call
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
         ("grpc.keepalive_time_ms", SILENT_SECONDS * 1000),  # these three find clients that vanished silently
         ("grpc.keepalive_timeout_ms", PING_SECONDS * 1000),  # for the machine of the client to acknowledge data
@@ -214,8 +218,6 @@ def grpc_server(
     if settings.max_connection_age_seconds:
         options.append(("grpc.max_connection_age_ms", int(settings.max_connection_age_seconds * 1000)))
         options.append(("grpc.max_connection_age_grace_ms", int(settings.drain_seconds * 1000)))
-    if settings.max_connection_idle_seconds:
-        options.append(("grpc.max_connection_idle_ms", int(settings.max_connection_idle_seconds * 1000)))
     refuse_unknown = partial(errors.refuse_unknown_method, check)
     if shedder is None:
         return make_server(interceptors, options, refuse_unknown)

@@ -73,9 +73,10 @@ async def test_a_client_that_waits_for_a_short_time_gets_the_end_of_its_call_on_
         await eventually(lambda: http.server.metric("lingon_requests_in_flight") == 0)
 
 
-async def test_a_client_that_waits_for_longer_than_a_call_may_take_changes_nothing():
+async def test_a_client_that_waits_for_longer_than_a_call_may_take_changes_nothing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("lingon.gateway.run.CALL_SECONDS", 0.3)
     runner = EchoRunner()
-    async with gateway(runner, http_max_call_seconds=0.3) as http:
+    async with gateway(runner) as http:
         runner.gate.clear()
         for headers in ({}, *({name: "900000"} for name in HEADERS)):
             reply = await http.post("/v1/translate", WORK["/v1/translate"], headers)

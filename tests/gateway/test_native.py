@@ -143,17 +143,19 @@ async def test_an_error_while_the_texts_are_planned_is_a_status_of_http():
     assert "4 sentences or more; a request may have 3 at most" in reply.json["message"]
 
 
-async def test_an_error_after_the_first_events_is_an_event():
+async def test_an_error_after_the_first_events_is_an_event(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("lingon.gateway.run.CALL_SECONDS", 0.5)
     request = {"texts": ["one two three four five six"], "options": {"beamSize": 1}}
-    async with gateway(EchoRunner(endless=True, delay=0.1), http_max_call_seconds=0.5) as http:
+    async with gateway(EchoRunner(endless=True, delay=0.1)) as http:
         reply = await http.post("/v1/translate:stream", request)
     (*_, (kind, error)) = events(reply.body)
     assert (reply.status, kind) == (200, "error")
     assert error["message"] == "the call was not done within 0.5 s"
 
 
-async def test_a_call_that_exceeds_its_limit_says_so():
-    async with gateway(EchoRunner(endless=True, delay=0.05), http_max_call_seconds=0.2) as http:
+async def test_a_call_that_exceeds_its_limit_says_so(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("lingon.gateway.run.CALL_SECONDS", 0.2)
+    async with gateway(EchoRunner(endless=True, delay=0.05)) as http:
         reply = await http.post("/v1/translate", {"texts": ["one two three"]})
     assert (reply.status, reply.json["message"]) == (504, "the call was not done within 0.2 s")
 

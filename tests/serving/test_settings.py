@@ -66,6 +66,13 @@ def test_engines_share_the_usable_cores():
         ({}, {"LINGON_MAX_ROW": "1"}, "", "unknown environment variable LINGON_MAX_ROW; did you mean LINGON_MAX_ROWS?"),
         ({}, {}, "max_quue_texts = 3", "server.toml: unknown setting max_quue_texts; did you mean max_queue_texts?"),
         ({}, {}, "xyz = 3", "server.toml: unknown setting xyz$"),
+        ({}, {}, "max_calls = 9", "server.toml: unknown setting max_calls; it is fixed at 2,048 calls$"),
+        (
+            {},
+            {"LINGON_MAX_CALLS": "9"},
+            "",
+            "unknown environment variable LINGON_MAX_CALLS; it is fixed at 2,048 calls",
+        ),
         ({}, {}, "port = ", "server.toml: not TOML"),
         ({}, {}, "port = " + "[" * 10_000, "server.toml: not TOML"),
         ({"engines": 0}, {}, "", "engines (from --engines): input should be greater than or equal to 1, got 0"),

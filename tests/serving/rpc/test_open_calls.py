@@ -44,8 +44,9 @@ async def reason_of(call: Any) -> str:
     return reason
 
 
-async def test_above_max_calls_a_call_is_refused_with_a_retry_delay_and_health_is_not():
-    async with running(max_calls=4) as server:
+async def test_above_max_calls_a_call_is_refused_with_a_retry_delay_and_health_is_not(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ports, "MAX_CALLS", 4)
+    async with running() as server:
         server.runner.gate.clear()
         inside = [server.call("Tom") for _ in range(4)]
         await eventually(lambda: open_calls(server) == 4)
@@ -59,9 +60,12 @@ async def test_above_max_calls_a_call_is_refused_with_a_retry_delay_and_health_i
         assert server.metric("lingon_rejected_total", reason=TooManyCalls.reason) == 1
 
 
-async def test_the_caller_with_the_most_calls_gives_way_and_a_caller_without_a_key_takes_no_place(tmp_path: Path):
+async def test_the_caller_with_the_most_calls_gives_way_and_a_caller_without_a_key_takes_no_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ports, "MAX_CALLS", 4)
     keys = {"one": new_key(), "two": new_key()}
-    async with running(max_calls=4, api_keys=write_key_file(tmp_path, keys)) as server:
+    async with running(api_keys=write_key_file(tmp_path, keys)) as server:
 
         def call(name: str) -> Any:
             return server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=bearer(keys[name]))
@@ -108,8 +112,9 @@ async def test_a_stream_that_is_not_read_ends_after_max_call_seconds():
 
 
 @pytest.mark.parametrize("sent", [b"", http2.message(b"\x0a\x03Tom")[:-1]])
-async def test_a_request_that_does_not_arrive_whole_ends_its_call(sent: bytes):
-    async with running(max_receive_seconds=0.3) as server:
+async def test_a_request_that_does_not_arrive_whole_ends_its_call(sent: bytes, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ports, "RECEIVE_SECONDS", 0.3)
+    async with running() as server:
 
         def receiving() -> float:
             return server.metric("lingon_receiving_calls", kind="translation")
@@ -335,8 +340,9 @@ async def test_above_max_connections_a_new_connection_is_closed():
             assert second.recv(9)
 
 
-async def test_a_connection_without_calls_is_closed_and_a_client_connects_again():
-    async with running(max_connection_idle_seconds=0.5) as server:
+async def test_a_connection_without_calls_is_closed_and_a_client_connects_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ports, "IDLE_SECONDS", 0.5)
+    async with running() as server:
         with connect(server) as idle:
             assert await is_closed(idle)
         for _ in range(2):
