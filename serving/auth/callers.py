@@ -26,20 +26,15 @@ presented_key: ContextVar[ApiKey | None] = ContextVar("presented_key", default=N
 gRPC passes no arguments of an interceptor to a method.
 """
 
-
-_known_caller: ContextVar[str | None] = ContextVar("known_caller", default=None)
-"""The caller of the call that this task serves, once `find_caller_for_task` found it."""
+known_caller: ContextVar[str | None] = ContextVar("known_caller", default=None)
+"""The caller of the call that this task serves, once it was found: certificates take long to read."""
 
 
 def caller_of(context: Context) -> str:
-    """The identity of the caller of the call that this task serves; see `find_caller`."""
-    return _known_caller.get() or find_caller(context)
-
-
-def find_caller_for_task(context: Context) -> str:
-    """Return the identity of the caller, and keep it for `caller_of` in this task: certificates take long to read."""
-    caller = find_caller(context)
-    _known_caller.set(caller)
+    """Return the identity of the caller of the call that this task serves; see `find_caller`."""
+    caller = known_caller.get()
+    if caller is None:
+        known_caller.set(caller := find_caller(context))
     return caller
 
 

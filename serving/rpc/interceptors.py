@@ -28,7 +28,7 @@ from lingon.errors import (
     OutOfMemory,
     RequestError,
 )
-from lingon.serving.auth.callers import KEY, address_of, find_caller_for_task, presented_key
+from lingon.serving.auth.callers import KEY, address_of, caller_of, presented_key
 from lingon.serving.auth.charges import charged
 from lingon.serving.models.inflight import was_unloaded
 from lingon.serving.observability.logs import CallLog, fault
@@ -215,7 +215,7 @@ class Call:
         self._failure: status_pb2.Status | None = None
         self._refused = False
         # gRPC forgets the address of a caller that left.
-        self.caller, self._address = find_caller_for_task(context), address_of(context)
+        self.caller, self._address = caller_of(context), address_of(context)
 
     def __enter__(self) -> None:
         """Name the call in its trailing metadata."""

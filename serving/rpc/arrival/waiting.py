@@ -17,7 +17,7 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 
 from lingon.errors import Draining, QueueFull, RequestError
-from lingon.serving.auth.callers import on_other_port
+from lingon.serving.auth.callers import known_caller, on_other_port
 from lingon.serving.engine.fair_queue import FairQueue
 from lingon.serving.models.inflight import Arrived, arrived
 from lingon.serving.rpc.arrival.later import Arrival, LaterRefusals, Refusal, Start
@@ -191,6 +191,7 @@ class Arrivals:
         place = Place(partial(self._leave, arrival.caller))
         _place.set(place)
         arrived.set(arrival.unread)
+        known_caller.set(arrival.caller)
 
         def end(_: object) -> None:  # also if the handler never reads
             place.leave()

@@ -12,7 +12,7 @@ import pytest
 
 from lingon.admin.v1 import admin_pb2, admin_pb2_grpc
 from lingon.serving.auth.api_keys import new_key
-from lingon.serving.auth.callers import block_of
+from lingon.serving.auth.callers import block_of, find_caller
 from lingon.serving.observability.logs import JsonFormatter
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
@@ -142,3 +142,20 @@ async def test_the_line_of_an_unexpected_error_names_the_caller(log: pytest.LogC
 )
 def test_callers_without_a_name_are_told_apart_by_address_and_by_block_in_ipv6(address: str, block: str):
     assert block_of(address) == block
+
+
+@pytest.mark.parametrize("with_key", [False, True])
+async def test_the_caller_of_a_call_is_found_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_key: bool):
+    found = []
+
+    def counting(context: Any) -> str:
+        found.append(caller := find_caller(context))
+        return caller
+
+    for module in ("auth.callers", "rpc.arrival.shedding"):
+        monkeypatch.setattr(f"lingon.serving.{module}.find_caller", counting)
+    settings = {"api_keys": write_key_file(tmp_path, KEYS, **FIELDS)} if with_key else {}
+    async with running(**settings) as server:
+        await server.stub.Translate(TOM, metadata=bearer(SHOP) if with_key else ())
+        await server.stub.DetectLanguages(pb.DetectLanguagesRequest(texts=["Tom"]), metadata=bearer(OPS))
+    assert found == (["key/shop", "key/ops"] if with_key else ["address/127.0.0.1"] * 2)
