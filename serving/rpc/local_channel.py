@@ -1,7 +1,8 @@
 """A channel to the gRPC services of this process, without a connection: a call is a task of the event loop.
 
 The calls pass what the calls of a port pass: arrival, interceptors, limits, deadlines, metrics. What is left out is
-gRPC's core, with its threads and its wake-ups.
+gRPC's core, with its threads and its wake-ups. Messages of TranslationService are not serialised: the service gets the
+message of its caller, and the caller gets that of the service. Neither changes a message that it has sent.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from grpc.aio import Metadata
 from lingon.errors import RequestError
 from lingon.serving.auth.callers import OWN_GATEWAY
 from lingon.serving.rpc.arrival.accepting import Services
+from lingon.serving.rpc.calls import SERVICE
 
 WRITTEN = 16  # replies of a stream that wait to be read, until the method waits
 
 Trailers = tuple[tuple[str, str | bytes], ...]
 Serialise = Callable[[Any], bytes]
 Parse = Callable[[bytes], Any]
+Convert = Callable[[Any], Any]
 
 
 class _Details(NamedTuple):
@@ -39,7 +42,7 @@ class _End(NamedTuple):
     code: grpc.StatusCode
     message: str = ""
     trailers: Trailers = ()
-    reply: bytes = b""
+    reply: Any = None
 
     def error(self) -> grpc.aio.AioRpcError:
         """Return the error that a client of a connection gets."""
@@ -77,12 +80,12 @@ class _Call(_Caller):
     ended: an _End; replies: those of a stream, then None
     """
 
-    def __init__(self, request: bytes, timeout: float | None, metadata: Trailers) -> None:
+    def __init__(self, request: Any, timeout: float | None, metadata: Trailers) -> None:
         super().__init__(timeout, metadata)
         self.ended: asyncio.Future[_End] = self._loop.create_future()
-        self.replies: asyncio.Queue[bytes | None] | None = None
-        self.serialise: Serialise = bytes
-        self._request: bytes | None = request
+        self.replies: asyncio.Queue[Any] | None = None
+        self.serialise: Serialise | None = None
+        self._request: Any = request
         self._trailers: Trailers = ()
         self._code = grpc.StatusCode.OK
         self._room = asyncio.Semaphore(WRITTEN)
@@ -110,7 +113,7 @@ class _Call(_Caller):
         if self._task is not None:
             self._task.cancel()
 
-    async def next_reply(self) -> bytes | None:
+    async def next_reply(self) -> Any:
         """Return the next reply of a stream; None after the last."""
         assert self.replies is not None
         reply = await self.replies.get()
@@ -128,7 +131,11 @@ class _Call(_Caller):
         """Send a reply of a stream."""
         assert self.replies is not None
         await self._room.acquire()
-        self.replies.put_nowait(self.serialise(reply))
+        self.replies.put_nowait(self.written(reply))
+
+    def written(self, reply: Any) -> Any:
+        """Return a reply as its reader gets it."""
+        return reply if self.serialise is None else self.serialise(reply)
 
     async def abort(self, code: grpc.StatusCode, message: str = "", trailers: Trailers = ()) -> None:
         """End the call with an error; always raises."""
@@ -155,13 +162,13 @@ class LocalChannel:
         self, path: str, request_serializer: Serialise, response_deserializer: Parse, **_: Any
     ) -> Callable[..., Awaitable[Any]]:
         """Return what calls a method that has one reply."""
-        return partial(self._call, path, request_serializer, response_deserializer)
+        return partial(self._call, path, *_conversions(path, request_serializer, response_deserializer))
 
     def unary_stream(
         self, path: str, request_serializer: Serialise, response_deserializer: Parse, **_: Any
     ) -> Callable[..., LocalStream]:
         """Return what calls a method whose replies are a stream."""
-        return partial(LocalStream, self.begin, path, request_serializer, response_deserializer)
+        return partial(LocalStream, self.begin, path, *_conversions(path, request_serializer, response_deserializer))
 
     def refusal(self, path: str, *, timeout: float | None, metadata: Trailers) -> RequestError | None:
         """Return the error of a call that would be refused now, whatever its request is, and count it as received.
@@ -181,8 +188,8 @@ class LocalChannel:
     async def _call(
         self,
         path: str,
-        serialise: Serialise,
-        parse: Parse,
+        serialise: Convert,
+        parse: Convert,
         request: Any,
         *,
         timeout: float | None = None,  # noqa: ASYNC109, as grpc.aio has it
@@ -213,13 +220,13 @@ class LocalChannel:
         """Run the method of a call to its end; every end is told to the client."""
         try:
             handler: Any = await self._handler(path, call, 0)
-            call.serialise = handler.response_serializer
+            call.serialise = None if path.startswith(SERVICE) else handler.response_serializer
             if handler.response_streaming:
                 await handler.stream_stream(None, call)
                 call.finish(_OK)
             else:
                 reply = await handler.stream_unary(None, call)
-                call.finish(_End(grpc.StatusCode.OK, reply=handler.response_serializer(reply)))
+                call.finish(_End(grpc.StatusCode.OK, reply=call.written(reply)))
         except grpc.aio.AbortError:
             call.finish(_FAILED)  # for a method that ended without a status; else it has ended already
         except asyncio.CancelledError:
@@ -242,6 +249,15 @@ class LocalChannel:
         return await interceptors[place].intercept_service(following, details)
 
 
+def _conversions(path: str, serialise: Serialise, parse: Parse) -> tuple[Convert, Convert]:
+    """Return what is done with the request and with the replies of a method: nothing if both sides have its types."""
+    return (_as_is, _as_is) if path.startswith(SERVICE) else (serialise, parse)
+
+
+def _as_is(message: Any) -> Any:
+    return message
+
+
 class LocalStream(AsyncIterator[Any]):
     """The replies of a call, as an async iterator that raises the error of the call at its end."""
 
@@ -249,8 +265,8 @@ class LocalStream(AsyncIterator[Any]):
         self,
         begin: Callable[[str, _Call], Awaitable[None]],
         path: str,
-        serialise: Serialise,
-        parse: Parse,
+        serialise: Convert,
+        parse: Convert,
         request: Any,
         *,
         timeout: float | None = None,

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from lingon.errors import Expired, InvalidRequest, RequestError, TooManyCalls
 from lingon.machine import usable_cores
@@ -179,7 +179,7 @@ class OpenCall:
         self._set_timer(None)
         self._calls.discard(self)
 
-    async def receive(self) -> bytes:
+    async def receive(self) -> bytes | Message:
         """Count the call and return its only request; raises RequestError."""
         self._open()
         self.receiving = True
@@ -190,16 +190,16 @@ class OpenCall:
         if raw is None:
             await asyncio.sleep(CANCEL_SECONDS)
             raise InvalidRequest("request", "the call has no request")
-        self._calls.hold(self, len(raw))
+        self._calls.hold(self, _size_of(raw))
         self._set_timer(self._calls.limits.max_seconds, self._took_too_long)
         return raw
 
-    async def receive_all(self) -> AsyncIterator[bytes]:
+    async def receive_all(self) -> AsyncIterator[bytes | Message]:
         """Count the call and yield its requests; raises RequestError."""
         self._open()
         self._set_timer(self._calls.limits.max_seconds, self._took_too_long)
         while (raw := await self._read()) is not None:
-            self._calls.hold(self, len(raw))
+            self._calls.hold(self, _size_of(raw))
             yield raw
 
     def end(self, error: RequestError) -> None:
@@ -215,8 +215,8 @@ class OpenCall:
         self._task = asyncio.current_task()
         self._calls.add(self)
 
-    async def _read(self) -> bytes | None:
-        """Return the next request; None if there is none."""
+    async def _read(self) -> bytes | Message | None:
+        """Return the next request, a message if it comes from this process; None if there is none."""
         self._reading = True
         try:
             raw: Any = await self._context.read()
@@ -259,6 +259,10 @@ class OpenCall:
         self.end(Expired(f"the call was not done within {self._calls.limits.max_seconds:g} s"))
 
 
+def _size_of(raw: bytes | Message) -> int:
+    return len(raw) if isinstance(raw, bytes) else raw.ByteSize()
+
+
 def limit_of(error: asyncio.CancelledError) -> RequestError | None:
     """Return the error of a call that `OpenCall.end` cancelled; None if its caller cancelled it."""
     found = error.args[0] if error.args else None
@@ -271,8 +275,10 @@ async def parsed_requests(opened: OpenCall, parse: Callable[[bytes], Any]) -> As
         yield parsed(raw, parse)
 
 
-def parsed(raw: bytes, parse: Callable[[bytes], Any]) -> Any:
+def parsed(raw: bytes | Message, parse: Callable[[bytes], Any]) -> Any:
     """Return the message of a call; raises InvalidRequest if the bytes are none."""
+    if isinstance(raw, Message):
+        return raw
     try:
         return parse(raw)
     except DecodeError:

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from lingon.serving.auth.api_keys import new_key
+from lingon.serving.rpc.calls import SERVICE
 from lingon.serving.rpc.local_channel import WRITTEN
 from lingon.status import CLIENT_ADDRESS
 from lingon.translation.v1 import translation_pb2 as pb
@@ -132,3 +133,17 @@ async def test_calls_by_http_are_counted_as_received():
         before = http.server.metric("lingon_received_calls_total")
         assert (await http.post("/v1/translate", {"texts": ["Tom"]})).status == 200
         assert http.server.metric("lingon_received_calls_total") == before + 2  # the first one checks the key
+
+
+async def test_messages_of_the_translation_service_are_passed_on_without_bytes():
+    def no_bytes(_: Any) -> Any:
+        raise AssertionError
+
+    async with running() as server:
+        channel, asked = server.server.channel, request("It is raining. Tom is here.")
+        sent, expected = asked.SerializeToString(), await server.stub.Translate(asked)
+        assert await channel.unary_unary(f"{SERVICE}Translate", no_bytes, no_bytes)(asked) == expected
+        stream = channel.unary_stream(f"{SERVICE}TranslateStream", no_bytes, no_bytes)
+        events = [each async for each in stream(pb.TranslateStreamRequest(texts=asked.texts, options=GREEDY))]
+    assert asked.SerializeToString() == sent
+    assert events[-1].done.result.hypotheses[0].text == expected.results[0].hypotheses[0].text
