@@ -5,7 +5,6 @@ from lingon.training.config.blocks import (
     DataSettings,
     LanguagePair,
     OriginSettings,
-    Settings,
     TokenizerSettings,
     TrainingSettings,
     pair_name,
@@ -14,7 +13,7 @@ from lingon.training.config.blocks import (
 from lingon.training.config.differences import model_differences, setting_differences
 from lingon.training.config.kinds import MODEL_KINDS
 from lingon.training.config.languages import LanguageSettings
-from lingon.training.config.model import DROPOUT_STEPS, ModelSettings, default_layer
+from lingon.training.config.model import DROPOUT_STEPS, ModelSettings, Settings, default_layer
 from lingon.training.config.recurrent import LuongSettings, RecurrentSettings, RnnencSettings, RnnsearchSettings
 from lingon.training.config.run import Config, load_config, parse_config
 from lingon.training.config.transformer import PRESETS, Activation, Norms, TransformerSettings, paper_learning_rate

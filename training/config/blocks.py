@@ -6,30 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, model_validator
 
 from lingon.bundle import BeamSize, Language, Size
-from lingon.bundle.schema import unmet_rule
 from lingon.errors import first_of
-
-
-class Settings(BaseModel):
-    """A frozen block of settings that rejects unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-def bundle_rule(kind: Any) -> AfterValidator:
-    """Apply the rule of a field of a bundle, so that no training makes a model that cannot be exported."""
-
-    def check(value: Any) -> Any:
-        if rule := unmet_rule(kind, value):
-            raise PydanticCustomError("bundle", "must be {rule}", {"rule": rule})
-        return value
-
-    return AfterValidator(check)
-
+from lingon.training.config.model import Settings, bundle_rule
 
 MOST_SHOWN = 20  # pairs of languages in a message
 LanguagePair = tuple[str, str]

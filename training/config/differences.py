@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lingon.training.config.blocks import Settings
-from lingon.training.config.model import ModelSettings
+from lingon.training.config.model import ModelSettings, Settings
 
 
 def setting_differences(old: Settings, new: Settings) -> Iterator[str]:

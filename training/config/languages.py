@@ -10,7 +10,8 @@ from pydantic import Field
 from lingon.bundle import Language, Languages, SourceLanguage, TargetLanguage
 from lingon.errors import SettingsError
 from lingon.text import UNK, Tokenizer
-from lingon.training.config.blocks import LanguagePair, Settings, bundle_rule
+from lingon.training.config.blocks import LanguagePair
+from lingon.training.config.model import Settings, bundle_rule
 
 Tag = Annotated[str, bundle_rule(Language)]
 Pieces = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=16)]

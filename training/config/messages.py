@@ -6,17 +6,10 @@ import difflib
 
 from pydantic_core import ErrorDetails
 
-from lingon.training.config.blocks import (
-    Corpus,
-    DataSettings,
-    OriginSettings,
-    Settings,
-    TokenizerSettings,
-    TrainingSettings,
-)
+from lingon.training.config.blocks import Corpus, DataSettings, OriginSettings, TokenizerSettings, TrainingSettings
 from lingon.training.config.kinds import MODEL_KINDS
 from lingon.training.config.languages import LanguageSettings, SourceSettings, TargetSettings
-from lingon.training.config.model import ModelSettings
+from lingon.training.config.model import ModelSettings, Settings
 
 BLOCKS: dict[str, type[Settings]] = {
     "data": DataSettings,

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from lingon import bundle
 from lingon.bundle import TokenCount
-from lingon.training.config.blocks import Settings, bundle_rule
+from lingon.bundle.schema import unmet_rule
+
+
+class Settings(BaseModel):
+    """A frozen block of settings that rejects unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def bundle_rule(kind: Any) -> AfterValidator:
+    """Apply the rule of a field of a bundle, so that no training makes a model that cannot be exported."""
+
+    def check(value: Any) -> Any:
+        if rule := unmet_rule(kind, value):
+            raise PydanticCustomError("bundle", "must be {rule}", {"rule": rule})
+        return value
+
+    return AfterValidator(check)
+
 
 DROPOUT_STEPS = 2**16  # on a CPU the rate of dropout is rounded to a multiple of 1 / DROPOUT_STEPS
 

@@ -17,7 +17,6 @@ from lingon.training.config.blocks import (
     DataSettings,
     LanguagePair,
     OriginSettings,
-    Settings,
     TokenizerSettings,
     TrainingSettings,
     pair_name,
@@ -26,7 +25,7 @@ from lingon.training.config.blocks import (
 from lingon.training.config.kinds import AnyModelSettings
 from lingon.training.config.languages import LanguageSettings
 from lingon.training.config.messages import explain
-from lingon.training.config.model import default_layer
+from lingon.training.config.model import Settings, default_layer
 from lingon.training.config.transformer import PAPER_WARMUP_STEPS, PRESETS, TransformerSettings, paper_learning_rate
 
 CORPUS_FILES = ("source", "target", "tsv", "alignment")

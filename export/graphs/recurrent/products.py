@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lingon.training.models.interface import AnyModel
-from lingon.training.models.recurrent.cells import Recurrence, State
+from lingon.training.models.recurrent.cells import Recurrence, RecurrentState
 from lingon.training.models.recurrent.scores import Additive, Concat, Perceptron, Score
 
 ModelT = TypeVar("ModelT", bound=AnyModel)
@@ -39,13 +39,13 @@ class ProductCell(Recurrence):
     def project(self, inputs: Tensor) -> Tensor:
         return self.input(inputs)  # type: ignore[no-any-return]
 
-    def _step(self, projected: Tensor, state: State) -> State:
+    def _step(self, projected: Tensor, state: RecurrentState) -> RecurrentState:
         return self.update(projected, self.recurrent(state[0]), state)
 
-    def update(self, projected: Tensor, recurrent: Tensor, state: State) -> State:
+    def update(self, projected: Tensor, recurrent: Tensor, state: RecurrentState) -> RecurrentState:
         return self.cell.update(projected, recurrent, state)
 
-    def forward(self, inputs: Tensor, start: State) -> Tensor:
+    def forward(self, inputs: Tensor, start: RecurrentState) -> Tensor:
         state, outputs = start, []
         for projected in self.project(inputs).unbind(1):
             state = self._step(projected, state)

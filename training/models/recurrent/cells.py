@@ -18,7 +18,7 @@ from torch.nn import functional
 from lingon.training.config import RecurrentSettings
 from lingon.training.models.layers import Dropout
 
-State: TypeAlias = tuple[Tensor, ...]
+RecurrentState: TypeAlias = tuple[Tensor, ...]
 """The state of a layer: the hidden state (rows, dim), and for an LSTM also its cell (rows, dim)."""
 
 
@@ -32,7 +32,7 @@ class Recurrence(nn.Module, ABC):
         self.kernel = kernel
         self.dim = kernel.hidden_size
 
-    def start(self, rows: int) -> State:
+    def start(self, rows: int) -> RecurrentState:
         """Return the state before the first input: zeros."""
         zeros = self._weight("weight_hh_l0").new_zeros(rows, self.dim)
         return (zeros,) * self.tensors
@@ -41,11 +41,11 @@ class Recurrence(nn.Module, ABC):
         """Return what the inputs (..., input_dim) add to the gates: (..., gates * dim)."""
         return functional.linear(inputs, self._weight("weight_ih_l0"), self._weight("bias_ih_l0"))
 
-    def step(self, inputs: Tensor, state: State) -> State:
+    def step(self, inputs: Tensor, state: RecurrentState) -> RecurrentState:
         """Return the state after one more input (rows, input_dim)."""
         return self._step(self.project(inputs), state)
 
-    def _step(self, projected: Tensor, state: State) -> State:
+    def _step(self, projected: Tensor, state: RecurrentState) -> RecurrentState:
         recurrent = functional.linear(state[0], self._weight("weight_hh_l0"), self._weight("bias_hh_l0"))
         return self.update(projected, recurrent, state)
 
@@ -54,7 +54,7 @@ class Recurrence(nn.Module, ABC):
         return cast("Tensor", getattr(self.kernel, name))
 
     @abstractmethod
-    def update(self, projected: Tensor, recurrent: Tensor, state: State) -> State:
+    def update(self, projected: Tensor, recurrent: Tensor, state: RecurrentState) -> RecurrentState:
         """Return the new state.
 
         projected: W x + b, from `project`
@@ -62,10 +62,10 @@ class Recurrence(nn.Module, ABC):
         """
 
     @abstractmethod
-    def forward(self, inputs: Tensor, start: State) -> Tensor:
+    def forward(self, inputs: Tensor, start: RecurrentState) -> Tensor:
         """Return the hidden state after every input (rows, length, dim); inputs (rows, length, input_dim)."""
 
-    def read(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
+    def read(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, RecurrentState]:
         """Return the hidden state after every input (batch, length, dim), and the state after each row's last token.
 
         inputs: (batch, length, input_dim)
@@ -75,7 +75,7 @@ class Recurrence(nn.Module, ABC):
         """
         return self.read_by_steps(inputs, lengths)
 
-    def read_by_steps(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
+    def read_by_steps(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, RecurrentState]:
         """Return what `read` returns; the hidden states beyond a row's length are that of its last token."""
         state, outputs = self.start(inputs.size(0)), []
         within = torch.arange(inputs.size(1), device=lengths.device)[:, None, None] < lengths[None, :, None]
@@ -99,17 +99,17 @@ class GatedUnit(Recurrence):
     def __init__(self, input_dim: int, dim: int) -> None:
         super().__init__(nn.GRU(input_dim, dim, batch_first=True))
 
-    def update(self, projected: Tensor, recurrent: Tensor, state: State) -> State:
+    def update(self, projected: Tensor, recurrent: Tensor, state: RecurrentState) -> RecurrentState:
         reset_input, keep_input, new_input = projected.chunk(3, dim=-1)
         reset_state, keep_state, new_state = recurrent.chunk(3, dim=-1)
         reset, keep = torch.sigmoid(reset_input + reset_state), torch.sigmoid(keep_input + keep_state)
         new = torch.tanh(new_input + reset * new_state)
         return ((1 - keep) * new + keep * state[0],)
 
-    def forward(self, inputs: Tensor, start: State) -> Tensor:
+    def forward(self, inputs: Tensor, start: RecurrentState) -> Tensor:
         return cast("Tensor", self.kernel(inputs, start[0][None])[0])
 
-    def read(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, State]:
+    def read(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, RecurrentState]:
         outputs = self(inputs, self.start(inputs.size(0)))
         return outputs, (outputs[torch.arange(inputs.size(0), device=lengths.device), lengths - 1],)
 
@@ -130,12 +130,12 @@ class LongShortTermMemory(Recurrence):
         with torch.no_grad():  # Jozefowicz et al. (2015), section 2.2: the forget gate begins open
             self._weight("bias_ih_l0")[dim : 2 * dim] += 1.0
 
-    def update(self, projected: Tensor, recurrent: Tensor, state: State) -> State:
+    def update(self, projected: Tensor, recurrent: Tensor, state: RecurrentState) -> RecurrentState:
         enter, forget, new, leave = (projected + recurrent).chunk(4, dim=-1)
         cell = torch.sigmoid(forget) * state[1] + torch.sigmoid(enter) * torch.tanh(new)
         return torch.sigmoid(leave) * torch.tanh(cell), cell
 
-    def forward(self, inputs: Tensor, start: State) -> Tensor:
+    def forward(self, inputs: Tensor, start: RecurrentState) -> Tensor:
         hidden, cell = (each[None].float() for each in start)
         with torch.autocast("cpu", enabled=False):  # on a CPU this kernel has no half precision
             return cast("Tensor", self.kernel(inputs.float(), (hidden, cell))[0])
@@ -167,23 +167,23 @@ class Stack(nn.Module):
         self.layers = cast("Sequence[Recurrence]", stacked)
         self.dropout = Dropout(settings.dropout)
 
-    def read(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, list[State]]:
+    def read(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, list[RecurrentState]]:
         """Return the hidden states of the last layer (batch, length, dim), and the last state of every layer."""
-        last: list[State] = []
+        last: list[RecurrentState] = []
         for index, layer in enumerate(self.layers):
             inputs, state = layer.read(self.dropout(inputs) if index else inputs, lengths)
             last.append(state)
         return inputs, last
 
-    def forward(self, inputs: Tensor, start: Sequence[State]) -> Tensor:
+    def forward(self, inputs: Tensor, start: Sequence[RecurrentState]) -> Tensor:
         """Return the hidden states of the last layer (rows, length, dim), for inputs (rows, length, input_dim)."""
         for index, (layer, state) in enumerate(zip(self.layers, start, strict=True)):
             inputs = layer(self.dropout(inputs) if index else inputs, state)
         return inputs
 
-    def step(self, inputs: Tensor, past: Sequence[State]) -> list[State]:
+    def step(self, inputs: Tensor, past: Sequence[RecurrentState]) -> list[RecurrentState]:
         """Return the state of every layer after one more input (rows, input_dim)."""
-        present: list[State] = []
+        present: list[RecurrentState] = []
         for index, (layer, state) in enumerate(zip(self.layers, past, strict=True)):
             present.append(layer.step(self.dropout(inputs) if index else inputs, state))
             inputs = present[-1][0]

@@ -24,11 +24,11 @@ from torch import Tensor, nn
 from lingon.training.config import LuongSettings
 from lingon.training.models.interface import AttentionModel
 from lingon.training.models.layers import Dropout
-from lingon.training.models.recurrent.cells import PieceEmbedding, Stack, State, linear
+from lingon.training.models.recurrent.cells import PieceEmbedding, RecurrentState, Stack, linear
 from lingon.training.models.recurrent.scores import make_score, masked_softmax, real_tokens
 
 
-class Memory(NamedTuple):
+class LuongMemory(NamedTuple):
     """What the decoder reads of a batch of sources.
 
     annotations: (batch, source_length, dim)
@@ -40,10 +40,10 @@ class Memory(NamedTuple):
     annotations: Tensor
     keys: Tensor
     visible: Tensor
-    last: list[State]
+    last: list[RecurrentState]
 
 
-class Past(NamedTuple):
+class LuongPast(NamedTuple):
     """What the decoder keeps of each row.
 
     layers: the state of every layer, (rows, dim) each
@@ -51,7 +51,7 @@ class Past(NamedTuple):
     steps: (rows), the number of tokens so far
     """
 
-    layers: list[State]
+    layers: list[RecurrentState]
     attentional: Tensor
     steps: Tensor
 
@@ -120,7 +120,7 @@ def window(settings: LuongSettings) -> Window:
     return Window()
 
 
-class Luong(AttentionModel[Memory, Past]):
+class Luong(AttentionModel[LuongMemory, LuongPast]):
     """Two stacks of recurrent layers, and attention from the last decoder layer to the last encoder layer."""
 
     settings: LuongSettings
@@ -139,15 +139,15 @@ class Luong(AttentionModel[Memory, Past]):
         self.output = linear(settings.output_dim, target_vocab)
         self._tie(self.source_embedding.pieces, self.target_embedding.pieces)
 
-    def encode(self, source_ids: Tensor, source_lengths: Tensor) -> Memory:
+    def encode(self, source_ids: Tensor, source_lengths: Tensor) -> LuongMemory:
         annotations, last = self.encoder.read(self.source_embedding(source_ids), source_lengths)
         visible = real_tokens(source_lengths, source_ids.size(1))
-        return Memory(annotations, self.score.prepare(annotations), visible, last)
+        return LuongMemory(annotations, self.score.prepare(annotations), visible, last)
 
-    def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
+    def decode(self, target_ids: Tensor, memory: LuongMemory) -> Tensor:
         return self.decode_with_attention(target_ids, memory)[0]
 
-    def decode_with_attention(self, target_ids: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    def decode_with_attention(self, target_ids: Tensor, memory: LuongMemory) -> tuple[Tensor, Tensor]:
         tokens = self.target_embedding(target_ids)
         if self.settings.input_feeding:
             attentional, weights = self._decode_by_steps(tokens, memory)
@@ -156,16 +156,16 @@ class Luong(AttentionModel[Memory, Past]):
             attentional, weights = self.attend(self.decoder(tokens, memory.last), steps, memory)
         return self.output(self.dropout(attentional)), weights[:, None, None]
 
-    def start(self, memory: Memory) -> Past:
+    def start(self, memory: LuongMemory) -> LuongPast:
         rows = memory.annotations.size(0)
         zeros = memory.annotations.new_zeros(rows, self.settings.dim)
-        return Past(memory.last, zeros, torch.zeros(rows, dtype=torch.long, device=zeros.device))
+        return LuongPast(memory.last, zeros, torch.zeros(rows, dtype=torch.long, device=zeros.device))
 
-    def decode_step(self, token_ids: Tensor, past: Past, memory: Memory) -> tuple[Tensor, Past]:
+    def decode_step(self, token_ids: Tensor, past: LuongPast, memory: LuongMemory) -> tuple[Tensor, LuongPast]:
         present, _ = self._advance(self.target_embedding(token_ids), past, memory)
         return self.output(self.dropout(present.attentional)), present
 
-    def attend(self, states: Tensor, steps: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    def attend(self, states: Tensor, steps: Tensor, memory: LuongMemory) -> tuple[Tensor, Tensor]:
         """Return attentional states (rows, target_length, dim) and weights (rows, target_length, source_length).
 
         states: (rows, target_length, dim)
@@ -175,7 +175,7 @@ class Luong(AttentionModel[Memory, Past]):
         context = weights @ memory.annotations
         return torch.tanh(self.combine(torch.cat([context, states], dim=-1))), weights
 
-    def _decode_by_steps(self, tokens: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    def _decode_by_steps(self, tokens: Tensor, memory: LuongMemory) -> tuple[Tensor, Tensor]:
         past, found = self.start(memory), []
         for token in tokens.unbind(1):
             past, weights = self._advance(token, past, memory)
@@ -183,9 +183,9 @@ class Luong(AttentionModel[Memory, Past]):
         attentional, weights = (torch.stack(each, dim=1) for each in zip(*found, strict=True))
         return attentional, weights
 
-    def _advance(self, token: Tensor, past: Past, memory: Memory) -> tuple[Past, Tensor]:
+    def _advance(self, token: Tensor, past: LuongPast, memory: LuongMemory) -> tuple[LuongPast, Tensor]:
         """Return the past with one more token, token (rows, embedding_dim), and its weights (rows, source_length)."""
         inputs = torch.cat([token, past.attentional], dim=-1) if self.settings.input_feeding else token
         layers = self.decoder.step(inputs, past.layers)
         attentional, weights = self.attend(layers[-1][0][:, None], past.steps[:, None], memory)
-        return Past(layers, attentional[:, 0], past.steps + 1), weights[:, 0]
+        return LuongPast(layers, attentional[:, 0], past.steps + 1), weights[:, 0]

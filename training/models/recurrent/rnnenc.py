@@ -18,19 +18,19 @@ from torch import Tensor
 from lingon.training.config import RnnencSettings
 from lingon.training.models.interface import TranslationModel
 from lingon.training.models.layers import Dropout
-from lingon.training.models.recurrent.cells import PieceEmbedding, Stack, State, linear, reverse_rows
+from lingon.training.models.recurrent.cells import PieceEmbedding, RecurrentState, Stack, linear, reverse_rows
 
 
-class Memory(NamedTuple):
+class RnnencMemory(NamedTuple):
     """What the decoder gets of a batch of sources.
 
     last: the state of every encoder layer after the last token, (batch, dim) each
     """
 
-    last: list[State]
+    last: list[RecurrentState]
 
 
-class Rnnenc(TranslationModel[Memory, list[State]]):
+class Rnnenc(TranslationModel[RnnencMemory, list[RecurrentState]]):
     """Two stacks of recurrent layers. The past is the state of every decoder layer."""
 
     settings: RnnencSettings
@@ -45,19 +45,21 @@ class Rnnenc(TranslationModel[Memory, list[State]]):
         self.output = linear(settings.output_dim, target_vocab)
         self._tie(self.source_embedding.pieces, self.target_embedding.pieces)
 
-    def encode(self, source_ids: Tensor, source_lengths: Tensor) -> Memory:
+    def encode(self, source_ids: Tensor, source_lengths: Tensor) -> RnnencMemory:
         if self.settings.reverse_source:  # Sutskever et al., section 3.3; EOS stays last
             source_ids = reverse_rows(source_ids, source_lengths, kept=1)
         _, last = self.encoder.read(self.source_embedding(source_ids), source_lengths)
-        return Memory(last)
+        return RnnencMemory(last)
 
-    def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
+    def decode(self, target_ids: Tensor, memory: RnnencMemory) -> Tensor:
         states = self.decoder(self.target_embedding(target_ids), memory.last)
         return self.output(self.dropout(states))  # type: ignore[no-any-return]
 
-    def start(self, memory: Memory) -> list[State]:
+    def start(self, memory: RnnencMemory) -> list[RecurrentState]:
         return memory.last
 
-    def decode_step(self, token_ids: Tensor, past: list[State], memory: Memory) -> tuple[Tensor, list[State]]:
+    def decode_step(
+        self, token_ids: Tensor, past: list[RecurrentState], memory: RnnencMemory
+    ) -> tuple[Tensor, list[RecurrentState]]:
         present = self.decoder.step(self.target_embedding(token_ids), past)
         return self.output(self.dropout(present[-1][0])), present

@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from lingon.training.config import RnnsearchSettings
 from lingon.training.models.interface import AttentionModel
 from lingon.training.models.layers import Dropout
-from lingon.training.models.recurrent.cells import PieceEmbedding, State, linear, recurrence, reverse_rows
+from lingon.training.models.recurrent.cells import PieceEmbedding, RecurrentState, linear, recurrence, reverse_rows
 from lingon.training.models.recurrent.scores import make_score, masked_softmax, real_tokens
 
 
-class Memory(NamedTuple):
+class RnnsearchMemory(NamedTuple):
     """What the decoder reads of a batch of sources.
 
     annotations: (batch, source_length, 2 * encoder_dim)
@@ -38,7 +38,7 @@ class Memory(NamedTuple):
     annotations: Tensor
     keys: Tensor
     visible: Tensor
-    start: State
+    start: RecurrentState
 
 
 class Bidirectional(nn.Module):
@@ -80,7 +80,7 @@ class DeepOutput(nn.Module):
         return summed.unflatten(-1, (-1, 2)).amax(dim=-1)  # type: ignore[no-any-return]
 
 
-class Rnnsearch(AttentionModel[Memory, State]):
+class Rnnsearch(AttentionModel[RnnsearchMemory, RecurrentState]):
     """A bidirectional encoder, and a decoder that attends before each state. The past is the decoder's state."""
 
     settings: RnnsearchSettings
@@ -99,17 +99,17 @@ class Rnnsearch(AttentionModel[Memory, State]):
         self.output = linear(settings.output_dim, target_vocab)
         self._tie(self.source_embedding.pieces, self.target_embedding.pieces)
 
-    def encode(self, source_ids: Tensor, source_lengths: Tensor) -> Memory:
+    def encode(self, source_ids: Tensor, source_lengths: Tensor) -> RnnsearchMemory:
         ahead, back = self.encoder(self.source_embedding(source_ids), source_lengths)
         annotations = torch.cat([ahead, back], dim=-1)
         start = torch.tanh(self.first_state(back[:, 0])).chunk(self.decoder.tensors, dim=-1)
         visible = real_tokens(source_lengths, source_ids.size(1))
-        return Memory(annotations, self.score.prepare(annotations), visible, start)
+        return RnnsearchMemory(annotations, self.score.prepare(annotations), visible, start)
 
-    def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
+    def decode(self, target_ids: Tensor, memory: RnnsearchMemory) -> Tensor:
         return self.decode_with_attention(target_ids, memory)[0]
 
-    def decode_with_attention(self, target_ids: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    def decode_with_attention(self, target_ids: Tensor, memory: RnnsearchMemory) -> tuple[Tensor, Tensor]:
         tokens, state = self.target_embedding(target_ids), memory.start
         steps: list[tuple[Tensor, Tensor, Tensor]] = []
         for token in tokens.unbind(1):
@@ -119,16 +119,18 @@ class Rnnsearch(AttentionModel[Memory, State]):
         states, contexts, weights = (torch.stack(each, dim=1) for each in zip(*steps, strict=True))
         return self._logits(states, tokens, contexts), weights[:, None, None]
 
-    def start(self, memory: Memory) -> State:
+    def start(self, memory: RnnsearchMemory) -> RecurrentState:
         return memory.start
 
-    def decode_step(self, token_ids: Tensor, past: State, memory: Memory) -> tuple[Tensor, State]:
+    def decode_step(
+        self, token_ids: Tensor, past: RecurrentState, memory: RnnsearchMemory
+    ) -> tuple[Tensor, RecurrentState]:
         token = self.target_embedding(token_ids)
         _, context = self.attend(past, memory)
         present = self.decoder.step(torch.cat([token, context], dim=-1), past)
         return self._logits(present[0], token, context), present
 
-    def attend(self, state: State, memory: Memory) -> tuple[Tensor, Tensor]:
+    def attend(self, state: RecurrentState, memory: RnnsearchMemory) -> tuple[Tensor, Tensor]:
         """Return the weights (rows, source_length) and the context (rows, 2 * encoder_dim); equations 5 and 6."""
         weights = masked_softmax(self.score(state[0][:, None], memory.keys), memory.visible)
         return weights[:, 0], (weights @ memory.annotations)[:, 0]
