@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING
 import typer
 
 from lingon.cli.options.groups import with_option_groups
-from lingon.export import options
-from lingon.export.options import Files
+from lingon.export.options import (
+    AttachOption,
+    CardOption,
+    CheckpointArgument,
+    DefaultOptions,
+    Files,
+    FolderArgument,
+    GateOptions,
+    PrecisionOption,
+    ShortlistByDefaultOption,
+    ShortlistOption,
+    TrainDataOption,
+)
 
 if TYPE_CHECKING:
     from lingon.export.shortlist.build import ShortlistSettings
@@ -22,16 +33,16 @@ if TYPE_CHECKING:
 @with_option_groups
 def export(
     *,
-    checkpoint: options.CheckpointPath,
-    folder: options.Folder,
-    precision: options.Precision = None,
-    train_data: options.TrainData = None,
-    shortlist: options.Shortlist = None,
-    shortlist_by_default: options.ShortlistByDefault = False,
-    gates: options.Gates,
-    defaults: options.Defaults,
-    card: options.Card = None,
-    attach: options.Attach = None,
+    checkpoint: CheckpointArgument,
+    folder: FolderArgument,
+    precision: PrecisionOption = None,
+    train_data: TrainDataOption = None,
+    shortlist: ShortlistOption = None,
+    shortlist_by_default: ShortlistByDefaultOption = False,
+    gates: GateOptions,
+    defaults: DefaultOptions,
+    card: CardOption = None,
+    attach: AttachOption = None,
 ) -> None:
     """Export a checkpoint as an ONNX bundle, verified against the checkpoint."""
     from lingon.lines import check_files

@@ -12,30 +12,30 @@ from lingon.cli.options.groups import OptionGroup
 
 Files = tuple[Path, Path] | None
 PAIR = "SOURCE TARGET"  # how help texts show two files
-CheckpointPath = Annotated[Path, typer.Argument(help="Checkpoint, or folder of a run for its best checkpoint.")]
-Folder = Annotated[Path, typer.Argument(help="models/NAME; the next version is written below this folder.")]
-Precision = Annotated[
+CheckpointArgument = Annotated[Path, typer.Argument(help="Checkpoint, or folder of a run for its best checkpoint.")]
+FolderArgument = Annotated[Path, typer.Argument(help="models/NAME; the next version is written below this folder.")]
+PrecisionOption = Annotated[
     str | None,
     typer.Option(
         help="Comma-separated precisions: fp32 (CPU; always exported), fp32-cuda and fp16 (CUDA; only a Transformer), "
         "int8, int8-native and fp32-native (CPU). Default: all that the model can have."
     ),
 ]
-TrainData = Annotated[
+TrainDataOption = Annotated[
     Files,
     typer.Option(
         metavar=PAIR,
         help="Source and target file for the int8 ranges and the shortlist. Default: the training text.",
     ),
 ]
-Shortlist = Annotated[
+ShortlistOption = Annotated[
     bool | None,
     typer.Option(
         help="Export a shortlist: the likely target pieces of each source piece, for faster decoding.",
         show_default="shortlist, but none for several languages",
     ),
 ]
-MaxBeamSize = Annotated[
+MaxBeamSizeOption = Annotated[
     int | None,
     typer.Option(
         min=1,
@@ -44,13 +44,13 @@ MaxBeamSize = Annotated[
         show_default="8, or the default beam size if that is larger",
     ),
 ]
-ShortlistByDefault = Annotated[
+ShortlistByDefaultOption = Annotated[
     bool, typer.Option(help="Decode with the shortlist if a request does not set shortlist.")
 ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Gates(OptionGroup):
+class GateOptions(OptionGroup):
     """The text for the gates, how much of it they take, and where they run."""
 
     gate_data: Annotated[
@@ -80,11 +80,11 @@ class Gates(OptionGroup):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Defaults(OptionGroup):
+class DefaultOptions(OptionGroup):
     """What the bundle does unless a request says otherwise."""
 
     beam_size: Annotated[int, typer.Option(min=1, help="Default beam size of the bundle; the gates use it too.")] = 4
-    max_beam_size: MaxBeamSize = None
+    max_beam_size: MaxBeamSizeOption = None
     length_penalty: Annotated[
         float, typer.Option(min=0.0, help="Default length penalty of the bundle; the gates use it too.")
     ] = 1.0
@@ -104,11 +104,11 @@ class Defaults(OptionGroup):
     ] = None
 
 
-Card = Annotated[
+CardOption = Annotated[
     Path | None,
     typer.Option(help="File with the model card's own text, such as attribution and scores. Default: none."),
 ]
-Attach = Annotated[
+AttachOption = Annotated[
     list[Path] | None,
     typer.Option(help="Picture or text to put into the bundle with the card. May be repeated. Default: none."),
 ]

@@ -28,7 +28,7 @@ from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings, Known, Texts
 from lingon.export.shortlist.build import build_shortlist, check_one_pair
 from lingon.export.shortlist.coverage import measure_coverage
-from lingon.export.text_data.build import Search, fit_confidence, text_data
+from lingon.export.text_data.build import TranslationSearch, fit_confidence, text_data
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
 from lingon.text import Tokenizer
 from lingon.training.checkpoint import Checkpoint
@@ -170,7 +170,7 @@ def _confidence(
     if not all(pair.target for pair in held_out):
         log("no confidence: the held-out text has no references")
         return None
-    search = Search(verifier.runners["fp32"], tokenizer, settings.beam_size, settings.length_penalty)
+    search = TranslationSearch(verifier.runners["fp32"], tokenizer, settings.beam_size, settings.length_penalty)
     try:
         return fit_confidence(search, [(pair.source, pair.target) for pair in held_out], (), log)
     except SettingsError as error:

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 import typer
 
 from lingon.cli.options.groups import with_option_groups
-from lingon.importers import options
+from lingon.importers.options import (
+    CheckpointOption,
+    FolderArgument,
+    GateOptions,
+    LanguagesOption,
+    ReadingOptions,
+    ReportOption,
+    ShortlistOption,
+    SourceArgument,
+    TrimOption,
+)
 
 if TYPE_CHECKING:
     from lingon.export.settings import ExportSettings, Texts
@@ -19,15 +29,15 @@ if TYPE_CHECKING:
 @with_option_groups
 def import_model(
     *,
-    source: options.Source,
-    folder: options.Folder = None,
-    languages: options.Languages = None,
-    gates: options.Gates,
-    reading: options.Reading,
-    shortlist: options.Shortlist = "own",
-    trim: options.Trim = None,
-    checkpoint: options.Checkpoint = None,
-    report: options.Report = False,
+    source: SourceArgument,
+    folder: FolderArgument = None,
+    languages: LanguagesOption = None,
+    gates: GateOptions,
+    reading: ReadingOptions,
+    shortlist: ShortlistOption = "own",
+    trim: TrimOption = None,
+    checkpoint: CheckpointOption = None,
+    report: ReportOption = False,
 ) -> None:
     """Turn a model of another toolkit into a bundle, verified against it."""
     _check_arguments(folder, checkpoint, gates, trim or [], report=report)
@@ -62,7 +72,7 @@ def import_model(
 
 
 def _settings(
-    languages: str | None, reading: options.Reading, shortlist: str, *, every_language: bool
+    languages: str | None, reading: ReadingOptions, shortlist: str, *, every_language: bool
 ) -> ImportSettings:
     """Return the settings of an import."""
     from lingon.importers.pipeline import ImportSettings
@@ -80,7 +90,7 @@ def _settings(
     )
 
 
-def _texts(imported: Imported, gates: options.Gates, shortlist: str, log: Callable[[str], None]) -> Texts:
+def _texts(imported: Imported, gates: GateOptions, shortlist: str, log: Callable[[str], None]) -> Texts:
     """Return the text for the gates, and that to learn a shortlist from, whose targets may be missing."""
     from lingon.export.settings import Texts
     from lingon.importers.pipeline import gate_pairs
@@ -93,7 +103,7 @@ def _texts(imported: Imported, gates: options.Gates, shortlist: str, log: Callab
     return Texts(*split_pairs(pairs, held_out, shortlist, gates.gate_source))
 
 
-def _export_settings(imported: Imported, gates: options.Gates, shortlist: str) -> ExportSettings:
+def _export_settings(imported: Imported, gates: GateOptions, shortlist: str) -> ExportSettings:
     """Return the settings of an export; precisions for CUDA are written only if they are named, for their size."""
     from lingon.export.settings import ExportSettings, runnable
     from lingon.export.shortlist.build import ShortlistSettings
@@ -118,7 +128,7 @@ def _export_settings(imported: Imported, gates: options.Gates, shortlist: str) -
 
 
 def _check_arguments(
-    folder: Path | None, checkpoint: Path | None, gates: options.Gates, trim: list[Path], *, report: bool
+    folder: Path | None, checkpoint: Path | None, gates: GateOptions, trim: list[Path], *, report: bool
 ) -> None:
     """Raise SettingsError unless one thing is to be written that can be; CorpusError if a text is missing."""
     from lingon.errors import SettingsError

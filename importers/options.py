@@ -9,19 +9,19 @@ from typing import Annotated
 import typer
 
 from lingon.cli.options.groups import OptionGroup
-from lingon.export.options import MaxBeamSize
+from lingon.export.options import MaxBeamSizeOption
 
-Source = Annotated[
+SourceArgument = Annotated[
     Path,
     typer.Argument(
         help="Folder or archive (.zip, .argosmodel, .tar, .tar.gz) with the files of a model of another toolkit."
     ),
 ]
-Folder = Annotated[
+FolderArgument = Annotated[
     Path | None,
     typer.Argument(help="models/NAME; the next version is written below this folder. Default: no bundle is written."),
 ]
-Languages = Annotated[
+LanguagesOption = Annotated[
     str | None,
     typer.Option(
         metavar="SOURCE:TARGET",
@@ -32,7 +32,7 @@ Languages = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Gates(OptionGroup):
+class GateOptions(OptionGroup):
     """The text for the gates, and how much of it they take."""
 
     gate_source: Annotated[
@@ -62,11 +62,11 @@ class Gates(OptionGroup):
     parity_sentences: Annotated[
         int, typer.Option(min=1, help="Number of sentences whose tokens must equal those of PyTorch.")
     ] = 100
-    max_beam_size: MaxBeamSize = None
+    max_beam_size: MaxBeamSizeOption = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading(OptionGroup):
+class ReadingOptions(OptionGroup):
     """How the files are read, and what the model that they hold is compared with."""
 
     max_source_tokens: Annotated[
@@ -115,7 +115,7 @@ class Reading(OptionGroup):
     ] = None
 
 
-Shortlist = Annotated[
+ShortlistOption = Annotated[
     str,
     typer.Option(
         metavar="own|learn|FILE|none",
@@ -124,7 +124,7 @@ Shortlist = Annotated[
         "translations by the model; tens of thousands are needed. FILE: a lexicon in a form of Marian, text or binary.",
     ),
 ]
-Trim = Annotated[
+TrimOption = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="FILE",
@@ -133,8 +133,8 @@ Trim = Annotated[
         show_default=False,
     ),
 ]
-Checkpoint = Annotated[
+CheckpointOption = Annotated[
     Path | None,
     typer.Option(help="New folder for a checkpoint of Lingon, in the place of a bundle. Default: none is written."),
 ]
-Report = Annotated[bool, typer.Option("--report", help="Say what the files hold, and write nothing.")]
+ReportOption = Annotated[bool, typer.Option("--report", help="Say what the files hold, and write nothing.")]

@@ -21,7 +21,7 @@ from lingon.training.models.attention import SelfAttention
 from lingon.training.models.interface import AnyModel, AttentionModel
 
 ROWS, SOURCES, PASTS = (1, 2, 5), (1, 7, 16, 33), (0, 1, 6)
-Row = tuple[Sequence[int], Sequence[int]]
+GridRow = tuple[Sequence[int], Sequence[int]]
 """Ids of a source, as the tokenizer frames it, and of a target, without BOS and EOS."""
 
 LONGEST = 512  # tokens; a model that reads or writes more is compared up to this length
@@ -110,7 +110,7 @@ def _log_probs(model: AnyModel, logits: Tensor) -> np.ndarray:
     return finite(model.log_probs(logits).numpy(), "the checkpoint's log-probabilities")
 
 
-def _expected(model: AnyModel, rows: Sequence[Row], *, attention: bool) -> list[Expected]:
+def _expected(model: AnyModel, rows: Sequence[GridRow], *, attention: bool) -> list[Expected]:
     """Return what the checkpoint computes for each row.
 
     Rows of equal lengths run together, which needs no padding: a run of few tokens mostly reads the weights.
@@ -125,7 +125,7 @@ def _expected(model: AnyModel, rows: Sequence[Row], *, attention: bool) -> list[
 
 
 @torch.inference_mode()
-def _expected_together(model: AnyModel, rows: Sequence[Row], *, attention: bool) -> list[Expected]:
+def _expected_together(model: AnyModel, rows: Sequence[GridRow], *, attention: bool) -> list[Expected]:
     """Return what one forward pass computes for rows of equal lengths: logits, and the weights of cross-attention."""
     source_ids = torch.tensor([source for source, _ in rows])
     lengths = torch.full((len(rows),), source_ids.size(1))

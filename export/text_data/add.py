@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lingon.bundle import CARD, PROFILES, SINCE, Bundle, TextData, all_versions, open_bundle, write_bundle
 from lingon.errors import SettingsError
-from lingon.export.text_data.build import Pairs, Search, fit_confidence, text_data
+from lingon.export.text_data.build import Pairs, TranslationSearch, fit_confidence, text_data
 from lingon.export.text_data.card import card_section, without_section
 from lingon.export.text_data.lengths import LEAST_PAIRS
 from lingon.serving.runtime.onnx_runner import load_runner
@@ -64,7 +64,7 @@ def add_text_data(path: Path, text: CalibrationText, log: Callable[[str], None] 
         found = replace(found, confidence=manifest.text.confidence)
     if text.held_out:
         defaults, runner = manifest.defaults, load_runner(bundle, "fp32", threads=0)
-        search = Search(runner, tokenizer, defaults.beam_size, defaults.length_penalty)
+        search = TranslationSearch(runner, tokenizer, defaults.beam_size, defaults.length_penalty)
         found = replace(found, confidence=fit_confidence(search, text.held_out, text.other, log))
     files = {name: bundle.read(name) for name in manifest.checksums if name != PROFILES}
     version = max(all_versions(folder)) + 1

@@ -30,7 +30,7 @@ Log = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class TranslationSearch:
     """The graphs of a bundle, and how it searches; greedy search is measured too."""
 
     runner: Runner
@@ -61,7 +61,7 @@ def text_data(training: Pairs, tokenizer: Tokenizer) -> tuple[TextData, bytes]:
     return TextData(words, length_ranges(_lengths(tokenizer, chosen))), profiles
 
 
-def fit_confidence(search: Search, own: Pairs, other: Pairs, log: Log) -> Confidence:
+def fit_confidence(search: TranslationSearch, own: Pairs, other: Pairs, log: Log) -> Confidence:
     """Return the confidence of a bundle, fitted to its translations of text that it was not trained on.
 
     own, other: text of the kind that the bundle is for, and of other kinds, which may be empty
@@ -99,7 +99,7 @@ def _fitted(own: _Examples, other: _Examples) -> tuple[Confidence, float, float]
     return found, auroc(crossed, own.right), calibration_error(bins)
 
 
-def _examples(search: Search, pairs: Pairs, beam_sizes: Sequence[int]) -> _Examples:
+def _examples(search: TranslationSearch, pairs: Pairs, beam_sizes: Sequence[int]) -> _Examples:
     """Translate the sources that the model can read, with each beam size."""
     runner, tokenizer = search.runner, search.tokenizer
     encoded = [(tuple(tokenizer.encode_source(source)), source, target) for source, target in pairs]

@@ -7,18 +7,17 @@ from typing import Annotated
 
 import typer
 
-from lingon.export.options import PAIR
-
-Files = tuple[Path, Path]
+from lingon.export.options import PAIR, Files
 
 
 def calibrate(
     model: Annotated[Path, typer.Argument(help="models/NAME for its highest version, or models/NAME/VERSION.")],
     train_data: Annotated[
-        Files, typer.Option(metavar=PAIR, help="Source and target file of the training text; 1,000 pairs or more.")
+        tuple[Path, Path],
+        typer.Option(metavar=PAIR, help="Source and target file of the training text; 1,000 pairs or more."),
     ],
     valid_data: Annotated[
-        Files | None,
+        Files,
         typer.Option(
             metavar=PAIR,
             help="Source and target file of text that the model was not trained on, of the kind that it is for; 2,500 "
@@ -27,7 +26,7 @@ def calibrate(
         ),
     ] = None,
     other_data: Annotated[
-        Files | None,
+        Files,
         typer.Option(
             metavar=PAIR,
             help="The same of other kinds of text, such as news, so that the confidence is low where the model is not "

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 MOST_WORDS = 12
-LEAST_PAIRS = 50  # with the word in the source: models lose rarer words in other sentences
+LEAST_PAIRS_OF_WORD = 50  # with the word in the source: models lose rarer words in other sentences
 LEAST_SHARE = 0.85  # of these pairs that have it in the target too
 
 _WORD = re.compile(r"[^\W_]+")
@@ -32,7 +32,7 @@ class SelfTranslatingWord(NamedTuple):
 
 
 def self_translating_words(
-    pairs: Iterable[tuple[str, str]], *, least_pairs: int = LEAST_PAIRS, most: int = MOST_WORDS
+    pairs: Iterable[tuple[str, str]], *, least_pairs: int = LEAST_PAIRS_OF_WORD, most: int = MOST_WORDS
 ) -> list[SelfTranslatingWord]:
     """Return the words that most pairs with them have on both sides, the surest and most frequent first.
 

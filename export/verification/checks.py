@@ -36,7 +36,7 @@ COMPARED = 500  # first sentences, for all checks but quality, as for the tokens
 
 
 @dataclass(slots=True)
-class Row:
+class CheckResult:
     """The result of one check; figures: for the manifest."""
 
     check: str
@@ -50,7 +50,7 @@ class Row:
 class Verification:
     """The results of all checks that ran."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[CheckResult] = field(default_factory=list)
     log: Callable[[str], None] = lambda line: None
 
     @property
@@ -64,9 +64,9 @@ class Verification:
         return {row.check: row.figures if row.figures is not None else row.result for row in self.rows}
 
     @contextmanager
-    def checking(self, check: str, bound: str) -> Iterator[Row]:
+    def checking(self, check: str, bound: str) -> Iterator[CheckResult]:
         """Run a check in the block, which sets the result of the row; an error of ours is its failure."""
-        row = Row(check, bound)
+        row = CheckResult(check, bound)
         try:
             yield row
             row.passed = True

@@ -10,55 +10,50 @@ import typer
 from lingon.export.options import PAIR
 
 if TYPE_CHECKING:
-    from lingon.export.verification.checks import Row
-
-BundleArgument = Annotated[Path, typer.Argument(help="models/NAME/VERSION, or models/NAME for the highest version.")]
-DeviceOption = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Device to check on, as of lingon serve.")]
-PrecisionOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Precision to check, such as fp32, fp16 or int8.", show_default="the bundle's best for the device"
-    ),
-]
-GateDataOption = Annotated[
-    tuple[Path, Path] | None,
-    typer.Option(
-        metavar=PAIR,
-        help="Source and target file of sentences to translate; needs lingon[train] for BLEU.",
-        show_default="the golden sentences of the bundle",
-    ),
-]
-LanguagesOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SOURCE:TARGET",
-        help="Pair of the sentences, as en:de, of a bundle of several languages.",
-        show_default="that of the first golden sentence, else the first pair of the bundle",
-    ),
-]
-SentencesOption = Annotated[
-    int,
-    typer.Option(
-        min=1,
-        help="Number of sentences for BLEU and chrF, whose bounds are for 2,500; the other checks use at most 500.",
-    ),
-]
-PublishOption = Annotated[
-    bool,
-    typer.Option(
-        "--publish", help="If all checks pass, write the next version, whose manifest has the report and gate passed."
-    ),
-]
+    from lingon.export.verification.checks import CheckResult
 
 
 def verify(
-    bundle: BundleArgument,
-    device: DeviceOption = "auto",
-    precision: PrecisionOption = None,
-    gate_data: GateDataOption = None,
-    languages: LanguagesOption = None,
-    sentences: SentencesOption = 2500,
-    publish: PublishOption = False,
+    bundle: Annotated[Path, typer.Argument(help="models/NAME/VERSION, or models/NAME for the highest version.")],
+    device: Annotated[
+        str, typer.Option(metavar="auto|cpu|cuda", help="Device to check on, as of lingon serve.")
+    ] = "auto",
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            help="Precision to check, such as fp32, fp16 or int8.", show_default="the bundle's best for the device"
+        ),
+    ] = None,
+    gate_data: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(
+            metavar=PAIR,
+            help="Source and target file of sentences to translate; needs lingon[train] for BLEU.",
+            show_default="the golden sentences of the bundle",
+        ),
+    ] = None,
+    languages: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SOURCE:TARGET",
+            help="Pair of the sentences, as en:de, of a bundle of several languages.",
+            show_default="that of the first golden sentence, else the first pair of the bundle",
+        ),
+    ] = None,
+    sentences: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Number of sentences for BLEU and chrF, whose bounds are for 2,500; the other checks use at most 500.",
+        ),
+    ] = 2500,
+    publish: Annotated[
+        bool,
+        typer.Option(
+            "--publish",
+            help="If all checks pass, write the next version, whose manifest has the report and gate passed.",
+        ),
+    ] = False,
 ) -> None:
     """Check a bundle on the device that will serve it, against its own fp32 graphs; exit code 1 if a check fails."""
     from lingon.extras import name_missing_extra
@@ -93,7 +88,7 @@ def verify(
         typer.echo(f"written: {publish_verified(opened, choice, report, target).folder}")
 
 
-def _print_table(title: str, rows: list[Row]) -> None:
+def _print_table(title: str, rows: list[CheckResult]) -> None:
     """Print check, result and bound of every row, with lines on a terminal only."""
     from rich.box import HEAVY_HEAD
     from rich.console import Console

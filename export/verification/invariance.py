@@ -12,7 +12,7 @@ from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 
-MIN_IDENTICAL = 0.995  # share of the sentences, on a GPU, whose products add in an order that depends on the batch
+LEAST_IDENTICAL = 0.995  # share of the sentences, on a GPU, whose products add in an order that depends on the batch
 MAX_BLEU_DIFFERENCE = 0.1  # points, on a GPU
 
 
@@ -37,7 +37,7 @@ class Invariance:
 
 def bound(provider: str) -> str:
     """Return the bound of a provider in words."""
-    return "all, every bit" if provider == CPU else f"at least {MIN_IDENTICAL:.1%}, BLEU within {MAX_BLEU_DIFFERENCE}"
+    return "all, every bit" if provider == CPU else f"at least {LEAST_IDENTICAL:.1%}, BLEU within {MAX_BLEU_DIFFERENCE}"
 
 
 def check_invariance(
@@ -45,8 +45,8 @@ def check_invariance(
 ) -> Invariance:
     """Translate each sentence alone and all of them in batches, and compare.
 
-    On the CPU tokens and scores must be equal to the last bit; on a GPU MIN_IDENTICAL of the sentences must have the
-    same tokens, and BLEU may differ by MAX_BLEU_DIFFERENCE.
+    On the CPU tokens and scores must be equal to the last bit. On a GPU LEAST_IDENTICAL of the sentences must have
+    the same tokens, and BLEU may differ by MAX_BLEU_DIFFERENCE.
 
     Raises ParityError if they differ more.
     """
@@ -58,7 +58,7 @@ def check_invariance(
     else:
         same = [one.tokens == other.tokens for one, other in zip(alone, together, strict=True)]
     found = Invariance(len(same), sum(same), *_bleu(text, alone, together))
-    _check(found, 1.0 if provider == CPU else MIN_IDENTICAL, beam_size)
+    _check(found, 1.0 if provider == CPU else LEAST_IDENTICAL, beam_size)
     return found
 
 

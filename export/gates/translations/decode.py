@@ -17,7 +17,7 @@ from lingon.text import LanguageTokens
 
 Answer = TypeVar("Answer")
 Outcome = tuple[Hypothesis, ...] | RequestError
-Pair = tuple[tuple[int, ...], tuple[int, ...]]
+TokenPair = tuple[tuple[int, ...], tuple[int, ...]]
 """Source ids as the tokenizer frames them, target ids without BOS and EOS."""
 
 
@@ -73,7 +73,7 @@ def engine_search_alone(
     return [engine_search(runner, [source], beam_size, length_penalty, forced=forced)[0] for source in sources]
 
 
-def engine_scores(runner: Runner, pairs: Sequence[Pair], forced: tuple[int, ...] = ()) -> list[Scored]:
+def engine_scores(runner: Runner, pairs: Sequence[TokenPair], forced: tuple[int, ...] = ()) -> list[Scored]:
     """Return the scores that the engine gives to each pair, without `forced`; raise ParityError if it fails on one."""
     tokens = LanguageTokens(forced=forced)
     with _started(runner, 64) as engine:

@@ -22,7 +22,7 @@ FIRST_TEXTS = 100  # whose longer half is translated, to choose from; short sent
 MOST_PAIRS = 8  # that are checked, of a bundle of several languages
 MIN_MARGIN = 1e-3  # score of the best translation minus the second best; 1,000 times the change between processors
 
-Pair = tuple[str, str]
+LanguagePair = tuple[str, str]
 """A source and a target language."""
 
 
@@ -85,7 +85,7 @@ def _longer_half(texts: Sequence[str]) -> list[str]:
     return [texts[index] for index in sorted(chosen)]
 
 
-def _pairs(bundle: Bundle, source: str, count: int) -> list[Pair]:
+def _pairs(bundle: Bundle, source: str, count: int) -> list[LanguagePair]:
     """Return a pair for each of `count` texts in this language, in turns; none for a bundle of one pair."""
     languages = bundle.manifest.languages
     pairs = [pair for pair in languages.pairs() if pair[0] == source] if languages else []
@@ -93,7 +93,7 @@ def _pairs(bundle: Bundle, source: str, count: int) -> list[Pair]:
 
 
 def _translated(
-    bundle: Bundle, runner: OnnxRunner, texts: Sequence[str], pairs: Sequence[Pair]
+    bundle: Bundle, runner: OnnxRunner, texts: Sequence[str], pairs: Sequence[LanguagePair]
 ) -> list[_Translation | None]:
     """Translate each text in one precision; None if it is too long."""
     defaults, limits = bundle.manifest.defaults, bundle.manifest.limits

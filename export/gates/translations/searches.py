@@ -13,7 +13,7 @@ from lingon.export.gates.translations.decode import engine_search
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import Runner
 
-Search = tuple[int, float]
+BeamSettings = tuple[int, float]
 """Beam size and length penalty."""
 
 
@@ -31,9 +31,9 @@ class Searches:
     sources: Sequence[tuple[int, ...]]
     forced: tuple[int, ...] = ()
     shortlist: bool = False
-    _known: dict[tuple[Search, int], list[tuple[Hypothesis, ...]]] = field(default_factory=dict)
+    _known: dict[tuple[BeamSettings, int], list[tuple[Hypothesis, ...]]] = field(default_factory=dict)
 
-    def hypotheses(self, search: Search, count: int, number: int = 1) -> list[tuple[Hypothesis, ...]]:
+    def hypotheses(self, search: BeamSettings, count: int, number: int = 1) -> list[tuple[Hypothesis, ...]]:
         """Return at least `number` hypotheses for each of the first `count` sources, the best first."""
         beam_size, penalty = search
         if penalty:  # the search ends when beam_size hypotheses have ended, however many of them are asked for
@@ -51,6 +51,6 @@ class Searches:
             )
         return known[:count]
 
-    def best(self, search: Search, count: int) -> list[Hypothesis]:
+    def best(self, search: BeamSettings, count: int) -> list[Hypothesis]:
         """Return the best hypothesis for each of the first `count` sources."""
         return [best for best, *_ in self.hypotheses(search, count)]

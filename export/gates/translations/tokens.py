@@ -16,7 +16,7 @@ from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import BatchShape, Runner, width_for
 from lingon.text import BOS, EOS, Tokenizer
 from lingon.training.models.interface import AnyModel
-from lingon.training.search import Hypothesis as Reference
+from lingon.training.search import Hypothesis as ReferenceHypothesis
 from lingon.training.search import SearchSettings, translate
 
 
@@ -91,7 +91,7 @@ def is_near_tie(
     model: AnyModel,
     runner: Runner,
     source: tuple[int, ...],
-    pair: tuple[Hypothesis, Reference],
+    pair: tuple[Hypothesis, ReferenceHypothesis],
     settings: SearchSettings,
 ) -> bool:
     """Whether the two results differ by a decision whose candidates are within NEAR_TIE in both implementations.

@@ -47,7 +47,7 @@ class _Nodes(Nodes):
     def fuse_norm(self, norm: NodeProto) -> None:
         """Let every product that reads a norm compute it, if nobody else reads it."""
         readers = self.readers.get(norm.output[0], [])
-        if not readers or norm.output[0] in self.outputs or not all(_is_product(each) for each in readers):
+        if not readers or norm.output[0] in self.outputs or not all(_is_native_product(each) for each in readers):
             return
         epsilon = next(each.f for each in norm.attribute if each.name == "epsilon")
         for reader in readers:
@@ -83,7 +83,7 @@ class _Nodes(Nodes):
         self.remove(reader)
 
 
-def _is_product(node: NodeProto) -> bool:
+def _is_native_product(node: NodeProto) -> bool:
     return node.op_type in GAIN and node.domain == KERNELS
 
 

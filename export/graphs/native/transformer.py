@@ -19,7 +19,7 @@ from lingon.export.graphs.transformer.attention import Mask
 from lingon.export.graphs.transformer.blocks import Blocks
 from lingon.export.graphs.transformer.graphs import Crossing, TransformerGraphs, states
 from lingon.export.graphs.transformer.heads import ProductScores, attention_weights, lay_out_keys
-from lingon.export.graphs.transformer.source import Source
+from lingon.export.graphs.transformer.source import EncoderInputs
 from lingon.export.graphs.transformer.ssru import zero_cells
 from lingon.export.graphs.transformer.step_attention import Caches, StepAttention
 from lingon.serving.runtime.runner import NARROWEST
@@ -153,7 +153,7 @@ class NativeTransformerGraphs(TransformerGraphs):
 
         return write
 
-    def _weighted_crossing(self, blocks: Blocks, source: Source) -> Crossing:
+    def _weighted_crossing(self, blocks: Blocks, source: EncoderInputs) -> Crossing:
         if not has_native_heads(blocks.settings):
             return super()._weighted_crossing(blocks, source)
         lengths, heads = bundle.SOURCE_LENGTHS, ProductScores(blocks)
@@ -174,7 +174,7 @@ class NativeTransformerGraphs(TransformerGraphs):
         module: SelfAttention,
         name: str,
         rows: str,
-        source: Source,
+        source: EncoderInputs,
         mask: Mask,
         *,
         weighted: bool,

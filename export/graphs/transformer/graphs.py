@@ -31,7 +31,7 @@ from lingon.export.graphs.transformer.attention import Mask, cross_attention, se
 from lingon.export.graphs.transformer.blocks import Blocks
 from lingon.export.graphs.transformer.heads import cache_key_shape, lay_out_keys, memory_key_shape
 from lingon.export.graphs.transformer.positions import RelativeScores, Rotation
-from lingon.export.graphs.transformer.source import Source, visible
+from lingon.export.graphs.transformer.source import EncoderInputs, visible
 from lingon.export.graphs.transformer.ssru import run_cell, step_cell, zero_cells
 from lingon.export.graphs.transformer.step_attention import (
     AdditiveAttention,
@@ -97,7 +97,7 @@ class TransformerGraphs:
         """Return the graph source_ids, source_lengths -> the memory of every decoder layer."""
         blocks = self._blocks("encoder")
         graph = blocks.graph
-        source = Source.declare(blocks, self._relative(blocks, "encoder"), crossed=False)
+        source = EncoderInputs.declare(blocks, self._relative(blocks, "encoder"), crossed=False)
         rows, _ = self._encode(blocks, source, weighted=False)
         shapes = {state.name: ("batch", *state.shape) for state in states(self.model)}
         for layer, (key, value) in enumerate(self._memory(blocks, rows, source.batch)):
@@ -210,7 +210,7 @@ class TransformerGraphs:
         bias = blocks.attention_bias(visible(graph, lengths, width))
         return partial(cross_attention, blocks, batch=batch, bias=bias, single=single)
 
-    def _weighted_crossing(self, blocks: Blocks, source: Source) -> Crossing:
+    def _weighted_crossing(self, blocks: Blocks, source: EncoderInputs) -> Crossing:
         """Return what writes cross-attention into the scorer, with its weights."""
         return partial(cross_attention, blocks, batch=source.batch, bias=source.bias)
 
@@ -220,7 +220,7 @@ class TransformerGraphs:
         module: SelfAttention,
         name: str,
         rows: str,
-        source: Source,
+        source: EncoderInputs,
         mask: Mask,
         *,
         weighted: bool,
@@ -247,7 +247,7 @@ class TransformerGraphs:
         """Return the teacher-forced graph: source, target, labels -> log-probabilities of labels, attention weights."""
         blocks = self._blocks("scorer")
         graph = blocks.graph
-        source = Source.declare(blocks, self._relative(blocks, "encoder"), crossed=True)
+        source = EncoderInputs.declare(blocks, self._relative(blocks, "encoder"), crossed=True)
         target = graph.input(bundle.TARGET_IDS, np.int64, ["batch", "target_length"])
         labels = graph.input(bundle.LABELS, np.int64, ["batch", "target_length"])
         rows, encoder_weights = self._encode(blocks, source, weighted=True)
@@ -327,7 +327,7 @@ class TransformerGraphs:
     def _decoder_layers(self) -> list[DecoderLayer]:
         return list(self.model.decoder)
 
-    def _encode(self, blocks: Blocks, source: Source, *, weighted: bool) -> tuple[str, list[str]]:
+    def _encode(self, blocks: Blocks, source: EncoderInputs, *, weighted: bool) -> tuple[str, list[str]]:
         """Write the encoder; return its output (batch * source_length, dim) and the attention weights of all layers.
 
         weighted: see `self_attention`

@@ -14,7 +14,7 @@ from lingon.export.graphs.transformer.positions import RelativeScores, Rotation
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class EncoderInputs:
     """The inputs of an encoder, and values computed from them.
 
     ids: (batch, source_length)
@@ -33,7 +33,7 @@ class Source:
     rotation: Rotation | None
 
     @classmethod
-    def declare(cls, blocks: Blocks, relative: RelativeScores | None, *, crossed: bool) -> Source:
+    def declare(cls, blocks: Blocks, relative: RelativeScores | None, *, crossed: bool) -> EncoderInputs:
         """Write inputs and values.
 
         relative: of the encoder, if positions are relative
