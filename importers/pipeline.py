@@ -29,7 +29,7 @@ from lingon.importers.readers.multilingual import read_multilingual
 from lingon.importers.readers.opus_mt import CONFIG, read_opus_mt
 from lingon.importers.readers.t5 import read_t5
 from lingon.importers.shortlist import OWN, own_pairs, pairs_to_learn, with_shortlist
-from lingon.importers.source import Source
+from lingon.importers.source import ForeignModel
 from lingon.importers.witness.choice import compare_with_toolkits
 from lingon.lines import read_lines, read_parallel
 from lingon.serving.runtime.device import NATIVES
@@ -89,7 +89,7 @@ class Imported:
     """
 
     checkpoint: Checkpoint
-    source: Source
+    source: ForeignModel
     greedy: dict[Ids, Hypothesis] = field(default_factory=dict)
 
 
@@ -184,7 +184,7 @@ def gate_pairs(imported: Imported, source: Path, reference: Path | None, log: Lo
     return found
 
 
-def _read(folder: Path, settings: ImportSettings) -> Source:
+def _read(folder: Path, settings: ImportSettings) -> ForeignModel:
     """Read a folder of a form that is known by its files."""
     if not folder.is_dir():
         raise SourceModelError(
@@ -221,7 +221,7 @@ def _read(folder: Path, settings: ImportSettings) -> Source:
     return replace(source, facts=facts)
 
 
-def _found(checkpoint: Checkpoint, source: Source, gates: str) -> list[str]:
+def _found(checkpoint: Checkpoint, source: ForeignModel, gates: str) -> list[str]:
     """Return lines that say what was read; gates: what is said of the pair of the gates of a model of several."""
     data = checkpoint.config.data
     weights = sum(parameter.numel() for parameter in checkpoint.model.parameters())

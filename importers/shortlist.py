@@ -10,7 +10,7 @@ from lingon.errors import SettingsError
 from lingon.export.greedy import Ids, translate_once
 from lingon.export.shortlist.build import check_one_pair
 from lingon.importers.readers.marian.lexicon import read_lexicon
-from lingon.importers.source import Source
+from lingon.importers.source import ForeignModel
 from lingon.text import normalise
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.data.corpus import Pair
@@ -21,7 +21,7 @@ REMEDY = "serve one pair, as in --languages en:de, or choose none"  # for a mode
 MOST_TRANSLATED = 20_000  # sentences that the model translates to learn from; references are all used
 
 
-def with_shortlist(source: Source, choice: str) -> Source:
+def with_shortlist(source: ForeignModel, choice: str) -> ForeignModel:
     """Return a source with the shortlist that a user chooses; without one if it is learned later.
 
     choice: OWN, LEARN, NONE, or a lexicon in a form of Marian for the vocabularies of the model

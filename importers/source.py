@@ -58,7 +58,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ForeignModel:
     """A model of another toolkit, in the names and the numbering of Lingon.
 
     weights: by the names of lingon.training.models.transformer, tied ones once; read when they are asked for

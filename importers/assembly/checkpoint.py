@@ -8,7 +8,7 @@ import torch
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, TrainerSpec
 
 from lingon.errors import SourceModelError
-from lingon.importers.source import Rows, Source, digests
+from lingon.importers.source import ForeignModel, Rows, digests
 from lingon.text import Tokenizer
 from lingon.training.checkpoint import Checkpoint, Progress
 from lingon.training.config import Config, TransformerSettings, parse_config
@@ -17,7 +17,7 @@ from lingon.training.models.build import build_unset
 WEIGHTS_A_BYTE = 2  # at most, of compressed files of 8-bit weights with tables that several layers share
 
 
-def checkpoint_of(source: Source, pair: tuple[str, str], folder: Path) -> Checkpoint:
+def checkpoint_of(source: ForeignModel, pair: tuple[str, str], folder: Path) -> Checkpoint:
     """Return a checkpoint with the weights of a source, which it reads one by one.
 
     pair: source and target language, of a model of several the pair for the gates
@@ -45,7 +45,7 @@ def checkpoint_of(source: Source, pair: tuple[str, str], folder: Path) -> Checkp
     return Checkpoint(config, tokenizer, model.eval(), Progress(), folder)
 
 
-def _check_size(source: Source, tokenizer: Tokenizer, folder: Path) -> None:
+def _check_size(source: ForeignModel, tokenizer: Tokenizer, folder: Path) -> None:
     """Raise SourceModelError if a model with these settings is far larger than its files, before memory is taken."""
     weights = _least_weights(source.settings, tokenizer)
     held = sum(path.stat().st_size for path in source.facts.files)
@@ -63,7 +63,7 @@ def _least_weights(settings: TransformerSettings, tokenizer: Tokenizer) -> int:
     return settings.dim * (pieces + inner + attention)
 
 
-def _config(source: Source, pair: tuple[str, str]) -> Config:
+def _config(source: ForeignModel, pair: tuple[str, str]) -> Config:
     facts, tokenizer = source.facts, source.tokenizer
     values = {
         "data": {

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from lingon.importers.source import Rows, Source, Weight
+from lingon.importers.source import ForeignModel, Rows, Weight
 from lingon.training.config import TransformerSettings
 from lingon.training.config.transformer import HEAD_STEP
 
@@ -17,7 +17,7 @@ PARTS = {"attention.qkv": 3, "cross.query": 1, "cross.key_value": 2}
 OUTPUTS = ("attention.output", "cross.output")
 
 
-def with_wide_heads(source: Source) -> Source:
+def with_wide_heads(source: ForeignModel) -> ForeignModel:
     """Return a source whose heads have a multiple of HEAD_STEP dimensions; it computes the same.
 
     The new dimensions of queries, keys and values are zeros, and nothing reads those of the values. Attention divides

@@ -8,7 +8,7 @@ from pathlib import Path
 from lingon.bundle import MANY, Language
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError, first_of
-from lingon.importers.source import Source
+from lingon.importers.source import ForeignModel
 from lingon.training.config import LanguageSettings
 
 ALL = "all"  # in the place of a language: all others
@@ -18,7 +18,7 @@ Sides = tuple[Sequence[str], Sequence[str]]
 
 
 def choose_languages(
-    folder: Path, source: Source, given: Sides | None, *, every: bool = False
+    folder: Path, source: ForeignModel, given: Sides | None, *, every: bool = False
 ) -> tuple[LanguageSettings | None, tuple[str, str]]:
     """Return the languages to serve, None for a model of one pair, and the pair for the gates.
 

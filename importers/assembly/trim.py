@@ -15,7 +15,7 @@ from torch import Tensor
 from lingon.errors import SettingsError
 from lingon.importers.assembly.checkpoint import checkpoint_of
 from lingon.importers.files.pieces import Numbering, Piece, tokenizer_of
-from lingon.importers.source import Source
+from lingon.importers.source import ForeignModel
 from lingon.lines import read_lines
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import UNK, Tokenizer, normalise
@@ -43,8 +43,8 @@ class Seen:
 
 
 def trim(
-    checkpoint: Checkpoint, source: Source, files: Sequence[Path], log: Callable[[str], None]
-) -> tuple[Checkpoint, Source]:
+    checkpoint: Checkpoint, source: ForeignModel, files: Sequence[Path], log: Callable[[str], None]
+) -> tuple[Checkpoint, ForeignModel]:
     """Return a model with the pieces of these texts, single characters, bytes, and the codes of its languages.
 
     files: of text in all languages that are served, plain or .gz. Each line is cut by the model's own tokenizer; by

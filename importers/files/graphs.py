@@ -27,7 +27,7 @@ ORIGINAL = "import the original weights"
 WIDTHS: dict[int, int] = {TensorProto.FLOAT: 4, TensorProto.FLOAT16: 2, TensorProto.BFLOAT16: 2, TensorProto.DOUBLE: 8}
 _ANONYMOUS = re.compile(r"onnx::\w+|[/_]?\d+|/.*|.*_output_\d+")  # names that the exporter made up
 _MERGED = re.compile(r"_merged_\d+$")  # of a decoder with and one without past in one graph
-Reader = Callable[[], Tensor]
+TensorReader = Callable[[], Tensor]
 
 
 def has_graphs(folder: Path) -> bool:
@@ -48,7 +48,7 @@ def graph_files(folder: Path) -> list[Path]:
     return graphs + [path for path in beside if path.is_file()]
 
 
-def read_graphs(folder: Path) -> dict[str, Reader]:
+def read_graphs(folder: Path) -> dict[str, TensorReader]:
     """Return what reads each weight, by its name in Transformers. Raises SourceModelError."""
     encoder, decoder = graph_files(folder)[:2]
     found = _weights(decoder)
@@ -61,13 +61,13 @@ def read_graphs(folder: Path) -> dict[str, Reader]:
     return found
 
 
-def _is_only_table(found: dict[str, Reader], prefix: str, table: Reader) -> bool:
+def _is_only_table(found: dict[str, TensorReader], prefix: str, table: TensorReader) -> bool:
     """Whether the encoder has the table of the decoder too, which the file of Transformers has once."""
     other = found.get(f"{prefix}embed_tokens.weight")
     return other is not None and torch.equal(other(), table())
 
 
-def _weights(path: Path) -> dict[str, Reader]:
+def _weights(path: Path) -> dict[str, TensorReader]:
     """Return what reads the weights of a graph by their names; `MatMul` has them transposed and without a name."""
     graph = _load(path).graph
     _check_names(path, graph)
@@ -76,7 +76,7 @@ def _weights(path: Path) -> dict[str, Reader]:
         if node.op_type == "Identity":  # equal tensors, which the exporter writes once
             pairs = zip(node.output, node.input, strict=False)
             tensors |= {name: tensors[given] for name, given in pairs if given in tensors}
-    found: dict[str, Reader] = {}
+    found: dict[str, TensorReader] = {}
     for name, tensor in tensors.items():
         if not _ANONYMOUS.fullmatch(_MERGED.sub("", name)):
             found[_MERGED.sub("", name)] = _reader(path, tensor)
@@ -147,7 +147,7 @@ def _inner(node: NodeProto) -> Iterator[GraphProto]:
             yield attribute.g
 
 
-def _reader(path: Path, tensor: TensorProto, *, transposed: bool = False) -> Reader:
+def _reader(path: Path, tensor: TensorProto, *, transposed: bool = False) -> TensorReader:
     """Return what reads an initialiser when it is needed. It raises SourceModelError."""
 
     def read() -> Tensor:

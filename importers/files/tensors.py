@@ -23,7 +23,7 @@ SHARDS = {f"{SAFETENSORS}.index.json": "model-*.safetensors", f"{PICKLED}.index.
 WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """What PyTorch puts into the names of tensors for parallel, compiled, sharded and checkpointed modules."""
 
-Reader = Callable[[Path], dict[str, Callable[[], Tensor]]]
+FileReader = Callable[[Path], dict[str, Callable[[], Tensor]]]
 READABLE = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
@@ -152,7 +152,7 @@ def _safetensors(path: Path) -> dict[str, Callable[[], Tensor]]:
     return {name: reader(name) for name in names}
 
 
-def _sharded(index: Path, read: Reader) -> dict[str, Callable[[], Tensor]]:
+def _sharded(index: Path, read: FileReader) -> dict[str, Callable[[], Tensor]]:
     """Read the shards that an index names; read: of one of them."""
     try:
         places = Fields.read(index).values["weight_map"]

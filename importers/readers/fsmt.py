@@ -19,7 +19,7 @@ from lingon.importers.readers.opus_mt import (
     TOKENIZER_CONFIG,
     Vocabulary,
 )
-from lingon.importers.source import Facts, Source
+from lingon.importers.source import Facts, ForeignModel
 from lingon.training.config import TransformerSettings
 
 VOCABULARIES = {"src": "vocab-src.json", "tgt": "vocab-tgt.json"}
@@ -29,7 +29,7 @@ FIRST_POSITION = 2  # of fairseq, whose padding id is 1
 NEVER = "<s>"  # which fairseq has in its vocabularies and does not use
 
 
-def read_fsmt(folder: Path, longest: int | None = None) -> Source:
+def read_fsmt(folder: Path, longest: int | None = None) -> ForeignModel:
     """Read a folder; longest: source tokens that the model shall read. Raises SourceModelError."""
     config, more = Fields.read(folder / CONFIG), Fields.read_if_there(folder / TOKENIZER_CONFIG)
     if more.flag("do_lower_case", False):
@@ -52,7 +52,7 @@ def read_fsmt(folder: Path, longest: int | None = None) -> Source:
     rows = len(vocabularies[0].pieces), len(vocabularies[1].pieces)
     reader = BartReader(tensors, settings, source, target, rows, separate=True, head=OUTPUT)
     facts = _facts(folder, config, languages, longest)
-    return Source(settings, reader.weights(), tokenizer, source, target, facts, tensors.notes)
+    return ForeignModel(settings, reader.weights(), tokenizer, source, target, facts, tensors.notes)
 
 
 def _languages(config: Fields) -> tuple[str, str]:
@@ -100,5 +100,5 @@ def _facts(folder: Path, config: Fields, languages: tuple[str, str], longest: in
         longest=longest,
         alignment=None,
         files=(*files, *tensor_files(folder)),
-        toolkit="fairseq",  # Transformers is no witness: its search gives all tokens one position
+        toolkit="fairseq",  # not Transformers: its search gives all tokens one position
     )

@@ -25,7 +25,7 @@ from lingon.importers.readers.opus_mt import (
     Vocabulary,
     read_file,
 )
-from lingon.importers.source import Facts, Source
+from lingon.importers.source import Facts, ForeignModel
 from lingon.text import Tokenizer
 from lingon.training.config import LanguageSettings, TransformerSettings
 
@@ -92,7 +92,7 @@ FORMS = (
 )
 
 
-def read_multilingual(folder: Path, longest: int | None = None) -> Source:
+def read_multilingual(folder: Path, longest: int | None = None) -> ForeignModel:
     """Read a folder; longest: source tokens that the model shall read. Raises SourceModelError."""
     config, more = Fields.read(folder / CONFIG), Fields.read(folder / TOKENIZER_CONFIG)
     form = _form(config, more)
@@ -116,7 +116,7 @@ def read_multilingual(folder: Path, longest: int | None = None) -> Source:
     first = pieces[start] if form.one_target else ""
     languages = _languages(codes, legacy=form.one_target or more.flag("legacy_behaviour", False), first=first)
     weights = reader.weights()
-    return Source(settings, weights, tokenizer, numbering, numbering, facts, tensors.notes, languages)
+    return ForeignModel(settings, weights, tokenizer, numbering, numbering, facts, tensors.notes, languages)
 
 
 def _form(config: Fields, more: Fields) -> Form:

@@ -15,7 +15,7 @@ from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, ren
 from lingon.importers.files.tensors import open_tensors, tensor_files
 from lingon.importers.readers.bart import MOST, BartReader, read_sizes
 from lingon.importers.readers.codes import languages_by_code
-from lingon.importers.source import Facts, Source
+from lingon.importers.source import Facts, ForeignModel
 from lingon.text import Tokenizer
 from lingon.training.config import Activation, TransformerSettings
 
@@ -33,7 +33,7 @@ FORM = "Hugging Face MarianMTModel (OPUS-MT)"
 MOST_POSITIONS = 2**15 - 1  # tokens of a source; a bundle has at most one more
 
 
-def read_opus_mt(folder: Path, longest: int | None = None) -> Source:
+def read_opus_mt(folder: Path, longest: int | None = None) -> ForeignModel:
     """Read a folder of a MarianMTModel; longest: source tokens that the model shall read. Raises SourceModelError."""
     config, more = Fields.read(folder / CONFIG), Fields.read_if_there(folder / TOKENIZER_CONFIG)
     separate = not config.flag("share_encoder_decoder_embeddings", True)
@@ -56,7 +56,7 @@ def read_opus_mt(folder: Path, longest: int | None = None) -> Source:
     reader = BartReader(tensors, settings, of_source, of_target, sizes, separate=separate)
     facts = _facts(folder, config, more, settings, longest)
     languages = languages_by_code(source.codes, facts.languages)
-    return Source(settings, reader.weights(), tokenizer, of_source, of_target, facts, tensors.notes, languages)
+    return ForeignModel(settings, reader.weights(), tokenizer, of_source, of_target, facts, tensors.notes, languages)
 
 
 def _settings(config: Fields, target: Numbering, *, separate: bool, longest: int) -> TransformerSettings:

@@ -18,7 +18,7 @@ from lingon.importers.readers.bart import MOST
 from lingon.importers.readers.codes import tags_of
 from lingon.importers.readers.opus_mt import CONFIG, GENERATION, MOST_POSITIONS, TOKENIZER_CONFIG, read_file
 from lingon.importers.readers.t5_tensors import T5Reader, has_own_head
-from lingon.importers.source import Facts, Source
+from lingon.importers.source import Facts, ForeignModel
 from lingon.text import UNK, Tokenizer
 from lingon.training.config import Activation, LanguageSettings, TransformerSettings
 
@@ -41,7 +41,7 @@ _SENTINEL = re.compile("▁?<extra_id_[0-9]+>")
 _TASK = re.compile("translation_([a-z]{2,3})_to_([a-z]{2,3})")
 
 
-def read_t5(folder: Path, longest: int | None = None) -> Source:
+def read_t5(folder: Path, longest: int | None = None) -> ForeignModel:
     """Read a folder; longest: source tokens that the model shall read. Raises SourceModelError."""
     config = Fields.read(folder / CONFIG)
     path, segmenter = _segmenter(folder)
@@ -59,7 +59,7 @@ def read_t5(folder: Path, longest: int | None = None) -> Source:
     languages = _of_prefixes(config, prefixes, tokenizer) if prefixes else _of_codes(codes)
     reader = T5Reader(tensors, settings, numbering, rows, _is_scaled(config))
     reader.check_sizes()
-    return Source(settings, reader.weights(), tokenizer, numbering, numbering, facts, tensors.notes, languages)
+    return ForeignModel(settings, reader.weights(), tokenizer, numbering, numbering, facts, tensors.notes, languages)
 
 
 def _segmenter(folder: Path) -> tuple[Path, ModelProto]:

@@ -1,4 +1,4 @@
-"""What a witness generates, compared with what the imported model generates."""
+"""What another toolkit generates, compared with what the imported model generates."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from torch import Tensor
 
 from lingon.errors import ParityError
 from lingon.export.gates.translations.quality import NEAR_TIE
+from lingon.export.gates.translations.searches import BeamSettings
 from lingon.importers.files.pieces import Numbering
-from lingon.importers.source import Source
+from lingon.importers.source import ForeignModel
 from lingon.text import BOS, EOS, FORBIDDEN
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.models.interface import AnyModel
 from lingon.training.search import Hypothesis, SearchSettings, normalised_score, translate
 
 SENTENCES = 40  # that are compared
-Search = tuple[int, float]
-"""Beam size and length penalty."""
 
 
-class Witness(Protocol):
+class Toolkit(Protocol):
     """A model as another toolkit loads it; ids are those of the files, the rows of a numbering."""
 
     name: str
 
-    def searches(self, forced: Sequence[int]) -> Sequence[Search]:
+    def searches(self, forced: Sequence[int]) -> Sequence[BeamSettings]:
         """Return the searches that equal ours. forced: ids that are read after the start."""
 
     def is_comparable(self, source: Sequence[int], ours: Hypothesis, settings: SearchSettings) -> bool:
@@ -58,19 +57,21 @@ class _Counts:
     left_out: int = 0
 
 
-def compare_tokens(witness: Witness, checkpoint: Checkpoint, source: Source, texts: Sequence[str]) -> Iterator[str]:
-    """Yield a line for each search of a witness.
+def compare_tokens(
+    toolkit: Toolkit, checkpoint: Checkpoint, source: ForeignModel, texts: Sequence[str]
+) -> Iterator[str]:
+    """Yield a line for each search of the toolkit.
 
     texts: normalised; the first SENTENCES are compared
 
-    Raises ParityError if a translation of the witness scores better than ours, or if one of greedy search differs at a
+    Raises ParityError if a translation of the toolkit scores better than ours, or if one of greedy search differs at a
     token that scores worse than ours by more than NEAR_TIE.
     """
     texts, forced = texts[:SENTENCES], checkpoint.tokenizer.languages.forced
-    for beam_size, penalty in witness.searches(forced):
+    for beam_size, penalty in toolkit.searches(forced):
         settings = SearchSettings(beam_size=beam_size, length_penalty=penalty, forced=forced)
-        label = f"{witness.name}: beam size {beam_size}, length penalty {penalty:g}"
-        counts = _count(checkpoint, source, witness, texts, settings, label)
+        label = f"{toolkit.name}: beam size {beam_size}, length penalty {penalty:g}"
+        counts = _count(checkpoint, source, toolkit, texts, settings, label)
         others = f", {counts.no_better} score no better" if counts.no_better else ""
         left_out = f"; {counts.left_out} are left out, which it cannot translate so" if counts.left_out else ""
         compared = len(texts) - counts.left_out
@@ -79,8 +80,8 @@ def compare_tokens(witness: Witness, checkpoint: Checkpoint, source: Source, tex
 
 def _count(
     checkpoint: Checkpoint,
-    source: Source,
-    witness: Witness,
+    source: ForeignModel,
+    toolkit: Toolkit,
     texts: Sequence[str],
     settings: SearchSettings,
     label: str,
@@ -90,12 +91,12 @@ def _count(
     silent, ours = never_generated(source.target), new_ids(source.target)
     sources = [checkpoint.tokenizer.encode_source(text) for text in texts]
     for text, ids, (best, *_) in zip(texts, sources, translate(model, sources, settings), strict=True):
-        if not witness.is_comparable(ids, best, settings):
+        if not toolkit.is_comparable(ids, best, settings):
             counts.left_out += 1
             continue
         most, forced = settings.max_length(len(ids), model.settings.max_positions), settings.forced
         theirs = [source.source.rows[each] for each in ids]
-        foreign = witness.generate(theirs, silent, settings, most, [rows[each] for each in forced])
+        foreign = toolkit.generate(theirs, silent, settings, most, [rows[each] for each in forced])
         if foreign == [rows[each] for each in best.tokens]:
             counts.same += 1
             continue
@@ -114,7 +115,7 @@ def _count(
 def _is_near(
     ours: Hypothesis, labels: Sequence[int], log_probs: Tensor, score: float, settings: SearchSettings
 ) -> bool:
-    """Whether rounding explains that the labels of a witness are others, or they score no better.
+    """Whether rounding explains that the labels of a toolkit are others, or they score no better.
 
     log_probs: (labels, vocab), by our model
 

@@ -1,4 +1,4 @@
-"""CTranslate2 as a witness: the tokens that it generates from pieces. It has no tokenizer."""
+"""CTranslate2 as a toolkit: the tokens that it generates from pieces. It has no tokenizer."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lingon.errors import SourceModelError
+from lingon.export.gates.translations.searches import BeamSettings
 from lingon.importers.files.fields import Fields
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.readers.argos import ctranslate2_folder
@@ -16,8 +17,8 @@ from lingon.importers.readers.ctranslate2.container import read_variables
 from lingon.importers.readers.ctranslate2.folder import MODEL, read_vocabularies
 from lingon.importers.readers.ctranslate2.special_tokens import special_tokens
 from lingon.importers.readers.opus_mt import CONFIG
-from lingon.importers.source import Source
-from lingon.importers.witness.comparison import Search, compare_tokens
+from lingon.importers.source import ForeignModel
+from lingon.importers.witness.comparison import compare_tokens
 from lingon.text import BOS, EOS, UNK
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.search import Hypothesis, SearchSettings
@@ -32,7 +33,7 @@ def is_installed() -> bool:
     return importlib.util.find_spec("ctranslate2") is not None
 
 
-class CTranslate2Witness:
+class CTranslate2Toolkit:
     """A folder as CTranslate2 loads it, computed in float32 on the CPU whatever the type of its weights is.
 
     It takes and returns pieces, by which it is told ids: the numbers of its vocabulary are not used.
@@ -40,7 +41,7 @@ class CTranslate2Witness:
 
     name = TOOLKIT
 
-    def __init__(self, folder: Path, source: Source) -> None:
+    def __init__(self, folder: Path, source: ForeignModel) -> None:
         """Raises SourceModelError if CTranslate2 cannot load the folder."""
         import ctranslate2
 
@@ -61,7 +62,7 @@ class CTranslate2Witness:
         starts_with_a_code = "decoder_start_token" in config.values and config.values["decoder_start_token"] is None
         self._start = [self._vocabulary[source.target.rows[BOS]]] if starts_with_a_code else []
 
-    def searches(self, forced: Sequence[int]) -> Sequence[Search]:
+    def searches(self, forced: Sequence[int]) -> Sequence[BeamSettings]:
         """Return the searches; after forced tokens its beam search drops the end token of all hypotheses but one."""
         beams = dict.fromkeys((0.0, self._penalty))
         return [(1, 0.0)] if forced else [(1, 0.0), *((BEAM_SIZE, penalty) for penalty in beams)]
@@ -99,16 +100,16 @@ class CTranslate2Witness:
         return [rows[piece] for piece in found[0].hypotheses[0][len(prefix) :]]
 
 
-def compare(checkpoint: Checkpoint, source: Source, folder: Path, texts: Sequence[str]) -> list[str]:
+def compare(checkpoint: Checkpoint, source: ForeignModel, folder: Path, texts: Sequence[str]) -> list[str]:
     """Compare tokens with those of CTranslate2 for a folder of its own; return a line for each search.
 
     Raises ParityError as `compare_tokens` does.
     """
-    witness = CTranslate2Witness(ctranslate2_folder(folder), source)
-    return list(compare_tokens(witness, checkpoint, source, texts))
+    toolkit = CTranslate2Toolkit(ctranslate2_folder(folder), source)
+    return list(compare_tokens(toolkit, checkpoint, source, texts))
 
 
-def compare_converted(checkpoint: Checkpoint, source: Source, folder: Path, texts: Sequence[str]) -> list[str]:
+def compare_converted(checkpoint: Checkpoint, source: ForeignModel, folder: Path, texts: Sequence[str]) -> list[str]:
     """Compare tokens for a folder of Transformers, which CTranslate2 converts; see `compare`.
 
     A model that it cannot convert or load is not compared, and a line says so.
@@ -119,10 +120,10 @@ def compare_converted(checkpoint: Checkpoint, source: Source, folder: Path, text
         converted = Path(room) / "converted"
         try:
             TransformersConverter(str(folder)).convert(str(converted))
-            witness = CTranslate2Witness(converted, source)
+            toolkit = CTranslate2Toolkit(converted, source)
         except Exception as error:  # what its converter raises depends on the model, and on both versions
             return [f"not compared with CTranslate2, which does not convert the model: {_first_line(error)}"]
-        return list(compare_tokens(witness, checkpoint, source, texts))
+        return list(compare_tokens(toolkit, checkpoint, source, texts))
 
 
 def _pieces_by_row(numbering: Numbering, end: str, unknown: str) -> dict[int, str]:

@@ -1,4 +1,4 @@
-"""Marian's engine as a witness: the tokens that it generates from ids, and its translations of texts.
+"""Marian's engine as a toolkit: the tokens that it generates from ids, and its translations of texts.
 
 The engine is that of the browsers, compiled to WebAssembly: the npm package of PACKAGE, which Node runs without a
 network. `marian_engine.js` beside this file is the program.
@@ -20,13 +20,14 @@ import numpy as np
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
 
 from lingon.errors import LingonError
+from lingon.export.gates.translations.searches import BeamSettings
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.files.tensors import Tensors
 from lingon.importers.readers.marian.container import FLOAT32, INT8, OPTIONS, VERSION, open_model
 from lingon.importers.readers.marian.files import model_file, read_decoder_options
 from lingon.importers.readers.marian.weights import ALPHA, BIAS
-from lingon.importers.source import Source
-from lingon.importers.witness.comparison import Search, compare_tokens, new_ids
+from lingon.importers.source import ForeignModel
+from lingon.importers.witness.comparison import compare_tokens, new_ids
 from lingon.text import EOS, UNK
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.search import Hypothesis, SearchSettings
@@ -35,7 +36,7 @@ TOOLKIT = "Marian"
 PACKAGE = "@browsermt/bergamot-translator"
 REMEDY = f"it needs Node, and `npm install {PACKAGE}@0.4.9` in the current folder or in one that NODE_PATH names"
 PROGRAM = Path(__file__).with_name("marian_engine.js")
-SEARCHES: tuple[Search, ...] = ((1, 0.0),)  # its beam search is another one: it can find what ours does not
+SEARCHES: tuple[BeamSettings, ...] = ((1, 0.0),)  # its beam search is another one: it can find what ours does not
 LENGTH_FACTOR = 10.0  # bound of a translation in lengths of its source, far above that of a bundle
 LONGEST = 1000  # pieces; a longer text is cut
 NEVER = -1e9  # bias of the output of pieces that are never generated
@@ -164,14 +165,14 @@ def is_installed() -> bool:
     return True
 
 
-class MarianWitness:
+class MarianToolkit:
     """A model as the engine loads it: its tensors in float32, with vocabularies that read and write ids.
 
     The engine takes and returns texts. A piece is named by its id here, so that a text is a list of ids, and nothing
     depends on how texts are cut.
     """
 
-    def __init__(self, engine: MarianEngine, folder: Path, source: Source, room: Path) -> None:
+    def __init__(self, engine: MarianEngine, folder: Path, source: ForeignModel, room: Path) -> None:
         """folder: of the files of the model; room: a folder to write to. Raises SourceModelError, EngineError."""
         self._engine, self.name = engine, f"{engine.name} in float32"
         tensors, options = open_model(model_file(folder, read_decoder_options(folder)))
@@ -185,7 +186,7 @@ class MarianWitness:
         self._rows = source.source.rows
         engine.load(self._model, self._vocabularies)
 
-    def searches(self, forced: Sequence[int]) -> Sequence[Search]:
+    def searches(self, forced: Sequence[int]) -> Sequence[BeamSettings]:
         return SEARCHES
 
     def is_comparable(self, source: Sequence[int], ours: Hypothesis, settings: SearchSettings) -> bool:
@@ -213,14 +214,14 @@ class MarianWitness:
         return found
 
 
-def compare(checkpoint: Checkpoint, source: Source, folder: Path, texts: Sequence[str]) -> Iterator[str]:
+def compare(checkpoint: Checkpoint, source: ForeignModel, folder: Path, texts: Sequence[str]) -> Iterator[str]:
     """Compare tokens with those of the engine; yield a line for each search. Raises ParityError.
 
     A model that the engine cannot load is not compared, and a line says so.
     """
     with MarianEngine() as engine, tempfile.TemporaryDirectory() as room:
         try:
-            yield from compare_tokens(MarianWitness(engine, folder, source, Path(room)), checkpoint, source, texts)
+            yield from compare_tokens(MarianToolkit(engine, folder, source, Path(room)), checkpoint, source, texts)
         except EngineError as error:
             yield f"not confirmed by {engine.name}: {error}"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lingon.errors import CorpusError, ParityError
-from lingon.importers.source import Source
+from lingon.importers.source import ForeignModel
 from lingon.lines import read_lines
 from lingon.scoring import score
 from lingon.text import normalise
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
     output: str
 
 
-def check_samples(checkpoint: Checkpoint, source: Source, folder: Path, log: Callable[[str], None]) -> None:
+def check_samples(checkpoint: Checkpoint, source: ForeignModel, folder: Path, log: Callable[[str], None]) -> None:
     """Compare translations with those of the samples in a folder, if it has any.
 
     Both searches are those that the files state; Marian's beam gets narrower, so that some translations differ.
@@ -95,7 +95,7 @@ def _code_of(checkpoint: Checkpoint) -> str:
     return "".join(codes[0]) if codes else ""
 
 
-def _translations(checkpoint: Checkpoint, source: Source, texts: list[str]) -> list[str]:
+def _translations(checkpoint: Checkpoint, source: ForeignModel, texts: list[str]) -> list[str]:
     settings = SearchSettings(
         beam_size=source.facts.beam_size,
         length_penalty=source.facts.length_penalty,

@@ -1,4 +1,4 @@
-"""Transformers as a witness: its ids of texts, and the tokens that it generates."""
+"""Transformers as a toolkit: its ids of texts, and the tokens that it generates."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Any
 import torch
 
 from lingon.errors import ParityError
+from lingon.export.gates.translations.searches import BeamSettings
 from lingon.importers.files.fast_tokenizer import TOKENIZER
 from lingon.importers.files.pieces import SPACE
-from lingon.importers.source import Source
-from lingon.importers.witness.comparison import SENTENCES, Search, compare_tokens
+from lingon.importers.source import ForeignModel
+from lingon.importers.witness.comparison import SENTENCES, compare_tokens
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.search import Hypothesis, SearchSettings
 
 TOOLKIT = "Transformers"
 FIXED_POSITIONS = "marian", "mbart"  # types of models with a table of positions that does not grow
-SEARCHES: tuple[Search, ...] = ((1, 0.0), (4, 0.0), (4, 1.0))
+SEARCHES: tuple[BeamSettings, ...] = ((1, 0.0), (4, 0.0), (4, 1.0))
 
 
 def is_installed() -> bool:
@@ -28,7 +29,7 @@ def is_installed() -> bool:
     return importlib.util.find_spec("transformers") is not None
 
 
-class TransformersWitness:
+class TransformersToolkit:
     """A model as Transformers loads it."""
 
     name = TOOLKIT
@@ -63,7 +64,7 @@ class TransformersWitness:
         alone = not (Path(self._tokenizer.name_or_path) / TOKENIZER).is_file()
         return alone and int(__version__.partition(".")[0]) >= 5 and type(self._tokenizer).__name__.startswith("Nllb")
 
-    def searches(self, forced: Sequence[int]) -> Sequence[Search]:
+    def searches(self, forced: Sequence[int]) -> Sequence[BeamSettings]:
         return SEARCHES
 
     def is_comparable(self, source: Sequence[int], ours: Hypothesis, settings: SearchSettings) -> bool:
@@ -103,33 +104,33 @@ class TransformersWitness:
         return ids[: ids.index(config.eos_token_id)] if config.eos_token_id in ids else ids
 
 
-def compare(checkpoint: Checkpoint, source: Source, folder: Path, texts: Sequence[str]) -> list[str]:
+def compare(checkpoint: Checkpoint, source: ForeignModel, folder: Path, texts: Sequence[str]) -> list[str]:
     """Compare ids and tokens with those of Transformers; return a line for each comparison.
 
     texts: normalised; the first SENTENCES are compared
 
     Raises ParityError if the ids of a text differ, or if a translation of Transformers scores better than ours.
     """
-    witness, texts = TransformersWitness(folder, source_code(checkpoint)), list(texts[:SENTENCES])
-    if witness.is_blind:
+    toolkit, texts = TransformersToolkit(folder, source_code(checkpoint)), list(texts[:SENTENCES])
+    if toolkit.is_blind:
         return ["not compared with Transformers, which needs tokenizer.json to read the pieces of NLLB"]
     code = target_code(checkpoint)
     for text in texts:
         ids = checkpoint.tokenizer.encode_source(text)
-        found = witness.encode(f"{code} {text}" if code else text)
+        found = toolkit.encode(f"{code} {text}" if code else text)
         if found != [source.source.rows[each] for each in ids]:
             raise ParityError(f"Transformers reads {text[:60]!r} as ids {found[:20]}, Lingon as {ids[:20]}")
-    _check_target_code(checkpoint, source, witness)
+    _check_target_code(checkpoint, source, toolkit)
     return [
         f"Transformers: ids of {len(texts)} texts are the same",
-        *compare_tokens(witness, checkpoint, source, texts),
+        *compare_tokens(toolkit, checkpoint, source, texts),
     ]
 
 
-def _check_target_code(checkpoint: Checkpoint, source: Source, witness: TransformersWitness) -> None:
+def _check_target_code(checkpoint: Checkpoint, source: ForeignModel, toolkit: TransformersToolkit) -> None:
     """Raise ParityError if the code of the target language has another id for Transformers."""
     for code, ours in zip(_forced_codes(checkpoint), checkpoint.tokenizer.languages.forced, strict=True):
-        if (theirs := witness.id_of(code)) != source.target.rows[ours]:
+        if (theirs := toolkit.id_of(code)) != source.target.rows[ours]:
             raise ParityError(f"Transformers has the id {theirs} for {code}, Lingon {source.target.rows[ours]}")
 
 

@@ -18,7 +18,7 @@ from lingon.importers.files.tensors import PICKLED, open_tensors
 from lingon.importers.readers.ctranslate2.container import read_variables
 from lingon.importers.readers.marian.container import open_model
 from lingon.importers.readers.marian.files import read_decoder_options
-from lingon.importers.readers.marian.options import MOST_NESTED, MOST_OPTIONS, Options
+from lingon.importers.readers.marian.options import MOST_NESTED, MOST_OPTIONS, MarianOptions
 from lingon.importers.readers.marian.vocabulary import read_vocabulary
 from lingon.training.checkpoint import load_progress
 from lingon.training.config.run import load_config
@@ -48,7 +48,7 @@ def test_options_with_aliases_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceModelError, match=r"decoder\.yml: its options are not plain YAML"):
         read_decoder_options(tmp_path)
     with pytest.raises(SourceModelError, match="its options are not plain YAML"):
-        Options.parse(tmp_path / "model.npz", _doubled_yaml())
+        MarianOptions.parse(tmp_path / "model.npz", _doubled_yaml())
 
 
 @pytest.mark.parametrize("depth", [MOST_NESTED + 1, 300, 30_000])
@@ -57,7 +57,7 @@ def test_options_that_are_nested_deeply_are_refused(tmp_path: Path, depth: int, 
     opening = "[" * depth if brackets == "[]" else "{a: " * depth
     text = f"models: {opening}{brackets[1] * depth}"
     with pytest.raises(SourceModelError, match="its options are not plain YAML"):
-        Options.parse(tmp_path / "model.npz", text)
+        MarianOptions.parse(tmp_path / "model.npz", text)
 
 
 def test_options_of_decoders_are_looked_for_in_short_files_alone(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 import torch
 
-from lingon.importers.source import Source
+from lingon.importers.source import ForeignModel
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.training.models.interface import AnyModel, select_rows
 
@@ -20,7 +20,7 @@ NOT_OF_MARIAN = [PAD, BOS]  # the row of zeros
 @torch.inference_mode()
 def marian_beam(
     model: AnyModel,
-    source: Source,
+    source: ForeignModel,
     ids: Sequence[int],
     beam_size: int,
     *,
@@ -59,7 +59,7 @@ def marian_beam(
     return [each for each in tokens if each != EOS]
 
 
-def marian_candidates(source: Source, ids: Sequence[int], frequent: int) -> list[int]:
+def marian_candidates(source: ForeignModel, ids: Sequence[int], frequent: int) -> list[int]:
     """Return the tokens of the shortlist of one text: Marian fills them up to a multiple of 8 with frequent ones.
 
     frequent: the number of first rows that every text may use

@@ -22,7 +22,7 @@ from typing import Any
 
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
-from lingon.importers.witness import transformers as witness
+from lingon.importers.witness import transformers as toolkit
 from lingon.importers.witness.comparison import never_generated
 from lingon.text import normalise
 from lingon.training.search import SearchSettings
@@ -110,7 +110,7 @@ def save(made: Path) -> None:
             AutoModelForSeq2SeqLM.from_pretrained(folder).save_pretrained(saved)
             AutoTokenizer.from_pretrained(folder).save_pretrained(saved)
             imported = pipeline.read_source(saved, PAIR, print)
-            witness.compare(imported.checkpoint, imported.source, saved, TEXTS[:12])
+            toolkit.compare(imported.checkpoint, imported.source, saved, TEXTS[:12])
             ids, translations = _found(imported, saved)
             found["ids"][name], found["translations"][name] = ids, translations
             for path in sorted(saved.iterdir()):
@@ -123,8 +123,8 @@ def _found(imported: Imported, folder: Path) -> tuple[list[list[int]], dict[str,
     """Return the ids of all texts, and their translations by search."""
     checkpoint, source = imported.checkpoint, imported.source
     forced = [source.target.rows[each] for each in checkpoint.tokenizer.languages.forced]
-    theirs = witness.TransformersWitness(folder, witness.source_code(checkpoint))
-    code = witness.target_code(checkpoint)
+    theirs = toolkit.TransformersToolkit(folder, toolkit.source_code(checkpoint))
+    code = toolkit.target_code(checkpoint)
     ids = [theirs.encode(f"{code} {text}" if code else text) for text in TEXTS]
     silent = never_generated(source.target)
     translations = {

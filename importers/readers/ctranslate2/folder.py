@@ -18,7 +18,7 @@ from lingon.importers.readers.ctranslate2.container import SCALE, Variables, rea
 from lingon.importers.readers.ctranslate2.special_tokens import reads_source_end, special_tokens
 from lingon.importers.readers.ctranslate2.weights import BIAS, EMBEDDINGS, POSITIONS, PROJECTION, CTranslate2Reader
 from lingon.importers.readers.opus_mt import CONFIG, MOST_POSITIONS, read_file
-from lingon.importers.source import Facts, Source
+from lingon.importers.source import Facts, ForeignModel
 from lingon.text import Tokenizer
 from lingon.training.config import Activation, LanguageSettings, TransformerSettings
 from lingon.training.models.layers import Form, sinusoids
@@ -71,7 +71,7 @@ def read_ctranslate2(
     source_end: bool | None = None,
     *,
     callers_end: bool | None = None,
-) -> Source:
+) -> ForeignModel:
     """Read a folder. Raises SourceModelError.
 
     longest: source tokens that the model shall read
@@ -104,7 +104,7 @@ def read_ctranslate2(
     )
     languages = _languages(vocabularies[0], first)
     notes = variables.tensors.notes
-    return Source(settings, reader.weights(), tokenizer, source, target, facts, notes, languages)
+    return ForeignModel(settings, reader.weights(), tokenizer, source, target, facts, notes, languages)
 
 
 def _vocabulary_file(folder: Path, name: str) -> Path | None:

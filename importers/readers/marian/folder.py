@@ -25,7 +25,7 @@ from lingon.importers.readers.marian.files import (
     read_vocabularies,
 )
 from lingon.importers.readers.marian.lexicon import read_lexicon
-from lingon.importers.readers.marian.options import NORM_EPSILON, Options
+from lingon.importers.readers.marian.options import NORM_EPSILON, MarianOptions
 from lingon.importers.readers.marian.vocabulary import CONTROL_BYTES, MarianVocabulary, spare
 from lingon.importers.readers.marian.weights import (
     BIAS,
@@ -36,7 +36,7 @@ from lingon.importers.readers.marian.weights import (
     TABLES,
     MarianReader,
 )
-from lingon.importers.source import Facts, Source
+from lingon.importers.source import Facts, ForeignModel
 from lingon.text import Tokenizer
 from lingon.training.config import TransformerSettings
 
@@ -45,7 +45,7 @@ MERGES = ("source.bpe", "target.bpe")  # of models before sentencepiece, whose t
 LONGEST = 512  # source tokens of a model without learned positions, by default
 
 
-def read_marian(folder: Path, longest: int | None = None, pair: tuple[str, str] = ("", "")) -> Source:
+def read_marian(folder: Path, longest: int | None = None, pair: tuple[str, str] = ("", "")) -> ForeignModel:
     """Read a folder. Raises SourceModelError.
 
     longest: source tokens that the model shall read
@@ -54,7 +54,7 @@ def read_marian(folder: Path, longest: int | None = None, pair: tuple[str, str] 
     decoder = read_decoder_options(folder)
     path = model_file(folder, decoder)
     tensors, text = open_model(path)
-    options = Options.parse(path, text)
+    options = MarianOptions.parse(path, text)
     vocabularies = read_vocabularies(folder, decoder)
     rows = _rows(tensors, vocabularies)
     named = languages_of(folder, path)
@@ -72,7 +72,7 @@ def read_marian(folder: Path, longest: int | None = None, pair: tuple[str, str] 
     lexicon = first(folder, LEXICONS)
     shared = vocabularies[0] is vocabularies[1]
     shortlist = None if lexicon is None else read_lexicon(lexicon, source, target, rows, shared=shared)
-    return Source(
+    return ForeignModel(
         settings,
         reader.weights(),
         tokenizer,
@@ -175,7 +175,7 @@ def _renumbered(
     return renumber(pieces, special, segmenters, reserved, CONTROL_BYTES), reserved
 
 
-def _settings(options: Options, tensors: Tensors, target: Numbering, longest: int | None) -> TransformerSettings:
+def _settings(options: MarianOptions, tensors: Tensors, target: Numbering, longest: int | None) -> TransformerSettings:
     learned = POSITIONS in tensors
     dim, heads = options.integer("dim-emb", 4), options.integer("transformer-heads", 1)
     if dim % (2 * heads):
@@ -212,7 +212,7 @@ def _settings(options: Options, tensors: Tensors, target: Numbering, longest: in
 def _facts(
     folder: Path,
     path: Path,
-    options: Options,
+    options: MarianOptions,
     decoder: DecoderOptions,
     settings: TransformerSettings,
     vocabularies: Sequence[Path],

@@ -48,11 +48,11 @@ def read_lexicon(path: Path, source: Numbering, target: Numbering, rows: tuple[i
     if len(content) > MOST_BYTES:
         raise SourceModelError(f"{path}: must have at most {MOST_BYTES:,} bytes, has {len(content):,}")
     is_binary = len(content) >= 8 and int.from_bytes(content[:8].tobytes(), "little") == MAGIC
-    lists = _binary(path, content, rows) if is_binary else _text(path, content, source, target)
+    lists = _binary_lexicon(path, content, rows) if is_binary else _text_lexicon(path, content, source, target)
     return _shortlist(lists, source, target, shared=shared)
 
 
-def _binary(path: Path, content: Bytes, rows: tuple[int, int]) -> Lists:
+def _binary_lexicon(path: Path, content: Bytes, rows: tuple[int, int]) -> Lists:
     if len(content) < HEAD.size:
         raise SourceModelError(f"{path}: must have {HEAD.size} bytes or more, has {len(content)}")
     _, checksum, frequent, _, offsets, ids = HEAD.unpack(content[: HEAD.size].tobytes())
@@ -82,7 +82,7 @@ def _checksum(content: bytes) -> int:
     return seed
 
 
-def _text(path: Path, content: Bytes, source: Numbering, target: Numbering) -> Lists:
+def _text_lexicon(path: Path, content: Bytes, source: Numbering, target: Numbering) -> Lists:
     """Read lines with a target piece, a source piece and the probability of the target piece."""
     try:
         lines = content.tobytes().decode("utf-8").split("\n")

@@ -44,14 +44,14 @@ FINAL_NORMS = ("", "n")  # what is done after the last layer
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class MarianOptions:
     """The options of a model, checked as they are read; path: of the model, for messages."""
 
     path: Path
     values: Mapping[str, Any]
 
     @classmethod
-    def parse(cls, path: Path, text: str) -> Options:
+    def parse(cls, path: Path, text: str) -> MarianOptions:
         """Read the options. Raises SourceModelError if they are of a model that Lingon does not compute."""
         options = cls(path, read_yaml(path, text))
         if problems := options._problems():

@@ -72,7 +72,7 @@ def test_texts_of_ids_are_those_of_transformers(imported: Imported, folder: Path
 
 
 def test_logits_are_those_of_transformers(imported: Imported, folder: Path) -> None:
-    """Its `generate` is no witness: in 4.57 it gives every token with a cache the first position."""
+    """Its `generate` is not compared: in 4.57 it gives every token with a cache the first position."""
     from transformers import FSMTForConditionalGeneration
 
     theirs = FSMTForConditionalGeneration.from_pretrained(folder).eval()

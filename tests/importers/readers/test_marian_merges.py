@@ -12,7 +12,7 @@ import pytest
 from lingon.errors import SourceModelError
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
-from lingon.importers.witness import marian as witness
+from lingon.importers.witness import marian as toolkit
 from lingon.text import FORBIDDEN, normalise
 from lingon.training.search import SearchSettings, translate
 from tests.support.foreign_clients import NODE_CLIENT
@@ -99,7 +99,7 @@ def test_the_engine_of_marian_finds_the_same_tokens(
 ) -> None:
     """An archive of NumPy and a dictionary, which the engine itself does not read."""
     monkeypatch.chdir(NODE_CLIENT)
-    (line,) = witness.compare(imported.checkpoint, imported.source, saved[0], TEXTS[:10])
+    (line,) = toolkit.compare(imported.checkpoint, imported.source, saved[0], TEXTS[:10])
     assert re.search(r"tokens of (\d+) of \1 texts are the same", line), line
 
 

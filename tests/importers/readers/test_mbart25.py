@@ -12,7 +12,7 @@ from lingon.errors import SettingsError, SourceModelError
 from lingon.export.settings import ExportSettings, Texts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
-from lingon.importers.witness import transformers as witness
+from lingon.importers.witness import transformers as toolkit
 from lingon.serving.in_process import LocalTranslator
 from lingon.text import BOS, EOS, normalise
 from lingon.training.data.corpus import Pair
@@ -39,7 +39,7 @@ def imported(folder: Path) -> Imported:
 
 
 def test_ids_and_tokens_are_those_of_transformers(imported: Imported, folder: Path) -> None:
-    found = witness.compare(imported.checkpoint, imported.source, folder, ALL)
+    found = toolkit.compare(imported.checkpoint, imported.source, folder, ALL)
     assert found[0].endswith("ids of 40 texts are the same")
     assert [line.partition("tokens of ")[2][:8] for line in found[1:3]] == ["40 of 40"] * 2
 

@@ -14,7 +14,7 @@ from lingon.export.settings import ExportSettings, Texts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.importers.readers.codes import tags_of
-from lingon.importers.witness import transformers as witness
+from lingon.importers.witness import transformers as toolkit
 from lingon.serving.in_process import LocalTranslator
 from lingon.text import normalise
 from lingon.training.checkpoint import load_checkpoint, save_checkpoint
@@ -43,7 +43,7 @@ def imported(folder: Path) -> Imported:
 
 
 def test_ids_and_tokens_are_those_of_transformers(imported: Imported, folder: Path) -> None:
-    found = witness.compare(imported.checkpoint, imported.source, folder, ALL)
+    found = toolkit.compare(imported.checkpoint, imported.source, folder, ALL)
     assert found[0].endswith("ids of 40 texts are the same")
     assert [line.partition("tokens of ")[2][:8] for line in found[1:3]] == ["40 of 40"] * 2
 
@@ -170,7 +170,7 @@ def test_a_language_that_was_added_to_a_model_has_the_id_that_its_files_declare(
         found = pipeline.read_source(other, settings, silent)
         (forced,) = found.checkpoint.tokenizer.languages.forced
         assert found.source.target.rows[forced] == added
-        assert witness.compare(found.checkpoint, found.source, other, TEXTS)[0].endswith("ids of 10 texts are the same")
+        assert toolkit.compare(found.checkpoint, found.source, other, TEXTS)[0].endswith("ids of 10 texts are the same")
 
 
 def test_a_model_whose_tables_are_not_tied_is_refused(folder: Path, tmp_path: Path) -> None:

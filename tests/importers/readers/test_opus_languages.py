@@ -10,7 +10,7 @@ from lingon.errors import SettingsError
 from lingon.export.settings import ExportSettings, Texts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
-from lingon.importers.witness import transformers as witness
+from lingon.importers.witness import transformers as toolkit
 from lingon.importers.witness.comparison import never_generated
 from lingon.serving.in_process import LocalTranslator
 from lingon.serving.translation.planning.text_options import WHOLE
@@ -42,7 +42,7 @@ def imported(folder: Path) -> Imported:
 @pytest.mark.parametrize("target", ["de", "fr", "pt"])
 def test_the_code_of_the_first_target_is_compared_with_transformers(folder: Path, target: str) -> None:
     found = pipeline.read_source(folder, ImportSettings(languages=(["en"], [target])), silent)
-    compared = witness.compare(found.checkpoint, found.source, folder, TEXTS)
+    compared = toolkit.compare(found.checkpoint, found.source, folder, TEXTS)
     assert compared[0] == "Transformers: ids of 12 texts are the same"
     assert all(line.endswith("12 of 12 texts are the same") for line in compared[1:])
 
@@ -54,7 +54,7 @@ def test_one_bundle_serves_the_chosen_targets_with_the_tokens_of_transformers(
     settings = ExportSettings(precisions=("fp32",), shortlist=None, parity_sentences=4, gate_sentences=4)
     bundle = pipeline.export_imported(imported, tmp_path / "models" / "many", texts, settings, silent)
     assert (bundle.manifest.source_language, bundle.manifest.target_language) == ("en", "mul")
-    theirs, rows = witness.TransformersWitness(folder), imported.source.target.rows
+    theirs, rows = toolkit.TransformersToolkit(folder), imported.source.target.rows
     never = never_generated(imported.source.target)
     search, replies = SearchSettings(beam_size=4, length_penalty=1.0), []
     options = pb.DecodingOptions(beam_size=4, num_hypotheses=1, length_penalty=1.0, return_tokens=True)
@@ -94,7 +94,7 @@ def test_a_model_whose_only_code_is_its_target_needs_it(tmp_path: Path) -> None:
     one = save_opus_mt(tmp_path / "one", codes=[">>deu<<"], seed=6)
     found = pipeline.read_source(one, ImportSettings(languages=(["en"], ["de"])), silent)
     assert found.checkpoint.tokenizer.languages.before
-    assert witness.compare(found.checkpoint, found.source, one, TEXTS[:4])[0].endswith("ids of 4 texts are the same")
+    assert toolkit.compare(found.checkpoint, found.source, one, TEXTS[:4])[0].endswith("ids of 4 texts are the same")
 
 
 def test_a_target_that_has_no_code_is_named(folder: Path) -> None:

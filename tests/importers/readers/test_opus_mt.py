@@ -18,7 +18,7 @@ from lingon.errors import LingonError, ParityError, SourceModelError
 from lingon.importers import pipeline
 from lingon.importers.files.tensors import PICKLED, SAFETENSORS
 from lingon.importers.pipeline import Imported, ImportSettings
-from lingon.importers.witness import transformers as witness
+from lingon.importers.witness import transformers as toolkit
 from lingon.importers.witness.comparison import new_ids
 from lingon.text import normalise
 from lingon.training.checkpoint import load_checkpoint, save_checkpoint
@@ -70,10 +70,10 @@ def test_ids_and_tokens_are_those_of_transformers(folder: Path, imported: Import
         "Transformers: ids of 40 texts are the same",
         *(
             f"Transformers: beam size {beam_size}, length penalty {penalty:g}: tokens of 40 of 40 texts are the same"
-            for beam_size, penalty in witness.SEARCHES
+            for beam_size, penalty in toolkit.SEARCHES
         ),
     ]
-    assert witness.compare(imported.checkpoint, imported.source, folder, TEXTS) == expected
+    assert toolkit.compare(imported.checkpoint, imported.source, folder, TEXTS) == expected
 
 
 def test_logits_are_those_of_transformers(folder: Path, imported: Imported) -> None:
@@ -97,7 +97,7 @@ def test_logits_are_those_of_transformers(folder: Path, imported: Imported) -> N
 
 def test_every_text_is_cut_as_transformers_cuts_it(folder: Path, imported: Imported) -> None:
     """The segmenter has a piece that the dictionary lacks, which is unknown; a code in a text stays text."""
-    theirs, tokenizer, rows = witness.TransformersWitness(folder), imported.checkpoint.tokenizer, imported.source.source
+    theirs, tokenizer, rows = toolkit.TransformersToolkit(folder), imported.checkpoint.tokenizer, imported.source.source
     for text in [*lines("en"), *map(normalise, HOSTILE)]:
         assert [rows.rows[each] for each in tokenizer.encode_source(text)] == theirs.encode(text), text
     codes = {number for number, piece in enumerate(rows.pieces) if piece == ">>fra<<"}
@@ -150,7 +150,7 @@ def test_an_output_matrix_of_its_own_is_read(changed: Path) -> None:
     save_file(tensors | {"lm_head.weight": shared + 0.1 * torch.randn_like(shared)}, changed / SAFETENSORS)
     found = pipeline.read_source(changed, ImportSettings(), silent)
     assert found.source.settings.tie == "none"
-    assert witness.compare(found.checkpoint, found.source, changed, TEXTS[:5])[1].endswith("5 of 5 texts are the same")
+    assert toolkit.compare(found.checkpoint, found.source, changed, TEXTS[:5])[1].endswith("5 of 5 texts are the same")
 
 
 def test_a_tie_that_lies_is_named_and_the_embedding_is_used(one: Path, changed: Path) -> None:
@@ -330,6 +330,6 @@ def test_texts_that_transformers_has_no_positions_for_are_left_out_of_the_compar
     words = [word for text in TEXTS for word in text.split()]
     lengths = (len(found.checkpoint.tokenizer.encode_source(" ".join(words[:count]))) for count in range(len(words)))
     long = " ".join(words[: next(count for count, length in enumerate(lengths) if length > rows)])
-    checks = witness.compare(found.checkpoint, found.source, one, [*TEXTS[:3], long])
+    checks = toolkit.compare(found.checkpoint, found.source, one, [*TEXTS[:3], long])
     assert all("of 3 texts are the same" in line for line in checks[1:]), checks
     assert all(line.endswith("; 1 are left out, which it cannot translate so") for line in checks[1:])

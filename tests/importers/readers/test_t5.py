@@ -19,7 +19,7 @@ from lingon.export.settings import ExportSettings, Texts
 from lingon.importers import pipeline
 from lingon.importers.files.tensors import SAFETENSORS
 from lingon.importers.pipeline import Imported, ImportSettings
-from lingon.importers.witness import transformers as witness
+from lingon.importers.witness import transformers as toolkit
 from lingon.importers.witness.comparison import new_ids
 from lingon.serving.in_process import LocalTranslator
 from lingon.text import normalise
@@ -70,7 +70,7 @@ def test_the_zoo_has_outputs_that_differ_and_end(imported: Imported) -> None:
 
 
 def test_ids_and_tokens_are_those_of_transformers(folder: Path, imported: Imported) -> None:
-    found = witness.compare(imported.checkpoint, imported.source, folder, TEXTS)
+    found = toolkit.compare(imported.checkpoint, imported.source, folder, TEXTS)
     assert found[0] == "Transformers: ids of 24 texts are the same"
     assert [line.partition("tokens of ")[2][:8] for line in found[1:]] == ["24 of 24"] * 3
 

@@ -1,4 +1,4 @@
-"""CTranslate2 as a witness: it generates the tokens of a model that was read right, and of no other one."""
+"""CTranslate2 as the reference: it generates the tokens of a model that was read right, and of no other one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from lingon.errors import ParityError, SettingsError, SourceModelError
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
-from lingon.importers.witness import ctranslate2 as witness
+from lingon.importers.witness import ctranslate2 as toolkit
 from lingon.importers.witness import transformers
 from lingon.importers.witness.choice import compare_with_toolkits
 from lingon.text import normalise
@@ -138,23 +138,23 @@ def test_a_folder_that_it_cannot_load_is_one_line(tmp_path: Path, imported: Impo
 
 
 def test_without_it_a_line_says_so(imported: Imported, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(witness, "is_installed", lambda: False)
+    monkeypatch.setattr(toolkit, "is_installed", lambda: False)
     assert compare(imported, folder) == ["not compared with CTranslate2, which is not installed"]
     assert compare(imported, folder, wanted=False) == ["not compared with CTranslate2"]
     with pytest.raises(SettingsError, match=r"^--compare: CTranslate2 is not installed; the extra lingon\[bench\]"):
         compare(imported, folder, wanted=True)
 
 
-def test_a_model_of_transformers_needs_no_second_witness(opus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_of_transformers_needs_no_second_toolkit(opus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = pipeline.read_source(opus, SETTINGS, silent)
-    monkeypatch.setattr(witness, "is_installed", lambda: False)
+    monkeypatch.setattr(toolkit, "is_installed", lambda: False)
     assert all(line.startswith("Transformers: ") for line in compare(found, opus, count=2))
     monkeypatch.setattr(transformers, "is_installed", lambda: False)
-    monkeypatch.setattr(witness, "is_installed", lambda: True)  # its converter needs Transformers
+    monkeypatch.setattr(toolkit, "is_installed", lambda: True)  # its converter needs Transformers
     assert compare(found, opus) == ["not compared with Transformers, which is not installed"]
 
 
-def test_only_the_witnesses_import_other_toolkits() -> None:
+def test_only_the_comparisons_import_other_toolkits() -> None:
     folder = Path(pipeline.__file__).parent
     importing = re.compile(r"^ *(?:from|import) +(transformers|ctranslate2)\b", re.MULTILINE)
     found = {

@@ -1,4 +1,4 @@
-"""Marian's engine as a witness: kept translations of it, and the comparison of `lingon import`.
+"""Marian's engine as the reference: kept translations of it, and the comparison of `lingon import`.
 
 `python -m tests.support.marian_kept` translates the kept lines with the engine again.
 """
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lingon.errors import ParityError, SettingsError
-from lingon.importers.witness import marian as witness
+from lingon.importers.witness import marian as toolkit
 from lingon.importers.witness.choice import compare_with_toolkits
 from lingon.training.search import SearchSettings, translate
 from tests.support.foreign_clients import NODE_CLIENT
@@ -41,7 +41,7 @@ def test_translations_are_those_that_the_engine_made(tmp_path: Path, name: str) 
 
 @pytest.fixture(scope="module", params=["SSRU, pre-norm", "untied, two vocabularies"])
 def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Files:
-    return written(FORMS[request.param], tmp_path_factory.mktemp("witness") / "files")[1]
+    return written(FORMS[request.param], tmp_path_factory.mktemp("marian") / "files")[1]
 
 
 def compare(files: Files, *, wanted: bool | None = None, changed: str = "") -> list[str]:
@@ -83,7 +83,7 @@ def test_a_model_that_the_engine_cannot_load_is_not_confirmed(files: Files, monk
     content = files.model.read_bytes()
     files.model.write_bytes(content.replace(b'"transformer"', b'"transformed"'))
     try:
-        (line,) = witness.compare(imported.checkpoint, imported.source, files.folder, LINES[:2])
+        (line,) = toolkit.compare(imported.checkpoint, imported.source, files.folder, LINES[:2])
     finally:
         files.model.write_bytes(content)
     assert line.startswith("not confirmed by Marian's engine (bergamot-translator 0.4.9): ")

@@ -12,7 +12,7 @@ from lingon.errors import ParityError
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.importers.witness.samples import check_samples
-from lingon.importers.witness.transformers import TransformersWitness
+from lingon.importers.witness.transformers import TransformersToolkit
 from lingon.scoring import score
 from lingon.text import normalise
 from lingon.training.search import SearchSettings
@@ -38,7 +38,7 @@ def imported(folder: Path) -> Imported:
 @pytest.fixture(scope="module")
 def outputs(folder: Path, imported: Imported) -> list[str]:
     """The translations of Transformers."""
-    theirs, source = TransformersWitness(folder), imported.source
+    theirs, source = TransformersToolkit(folder), imported.source
     new = {row: number for number, row in enumerate(source.target.rows)}
     settings = SearchSettings(beam_size=source.facts.beam_size, length_penalty=source.facts.length_penalty)
     found = []
