@@ -129,8 +129,8 @@ def average(
 ) -> None:
     """Average the weights of checkpoints of one model into a new checkpoint, which often translates better."""
     from lingon.errors import SettingsError
-    from lingon.training import averaging
     from lingon.training import checkpoint as files
+    from lingon.training.averaging import average_checkpoints, round_to_half
 
     if output.exists():
         raise SettingsError(f"--output {output} exists already; choose a new folder")
@@ -139,8 +139,8 @@ def average(
         if last is not None and 0 < len(steps) < last:
             print(f"{path}: has {len(steps)} checkpoints, not the last {last}; all of them are averaged")
     chosen = [folder for path in checkpoints for folder in saved[path][-(last or 0) :] or [path]]
-    averaged = averaging.average_checkpoints(chosen)
+    averaged = average_checkpoints(chosen)
     if half:
-        averaging.round_to_half(averaged.model)
+        round_to_half(averaged.model)
     files.save_checkpoint(output, averaged.config, averaged.tokenizer, averaged.model, averaged.progress)
     print(f"{output}: average of {', '.join(folder.name for folder in chosen)}{', in fp16 values' if half else ''}")

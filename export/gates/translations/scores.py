@@ -68,8 +68,8 @@ def check_scores(
     longest = runner.limits.max_target_tokens - 1 - len(forced)  # the scorer reads BOS, too
     scored = engine_scores(runner, [(source, each.tokens[:longest]) for source, each in pairs], forced)
     differences = Differences()
-    for (_, hypothesis), score in zip(pairs, scored, strict=True):
-        differences.add(_differences(hypothesis, finite(score.log_probs, f"scores in {precision}"), longest))
+    for (_, hypothesis), each in zip(pairs, scored, strict=True):
+        differences.add(_differences(hypothesis, finite(each.log_probs, f"scores in {precision}"), longest))
     differences.check(f"{precision}: beam size {beam_size}: Score and search", TOLERANCE[precision])
     return ScoreReport(len(pairs), differences.count, differences.largest, differences.mean)
 

@@ -25,7 +25,7 @@ Perceptrons = Additive | ProductPerceptron  # scores that read the sum of a prod
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class AttentionMemory:
     """What a step reads of the sources of a running batch.
 
     annotations: (sentences, source_length, annotation_dim)
@@ -53,7 +53,7 @@ def attention_states(score: Score, annotation_dim: int) -> tuple[State, State]:
     return State(ANNOTATIONS, "memory", ("source_length", annotation_dim)), State(KEYS, "memory", shape)
 
 
-def prepare(layers: Layers, score: Score, annotations: str, annotation_dim: int) -> str:
+def attention_keys(layers: Layers, score: Score, annotations: str, annotation_dim: int) -> str:
     """Return the keys of annotations (batch, source_length, annotation_dim); what does not depend on states is in them.
 
     Dot products of scaled-dot and content are scaled here: 1 / sqrt(dim), and the strength b / |h|.
@@ -71,8 +71,8 @@ def prepare(layers: Layers, score: Score, annotations: str, annotation_dim: int)
     return _transposed(graph, keys)
 
 
-def attend(
-    layers: Layers, score: Score, window: Window, states: str, positions: str, memory: Memory
+def attend_to_memory(
+    layers: Layers, score: Score, window: Window, states: str, positions: str, memory: AttentionMemory
 ) -> tuple[str, str]:
     """Return the context of each state (rows, annotation_dim), and the weights (sentences, beams, source_length).
 
@@ -86,7 +86,7 @@ def attend(
     return graph.op("Reshape", mixed, graph.op("Concat", graph.int64s(-1), size, axis=0)), weights
 
 
-def _scores(layers: Layers, score: Score, states: str, memory: Memory) -> str:
+def _scores(layers: Layers, score: Score, states: str, memory: AttentionMemory) -> str:
     """Return the score of each state with each annotation (sentences, beams, source_length)."""
     graph = layers.graph
     if not isinstance(score, Perceptrons):
@@ -102,7 +102,7 @@ def _scores(layers: Layers, score: Score, states: str, memory: Memory) -> str:
     return graph.op("Reshape", layers.linear(score.weight, f"{NAME}.weight", hidden), sizes)
 
 
-def _weights(layers: Layers, window: Window, scores: str, states: str, positions: str, memory: Memory) -> str:
+def _weights(layers: Layers, window: Window, scores: str, states: str, positions: str, memory: AttentionMemory) -> str:
     """Return attention weights from scores; those of padding, and beyond a window, are exactly 0."""
     graph = layers.graph
     places = graph.count_up(graph.op("Shape", scores, start=2))

@@ -41,7 +41,7 @@ class Sources:
     batch: str
 
 
-def step(layers: Layers, cell: Recurrence, name: str, inputs: str, state: Values) -> list[str]:
+def recurrent_step(layers: Layers, cell: Recurrence, name: str, inputs: str, state: Values) -> list[str]:
     """Return the state of a cell after one more input (rows, input_dim) of each row."""
     assert isinstance(cell, ProductCell)
     return _update(layers, cell, name, layers.linear(cell.input, f"{name}.input", inputs), state)
@@ -51,12 +51,12 @@ def stack_step(layers: Layers, stack: Stack, name: str, inputs: str, past: Seque
     """Return the state of every layer after one more input of each row; see lingon.training.models.recurrent.cells."""
     present: list[list[str]] = []
     for number, (cell, state) in enumerate(zip(stack.layers, past, strict=True)):
-        present.append(step(layers, cell, f"{name}.layers.{number}", inputs, state))
+        present.append(recurrent_step(layers, cell, f"{name}.layers.{number}", inputs, state))
         inputs = present[-1][0]
     return present
 
 
-def read(
+def recurrent_read(
     layers: Layers, cell: Recurrence, name: str, inputs: str, source: Sources, *, reverse: bool = False
 ) -> tuple[str, list[str]]:
     """Return the hidden state after every token (source_length, batch, dim), and the state after the last one.
@@ -73,7 +73,7 @@ def read(
 def _read_at_once(
     graph: GraphBuilder, cell: ProductCell, name: str, inputs: str, source: Sources, *, reverse: bool
 ) -> tuple[str, list[str]]:
-    """See `read`; the hidden states beyond a row's length are 0."""
+    """See `recurrent_read`; the hidden states beyond a row's length are 0."""
     input_weight, recurrent_weight, bias = (
         graph.weight(f"{name}.kernel.{part}", _gates_as_onnx(cell, values)[None])
         for part, values in (
@@ -109,7 +109,7 @@ def _gates_as_onnx(cell: ProductCell, tensors: Sequence[Tensor]) -> np.ndarray:
 def _read_by_steps(
     layers: Layers, cell: ProductCell, name: str, inputs: str, source: Sources, *, reverse: bool
 ) -> tuple[str, list[str]]:
-    """See `read`; a mask keeps the state of a row from its own last token on, or before it in the other direction."""
+    """See `recurrent_read`; a mask keeps the state of a row from its last token on, or in reverse before it."""
     graph = layers.graph
     sizes = graph.op("Shape", inputs, start=0, end=2)
     rows = graph.op("Reshape", inputs, graph.int64s(-1, cell.input.in_features))
@@ -130,7 +130,7 @@ def read_stack(layers: Layers, stack: Stack, name: str, inputs: str, source: Sou
     """Return the hidden states of the last layer (source_length, batch, dim), and the last state of every layer."""
     last: list[list[str]] = []
     for number, cell in enumerate(stack.layers):
-        inputs, state = read(layers, cell, f"{name}.layers.{number}", inputs, source)
+        inputs, state = recurrent_read(layers, cell, f"{name}.layers.{number}", inputs, source)
         last.append(state)
     return inputs, last
 
@@ -141,7 +141,7 @@ def zeros(graph: GraphBuilder, batch: str, dim: int) -> str:
     return graph.op("ConstantOfShape", graph.op("Concat", batch, graph.int64s(dim), axis=0), value=zero)
 
 
-def split(graph: GraphBuilder, rows: str, *sizes: int) -> list[str]:
+def split_values(graph: GraphBuilder, rows: str, *sizes: int) -> list[str]:
     """Split rows (n, sum of sizes) into values (n, size) each."""
     names = [f"{rows}.part.{part}" for part in range(len(sizes))]
     return graph.ops("Split", rows, graph.int64s(*sizes), outputs=names, axis=1)
@@ -156,16 +156,16 @@ def _update(layers: Layers, cell: ProductCell, name: str, projected: str, state:
 
 def _update_gru(graph: GraphBuilder, dim: int, projected: str, recurrent: str, state: Values) -> list[str]:
     """See lingon.training.models.recurrent.cells.GatedUnit; n + z * (h - n) is (1 - z) * n + z * h."""
-    gates_input, new_input = split(graph, projected, 2 * dim, dim)
-    gates_state, new_state = split(graph, recurrent, 2 * dim, dim)
-    reset, keep = split(graph, graph.op("Sigmoid", graph.op("Add", gates_input, gates_state)), dim, dim)
+    gates_input, new_input = split_values(graph, projected, 2 * dim, dim)
+    gates_state, new_state = split_values(graph, recurrent, 2 * dim, dim)
+    reset, keep = split_values(graph, graph.op("Sigmoid", graph.op("Add", gates_input, gates_state)), dim, dim)
     new = graph.op("Tanh", graph.op("Add", new_input, graph.op("Mul", reset, new_state)))
     return [graph.op("Add", new, graph.op("Mul", keep, graph.op("Sub", state[0], new)))]
 
 
 def _update_lstm(graph: GraphBuilder, dim: int, projected: str, recurrent: str, state: Values) -> list[str]:
     """See lingon.training.models.recurrent.cells.LongShortTermMemory."""
-    enter, forget, new, leave = split(graph, graph.op("Add", projected, recurrent), *[dim] * 4)
+    enter, forget, new, leave = split_values(graph, graph.op("Add", projected, recurrent), *[dim] * 4)
     kept = graph.op("Mul", graph.op("Sigmoid", forget), state[1])
     added = graph.op("Mul", graph.op("Sigmoid", enter), graph.op("Tanh", new))
     cell = graph.op("Add", kept, added)

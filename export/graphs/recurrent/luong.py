@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from lingon.bundle import State
 from lingon.export.graphs.layers import Layers
-from lingon.export.graphs.recurrent import attention
-from lingon.export.graphs.recurrent.attention import ANNOTATIONS, KEYS, Memory
+from lingon.export.graphs.recurrent.attention import (
+    ANNOTATIONS,
+    KEYS,
+    AttentionMemory,
+    attend_to_memory,
+    attention_keys,
+    attention_states,
+)
 from lingon.export.graphs.recurrent.cells import Sources, read_stack, stack_step, zeros
 from lingon.export.graphs.recurrent.system import (
     StepInputs,
@@ -26,7 +32,7 @@ class LuongSystem(System[Luong]):
 
     def states(self) -> tuple[State, ...]:
         settings = self.model.settings
-        memory = attention.attention_states(self.model.score, settings.dim)
+        memory = attention_states(self.model.score, settings.dim)
         fed = (State(ATTENTIONAL, "recurrent", (settings.dim,)),) if settings.input_feeding else ()
         return (*memory, *stack_states("decoder", self.model.decoder.layers), *fed)
 
@@ -35,7 +41,7 @@ class LuongSystem(System[Luong]):
         embedded = self.embed(layers, "source", source.ids)
         hidden, last = read_stack(layers, model.encoder, "encoder", embedded, source)
         annotations = batch_major(layers, hidden)
-        keys = attention.prepare(layers, model.score, annotations, dim)
+        keys = attention_keys(layers, model.score, annotations, dim)
         fed = {ATTENTIONAL: zeros(layers.graph, source.batch, dim)} if model.settings.input_feeding else {}
         return {ANNOTATIONS: annotations, KEYS: keys, **named_states("decoder", model.decoder.layers, last), **fed}
 
@@ -45,9 +51,9 @@ class LuongSystem(System[Luong]):
         read = graph.op("Concat", inputs.token, states[ATTENTIONAL], axis=1) if feeding else inputs.token
         past = stack_values("decoder", model.decoder.layers, states)
         present = stack_step(layers, model.decoder, "decoder", read, past)
-        memory = Memory(states[ANNOTATIONS], states[KEYS], inputs.lengths, inputs.batch)
+        memory = AttentionMemory(states[ANNOTATIONS], states[KEYS], inputs.lengths, inputs.batch)
         state = present[-1][0]
-        context, weights = attention.attend(layers, model.score, model.window, state, inputs.positions, memory)
+        context, weights = attend_to_memory(layers, model.score, model.window, state, inputs.positions, memory)
         combined = layers.linear(model.combine, "combine", graph.op("Concat", context, state, axis=1))
         attentional = graph.op("Tanh", combined)
         recurrent = named_states("decoder", model.decoder.layers, present)

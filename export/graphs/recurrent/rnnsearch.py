@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from lingon.bundle import State
 from lingon.export.graphs.layers import Layers
-from lingon.export.graphs.recurrent import attention, cells
-from lingon.export.graphs.recurrent.attention import ANNOTATIONS, KEYS, Memory
-from lingon.export.graphs.recurrent.cells import Sources
+from lingon.export.graphs.recurrent.attention import (
+    ANNOTATIONS,
+    KEYS,
+    AttentionMemory,
+    attend_to_memory,
+    attention_keys,
+    attention_states,
+)
+from lingon.export.graphs.recurrent.cells import Sources, recurrent_read, recurrent_step, split_values
 from lingon.export.graphs.recurrent.system import (
     StepInputs,
     StepOutputs,
@@ -28,28 +34,28 @@ class RnnsearchSystem(System[Rnnsearch]):
         return 2 * self.model.settings.encoder_dim
 
     def states(self) -> tuple[State, ...]:
-        memory = attention.attention_states(self.model.score, self.annotation_dim)
+        memory = attention_states(self.model.score, self.annotation_dim)
         return (*memory, *stack_states("decoder", [self.model.decoder]))
 
     def encode(self, layers: Layers, source: Sources) -> dict[str, str]:
         graph, encoder = layers.graph, self.model.encoder
         embedded = self.embed(layers, "source", source.ids)
-        ahead, _ = cells.read(layers, encoder.ahead, "encoder.ahead", embedded, source)
-        back, first = cells.read(layers, encoder.back, "encoder.back", embedded, source, reverse=True)
+        ahead, _ = recurrent_read(layers, encoder.ahead, "encoder.ahead", embedded, source)
+        back, first = recurrent_read(layers, encoder.back, "encoder.back", embedded, source, reverse=True)
         annotations = batch_major(layers, graph.op("Concat", ahead, back, axis=2))
         start = graph.op("Tanh", layers.linear(self.model.first_state, "first_state", first[0]))
         decoder = self.model.decoder
-        state = cells.split(graph, start, *[decoder.dim] * decoder.tensors)
-        keys = attention.prepare(layers, self.model.score, annotations, self.annotation_dim)
+        state = split_values(graph, start, *[decoder.dim] * decoder.tensors)
+        keys = attention_keys(layers, self.model.score, annotations, self.annotation_dim)
         return {ANNOTATIONS: annotations, KEYS: keys, **named_states("decoder", [decoder], [state])}
 
     def step(self, layers: Layers, inputs: StepInputs) -> StepOutputs:
         graph, decoder = layers.graph, self.model.decoder
         (past,) = stack_values("decoder", [decoder], inputs.states)
-        memory = Memory(inputs.states[ANNOTATIONS], inputs.states[KEYS], inputs.lengths, inputs.batch)
-        context, weights = attention.attend(layers, self.model.score, Window(), past[0], inputs.positions, memory)
+        memory = AttentionMemory(inputs.states[ANNOTATIONS], inputs.states[KEYS], inputs.lengths, inputs.batch)
+        context, weights = attend_to_memory(layers, self.model.score, Window(), past[0], inputs.positions, memory)
         read = graph.op("Concat", inputs.token, context, axis=1)
-        present = cells.step(layers, decoder, "decoder", read, past)
+        present = recurrent_step(layers, decoder, "decoder", read, past)
         hidden = self._deep_output(layers, present[0], inputs.token, context)
         return StepOutputs(hidden, named_states("decoder", [decoder], [present]), weights)
 
