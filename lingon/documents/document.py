@@ -1,16 +1,18 @@
-"""A document as texts to translate."""
+"""A document as texts to translate, and the edits of its content that write their translations."""
 
 from __future__ import annotations
 
 import html
 import re
 from codecs import BOM_UTF8
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from lingon.documents.errors import UnreadableDocument
 from lingon.translation.v1 import translation_pb2 as pb
 
+Characters = TypeVar("Characters", str, bytes)
 _TAG = re.compile(r"<[^<>]*+>")
 _LONG_NUMBER = re.compile(r"&#([0-9]{8,})")  # of no character, unless it begins with zeros
 
@@ -36,6 +38,30 @@ class Document:
         if self.options.format != pb.TEXT_FORMAT_XML:
             return sum(map(len, self.texts))
         return sum(len(html.unescape(_TAG.sub("", text))) for text in self.texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit(Generic[Characters]):
+    """What is written from `begin` to `end` of a file, in characters or bytes; an insertion if these are equal."""
+
+    begin: int
+    end: int
+    content: Characters
+
+    def moved(self, places: int) -> Edit[Characters]:
+        """Return the same edit of a part of the file, or of a whole with it."""
+        return Edit(self.begin + places, self.end + places, self.content)
+
+
+def edited(content: Characters, edits: Iterable[Edit[Characters]]) -> Characters:
+    """Return a file with edits, which do not overlap; those at one place stay in their order."""
+    found: list[Characters] = []
+    at = 0
+    for edit in sorted(edits, key=lambda edit: edit.begin):
+        found += [content[at : edit.begin], edit.content]
+        at = edit.end
+    found.append(content[at:])
+    return content[:0].join(found)
 
 
 def decoded(content: bytes) -> str:

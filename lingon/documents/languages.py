@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from lingon.documents.document import Edit, edited
 from lingon.language_tags import primary
 from lingon.segments.markup.tokens.html import html_tokens
 from lingon.segments.markup.tokens.token import OPEN, attributes_of
@@ -47,11 +48,8 @@ def page_in(page: str, languages: Languages) -> str:
     """Return a page of HTML that says the target language."""
     if not languages.target or "lang" not in page[:BEGIN].lower():
         return page
-    parts, at = list[str](), 0
-    for begin, end in _of_page(page[:BEGIN], languages):
-        parts += [page[at:begin], languages.target]
-        at = end
-    return "".join([*parts, page[at:]])
+    places = _of_page(page[:BEGIN], languages)
+    return edited(page, (Edit(begin, end, languages.target) for begin, end in places))
 
 
 def _of_page(page: str, languages: Languages) -> Iterator[tuple[int, int]]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from lingon.documents.document import Document
+from lingon.documents.document import Document, Edit
 from lingon.documents.localisation.catalogues import SIGNS
-from lingon.documents.localisation.edits import Edit, Entry, broken, document_of, replacing, text_and_encoder
+from lingon.documents.localisation.edits import Entry, broken, document_of, replacing, text_and_encoder
 from lingon.documents.localisation.escapes import BEYOND, as_escapes, escaping, joined, needless
 from lingon.documents.localisation.messages import Message
 
@@ -52,9 +52,9 @@ def _entries(text: str) -> Iterator[Entry]:
 def _after_key(entry: Entry, end: int) -> Entry:
     """Return the entry of a key without a value, which is its own value, with the value written after it."""
 
-    def edits(translations: Sequence[str]) -> Iterator[Edit]:
+    def edits(translations: Sequence[str]) -> Iterator[Edit[str]]:
         for edit in entry.edits(translations):
-            yield Edit(end, end, f" = {edit.text}")
+            yield Edit(end, end, f" = {edit.content}")
 
     return Entry(entry.messages, edits)
 

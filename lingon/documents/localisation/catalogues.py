@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from lingon.documents.document import Document
+from lingon.documents.document import Document, Edit
 from lingon.documents.errors import UnreadableDocument
-from lingon.documents.localisation.edits import Edit, Entry, document_of, text_and_encoder
+from lingon.documents.localisation.edits import Entry, document_of, text_and_encoder
 from lingon.documents.localisation.json_text import StringStyle, Value, read_value
 from lingon.documents.localisation.messages import Message, Style
 from lingon.documents.localisation.plurals import is_plural, lacking, same_language
@@ -77,7 +77,7 @@ class _Catalogue:
         known = source is not None and any(each.string("value") for each in _units(source))
         model: Model = self._model(source, values) if source is not None and known else _unit(unit.key, values)
 
-        def edits(translations: Sequence[str]) -> Iterator[Edit]:
+        def edits(translations: Sequence[str]) -> Iterator[Edit[str]]:
             if old is not None:
                 yield Edit(old.begin, old.end, self._written(model, _DEPTH + 2, translations))
             elif places is not None:
@@ -115,7 +115,7 @@ class _Catalogue:
         )
         return f"{{{self._comma.join(members)}{self._end}{self._level * depth}}}"
 
-    def _inserted(self, place: Value, key: str, model: Model, depth: int, translations: Sequence[str]) -> Edit:
+    def _inserted(self, place: Value, key: str, model: Model, depth: int, translations: Sequence[str]) -> Edit[str]:
         """Return the edit that adds a member to an object, before the one with the next key in alphabetical order."""
         if not place.members:
             return Edit(place.begin, place.end, self._written({key: model}, depth, translations))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lingon.documents.bounds import check_marks, check_size
-from lingon.documents.document import Document
+from lingon.documents.document import Document, Edit, edited
 from lingon.documents.encodings import read_encoded
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import text_options
@@ -20,19 +20,6 @@ MOST_TEXTS = 50_000  # of a file: each takes 3 KiB of memory
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
-    """What is written in place of the characters from `begin` to `end`; an insertion if these are equal."""
-
-    begin: int
-    end: int
-    text: str
-
-    def moved(self, places: int) -> Edit:
-        """Return the same edit of a part of the text, or of a whole with it."""
-        return Edit(self.begin + places, self.end + places, self.text)
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
     """A text of a file, or several that are written together.
 
@@ -41,14 +28,14 @@ class Entry:
     """
 
     messages: Sequence[Message]
-    edits: Callable[[Sequence[str]], Iterable[Edit]]
+    edits: Callable[[Sequence[str]], Iterable[Edit[str]]]
     always: bool = False
 
 
 def replacing(message: Message, begin: int, end: int, value: str, written: Callable[[str], str]) -> Entry:
     """Return an entry whose translation takes the place of its text; written: returns it as the file writes it."""
 
-    def edits(translations: Sequence[str]) -> Iterator[Edit]:
+    def edits(translations: Sequence[str]) -> Iterator[Edit[str]]:
         if translations[0] != value:
             yield Edit(begin, end, written(translations[0]))
 
@@ -66,7 +53,7 @@ def document_of(
     text: str,
     entries: Iterable[Entry],
     encode: Encode,
-    edits: Sequence[Edit] = (),
+    edits: Sequence[Edit[str]] = (),
     notes: Sequence[str] = (),
 ) -> Document:
     """Return the document of a file; raises UnreadableDocument if it has too many texts, tags or line breaks.
@@ -102,15 +89,6 @@ def document_of(
     if odd:
         found.notes.append(f"texts that stay as they are, since no text has characters such as U+0000: {odd:,}")
     return found
-
-
-def edited(text: str, edits: Iterable[Edit]) -> str:
-    """Return a text with its changes; those at one place stay in their order."""
-    found, at = list[str](), 0
-    for edit in sorted(edits, key=lambda edit: edit.begin):
-        found += [text[at : edit.begin], edit.text]
-        at = edit.end
-    return "".join([*found, text[at:]])
 
 
 def broken(text: str, place: int, kind: str, problem: str) -> UnreadableDocument:

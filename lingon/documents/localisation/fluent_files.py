@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 
 from fluent.syntax import FluentParser, ast
 
-from lingon.documents.document import Document
+from lingon.documents.document import Document, Edit, edited
 from lingon.documents.errors import UnreadableDocument
-from lingon.documents.localisation.edits import Edit, Entry, broken, document_of, edited, text_and_encoder
+from lingon.documents.localisation.edits import Entry, broken, document_of, text_and_encoder
 from lingon.documents.localisation.messages import Message, Style
 from lingon.documents.localisation.plurals import is_plural, lacking
 
@@ -114,7 +114,7 @@ class _Pattern:
         continued = _CONTINUED.search(body)
         self._indent = self.begin - line if self._is_block else len(continued[1]) if continued else _INDENT
 
-    def edits(self, translations: Sequence[str]) -> Iterator[Edit]:
+    def edits(self, translations: Sequence[str]) -> Iterator[Edit[str]]:
         """Yield what changes in the file: all of the pattern, or only what is in its braces."""
         if translations[self._number] == self._value:
             for place in self._places:
@@ -134,7 +134,7 @@ class _Pattern:
         text = re.sub(rf"(?m)^{' ' * self._indent}(?=\r?$)", "", text) if "" in lines else text
         return _MARK.sub(lambda mark: self._place(mark, translations), text)
 
-    def _inner(self, translations: Sequence[str]) -> Iterator[Edit]:
+    def _inner(self, translations: Sequence[str]) -> Iterator[Edit[str]]:
         for place in self._places:
             yield from place.edits(translations)
 
@@ -156,7 +156,7 @@ class _Placeable:
         self._added = lacking(names, file.target) if file.target and is_plural(names) else []
         self.grows: bool = bool(self._added) or any(pattern.grows for _, pattern in self._variants)
 
-    def edits(self, translations: Sequence[str]) -> Iterator[Edit]:
+    def edits(self, translations: Sequence[str]) -> Iterator[Edit[str]]:
         """Yield what changes in it."""
         for variant, pattern in self._variants:
             if self._added and _name(variant) == "other":
@@ -168,7 +168,7 @@ class _Placeable:
         text = self._file.text[self._begin : self._end]
         return edited(text, (each.moved(-self._begin) for each in self.edits(translations)))
 
-    def _forms(self, other: ast.Variant, pattern: _Pattern, translations: Sequence[str]) -> Iterator[Edit]:
+    def _forms(self, other: ast.Variant, pattern: _Pattern, translations: Sequence[str]) -> Iterator[Edit[str]]:
         """Yield the variants that lack, each in a line before that of `other`."""
         begin, _ = _span(other)
         text = self._file.text

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from lingon.documents.document import Document
+from lingon.documents.document import Document, Edit
 from lingon.documents.errors import UnreadableDocument
-from lingon.documents.localisation.edits import Edit, Encode, Entry, document_of, replacing, text_and_encoder
+from lingon.documents.localisation.edits import Encode, Entry, document_of, replacing, text_and_encoder
 from lingon.documents.localisation.json_text import StringStyle, Value, read_value
 from lingon.documents.localisation.messages import Message, Style
 from lingon.documents.localisation.plurals import is_plural, lacking, language_of, numbered, same_language
@@ -33,7 +33,7 @@ def read_json(content: bytes, target: str = "") -> Document:
     if _is_chrome(root):
         return document_of(text, _File(text, target, _CHROME).messages(root), encode)
     file, language = _File(text, target, _STYLE), _language(root)
-    edits, notes = list[Edit](), list[str]()
+    edits, notes = list[Edit[str]](), list[str]()
     if language is not None and not target:
         notes.append(f"the file says {language.key} at its root still: the target language was not given")
     elif language is not None and not same_language(language.key, target):
@@ -113,7 +113,7 @@ class _File:
         if not keys:
             return changed
 
-        def edits(translations: Sequence[str]) -> Iterator[Edit]:
+        def edits(translations: Sequence[str]) -> Iterator[Edit[str]]:
             begin = value.key_begin
             while begin and self._text[begin - 1] in _BLANKS:
                 begin -= 1

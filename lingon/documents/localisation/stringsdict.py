@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from lingon.documents.bounds import check_size, check_tags
-from lingon.documents.document import Document
+from lingon.documents.document import Document, Edit
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.localisation.catalogues import SIGNS
-from lingon.documents.localisation.edits import Edit, Entry, document_of, replacing
+from lingon.documents.localisation.edits import Entry, document_of, replacing
 from lingon.documents.localisation.messages import Message
 from lingon.documents.localisation.plurals import lacking
 from lingon.documents.plurals import CATEGORIES
@@ -82,7 +82,7 @@ def _entry(member: _Member, added: Sequence[str], text: str) -> Entry:
         return changed
     blanks = text[text.rindex(">", 0, key.begin) + 1 : key.begin]
 
-    def edits(translations: Sequence[str]) -> Iterator[Edit]:
+    def edits(translations: Sequence[str]) -> Iterator[Edit[str]]:
         for form in added:
             string = f"<string>{_written(translations[0])}</string>"
             yield Edit(key.begin, key.begin, f"<key>{form}</key>{text[key.end : value.begin]}{string}{blanks}")

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from lingon.documents.document import Document
+from lingon.documents.document import Document, Edit
 from lingon.documents.errors import UnreadableDocument
-from lingon.documents.localisation.edits import Edit, Entry, broken, document_of, replacing, text_and_encoder
+from lingon.documents.localisation.edits import Entry, broken, document_of, replacing, text_and_encoder
 from lingon.documents.localisation.messages import Message
 from lingon.documents.localisation.plurals import MOST_LANGUAGES, is_language, same_language
 

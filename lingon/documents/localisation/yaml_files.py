@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lingon.documents.document import Document
-from lingon.documents.localisation.edits import Edit, Entry, document_of, replacing, text_and_encoder
+from lingon.documents.document import Document, Edit
+from lingon.documents.localisation.edits import Entry, document_of, replacing, text_and_encoder
 from lingon.documents.localisation.messages import Message
 from lingon.documents.localisation.plurals import is_plural, lacking, language_of, same_language
 from lingon.documents.localisation.yaml_scalars import ScalarStyle
@@ -20,7 +20,7 @@ def read_yaml(content: bytes, target: str = "") -> Document:
     """Return a YAML file; raises UnreadableDocument. target: the language to translate to; empty if not known."""
     text, encode = text_and_encoder(content)
     roots = read_documents(text)
-    style, edits, notes = ScalarStyle(text), list[Edit](), list[str]()
+    style, edits, notes = ScalarStyle(text), list[Edit[str]](), list[str]()
     for root in roots:
         language = _language(root)
         if language is not None and not target:
@@ -74,7 +74,7 @@ def _entry(node: Node, added: Sequence[str], style: ScalarStyle, target: str) ->
         return changed
     between = ", " if node.is_flow else f"{style.end}{' ' * key.column}"
 
-    def edits(translations: Sequence[str]) -> Iterator[Edit]:
+    def edits(translations: Sequence[str]) -> Iterator[Edit[str]]:
         for form in added:
             yield Edit(key.begin, key.begin, f"{form}: {style.alone(node)(translations[0])}{between}")
         yield from changed.edits(translations)

@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from lingon.documents.bounds import check_marks, check_size, check_tags
-from lingon.documents.document import Document
+from lingon.documents.document import Document, Edit, edited
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Around, Inline, Node, Piece, Point, text_options, write
-from lingon.documents.localisation_xml.edits import Edit, edited, indent_of, set_attribute
+from lingon.documents.localisation_xml.edits import indent_of, set_attribute
 from lingon.documents.localisation_xml.texts import File, Marks, Writing, tag_point
 from lingon.documents.marks import marks_in, paired, tags_of, without_marks
 from lingon.documents.plurals import CATEGORIES, categories
@@ -49,7 +49,7 @@ class _String:
         self.number = len(texts) if self._inline.text else -1
         texts += [self._inline.text] if self._inline.text else []
 
-    def edit(self, translations: Sequence[str]) -> Edit:
+    def edit(self, translations: Sequence[str]) -> Edit[bytes]:
         """Return what writes its translation."""
         return Edit(self._writing.begin, self._writing.end, self._text(translations))
 
@@ -140,7 +140,7 @@ class _Plurals:
         """Read a plural; categories: the quantities of the target, empty if it is not known."""
         self._content, begin = file.content, element.content
         self._items: dict[str, _String] = {}
-        self._removed, self._indents = list[Edit](), dict[str, bytes]()
+        self._removed, self._indents = list[Edit[bytes]](), dict[str, bytes]()
         items = [each for each in element.elements if each.name == "item"]
         names = [each.attributes.get("quantity", "") for each in items]
         needed = frozenset([*categories, *(names[-1:] if "other" not in names else ())])
@@ -153,7 +153,7 @@ class _Plurals:
             begin = item.end
         self._missing = [name for name in categories if name not in self._items] if self._items else []
 
-    def edits(self, translations: Sequence[str]) -> Iterator[Edit]:
+    def edits(self, translations: Sequence[str]) -> Iterator[Edit[bytes]]:
         """Yield what writes the translations."""
         if all(item.number < 0 for item in self._items.values()):
             return
@@ -207,7 +207,7 @@ def read_android(content: bytes, target: str = "") -> Document:
     return Document(texts, text_options(), write_all, [unknown] if has_plurals and not quantities else [])
 
 
-def _locale(root: Element, content: bytes, target: str) -> Iterator[Edit]:
+def _locale(root: Element, content: bytes, target: str) -> Iterator[Edit[bytes]]:
     """Yield what changes the language that the file says."""
     if target and root.attributes.get("tools:locale"):
         names = (each.name for each in attributes_of(content, root.begin, root.content) if each.local == b"locale")

@@ -1,30 +1,12 @@
-"""Changes of a file by places: all other bytes are copied."""
+"""The edits of a file of XML that set the attributes and the content of an element."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from xml.sax.saxutils import quoteattr
 
+from lingon.documents.document import Edit
 from lingon.documents.xml_tree import Element, attributes_of
-
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """Bytes to write in the place of others."""
-
-    begin: int
-    end: int
-    content: bytes
-
-
-def edited(content: bytes, edits: Iterable[Edit]) -> bytes:
-    """Return a file with edits, which do not overlap; those at one place are in their order."""
-    found, at = list[bytes](), 0
-    for edit in sorted(edits, key=lambda edit: edit.begin):
-        found += [content[at : edit.begin], edit.content]
-        at = edit.end
-    return b"".join([*found, content[at:]])
 
 
 def start_tag(tag: bytes, attributes: Mapping[str, str], removed: frozenset[bytes] = frozenset()) -> bytes:
@@ -43,7 +25,7 @@ def start_tag(tag: bytes, attributes: Mapping[str, str], removed: frozenset[byte
     return b"".join([*found, *(_written(name, value) for name, value in attributes.items()), b">"])
 
 
-def set_attribute(element: Element, content: bytes, name: str, value: str) -> Edit:
+def set_attribute(element: Element, content: bytes, name: str, value: str) -> Edit[bytes]:
     """Return the edit that sets an attribute of an element: in its place, or as the first one."""
     for each in attributes_of(content, element.begin, element.content):
         if each.name == name.encode():
@@ -59,7 +41,7 @@ def indent_of(element: Element, content: bytes, begin: int) -> bytes:
     return before[len(before.rstrip()) :]
 
 
-def filled(element: Element, content: bytes, text: bytes, attributes: Mapping[str, str]) -> Edit:
+def filled(element: Element, content: bytes, text: bytes, attributes: Mapping[str, str]) -> Edit[bytes]:
     """Return the edit that gives an element a content and attributes, also one without an end tag."""
     tag = start_tag(content[element.begin : element.content], attributes)
     return Edit(element.begin, element.end, b"%s%s</%s>" % (tag, text, element.written))

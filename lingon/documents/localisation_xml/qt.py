@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lingon.documents.bounds import check_marks, check_size, check_tags
-from lingon.documents.document import Document
+from lingon.documents.document import Document, Edit, edited
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import text_options
-from lingon.documents.localisation_xml.edits import Edit, edited, filled, indent_of, set_attribute, start_tag
+from lingon.documents.localisation_xml.edits import filled, indent_of, set_attribute, start_tag
 from lingon.documents.localisation_xml.languages import differs, note_of_language
 from lingon.documents.localisation_xml.message import Message
 from lingon.documents.localisation_xml.texts import File
@@ -114,7 +114,7 @@ def _forms(translation: Element) -> list[Element]:
     return [each for each in translation.elements if each.name == "numerusform"]
 
 
-def _edits(message: _Waiting, content: bytes, translations: Sequence[str], forms: int) -> Iterator[Edit]:
+def _edits(message: _Waiting, content: bytes, translations: Sequence[str], forms: int) -> Iterator[Edit[bytes]]:
     """Yield the edits that write the translation of a message."""
     element, source, translation = message.element, message.source, message.translation
     text = message.text.in_element(translations, source)

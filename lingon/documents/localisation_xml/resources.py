@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lingon.documents.bounds import check_marks, check_size, check_tags
-from lingon.documents.document import Document
+from lingon.documents.document import Document, Edit, edited
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import text_options
-from lingon.documents.localisation_xml.edits import Edit, edited
 from lingon.documents.localisation_xml.message import Message
 from lingon.documents.localisation_xml.texts import File
 from lingon.documents.marks import marks_in
@@ -56,5 +55,5 @@ def _values(root: Element) -> Iterator[tuple[str, Element]]:
             yield name, value
 
 
-def _edit(message: Message, translations: Sequence[str]) -> Edit:
+def _edit(message: Message, translations: Sequence[str]) -> Edit[bytes]:
     return Edit(message.writing.begin, message.writing.end, message.written(translations))

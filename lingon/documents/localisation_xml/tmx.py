@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from lingon.documents.bounds import check_marks, check_size, check_tags
-from lingon.documents.document import Document
+from lingon.documents.document import Document, Edit, edited
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import text_options
-from lingon.documents.localisation_xml.edits import Edit, edited, filled, indent_of, start_tag
+from lingon.documents.localisation_xml.edits import filled, indent_of, start_tag
 from lingon.documents.localisation_xml.texts import File
 from lingon.documents.localisation_xml.xliff_codes import ATTRIBUTES, CodedText, has_text
 from lingon.documents.marks import marks_in
@@ -113,7 +113,7 @@ def _is_one(language: str, other: str) -> bool:
     return bool(short) and (long == short or long.startswith(f"{short}-"))
 
 
-def _edit(waiting: _Waiting, content: bytes, text: bytes, target: str) -> Edit:
+def _edit(waiting: _Waiting, content: bytes, text: bytes, target: str) -> Edit[bytes]:
     """Return the edit that writes the translation of a unit: after its last variant, like the source."""
     if waiting.target is not None:
         return filled(waiting.target, content, text, {})

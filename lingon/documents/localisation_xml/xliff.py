@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lingon.documents.bounds import check_marks, check_size, check_tags
-from lingon.documents.document import Document
+from lingon.documents.document import Document, Edit, edited
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import text_options
-from lingon.documents.localisation_xml.edits import Edit, edited, filled, indent_of, set_attribute, start_tag
+from lingon.documents.localisation_xml.edits import filled, indent_of, set_attribute, start_tag
 from lingon.documents.localisation_xml.languages import differs, note_of_language
 from lingon.documents.localisation_xml.limits import NO_LIMIT, Limit, limit_of, note_of_limits
 from lingon.documents.localisation_xml.texts import File
@@ -266,7 +266,7 @@ def _plain(unit: _Unit, translations: Mapping[int, str]) -> str:
     return unit.kept + "".join(each.text.plain(translations) for each in unit.segments)
 
 
-def _edits(unit: _Unit, content: bytes, translations: Mapping[int, str], *, too_long: bool) -> Iterator[Edit]:
+def _edits(unit: _Unit, content: bytes, translations: Mapping[int, str], *, too_long: bool) -> Iterator[Edit[bytes]]:
     """Yield the edits that write the translation of a unit."""
     element, target, version = unit.element, unit.target, unit.around.version
     marks = _TOO_LONG[version] if too_long else {}
@@ -311,7 +311,7 @@ def _content(unit: _Unit, content: bytes, translations: Mapping[int, str]) -> by
 
 def _filled_segments(
     unit: _Unit, content: bytes, translations: Mapping[int, str], attributes: Mapping[str, str]
-) -> Iterator[Edit]:
+) -> Iterator[Edit[bytes]]:
     """Yield the edits that fill the segments of a target; one that it lacks comes after the one before it."""
     assert unit.target is not None
     target = unit.target
@@ -337,7 +337,7 @@ def _filled_segments(
         blanks = mark.end
 
 
-def _with(element: Element, content: bytes, attributes: Mapping[str, str]) -> Edit:
+def _with(element: Element, content: bytes, attributes: Mapping[str, str]) -> Edit[bytes]:
     """Return the edit that sets attributes of an element, which may be empty."""
     old = content[element.begin : element.content]
     tag = start_tag(old, attributes)
@@ -349,7 +349,7 @@ def _places(root: Element, version: str) -> list[Element]:
     return [root] if version == "2" else [each for each in root.elements if local(each) == "file"]
 
 
-def _languages(root: Element, version: str, target: str, content: bytes) -> Iterator[Edit]:
+def _languages(root: Element, version: str, target: str, content: bytes) -> Iterator[Edit[bytes]]:
     """Yield what says the target language where nothing does."""
     for place in _places(root, version):
         if not place.attributes.get(_TARGETS[version]):

@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Sequence
 
-from lingon.documents.document import decoded
+from lingon.documents.document import Edit, decoded, edited
 from lingon.documents.languages import NO_LANGUAGES, Languages, page_in
 from lingon.documents.xml_tree import read_tree
 from lingon.html_names import VOID
@@ -45,11 +45,9 @@ class Contents:
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the table with translations of its texts."""
-        found, at = list[bytes](), 0
-        for (begin, end), translation in zip(self._places, translations, strict=True):
-            found += [self._content[at:begin], html.escape(html.unescape(translation), quote=False).encode()]
-            at = end
-        return b"".join([*found, self._content[at:]])
+        texts = (html.escape(html.unescape(each), quote=False).encode() for each in translations)
+        places = zip(self._places, texts, strict=True)
+        return edited(self._content, (Edit(begin, end, text) for (begin, end), text in places))
 
 
 def _with_end_tag(tag: re.Match[str]) -> str:

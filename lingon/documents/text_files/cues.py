@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from lingon.documents.document import unescaped
+from lingon.documents.document import Edit, edited, unescaped
 from lingon.documents.inline import Inline, Node, Piece, Point, write
 from lingon.documents.marks import paired
 from lingon.segments.protection import find_protected
@@ -332,16 +332,12 @@ def _goes_on(group: Sequence[_Script], script: _Script) -> bool:
 
 def replaced(text: str, groups: Sequence[Group], translations: Sequence[str]) -> str:
     """Return the text of a file with translations of groups of its cues."""
-    edits = [
-        (cue, translated)
+    edits = (
+        Edit(cue.begin, cue.end, translated)
         for group, translation in zip(groups, translations, strict=True)
         for cue, translated in zip(group.cues, group.translated(translation), strict=True)
-    ]
-    found, at = list[str](), 0
-    for cue, translated in sorted(edits, key=lambda edit: edit[0].begin):  # cues of other tracks may be between
-        found += [text[at : cue.begin], translated]
-        at = cue.end
-    return "".join([*found, text[at:]])
+    )
+    return edited(text, edits)  # in the order of the file: cues of other tracks may be between those of a group
 
 
 def _tokens(text: str, syntax: Syntax) -> Iterator[_Token]:

@@ -11,6 +11,7 @@ from itertools import groupby
 from xml.sax.saxutils import escape
 
 from lingon.documents.bounds import MOST_FORMAT, check_marks, check_tags
+from lingon.documents.document import Edit, edited
 from lingon.documents.inline import Around, Inline, Node, Piece, Point
 from lingon.documents.office.vocabularies import PREFIXES
 from lingon.documents.xml_tree import Element, read_elements
@@ -111,12 +112,9 @@ class Texts:
 
     def written(self, translations: Sequence[Sequence[Node[Code]]]) -> bytes:
         """Return the file; translations: the nodes of each item."""
-        found, at = list[bytes](), 0
-        for item, nodes in zip(self.items, translations, strict=True):
-            if nodes is not item.inline.nodes:
-                found += [self._content[at : item.begin], item.written(nodes)]
-                at = item.end
-        return b"".join([*found, self._content[at:]])
+        every = zip(self.items, translations, strict=True)
+        changed = ((item, nodes) for item, nodes in every if nodes is not item.inline.nodes)
+        return edited(self._content, (Edit(item.begin, item.end, item.written(nodes)) for item, nodes in changed))
 
 
 def plain_text(nodes: Sequence[Node[Code]]) -> str:

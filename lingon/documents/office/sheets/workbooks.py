@@ -13,7 +13,7 @@ from itertools import compress
 from operator import not_
 from xml.sax.saxutils import escape, quoteattr
 
-from lingon.documents.document import unescaped
+from lingon.documents.document import Edit, edited, unescaped
 from lingon.documents.inline import Node
 from lingon.documents.office.parts import OfficePart, Parts
 from lingon.documents.office.sheets.cells import Code, Texts, plain_text, without_codes
@@ -140,13 +140,9 @@ class _Table:
 
     def written(self, names: Mapping[str, str]) -> bytes:
         """Return the file with other names."""
-        found, at = list[bytes](), 0
-        for attribute, name in zip(self._attributes, self.names, strict=True):
-            if names[name] != name:
-                written = b" %s=%s" % (attribute.name, _attribute(names[name]))
-                found += [self._content[at : attribute.begin], written]
-                at = attribute.end
-        return b"".join([*found, self._content[at:]])
+        every = zip(self._attributes, self.names, strict=True)
+        changed = ((attribute, names[name]) for attribute, name in every if names[name] != name)
+        return edited(self._content, (Edit(old.begin, old.end, _attribute(old.name, new)) for old, new in changed))
 
 
 def _attributes(content: bytes) -> Iterator[Attribute]:
@@ -161,5 +157,5 @@ def _value(attribute: Attribute) -> str:
     return without_codes(unescaped(attribute.value.decode(errors="surrogateescape")))
 
 
-def _attribute(name: str) -> bytes:
-    return quoteattr(name.replace("\n", "_x000a_")).encode(errors="surrogateescape")
+def _attribute(name: bytes, value: str) -> bytes:
+    return b" %s=%s" % (name, quoteattr(value.replace("\n", "_x000a_")).encode(errors="surrogateescape"))
