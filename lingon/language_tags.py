@@ -1,4 +1,4 @@
-"""Language tags (BCP 47): their canonical form, and whether a served language matches a requested one."""
+"""Language tags (BCP 47): their canonical form, which are one or of one language, and which serves another."""
 
 from __future__ import annotations
 
@@ -59,6 +59,19 @@ def primary(tag: str) -> str:
     return re.split("[-_]", tag, maxsplit=1)[0].lower()
 
 
+def is_same_tag(tag: str, other: str) -> bool:
+    """Whether two tags are one, however they are written: pt_BR is pt-br, and deu is de. They need not be valid."""
+    return _parts(tag) == _parts(other)
+
+
+def is_same_language(tag: str, other: str) -> bool:
+    """Whether two tags name one language, whatever the regions and scripts: pt_BR and pt-PT, sr@latin and srp_Cyrl.
+
+    They need not be valid: a name of a locale such as de_DE.UTF-8 counts.
+    """
+    return _parts(tag)[0] == _parts(other)[0]
+
+
 def distance(requested: str, served: str) -> int | None:
     """How many subtags to drop from the end of a requested tag to get the served one; None if it does not match.
 
@@ -69,6 +82,12 @@ def distance(requested: str, served: str) -> int | None:
         if "-".join(subtags[: len(subtags) - dropped]) == served:
             return dropped
     return None
+
+
+def _parts(tag: str) -> list[str]:
+    """Return the language of a tag or of a locale by its short code, and what follows, in lower case."""
+    language, *others = re.split("[-_@.]", tag.lower())
+    return [_SHORT.get(language, language), *others]
 
 
 def _subtag(subtag: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lingon.documents.document import Edit, edited
-from lingon.language_tags import primary
+from lingon.language_tags import is_same_language, primary
 from lingon.segments.markup.tokens.html import html_tokens
 from lingon.segments.markup.tokens.token import OPEN, attributes_of
 
@@ -38,7 +38,7 @@ class Languages:
 
     def replaces(self, language: str) -> bool:
         """Whether something that is in a language is in the target language after the translation."""
-        return bool(self.target and language) and (not self.source or primary(language) == primary(self.source))
+        return bool(self.target and language) and (not self.source or is_same_language(language, self.source))
 
 
 NO_LANGUAGES = Languages()

@@ -32,11 +32,6 @@ def language_name(tag: str) -> str:
     return _SCRIPTS.get(tag.lower(), tag.replace("-", "_"))
 
 
-def is_same_language(name: str, tag: str) -> bool:
-    """Whether a name of gettext is that of a language, whatever its country."""
-    return re.split(r"[-_@.]", name.lower())[0] == tag.lower().partition("-")[0]
-
-
 def header_lines(entry: Entry, lines: Sequence[str], fields: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines of a header with other values of fields, in the lines that these have, or after the last one.
 

@@ -22,6 +22,7 @@ from lingon.documents.gettext.markup import REST, markup_of, with_marks
 from lingon.documents.gettext.plurals import Forms, forms_of, formula_of
 from lingon.documents.inline import Inline, Node, Piece, Point, text_options, write
 from lingon.documents.marks import marks_in, named_tag, paired, tags_of, with_breaks, without_marks
+from lingon.language_tags import is_same_language
 
 MOST_ENTRIES = 50_000
 TWO_FORMS = "nplurals=2; plural=(n != 1);"  # of a file that does not say its language
@@ -105,7 +106,7 @@ class _File:
     def _new_fields(self, target: str) -> Iterator[tuple[str, str]]:
         """Yield the fields of the header that change, and their values."""
         language = self._fields.get(header.LANGUAGE)
-        other = language is not None and bool(target) and not header.is_same_language(language, target)
+        other = language is not None and bool(target) and not is_same_language(language, target)
         if target and (other or language is None):
             yield header.LANGUAGE, header.language_name(target)
         plurals = [entry for entry in self._entries if entry.has_plural]

@@ -13,7 +13,8 @@ from lingon.documents.errors import UnreadableDocument
 from lingon.documents.localisation.edits import Entry, document_of, text_and_encoder
 from lingon.documents.localisation.json_text import StringStyle, Value, read_value
 from lingon.documents.localisation.messages import Message, Style
-from lingon.documents.localisation.plurals import is_plural, lacking, same_language
+from lingon.documents.localisation.plurals import is_plural, lacking
+from lingon.language_tags import is_same_tag
 
 SIGNS = Style(kept=re.compile(r"%(?:\d{1,3}+\$)?#@\w{1,100}+@|%(?:\d{1,3}+\$)?arg\b"), is_icu=False)
 _NEW = {"state": "needs_review"}
@@ -32,7 +33,7 @@ def read_catalogue(content: bytes, target: str = "") -> Document:
         raise UnreadableDocument("the file is no string catalogue: it lacks sourceLanguage or strings")
     if not target:
         raise UnreadableDocument("a string catalogue has several languages; say which one to translate to")
-    if same_language(source, target):
+    if is_same_tag(source, target):
         raise UnreadableDocument(f"the texts of the string catalogue are in {source[:40]} already")
     catalogue = _Catalogue(text, root, source, target)
     entries = [entry for each in strings.members if (entry := catalogue.entry(each)) is not None]
@@ -142,7 +143,7 @@ def _unit(value: str, values: list[str]) -> dict[str, Model]:
 
 def _of_language(places: Value | None, language: str) -> Value | None:
     members = places.members if places is not None else ()
-    return next((each for each in members if same_language(each.key, language)), None)
+    return next((each for each in members if is_same_tag(each.key, language)), None)
 
 
 def _units(value: Value) -> Iterator[Value]:

@@ -14,7 +14,8 @@ from lingon.documents.errors import UnreadableDocument
 from lingon.documents.localisation.edits import Encode, Entry, document_of, replacing, text_and_encoder
 from lingon.documents.localisation.json_text import StringStyle, Value, read_value
 from lingon.documents.localisation.messages import Message, Style
-from lingon.documents.localisation.plurals import is_plural, lacking, language_of, numbered, same_language
+from lingon.documents.localisation.plurals import is_plural, lacking, language_of, numbered
+from lingon.language_tags import is_same_tag
 
 _FORM = re.compile(r"(.*)_(zero|one|two|few|many|other)", re.DOTALL)
 _NESTED = r"\$t\([^()]{0,200}+(?:\([^()]{0,100}+\)[^()]{0,100}+){0,4}+\)"  # i18next: the text of another key
@@ -36,7 +37,7 @@ def read_json(content: bytes, target: str = "") -> Document:
     edits, notes = list[Edit[str]](), list[str]()
     if language is not None and not target:
         notes.append(f"the file says {language.key} at its root still: the target language was not given")
-    elif language is not None and not same_language(language.key, target):
+    elif language is not None and not is_same_tag(language.key, target):
         edits.append(Edit(language.key_begin, language.key_end, file.style.like("")(target)))
     return document_of(text, file.entries(root), encode, edits, notes)
 

@@ -50,8 +50,3 @@ def language_of(keys: Sequence[str]) -> str:
         shown = ", ".join(keys[:SHOWN])
         raise UnreadableDocument(f"a file of texts must be in one language, got {len(keys)}: {shown}")
     return keys[0] if keys else ""
-
-
-def same_language(code: str, other: str) -> bool:
-    """Whether two codes, such as pt_BR and pt-br, are of one language."""
-    return code.replace("_", "-").lower() == other.replace("_", "-").lower()

@@ -15,7 +15,8 @@ from lingon.documents.document import Document, Edit
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.localisation.edits import Entry, broken, document_of, replacing, text_and_encoder
 from lingon.documents.localisation.messages import Message
-from lingon.documents.localisation.plurals import MOST_LANGUAGES, is_language, same_language
+from lingon.documents.localisation.plurals import MOST_LANGUAGES, is_language
+from lingon.language_tags import is_same_tag
 
 SOURCES = ("source", "original", "source text")
 TARGETS = ("target", "translation", "target text")
@@ -152,7 +153,7 @@ def _columns(header: Sequence[str], column: str, target: str) -> Columns:
 
 def _target(header: Sequence[str], source: int, target: str) -> int | None:
     """Return the column to write; None if there is none beside the source."""
-    wanted = [place for place, name in enumerate(header) if target and same_language(name, target)]
+    wanted = [place for place, name in enumerate(header) if target and is_same_tag(name, target)]
     wanted += [place for place, name in enumerate(header) if name.lower() in TARGETS]
     return next((place for place in wanted if place != source), None)
 

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from lingon.documents.document import Document, Edit
 from lingon.documents.localisation.edits import Entry, document_of, replacing, text_and_encoder
 from lingon.documents.localisation.messages import Message
-from lingon.documents.localisation.plurals import is_plural, lacking, language_of, same_language
+from lingon.documents.localisation.plurals import is_plural, lacking, language_of
 from lingon.documents.localisation.yaml_scalars import ScalarStyle
 from lingon.documents.localisation.yaml_tree import Node, read_documents
+from lingon.language_tags import is_same_tag
 
 
 def read_yaml(content: bytes, target: str = "") -> Document:
@@ -25,7 +26,7 @@ def read_yaml(content: bytes, target: str = "") -> Document:
         language = _language(root)
         if language is not None and not target:
             notes.append(f"the file says {language.text} at its root still: the target language was not given")
-        elif language is not None and not same_language(language.text, target):
+        elif language is not None and not is_same_tag(language.text, target):
             edits.append(Edit(language.begin, language.end, style.alone(language)(target)))
     entries = (entry for root in roots for entry in _entries(root, style, target))
     found = document_of(text, entries, encode, edits)

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from lingon.errors import InvalidRequest
-from lingon.language_tags import canonical
+from lingon.language_tags import is_same_language
 
 
-def differs(language: str, target: str) -> bool:
-    """Whether two tags name different languages, not varieties of one; not if one is empty or no tag."""
-    try:
-        primaries = {canonical(tag.replace("_", "-"), "the language").partition("-")[0] for tag in (language, target)}
-    except InvalidRequest:
-        return False
-    return len(primaries) > 1
-
-
-def note_of_language(language: str, target: str) -> str:
-    """Return the line about a file that says another language than that of its new translations."""
-    return f"the file says that its target language is {language[:40]}, and stays so; new translations are in {target}"
+def notes_of_language(language: str, target: str) -> list[str]:
+    """Return a line for a file that says another language than that of its new translations; none without languages."""
+    if not target or not any(map(str.isalpha, language)) or is_same_language(language, target):
+        return []
+    return [
+        f"the file says that its target language is {language[:40]}, and stays so; new translations are in {target}"
+    ]

@@ -14,7 +14,7 @@ from lingon.documents.document import Document, Edit, edited
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import text_options
 from lingon.documents.localisation_xml.edits import filled, indent_of, set_attribute, start_tag
-from lingon.documents.localisation_xml.languages import differs, note_of_language
+from lingon.documents.localisation_xml.languages import notes_of_language
 from lingon.documents.localisation_xml.message import Message
 from lingon.documents.localisation_xml.texts import File
 from lingon.documents.marks import marks_in
@@ -80,7 +80,7 @@ def read_qt(content: bytes, target: str = "") -> Document:
             edits.append(set_attribute(root, content, "language", target.replace("-", "_")))
         return edited(content, edits)
 
-    notes = [note_of_language(language, target)] if differs(language, target) and texts else []
+    notes = notes_of_language(language, target) if texts else []
     return Document(texts, text_options(), write, notes)
 
 

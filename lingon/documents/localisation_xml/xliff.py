@@ -15,7 +15,7 @@ from lingon.documents.document import Document, Edit, edited
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import text_options
 from lingon.documents.localisation_xml.edits import filled, indent_of, set_attribute, start_tag
-from lingon.documents.localisation_xml.languages import differs, note_of_language
+from lingon.documents.localisation_xml.languages import notes_of_language
 from lingon.documents.localisation_xml.limits import NO_LIMIT, Limit, limit_of, note_of_limits
 from lingon.documents.localisation_xml.texts import File
 from lingon.documents.localisation_xml.xliff_codes import (
@@ -111,7 +111,7 @@ def read_xliff(content: bytes, target: str = "") -> Document:
         raise UnreadableDocument("the file is not XLIFF of version 1.2 or 2")
     texts: list[str] = []
     said = [each.attributes.get(_TARGETS[version], "") for each in _places(root, version)]
-    others = [note_of_language(language, target) for language in said if differs(language, target)][:1]
+    others = [note for language in said for note in notes_of_language(language, target)][:1]
     start = content[root.begin : root.content]
     file = File.of(content, braces=b"memsource.com/mxlf" in start)
     around = _Around(version, has_states=b"SdlXliff" not in start)
