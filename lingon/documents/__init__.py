@@ -11,30 +11,19 @@ from lingon.documents.document import Document
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.gettext import read_gettext
 from lingon.documents.languages import Languages
-from lingon.documents.localisation import (
-    is_json,
-    read_apple_strings,
-    read_arb,
-    read_catalogue,
-    read_fluent,
-    read_json,
-    read_properties,
-    read_stringsdict,
-    read_table,
-    read_yaml,
-)
+from lingon.documents.localisation.apple_strings import read_apple_strings
+from lingon.documents.localisation.catalogues import read_catalogue
+from lingon.documents.localisation.json_files import is_json, read_arb, read_json
+from lingon.documents.localisation.properties import read_properties
+from lingon.documents.localisation.stringsdict import read_stringsdict
+from lingon.documents.localisation.tables import read_table
 from lingon.documents.localisation_xml import SUFFIXES as LOCALISATION
 from lingon.documents.localisation_xml import read_localisation
-from lingon.documents.markdown import read_markdown
 from lingon.documents.office import SUFFIXES as ARCHIVES
 from lingon.documents.office import read_archive, suffix_of_archive
-from lingon.documents.text_files import (
-    charset_of,
-    read_page,
-    read_substation,
-    read_subtitles,
-    read_text,
-)
+from lingon.documents.text_files.plain import charset_of, read_page, read_text
+from lingon.documents.text_files.substation import read_substation
+from lingon.documents.text_files.subtitles import read_subtitles
 
 __all__ = [
     "SUFFIXES",
@@ -50,6 +39,26 @@ __all__ = [
 
 _CUE = re.compile(rb"\d{1,9}[ \t]*+\r?\n[ \t]*+\d{1,4}:\d\d:\d\d[,.]\d{1,3}[ \t]*+-->")  # the first of SubRip
 _MESSAGE = re.compile(rb"(?:\A|\n)msgid[ \t]*+\"[^\n]*+\n(?:[ \t]*+\"[^\n]*+\n)*+msg(?:str|id_plural)\b")
+
+
+def _read_yaml(content: bytes, target: str) -> Document:
+    from lingon.documents.localisation.yaml_files import read_yaml  # 50 ms, which other files do not need
+
+    return read_yaml(content, target)
+
+
+def _read_fluent(content: bytes, target: str) -> Document:
+    from lingon.documents.localisation.fluent_files import read_fluent  # 15 ms, which other files do not need
+
+    return read_fluent(content, target)
+
+
+def _read_markdown(content: bytes) -> Document:
+    from lingon.documents.markdown.blocks import read_markdown  # loads the parser, which takes a while
+
+    return read_markdown(content)
+
+
 TARGETED: Mapping[str, Callable[[bytes, str], Document]] = {
     ".po": read_gettext,
     ".pot": read_gettext,
@@ -59,9 +68,9 @@ TARGETED: Mapping[str, Callable[[bytes, str], Document]] = {
     ".properties": read_properties,
     ".stringsdict": read_stringsdict,
     ".xcstrings": read_catalogue,
-    ".yml": read_yaml,
-    ".yaml": read_yaml,
-    ".ftl": read_fluent,
+    ".yml": _read_yaml,
+    ".yaml": _read_yaml,
+    ".ftl": _read_fluent,
 }
 """The readers of files that say their target language, or have as many forms of a text as that has."""
 
@@ -84,7 +93,7 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".vtt": read_subtitles,
     ".ass": read_substation,
     ".ssa": read_substation,
-    ".md": read_markdown,
+    ".md": _read_markdown,
     ".strings": read_apple_strings,
 }
 ROOTS = {b"<xliff": ".xlf", b"<tmx": ".tmx", b"<ts ": ".ts", b"<!doctype ts>": ".ts", b"<resources": ".xml"}

@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.xml_tree import Element, Text, read_tree
-from lingon.segments.markup import lists
+from lingon.segments.markup.lists import NO_TEXT, Sibling, SiblingKind, Surroundings, divide, element_of, sibling_of
 from lingon.segments.protection import find_protected, replaced
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -263,7 +263,7 @@ def _formats(nodes: Sequence[Node[Content]]) -> list[bytes]:
 class _Level:
     """Nodes beside each other; parts: of these, with how they look beside the others, between what splits sentences."""
 
-    parts: list[list[tuple[Node[Any], lists.Sibling]]] = field(default_factory=lambda: [[]])
+    parts: list[list[tuple[Node[Any], Sibling]]] = field(default_factory=lambda: [[]])
     inside: dict[int, _Level] = field(default_factory=dict)  # of the nodes that are around others, by their identities
 
 
@@ -277,8 +277,8 @@ def _lists(nodes: Sequence[Node[Any]]) -> tuple[set[int], set[int]]:
         level, before, after = waiting.pop()
         for number, part in enumerate(level.parts):
             first, last = number == 0, number == len(level.parts) - 1
-            around = lists.Around(before or not first, after or not last)
-            division = lists.divide([sibling for _, sibling in part], around)
+            around = Surroundings(before or not first, after or not last)
+            division = divide([sibling for _, sibling in part], around)
             items.update(id(part[place][0]) for place in division.items)
             separators.update(id(part[place][0]) for place in division.separators)
             for place, (node, _) in enumerate(part):
@@ -292,18 +292,18 @@ def _level(nodes: Sequence[Node[Any]]) -> _Level:
     levels = [_Level()]
     for node, nesting in steps(nodes):
         if isinstance(node, Piece):
-            levels[-1].parts[-1].append((node, lists.sibling_of(node.text)))
+            levels[-1].parts[-1].append((node, sibling_of(node.text)))
         elif isinstance(node, Point):
             levels[-1].parts += [[]] if node.splits else []
         elif nesting > 0:
             levels.append(_Level())
         else:
             level = levels.pop()
-            kind = lists.Kind.LINK if node.link else lists.Kind.MARK
+            kind = SiblingKind.LINK if node.link else SiblingKind.MARK
             levels[-1].inside[id(node)] = level
             if len(level.parts) > 1:  # what splits a sentence in it splits the one around it
-                levels[-1].parts += [[(node, lists.NOTHING)], []]
+                levels[-1].parts += [[(node, NO_TEXT)], []]
             else:
-                sibling = lists.element_of(kind, [sibling for _, sibling in level.parts[0]])
+                sibling = element_of(kind, [sibling for _, sibling in level.parts[0]])
                 levels[-1].parts[-1].append((node, sibling))
     return levels[0]

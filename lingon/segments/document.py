@@ -21,7 +21,8 @@ from lingon.segments.boundaries import (
     sentences,
     trimmed_end,
 )
-from lingon.segments.layout import after_dash, cells
+from lingon.segments.layout.cells import cells_of
+from lingon.segments.layout.marks import after_dash
 
 
 class Split(Enum):
@@ -47,7 +48,7 @@ def cut(text: str, split: Split, language: str = "", *, collapses: bool = False)
             yield begin, trimmed_end(text, begin, len(text))
         return
     for paragraph in (lines if split is Split.SENTENCES else paragraphs)(text):
-        for begin, end in cells(text, paragraph, collapses=collapses):
+        for begin, end in cells_of(text, paragraph, collapses=collapses):
             if has_letters(text, begin, end):
                 for first, last in sentences(text, (begin, end), language):
                     yield after_dash(text, first, last), last

@@ -15,9 +15,18 @@ from lingon.documents.bounds import check_marks, check_size
 from lingon.documents.document import Document
 from lingon.documents.encodings import UTF_8, Encoding, codec_of, read_encoded
 from lingon.documents.errors import UnreadableDocument
-from lingon.documents.gettext import header
 from lingon.documents.gettext.entries import Entry, entries_of, string_lines
 from lingon.documents.gettext.formats import REORDERED, SAME, arguments_of, fitted, formats_of
+from lingon.documents.gettext.header import (
+    FORMS,
+    LANGUAGE,
+    TYPE,
+    charset_of,
+    fields_of,
+    header_lines,
+    language_name,
+    new_header,
+)
 from lingon.documents.gettext.markup import REST, markup_of, with_marks
 from lingon.documents.gettext.plurals import Forms, forms_of, formula_of
 from lingon.documents.inline import Inline, Node, Piece, Point, text_options, write
@@ -76,11 +85,11 @@ class _File:
 
     def __init__(self, content: bytes, target: str) -> None:
         """Raises UnreadableDocument."""
-        text, self._encoding = read_encoded(content, header.charset_of(content))
+        text, self._encoding = read_encoded(content, charset_of(content))
         self._lines = re.findall(r"[^\n]*\n|[^\n]+\Z", text)
         self._entries = entries_of(self._lines)
         self._header = next((entry for entry in self._entries if entry.is_header), None)
-        self._fields = header.fields_of(self._header.string("msgstr")) if self._header else {}
+        self._fields = fields_of(self._header.string("msgstr")) if self._header else {}
         self.notes: list[str] = []
         self._changes = dict(self._new_fields(target))
         self.jobs = list(self._jobs())
@@ -105,23 +114,23 @@ class _File:
 
     def _new_fields(self, target: str) -> Iterator[tuple[str, str]]:
         """Yield the fields of the header that change, and their values."""
-        language = self._fields.get(header.LANGUAGE)
+        language = self._fields.get(LANGUAGE)
         other = language is not None and bool(target) and not is_same_language(language, target)
         if target and (other or language is None):
-            yield header.LANGUAGE, header.language_name(target)
+            yield LANGUAGE, language_name(target)
         plurals = [entry for entry in self._entries if entry.has_plural]
-        formula = self._fields.get(header.FORMS, "")
+        formula = self._fields.get(FORMS, "")
         chosen = formula_of(target) or TWO_FORMS
         if other and not any(any(entry.translations) for entry in plurals) and formula:
-            yield header.FORMS, chosen
+            yield FORMS, chosen
         elif forms_of(formula) is None and (plurals or formula):
             if not target:
-                self.notes.append(f"the header gets {header.FORMS}: {TWO_FORMS} for the target language is not known")
-            yield header.FORMS, chosen
+                self.notes.append(f"the header gets {FORMS}: {TWO_FORMS} for the target language is not known")
+            yield FORMS, chosen
 
     def _jobs(self) -> Iterator[_Job]:
         """Yield what is to be translated."""
-        forms = forms_of(self._changes.get(header.FORMS) or self._fields.get(header.FORMS, TWO_FORMS))
+        forms = forms_of(self._changes.get(FORMS) or self._fields.get(FORMS, TWO_FORMS))
         assert forms is not None
         waiting = [entry for entry in self._entries if entry.waits]
         messages = [self._messages(entry, forms) for entry in waiting]
@@ -174,13 +183,13 @@ class _File:
         if encoding.fault("".join(line for _, lines in edits.values() for line in lines)):
             self.notes.append(f"the file is in {encoding.name}; its translation is in UTF-8, which has all characters")
             encoding = Encoding(UTF_8)
-        stated = self._fields.get(header.TYPE, "").partition("charset=")[2].strip()
+        stated = self._fields.get(TYPE, "").partition("charset=")[2].strip()
         if self.jobs and codec_of(stated) != codec_of(encoding.codec):
-            changes = {**changes, header.TYPE: f"text/plain; charset={encoding.charset}"}
+            changes = {**changes, TYPE: f"text/plain; charset={encoding.charset}"}
         if self._header is not None and changes:
             entry = self._header
-            edits[entry.begin] = entry.last, list(header.header_lines(entry, self._lines, changes))
-        written = list(header.new_header(changes, self._end)) if self._header is None and self.jobs else []
+            edits[entry.begin] = entry.last, list(header_lines(entry, self._lines, changes))
+        written = list(new_header(changes, self._end)) if self._header is None and self.jobs else []
         at = 0
         for begin, (last, lines) in sorted(edits.items()):
             written += [*self._lines[at:begin], *lines]

@@ -22,7 +22,7 @@ _NESTED = r"\$t\([^()]{0,200}+(?:\([^()]{0,100}+\)[^()]{0,100}+){0,4}+\)"  # i18
 _LINKED = r"@(?:\.\w{1,40}+)?:(?:\([^()]{1,200}+\)|[\w\-]{1,100}+(?:\.[\w\-]{1,100}+){0,20}+)"  # the same of Vue I18n
 _STYLE = Style(kept=re.compile(f"{_NESTED}|{_LINKED}"))
 _CHROME = Style(kept=re.compile(r"\$[A-Za-z0-9_@]{1,64}+\$|\$\$|\$[1-9]"), is_icu=False)
-_BLANKS = " \t\r\n"
+_WHITE = " \t\r\n"
 
 
 def read_json(content: bytes, target: str = "") -> Document:
@@ -116,7 +116,7 @@ class _File:
 
         def edits(translations: Sequence[str]) -> Iterator[Edit[str]]:
             begin = value.key_begin
-            while begin and self._text[begin - 1] in _BLANKS:
+            while begin and self._text[begin - 1] in _WHITE:
                 begin -= 1
             blanks, between = self._text[begin : value.key_begin], self._text[value.key_end : value.begin]
             for key in keys:

@@ -44,7 +44,7 @@ def read_stringsdict(content: bytes, target: str = "") -> Document:
     if root.name != "plist" or top is None:
         raise UnreadableDocument("the file is no property list: it lacks <plist> or <dict>")
     text = content.decode("latin-1")  # each character is a byte, as the places of elements are those of bytes
-    entries = (entry for each in _members(top) for entry in _entries(each.value, "", text, target))
+    entries = (entry for each in _members(top) for entry in _forms_of(each.value, "", text, target))
     return document_of(text, entries, lambda written, _: written.encode("latin-1"))
 
 
@@ -57,7 +57,7 @@ def _members(dictionary: Element) -> list[_Member]:
     return [_Member(key, value) for key, value in zip(keys, values, strict=True)]
 
 
-def _entries(value: Element, name: str, text: str, target: str) -> Iterator[Entry]:
+def _forms_of(value: Element, name: str, text: str, target: str) -> Iterator[Entry]:
     """Yield the texts of a value; name: the key of the dictionary that it is in, if that says what it is."""
     if value.name != "dict":
         return
@@ -68,7 +68,7 @@ def _entries(value: Element, name: str, text: str, target: str) -> Iterator[Entr
     for member in members:
         key = member.key.text
         if member.value.name == "dict":
-            yield from _entries(member.value, key, text, target)
+            yield from _forms_of(member.value, key, text, target)
         elif key == _FORMAT or name in _VARIANTS or (is_plural and key in CATEGORIES):
             yield _entry(member, added if key == "other" else (), text)
 

@@ -34,7 +34,7 @@ def read_recoded(content: bytes, read: Callable[[bytes], Document]) -> Document:
     encoding, begin = _encoding_of(content)
     if not encoding:
         return read(content)
-    text = _decoded(content[begin:], encoding)
+    text = _recoded(content[begin:], encoding)
     document = read(text.encode())
 
     def write(translations: Sequence[str]) -> bytes:
@@ -65,7 +65,7 @@ def _encoding_of(content: bytes) -> tuple[str, int]:
     return encoding, 0
 
 
-def _decoded(content: bytes, encoding: str) -> str:
+def _recoded(content: bytes, encoding: str) -> str:
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as error:

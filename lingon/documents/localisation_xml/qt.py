@@ -20,7 +20,7 @@ from lingon.documents.localisation_xml.texts import File
 from lingon.documents.marks import marks_in
 from lingon.documents.xml_tree import Element, read_tree
 
-_ATTRIBUTES = ("language", "sourcelanguage", "type", "numerus", "variants")
+_QT_ATTRIBUTES = ("language", "sourcelanguage", "type", "numerus", "variants")
 _GONE = frozenset(["vanished", "obsolete"])
 _FORMS = {  # of Qt's own rules, by how many a language has; all others have two
     1: (
@@ -64,7 +64,7 @@ def read_qt(content: bytes, target: str = "") -> Document:
     if b"<TS" not in content:
         raise UnreadableDocument("the file has no messages of Qt; files of TypeScript are not translated")
     check_tags(content.count(b"<"), "the file has")
-    root = read_tree(content, {}, _ATTRIBUTES, marks=True)
+    root = read_tree(content, {}, _QT_ATTRIBUTES, marks=True)
     if not is_qt(root):
         raise UnreadableDocument(f"the file has no messages of Qt: its root is {root.name[:40]}")
     found = list(_messages(root))

@@ -17,7 +17,7 @@ from lingon.documents.localisation_xml.texts import File
 from lingon.documents.marks import marks_in
 from lingon.documents.xml_tree import Element, read_tree
 
-_ATTRIBUTES = ("name", "type", "mimetype")
+_RESX_ATTRIBUTES = ("name", "type", "mimetype")
 _STRINGS = ("", "System.String")  # types of data that is text; a name of an assembly may follow
 _OF_FORMS = (".Text", ".ToolTip", ".ToolTipText", ".HeaderText", ".Caption")  # ends of names whose values have keys
 
@@ -31,7 +31,7 @@ def read_resources(content: bytes) -> Document:
     """Return a file of resources; raises UnreadableDocument."""
     check_size(len(content), "the file has")
     check_tags(content.count(b"<"), "the file has")
-    root = read_tree(content, {}, _ATTRIBUTES, marks=True)
+    root = read_tree(content, {}, _RESX_ATTRIBUTES, marks=True)
     if not is_resources(root):
         raise UnreadableDocument(f"the file has no resources of .NET: its root is {root.name[:40]}")
     values = list(_values(root))

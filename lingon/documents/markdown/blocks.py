@@ -68,7 +68,7 @@ class _Text:
         return self._block.written(nodes, asides.__getitem__)
 
 
-def read_blocks(content: bytes) -> Document:
+def read_markdown(content: bytes) -> Document:
     """Return a Markdown file (CommonMark with tables); raises UnreadableDocument."""
     check_markdown(content)
     text, encoding = read_encoded(content)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from lingon.documents.xml_tree import Element
 
-ATTRIBUTES = ("w:fldCharType", "w:instr")
+FIELD_ATTRIBUTES = ("w:fldCharType", "w:instr")
 TRANSLATED = frozenset(
     ["AUTOTEXT", "AUTOTEXTLIST", "FORMTEXT", "GLOSSARY", "HYPERLINK", "IF", "INCLUDETEXT", "INDEX", "QUOTE", "REF"]
 ) | frozenset(["STYLEREF", "TOA", "TOC"])

@@ -16,11 +16,11 @@ from lingon.documents.bounds import MOST_FORMAT, MOST_TEXT_BYTES
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.inline import Around, Inline, Node, Piece, Point, has_words, steps, write
 from lingon.documents.marks import paired
-from lingon.documents.office import fields
+from lingon.documents.office.fields import FIELD_ATTRIBUTES, KeptText
 from lingon.documents.office.vocabularies import PREFIXES, Vocabulary
 from lingon.documents.xml_tree import Element, Text, attributes_of, read_tree
 
-ATTRIBUTES = (*fields.ATTRIBUTES, "text:c", "office:value-type", "office:string-value", "table:formula")
+ATTRIBUTES = (*FIELD_ATTRIBUTES, "text:c", "office:value-type", "office:string-value", "table:formula")
 _PROPERTIES = frozenset(["w:smartTagPr", "w:customXmlPr", "w:fldData"])
 MOST_FIELDS = 3  # inside each other
 MOST_TABS = 8  # in a text of a run that end a sentence: they are no tags, which are counted
@@ -85,7 +85,7 @@ class XmlFile:
         self._ends = {b"": b""}  # the end tags of formats of OpenDocument
         self._format_bytes = 0  # that are written with the parts of texts
         root = read_tree(content, PREFIXES, ATTRIBUTES)
-        self._kept = fields.KeptText(root if b"fld" in content else None)
+        self._kept = KeptText(root if b"fld" in content else None)
         self._whole = (content[: root.content], *self._fragment(root.elements, root.content, root.content_end))
         self._whole += (content[root.content_end :],)
         self._parts.clear()

@@ -130,7 +130,7 @@ class _Script:
     def __init__(self, cue: Cue, syntax: Syntax, line_end: str) -> None:
         self.cue, self._syntax, self._line_end = cue, syntax, line_end
         self._tokens = list(_tokens(cue.text, syntax))
-        _pair(self._tokens, syntax)
+        _mark_pairs(self._tokens, syntax)
         self._whole = _around_lines(self._tokens)
         self.segments = list(self._segments())
 
@@ -364,7 +364,7 @@ def _tokens(text: str, syntax: Syntax) -> Iterator[_Token]:
         at = found.end()
 
 
-def _pair(tokens: Sequence[_Token], syntax: Syntax) -> None:
+def _mark_pairs(tokens: Sequence[_Token], syntax: Syntax) -> None:
     """Let each tag that has a partner know it."""
     starts: list[tuple[str, int]] = []
     opened = Counter[str]()

@@ -18,18 +18,18 @@ from lingon.documents.inline import text_options
 from lingon.documents.text_files.cues import PATH, Cue, Syntax, groups_of, replaced
 from lingon.documents.text_files.subtitles import override
 
-_LINE = re.compile(r"([^\r\n]*+)(?:\r\n|\r|\n|\Z)")
+_SCRIPT_LINE = re.compile(r"([^\r\n]*+)(?:\r\n|\r|\n|\Z)")
 _SECTION = re.compile(r"\s*+\[([^\[\]]*+)\]\s*+")
-_TIME = re.compile(r"\s*+(\d{1,4}):(\d{1,2}):(\d{1,2}(?:\.\d{1,3})?)\s*+")
+_SCRIPT_TIME = re.compile(r"\s*+(\d{1,4}):(\d{1,2}):(\d{1,2}(?:\.\d{1,3})?)\s*+")
 # A drawing is commands between braces that turn it on and off: no text, as comments in braces are none.
 _DRAWS = r"\{(?=[^{}]*+\})[^{}\\]*+(?:\\(?!p[1-9])[^{}\\]*+)*+\\p[1-9]"
 _DRAWN = r"\{[^{}\\]*+(?:\\(?!p0)[^{}\\]*+)*+\\p0"
-_TAGS = re.compile(
+_OVERRIDES = re.compile(
     rf"{_DRAWS}(?:(?!{_DRAWN})[^\x00\x01])*+(?:\{{[^{{}}]*+\}})?|\{{[^{{}}\x00\x01]*+\}}|[\u266a\u266b]++"
 )
 _SYLLABLE = re.compile(r"\\[kK][fot]?\d")
 _SYNTAX = Syntax(
-    _TAGS, re.compile(r"\\[Nn]"), override, blank=re.compile(rf"{PATH}|\\h"), line_characters=sys.maxsize
+    _OVERRIDES, re.compile(r"\\[Nn]"), override, blank=re.compile(rf"{PATH}|\\h"), line_characters=sys.maxsize
 )  # the program that shows a line wraps it
 MADE = ("fx", "karaoke", "code", "template")  # effects of dialogues that programs make
 MOST_FIELDS = 64  # of a dialogue
@@ -60,7 +60,7 @@ def read_substation(content: bytes) -> Document:
 def _dialogues(text: str) -> Iterator[tuple[Mapping[str, str], Cue]]:
     """Yield the fields of each dialogue, by their names in lower case, and its text; raises UnreadableDocument."""
     section, names = "", list[str]()
-    for number, line in enumerate(_LINE.finditer(text), start=1):
+    for number, line in enumerate(_SCRIPT_LINE.finditer(text), start=1):
         if found := _SECTION.fullmatch(line[1]):
             section = found[1].strip().lower()
             continue
@@ -79,7 +79,7 @@ def _dialogues(text: str) -> Iterator[tuple[Mapping[str, str], Cue]]:
         if len(values) < len(names) or not names:
             raise UnreadableDocument(f"line {number} of the file is a dialogue of other fields than its format says")
         fields = dict(zip(names, values, strict=True))
-        start, stop = (_seconds(fields.get(name, "")) for name in ("start", "end"))
+        start, stop = (_script_seconds(fields.get(name, "")) for name in ("start", "end"))
         track = f"{fields.get('style', '')},{fields.get('name', fields.get('actor', ''))},{fields.get('layer', '')}"
         content = values[-1].rstrip()
         begin = line.end(1) - len(values[-1])
@@ -88,6 +88,6 @@ def _dialogues(text: str) -> Iterator[tuple[Mapping[str, str], Cue]]:
         raise UnreadableDocument("the file has no subtitles of SubStation Alpha")
 
 
-def _seconds(time: str) -> float:
-    found = _TIME.fullmatch(time)
+def _script_seconds(time: str) -> float:
+    found = _SCRIPT_TIME.fullmatch(time)
     return int(found[1]) * 3600 + int(found[2]) * 60 + float(found[3]) if found else 0.0

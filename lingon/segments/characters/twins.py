@@ -28,7 +28,7 @@ _PLAIN = {
 }
 """Twins that Unicode does not name, the best first; the character itself is not read if they are asked for."""
 
-_PRIMES = {"\u2032": "'", "\u2033": '"'}  # of feet and inches, minutes and seconds: rather straight than curved
+_STRAIGHT = {"\u2032": "'", "\u2033": '"'}  # of feet and inches, minutes and seconds: rather straight than curved
 _BY_NEIGHBOURS = frozenset("\u2013`\u00aa\u00ba«»‹›「」『』")  # quotation marks of a pair have others
 _SAYS_MORE = ("<super>", "<circle>", "<fraction>")  # kinds of compatibility that lose what the character says
 _EXPONENTS = "\u2071\u207f"  # letters that Unicode calls modifiers
@@ -49,8 +49,8 @@ def twins_of(unit: str, before: str, after: str) -> Iterator[str]:
         yield from ("-",) if before.isalnum() and after.isalnum() else ("\u2014", "-")
     if seen == "`" and before.isalpha() and after.isalpha():
         yield from ("'", "\u2019")
-    if seen in _PRIMES:
-        yield _PRIMES[seen]
+    if seen in _STRAIGHT:
+        yield _STRAIGHT[seen]
     yield from _PLAIN.get(seen, ())
     if all(_says_the_same(each, before) for each in seen):
         compatible = unicodedata.normalize("NFKC", seen)

@@ -21,7 +21,7 @@ _PLAIN = re.compile(  # begins with a word that is no mark, and has no border: m
 LINES_AT_ONCE = 256  # of wrapped text that are read before the caller can give way to others
 
 
-def cells(text: str, paragraph: Span, *, collapses: bool = False) -> Iterator[Span]:
+def cells_of(text: str, paragraph: Span, *, collapses: bool = False) -> Iterator[Span]:
     """Yield the texts of a paragraph in order; an empty span stands for a part in which there is nothing to translate.
 
     Each text begins and ends with a visible character. What is between them, such as a tab, a bullet or the sign

@@ -19,7 +19,7 @@ SEPARATORS = f"{_STRONG}{_WEAK}"
 _SIGN = re.compile(rf"(?:(?<=[{BLANKS}])|\A)([{_STRONG}]{{1,2}}+|[{_WEAK}]{{1,2}}+)(?=[{BLANKS}]|\Z)")
 _OPENING, _CLOSING = re.compile(r"[(\[{]"), re.compile(r"[)\]}]")
 _END_MARKS = ".!?,;:…。！？،؟।"
-_WORD = re.compile(r"[^\W\d_]{3,}+")
+_LONG_WORD = re.compile(r"[^\W\d_]{3,}+")
 
 
 def crumbs(text: str, begin: int, end: int) -> Iterator[Span]:
@@ -69,5 +69,5 @@ def _is_list(text: str, parts: list[Span], signs: set[str]) -> bool:
     if any(each[-1] in _END_MARKS or not any(map(str.isalpha, each)) for each in texts):
         return False
     begins_high = all(each[0].isalpha() and not each[0].islower() for each in texts)
-    are_words = all(_WORD.search(each) and not each[0].isdecimal() for each in texts)
+    are_words = all(_LONG_WORD.search(each) and not each[0].isdecimal() for each in texts)
     return begins_high or (are_words and (len(parts) >= LEAST_OF_LOWER or min(signs) in "·∙・"))

@@ -92,7 +92,9 @@ def _verbatim(text: str, begin: int, end: int, spelling: Spelling) -> Block:
     return Block(text[begin:end], (), (), (), begin, end, TextMap(pieces), spelling=spelling)
 
 
-def attributes_of(text: str, structure: Structure, names: frozenset[str], references: References) -> Iterator[Block]:
+def blocks_of_attributes(
+    text: str, structure: Structure, names: frozenset[str], references: References
+) -> Iterator[Block]:
     """Yield the values of attributes that have words, in order; names: see `values_of`."""
     for tag, begin, end, spelling in values_of(text, structure, names):
         block = _Builder(text, structure, references).build_value(begin, end)

@@ -11,10 +11,10 @@ from lingon.segments.markup.lists import (
     BARS,
     CHAINS,
     LONGEST_SEPARATOR,
-    NOTHING,
-    Around,
-    Kind,
+    NO_TEXT,
     Sibling,
+    SiblingKind,
+    Surroundings,
     divide,
     element_of,
     is_separator,
@@ -31,7 +31,7 @@ _SIGNS = re.compile(rf"{_SIGN}(?:{_BLANK}*+{_SIGN})*+{_BLANK}*+")
 _BLANKS = re.compile(rf"{_BLANK}*+")
 _FIRST = frozenset(BARS + CHAINS + "&")  # one of them is at the begin of a text that begins with a sign
 _LAST = frozenset(BARS + CHAINS + ";")
-_KEPT = Sibling(Kind.TEXT, "\ufffc", "\ufffc")  # stands for what is left as it is
+_KEPT = Sibling(SiblingKind.TEXT, "\ufffc", "\ufffc")  # stands for what is left as it is
 
 
 def with_signs(text: str, tokens: Sequence[Token]) -> list[Token]:
@@ -66,7 +66,7 @@ class _Element:
     """An element, or all tokens; siblings: what is in it, children: the elements among these by their places."""
 
     start: int
-    kind: Kind
+    kind: SiblingKind
     parent: _Element | None = None
     tokens: list[int] = field(default_factory=list)  # of each sibling its first one
     siblings: list[Sibling] = field(default_factory=list)
@@ -117,7 +117,7 @@ def _may_have_items(text: str, tokens: Sequence[Token], members: Sequence[int]) 
 def _tree(text: str, structure: Structure, members: Sequence[int]) -> _Element:
     """Return the elements of tokens as a tree."""
     tokens, partner = structure.tokens, structure.partner
-    stack = [_Element(-1, Kind.MARK)]
+    stack = [_Element(-1, SiblingKind.MARK)]
     for place in members:
         kind, begin, end, name = tokens[place]
         if kind == OPEN and partner[place] >= 0 and not structure.kept[place]:
@@ -132,7 +132,7 @@ def _tree(text: str, structure: Structure, members: Sequence[int]) -> _Element:
         elif kind == KEPT or (kind == OPEN and structure.kept[place] == WORD):
             sibling = _KEPT
         elif kind == EMPTY:
-            sibling = NOTHING
+            sibling = NO_TEXT
         else:
             continue
         stack[-1].tokens.append(place)
@@ -140,10 +140,10 @@ def _tree(text: str, structure: Structure, members: Sequence[int]) -> _Element:
     return stack[0]
 
 
-def _kind_of(name: str, structure: Structure) -> Kind:
+def _kind_of(name: str, structure: Structure) -> SiblingKind:
     if name in structure.in_sentences:
-        return Kind.TEXT
-    return Kind.LINK if name == "a" else Kind.PART if name in _PARTS or "-" in name else Kind.MARK
+        return SiblingKind.TEXT
+    return SiblingKind.LINK if name == "a" else SiblingKind.PART if name in _PARTS or "-" in name else SiblingKind.MARK
 
 
 def _left_out(structure: Structure, root: _Element, around: int) -> set[int]:
@@ -153,7 +153,7 @@ def _left_out(structure: Structure, root: _Element, around: int) -> set[int]:
     waiting: list[tuple[_Element, tuple[bool, bool]]] = [(root, (True, True))]
     while waiting:
         element, sides = waiting.pop()
-        division = divide(element.siblings, Around(*sides, menu, heading))
+        division = divide(element.siblings, Surroundings(*sides, menu, heading))
         for place in division.separators:
             found.add(element.tokens[place])
         for place in division.items:

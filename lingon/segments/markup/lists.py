@@ -38,7 +38,7 @@ _SPACELESS = re.compile(
 )
 
 
-class Kind(Enum):
+class SiblingKind(Enum):
     """What one of several siblings is.
 
     BLANK: white space, or something without text, such as a picture
@@ -55,8 +55,8 @@ class Kind(Enum):
     MARK = "mark"
 
 
-_ELEMENTS = frozenset([Kind.LINK, Kind.PART, Kind.MARK])
-_ITEMS = frozenset([Kind.LINK, Kind.PART])
+_ELEMENTS = frozenset([SiblingKind.LINK, SiblingKind.PART, SiblingKind.MARK])
+_ITEMS = frozenset([SiblingKind.LINK, SiblingKind.PART])
 
 
 class Sibling(NamedTuple):
@@ -67,7 +67,7 @@ class Sibling(NamedTuple):
     separator: the characters of one that may be a separator
     """
 
-    kind: Kind
+    kind: SiblingKind
     head: str = ""
     tail: str = ""
     spaced_before: bool = False
@@ -75,14 +75,14 @@ class Sibling(NamedTuple):
     separator: str = ""
 
 
-NOTHING = Sibling(Kind.BLANK)
+NO_TEXT = Sibling(SiblingKind.BLANK)
 
 
 def sibling_of(text: str, *, references: bool = False) -> Sibling:
     """Return a text as a sibling; references: whether it is written with those of HTML."""
     seen = text.strip()
     if not seen:
-        return NOTHING
+        return NO_TEXT
     head, tail = seen[: 3 * LONGEST_END], seen[-3 * LONGEST_END :]
     if references and "&" in seen:
         head, tail = html.unescape(head), html.unescape(tail)
@@ -92,9 +92,15 @@ def sibling_of(text: str, *, references: bool = False) -> Sibling:
     before, after = text[0].isspace() or head[:1].isspace(), text[-1].isspace() or tail[-1:].isspace()
     head, tail = head.strip()[:LONGEST_END], tail.strip()[-LONGEST_END:]
     if not head or not tail:
-        return NOTHING
+        return NO_TEXT
     separator = "".join(seen.split()) if len(seen) <= LONGEST_SEPARATOR and is_separator(seen) else ""
-    kind = Kind.TEXT if not separator else Kind.BAR if _BAR_CHARACTERS.issuperset(separator) else Kind.SEPARATOR
+    kind = (
+        SiblingKind.TEXT
+        if not separator
+        else SiblingKind.BAR
+        if _BAR_CHARACTERS.issuperset(separator)
+        else SiblingKind.SEPARATOR
+    )
     return Sibling(kind, head, tail, before, after, separator)
 
 
@@ -108,16 +114,16 @@ def is_bar(text: str) -> bool:
     return text.isspace() or (len(text) <= _LONGEST_WRITTEN and _BAR_CHARACTERS.issuperset("".join(text.split())))
 
 
-def element_of(kind: Kind, children: Sequence[Sibling]) -> Sibling:
+def element_of(kind: SiblingKind, children: Sequence[Sibling]) -> Sibling:
     """Return an element as a sibling; one around nothing but a link is a link.
 
     kind: without that; TEXT for an element that is no item, whatever is beside it
     """
-    seen = [child for child in children if child.kind is not Kind.BLANK]
+    seen = [child for child in children if child.kind is not SiblingKind.BLANK]
     if not seen:
-        return NOTHING
-    if kind is not Kind.TEXT and len(seen) == 1 and seen[0].kind is Kind.LINK:
-        kind = Kind.LINK
+        return NO_TEXT
+    if kind is not SiblingKind.TEXT and len(seen) == 1 and seen[0].kind is SiblingKind.LINK:
+        kind = SiblingKind.LINK
     head, tail = "", ""
     for child in seen:
         if len(head) >= LONGEST_END or (child.spaced_before and head):
@@ -131,13 +137,13 @@ def element_of(kind: Kind, children: Sequence[Sibling]) -> Sibling:
         tail = child.tail + tail
         if child.spaced_before:
             break
-    before = seen[0].spaced_before or children[0].kind is Kind.BLANK
-    after = seen[-1].spaced_after or children[-1].kind is Kind.BLANK
+    before = seen[0].spaced_before or children[0].kind is SiblingKind.BLANK
+    after = seen[-1].spaced_after or children[-1].kind is SiblingKind.BLANK
     return Sibling(kind, head[:LONGEST_END], tail[-LONGEST_END:], before, after)
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class Surroundings:
     """What is around siblings.
 
     before, after: whether no sentence goes on into them from what is before them, and none after them
@@ -165,9 +171,9 @@ class Division:
 _NONE, _FREE, _REAL = 0, 1, 2  # no border; one that may be, because a text begins or ends there; one beside an item
 
 
-def divide(siblings: Sequence[Sibling], around: Around) -> Division:
+def divide(siblings: Sequence[Sibling], around: Surroundings) -> Division:
     """Return what of siblings is translated alone; in time linear in their number."""
-    places = [place for place, sibling in enumerate(siblings) if sibling.kind is not Kind.BLANK]
+    places = [place for place, sibling in enumerate(siblings) if sibling.kind is not SiblingKind.BLANK]
     seen = _Seen([siblings[place] for place in places], _spaces(siblings, places), around)
     items, separators = seen.divided()
     borders, number = list[bool](), 0
@@ -188,7 +194,7 @@ def _spaces(siblings: Sequence[Sibling], places: Sequence[int]) -> list[bool]:
 class _Seen:
     """Siblings that have text; gaps: of each the border before it, and of the last one that after it."""
 
-    def __init__(self, siblings: list[Sibling], spaces: Sequence[bool], around: Around) -> None:
+    def __init__(self, siblings: list[Sibling], spaces: Sequence[bool], around: Surroundings) -> None:
         self._siblings, self._spaces, self._around = siblings, spaces, around
         self.gaps = [_NONE] * (len(siblings) + 1)
         if around.before:
@@ -226,7 +232,7 @@ class _Seen:
         """
         siblings, spaces, last = self._siblings, self._spaces, len(self._siblings) - 1
         for place, sibling in enumerate(siblings):
-            if sibling.kind is Kind.BAR:
+            if sibling.kind is SiblingKind.BAR:
                 beside = [siblings[each] for each in (place - 1, place + 1) if 0 <= each <= last]
                 elements = [each.kind in _ELEMENTS for each in beside]
                 alike = place in (0, last) or all(elements) or spaces[place - 1] == spaces[place]
@@ -246,7 +252,7 @@ class _Seen:
             if self._spaces[place - 1]:
                 ends = one.tail[-1] in _SENTENCE_ENDS + _COLONS
                 self.gaps[place] = max(self.gaps[place], _FREE if ends else _NONE)
-            elif one.kind is other.kind is Kind.LINK:
+            elif one.kind is other.kind is SiblingKind.LINK:
                 self.gaps[place] = _REAL
                 for outer in (place - 1, place + 1):  # they are translated alone even if they are in a sentence
                     self.gaps[outer] = max(self.gaps[outer], _FREE)
@@ -256,8 +262,8 @@ class _Seen:
     def _runs(self) -> list[tuple[int, int]]:
         """Return the ranges of siblings that may be items, with what may separate them."""
         found, begin = list[tuple[int, int]](), -1
-        for place, sibling in enumerate([*self._siblings, NOTHING]):
-            if sibling.kind in _ITEMS or sibling.kind is Kind.SEPARATOR or self._is_step(place):
+        for place, sibling in enumerate([*self._siblings, NO_TEXT]):
+            if sibling.kind in _ITEMS or sibling.kind is SiblingKind.SEPARATOR or self._is_step(place):
                 begin = place if begin < 0 else begin
             elif begin >= 0:
                 found.append((begin, place))
@@ -266,7 +272,7 @@ class _Seen:
 
     def _is_step(self, place: int) -> bool:
         """Whether a sibling is a text between the signs of a path."""
-        if place >= len(self._siblings) or self._siblings[place].kind is not Kind.TEXT:
+        if place >= len(self._siblings) or self._siblings[place].kind is not SiblingKind.TEXT:
             return False
         beside = self._siblings[max(place - 1, 0) : place] + self._siblings[place + 1 : place + 2]
         return bool(beside) and all(_CHAIN_CHARACTERS.issuperset(each.separator or " ") for each in beside)
@@ -274,17 +280,17 @@ class _Seen:
     def _are_one(self, place: int) -> bool:
         """Whether a sibling goes on with the word of the one before it."""
         kinds = [sibling.kind for sibling in self._siblings[place - 1 : place + 1]]
-        return not (self._spaces[place - 1] or self.gaps[place] == _REAL or Kind.SEPARATOR in kinds)
+        return not (self._spaces[place - 1] or self.gaps[place] == _REAL or SiblingKind.SEPARATOR in kinds)
 
     def _is_list(self, begin: int, end: int) -> bool:
         """Whether what is in a range is the items of a list."""
         run = self._siblings[begin:end]
-        items = [sibling for sibling in run if sibling.kind is not Kind.SEPARATOR]
-        separators = {sibling.separator for sibling in run if sibling.kind is Kind.SEPARATOR}
+        items = [sibling for sibling in run if sibling.kind is not SiblingKind.SEPARATOR]
+        separators = {sibling.separator for sibling in run if sibling.kind is SiblingKind.SEPARATOR}
         if len(items) < 2 or any(self._are_one(place) for place in range(begin + 1, end)):
             return False
         low = [item.head[0].islower() or item.head[0] in "([" for item in items]  # goes on with what is before it
-        if all(item.kind is Kind.LINK for item in items):
+        if all(item.kind is SiblingKind.LINK for item in items):
             return self._around.menu or len(items) > 2 or not any(low[1:]) or not separators <= _ONLY_LINKS
         if separators & _ONLY_LINKS or (separators & _DASHES and not all(self._spaces[begin : end - 1])):
             return False
@@ -296,7 +302,7 @@ class _Seen:
 
     def _divide(self, begin: int, end: int) -> None:
         for place in range(begin, end):
-            if self._siblings[place].kind is Kind.SEPARATOR:
+            if self._siblings[place].kind is SiblingKind.SEPARATOR:
                 self._separate(place)
             elif place > begin:
                 self.gaps[place] = _REAL
@@ -316,7 +322,7 @@ def _is_border(one: Sibling, other: Sibling) -> bool:
     if last == ".":
         return one.tail[-3:-1].islower() and first.isupper()
     elements = one.kind in _ELEMENTS and other.kind in _ELEMENTS
-    if not elements and Kind.MARK in (one.kind, other.kind):
+    if not elements and SiblingKind.MARK in (one.kind, other.kind):
         return False
     word, following = _LAST_WORD.search(one.tail), _FIRST_WORD.match(other.head)
     before, after = word[0] if word else "", following[0] if following else ""

@@ -44,9 +44,9 @@ class PlainText:
         texts, begins, stand_ins, at = list[str](), list[int](), dict[int, str](), 0
         for block in markup.blocks:
             characters = list(block.text) if block.kept else []
-            for place in block.kept:
-                characters[place] = next(free)
-                stand_ins[ord(characters[place])] = STAND_IN
+            for kept in block.kept:
+                characters[kept] = next(free)
+                stand_ins[ord(characters[kept])] = STAND_IN
             texts.append("".join(characters) or block.text)
             begins.append(at)
             at += len(block.text) + len(SEPARATOR)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lingon.segments.markup.blocks import References, attributes_of, blocks_of
+from lingon.segments.markup.blocks import References, blocks_of, blocks_of_attributes
 from lingon.segments.markup.document import Markup
 from lingon.segments.markup.items import with_signs
 from lingon.segments.markup.rules import NO_RULES, MarkupRules
@@ -34,6 +34,6 @@ def read_xml(text: str, rules: MarkupRules = NO_RULES) -> Markup:
 def _markup(text: str, structure: Structure, rules: MarkupRules, references: References) -> Markup:
     blocks = list(blocks_of(text, structure, references))
     if rules.attributes:
-        blocks += attributes_of(text, structure, rules.attributes, references)
+        blocks += blocks_of_attributes(text, structure, rules.attributes, references)
         blocks.sort(key=lambda block: block.begin)
     return Markup(text, tuple(blocks), structure.html)

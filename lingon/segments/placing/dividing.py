@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from lingon.segments.placing.inlines import Aligned, Kept, Span, Weights
 
-_WORD = re.compile(r"\S+")
+_SEPARATED = re.compile(r"\S+")
 
 
 def divided(source: str, target: str, segment: Aligned) -> Iterator[Aligned]:
@@ -40,8 +40,8 @@ class _Cutter:
 
     def __init__(self, source: str, target: str, segment: Aligned) -> None:
         self._segment = segment
-        self._sources = [word.span() for word in _WORD.finditer(source, *segment.source)]
-        self._targets = [word.span() for word in _WORD.finditer(target, *segment.target)]
+        self._sources = [word.span() for word in _SEPARATED.finditer(source, *segment.source)]
+        self._targets = [word.span() for word in _SEPARATED.finditer(target, *segment.target)]
         self._known = [each for each in segment.kept if each.source[0] < each.source[1]]
         self._unknown = sorted((each for each in segment.kept if each.source[0] == each.source[1]), key=_target)
 

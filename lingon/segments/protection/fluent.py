@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from lingon.segments.protection.spans import Kind, ProtectedSpan
 
-_HEAD = re.compile(
+_FLUENT_HEAD = re.compile(
     r"\{\s{0,20}+(?:\$[\w\-]{1,80}+|-[\w.\-]{1,80}+|[A-Z][A-Z0-9_\-]{0,40}+)(?:\([^(){}]{0,200}+\))?\s{0,20}+->\s{0,200}+"
     r"(?=\*?\[)"
 )
@@ -27,7 +27,7 @@ def variants_apart(text: str, closing: Mapping[int, int]) -> Iterator[ProtectedS
     One whose braces do not match has no skeleton.
     """
     last = 0
-    for head in _HEAD.finditer(text):
+    for head in _FLUENT_HEAD.finditer(text):
         if head.start() not in closing:
             continue
         end = closing[head.start()]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from lingon.segments.protection.spans import Kind, ProtectedSpan
 
-_HEAD = re.compile(
+_ICU_HEAD = re.compile(
     r"\{\s{0,20}+[\w.\-]{1,80}+\s{0,20}+,\s{0,20}+(plural|selectordinal|select)\s{0,20}+,(?:\s{0,20}+offset:\d{1,9}+)?"
 )
 _ARM = re.compile(r"\s*+(?:=\d{1,9}+|[\w\-]{1,80}+)\s*+\{")
@@ -24,7 +24,7 @@ def arms_apart(text: str, closing: Mapping[int, int]) -> Iterator[ProtectedSpan]
     closing: the place of the closing brace for each opening one
     """
     counted_to = 0  # each # is yielded once, although messages nest
-    for head in _HEAD.finditer(text):
+    for head in _ICU_HEAD.finditer(text):
         spans = _skeleton(text, head, closing)
         yield from spans
         if spans and head[1] != "select":

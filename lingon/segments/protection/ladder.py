@@ -108,7 +108,7 @@ def _by_words(sentence: Sentence, words: Sequence[str]) -> Generator[Request, An
             best = attempt, output
     if best is None:
         return None, len(sentence.kept) // 2
-    restored = yield from _placed(*best)
+    restored = yield from _by_prefixes(*best)
     return restored, (best[0].wrong(best[1]) or [0])[0]
 
 
@@ -127,7 +127,7 @@ def _accepted(attempt: Attempt, output: str, prefix: str = "") -> Restored | Non
     return restored if counts_hold(attempt.sentence.text, restored.text, strings) else None
 
 
-def _placed(attempt: Attempt, output: str) -> Generator[Request, Answer, Restored | None]:
+def _by_prefixes(attempt: Attempt, output: str) -> Generator[Request, Answer, Restored | None]:
     """Force the words that are not once in a translation, by prefixes that end with them and grow."""
     prefix = ""
     while wrong := attempt.wrong(output):

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.documents import UnreadableDocument, bounds, read_document
-from lingon.documents.gettext import reading
+from lingon.documents import UnreadableDocument, read_document
 
 HEADER = 'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Plural-Forms: {}\\n"\n\n'
 TWO = HEADER.format("nplurals=2; plural=(n != 1);")
@@ -129,8 +128,8 @@ def test_a_long_translation_is_written_in_several_lines():
     ],
 )
 def test_a_broken_file_is_refused_in_one_line(text: str, message: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(bounds, "MOST_TEXT_BYTES", 1000)
-    monkeypatch.setattr(reading, "MOST_ENTRIES", 2)
+    monkeypatch.setattr("lingon.documents.bounds.MOST_TEXT_BYTES", 1000)
+    monkeypatch.setattr("lingon.documents.gettext.reading.MOST_ENTRIES", 2)
     with pytest.raises(UnreadableDocument) as error:
         read_document("a.po", text.encode())
     assert message in str(error.value)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.documents import UnreadableDocument, bounds, read_document
-from lingon.documents.office import paragraphs
+from lingon.documents import UnreadableDocument, read_document
+from lingon.documents.bounds import MOST_FORMAT
 from lingon.documents.office.paragraphs import MOST_TABS
 from tests.support.office_files import DRAWING, archive, docx, field, files_of, odt, paragraph, pptx, run, text_of
 
@@ -329,11 +329,11 @@ def test_what_looks_like_a_note_of_a_spelling_checker_in_a_comment_or_a_value_st
 
 
 def test_text_with_a_long_format_stays_as_it_is():
-    long = f"<w:b w:val='{'a' * bounds.MOST_FORMAT}'/>"
+    long = f"<w:b w:val='{'a' * MOST_FORMAT}'/>"
     body = paragraph(run("Tom "), run("and ", long), run("I."))
     assert texts_of(docx(body)) == ['Tom <v i="0"/>I.']
     assert run("and ", long) in body_of(translated("a.docx", docx(body), str))
-    span = f"<text:span a='{'a' * bounds.MOST_FORMAT}'>and</text:span>"
+    span = f"<text:span a='{'a' * MOST_FORMAT}'>and</text:span>"
     assert texts_of(odt(f"<text:p>Tom {span} I.</text:p>"), "a.odt") == ['Tom <v i="0"/> I.']
 
 
@@ -344,7 +344,7 @@ def test_the_formats_that_parts_of_texts_repeat_are_counted(name: str, monkeypat
         "a.odt": odt(f"<text:p><text:span a='b'>{'<text:tab/>Tom' * 50}</text:span></text:p>"),
     }[name]
     assert len(texts_of(body, name)) == 1
-    monkeypatch.setattr(paragraphs, "MOST_TEXT_BYTES", 1000)
+    monkeypatch.setattr("lingon.documents.office.paragraphs.MOST_TEXT_BYTES", 1000)
     with pytest.raises(
         UnreadableDocument, match=r"the parts of the texts in a file have formats of 1,\d{3} bytes; at most 1,000$"
     ):

@@ -23,9 +23,9 @@ from lingon.segments.protection import (
     Rung,
     Translate,
     find_protected,
-    ladder,
     leaves_words,
 )
+from lingon.segments.protection.ladder import ladder
 from lingon.segments.protection.requests import Steps
 
 KEEP = KeptStrings(["Acme"])

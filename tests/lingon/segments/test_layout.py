@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lingon.segments.boundaries import is_blank
 from lingon.segments.document import Document, Split, cut
-from lingon.segments.layout import cells
+from lingon.segments.layout.cells import cells_of
 from lingon.segments.protection import KeptStrings, find_protected, uncut
 from tests.support.growth import LINEAR, growth_of
 from tests.support.scale import scaled
@@ -303,7 +303,7 @@ HOSTILE = [
 def test_the_time_grows_linearly_with_the_text(piece: str):
     def prepare(size: int):
         text = piece * (size // len(piece))
-        return lambda: sum(1 for paragraph in ((0, len(text)),) for _ in cells(text, paragraph))
+        return lambda: sum(1 for paragraph in ((0, len(text)),) for _ in cells_of(text, paragraph))
 
     growth = growth_of(prepare, 2**11, worth=0.002, most=2**17)
     assert growth.ratio <= LINEAR or growth.twice < 0.05

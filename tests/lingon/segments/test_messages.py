@@ -10,7 +10,7 @@ from lingon.segments.protection import Kind, find_protected
 from lingon.segments.protection.messages import MESSAGES
 from tests.support.growth import LINEAR, growth_of
 
-EXAMPLES = [example for form in MESSAGES for example in form.examples]
+MESSAGE_EXAMPLES = [example for form in MESSAGES for example in form.examples]
 
 
 def texts(message: str) -> list[str]:
@@ -22,7 +22,7 @@ def texts(message: str) -> list[str]:
     return [text for text in [*found, message[at:].strip()] if text]
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("example", MESSAGE_EXAMPLES)
 def test_the_texts_of_each_example_are_translated_and_nothing_else(example: str):
     assert set(texts(example)) <= {"red car", "red cars", "blue car"}
     assert len(texts(example)) == example.count(" car") - example.count("} cars")
@@ -63,9 +63,9 @@ def test_a_text_that_is_no_whole_message_has_no_skeleton(text: str):
 
 
 @given(
-    st.lists(st.sampled_from([*EXAMPLES, "{", "}", "{{", "}}", "->", "[one]", "*[other]", ".match", "a", "\n"])).map(
-        " ".join
-    )
+    st.lists(
+        st.sampled_from([*MESSAGE_EXAMPLES, "{", "}", "{{", "}}", "->", "[one]", "*[other]", ".match", "a", "\n"])
+    ).map(" ".join)
 )
 def test_spans_of_any_pieces_of_messages_are_in_order_and_apart(text: str):
     at = 0

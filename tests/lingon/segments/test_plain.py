@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lingon.segments.document import Document, Split
-from lingon.segments.markup import PlainText, TooManyKept, WrittenText, plain, read_html, read_xml
+from lingon.segments.markup import PlainText, TooManyKept, WrittenText, read_html, read_xml
 from tests.support.generators import run_to_end
 from tests.support.markup_strategies import ANY_TEXT, WELL_FORMED
 
@@ -65,6 +65,6 @@ def test_the_characters_that_stand_for_elements_are_not_in_the_text():
 
 
 def test_there_are_not_more_elements_than_characters_to_stand_for_them(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(plain, "_PRIVATE_USE", range(0xF0000, 0xF0002))
+    monkeypatch.setattr("lingon.segments.markup.plain._PRIVATE_USE", range(0xF0000, 0xF0002))
     with pytest.raises(TooManyKept):
         PlainText.of(read_html("a <code>1</code> <code>2</code> <code>3</code>"))

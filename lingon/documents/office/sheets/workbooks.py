@@ -32,7 +32,7 @@ FILES = re.compile(
     r"|xl/(pivotCache/pivotCacheDefinition|queryTables/|slicerCaches/)[^/]*\.xml"
 )
 MOST_ROUNDS = 8  # in which tables get their old names back: those of one table may be those of others
-_COLUMN = re.compile(rb"<(?:\w++:)?+tableColumn\s[^<>]*+>")
+_TABLE_COLUMN = re.compile(rb"<(?:\w++:)?+tableColumn\s[^<>]*+>")
 _CALCULATION = re.compile(rb"<(?:\w++:)?+calcPr\b(?:[^<>/]++|/(?!>))*+")
 _FULL = re.compile(rb"""\sfullCalcOnLoad=(?:"[^"]*+"|'[^']*+')""")
 _RESULT = re.compile(
@@ -147,7 +147,7 @@ class _Table:
 
 def _attributes(content: bytes) -> Iterator[Attribute]:
     """Yield the names of the columns of a table, and the labels of their totals."""
-    for column in _COLUMN.finditer(content):
+    for column in _TABLE_COLUMN.finditer(content):
         yield from (
             each for each in attributes_of(content, *column.span()) if each.name in (b"name", b"totalsRowLabel")
         )

@@ -15,7 +15,7 @@ from lingon.html_names import VOID
 from lingon.segments.markup.rules import RAW_TEXT
 from lingon.segments.markup.tokens.token import CLOSE, EMPTY, OPEN, REMARK, SPLIT, TEXT, Token
 
-_TOKEN = re.compile(
+_HTML_TOKEN = re.compile(
     r"""
     ((?:[^<]++|<(?![A-Za-z/!?]))++)                                       # 1: text
     |<(/?)([A-Za-z][^\t\n\f\r />]*+)                                      # 2: whether an end tag, 3: name
@@ -31,7 +31,7 @@ _TOKEN = re.compile(
 )
 
 _WITHOUT_TAGS = RAW_TEXT | {"textarea", "title"}
-_LINE = re.compile(r"[^\r\n]++|[\r\n]++")
+_HTML_LINE = re.compile(r"[^\r\n]++|[\r\n]++")
 
 
 @cache
@@ -59,14 +59,14 @@ def html_tokens(text: str) -> list[Token]:
 
 def _lines(text: str, begin: int, end: int) -> Iterator[Token]:
     """Yield the lines of a text field, whose line breaks a browser shows, and what is between them."""
-    for found in _LINE.finditer(text, begin, end):
+    for found in _HTML_LINE.finditer(text, begin, end):
         yield (SPLIT if found[0][0] in "\r\n" else TEXT, *found.span(), "")
 
 
 def _until_raw_text(text: str, begin: int, tokens: list[Token]) -> int:
     """Add tokens up to the first start tag of an element whose content has no tags, and return where it ends."""
     end = begin
-    for found in _TOKEN.finditer(text, begin):
+    for found in _HTML_TOKEN.finditer(text, begin):
         group = found.lastindex
         start, end = found.span()
         if group == 1:

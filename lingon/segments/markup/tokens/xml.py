@@ -22,7 +22,7 @@ _PROLOG = re.compile(
     """,
     re.VERBOSE,
 )
-_TOKEN = re.compile(
+_XML_TOKEN = re.compile(
     r"""
     ([^<]++)                                                              # 1: text
     |<(/?)([^\s/>!?][^\s/>]*+)(?:[^/>"']++|"[^"]*+"|'[^']*+'|/(?!>))*+(/?)>  # 2: end tag, 3: name, 4: without content
@@ -32,7 +32,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _TAG = re.compile(r"<[^<>]*+>")
-_LINE = re.compile(".++")
+_XML_LINE = re.compile(".++")
 
 
 def xml_tokens(text: str) -> list[Token]:
@@ -41,7 +41,7 @@ def xml_tokens(text: str) -> list[Token]:
     assert prolog is not None
     _check(text, prolog)
     tokens: list[Token] = [(SPLIT, 0, prolog.end(), "")] if prolog.end() else []
-    for found in _TOKEN.finditer(text, prolog.end()):
+    for found in _XML_TOKEN.finditer(text, prolog.end()):
         start, end = found.span()
         group = found.lastindex
         if group == 1:
@@ -100,7 +100,7 @@ def _parse(before: str, added: str, after: str) -> None:
 
 def _blank(text: str) -> str:
     """Return as many spaces as a text has characters, in as many lines."""
-    return _LINE.sub(lambda line: " " * len(line[0]), text)
+    return _XML_LINE.sub(lambda line: " " * len(line[0]), text)
 
 
 def _ignore(data: str) -> None:

@@ -7,7 +7,6 @@ import tracemalloc
 import pytest
 
 from lingon.documents import UnreadableDocument, read_document
-from lingon.documents.localisation import edits
 
 FILES = {
     "a.json": lambda count: "[" + ", ".join(['"Tom"'] * count) + "]",
@@ -21,14 +20,14 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_of_too_many_texts_is_refused(name: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(edits, "MOST_TEXTS", 10)
+    monkeypatch.setattr("lingon.documents.localisation.edits.MOST_TEXTS", 10)
     assert len(read_document(name, FILES[name](10).encode()).texts) == 10
     with pytest.raises(UnreadableDocument, match="the file has more than 10 texts"):
         read_document(name, FILES[name](11).encode())
 
 
 def test_texts_above_the_bound_take_no_memory(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(edits, "MOST_TEXTS", 100)
+    monkeypatch.setattr("lingon.documents.localisation.edits.MOST_TEXTS", 100)
     read_document("a.properties", b"a = Tom")  # what is loaded once
     content = FILES["a.properties"](20_000).encode()
     tracemalloc.start()

@@ -13,7 +13,7 @@ from lingon.documents import UnreadableDocument, read_document
 from tests.support.localised import OTHER, other, texts_of, translated, values
 
 NAME = "Localizable.xcstrings"
-TEXTS = values("\n", "%@", "%lld", "%#@n@", "%arg")
+CATALOGUE_TEXTS = values("\n", "%@", "%lld", "%#@n@", "%arg")
 
 
 def unit(value: str, state: str = "translated") -> dict[str, Any]:
@@ -38,16 +38,16 @@ ENTRIES = st.one_of(
     st.just({}),
     st.just({"comment": "Tom"}),
     st.just({"extractionState": "manual", "shouldTranslate": True}),
-    TEXTS.map(lambda text: {"localizations": {"en": unit(text)}}),
-    TEXTS.map(lambda text: {"localizations": {"fr": unit(text), "aa": unit("x")}}),
-    TEXTS.map(lambda text: {"comment": "a", "localizations": {"en": plural(one="Tom", other=text)}}),
-    TEXTS.map(
+    CATALOGUE_TEXTS.map(lambda text: {"localizations": {"en": unit(text)}}),
+    CATALOGUE_TEXTS.map(lambda text: {"localizations": {"fr": unit(text), "aa": unit("x")}}),
+    CATALOGUE_TEXTS.map(lambda text: {"comment": "a", "localizations": {"en": plural(one="Tom", other=text)}}),
+    CATALOGUE_TEXTS.map(
         lambda text: {"localizations": {"en": {"variations": {"device": {"mac": unit(text), "other": unit("a b")}}}}}
     ),
 )
 
 
-@given(st.dictionaries(TEXTS, ENTRIES, min_size=1, max_size=4))
+@given(st.dictionaries(CATALOGUE_TEXTS, ENTRIES, min_size=1, max_size=4))
 def test_a_catalogue_is_written_as_xcode_would_write_it_with_the_language_added(strings: dict[str, Any]):
     """Xcode sorts keys, so that what we add must be in its place, with its blanks."""
     text = catalogue(strings)

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.documents import UnreadableDocument, read_document
-from lingon.documents.localisation import fluent_files
 from tests.support.localised import other, rewritten, texts_of, translated
 
 PARTS = [
@@ -158,7 +157,7 @@ def test_what_is_in_braces_may_move_and_is_never_lost():
 def test_a_broken_file_is_refused_in_one_line_that_names_the_place(
     text: str, message: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(fluent_files, "MOST_CHARACTERS", 4096)
+    monkeypatch.setattr("lingon.documents.localisation.fluent_files.MOST_CHARACTERS", 4096)
     with pytest.raises(UnreadableDocument) as error:
         read_document("a.ftl", text.encode())
     assert message in str(error.value)

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.documents import UnreadableDocument, read_document, suffix_of
-from lingon.documents.localisation import json_text
 from tests.support.localised import other, rewritten, texts_of, translated, values
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -204,7 +203,10 @@ def test_a_language_at_the_root_becomes_that_of_the_translation():
 def test_a_broken_file_is_refused_in_one_line_that_names_the_place(
     text: str, message: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(json_text, "MOST_VALUES", 20 if "values" in message and "64" not in message else 1000)
+    monkeypatch.setattr(
+        "lingon.documents.localisation.json_text.MOST_VALUES",
+        20 if "values" in message and "64" not in message else 1000,
+    )
     with pytest.raises(UnreadableDocument) as error:
         read_document("a.json", text.encode())
     assert message in str(error.value)

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.documents import UnreadableDocument, read_document
-from lingon.documents.localisation import tables
 from tests.support.localised import OTHER, other, rewritten, texts_of, translated, values
 
 CELLS = values("\n", "\r\n", ";", "\t") | st.sampled_from(["", " ", "12", "q"])
@@ -147,7 +146,7 @@ def test_quotation_marks_in_a_table_with_tabs_may_be_text():
 def test_what_cannot_be_translated_is_refused_in_one_line(
     text: str, column: str, message: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(tables, "MOST_CELLS", 15)
+    monkeypatch.setattr("lingon.documents.localisation.tables.MOST_CELLS", 15)
     with pytest.raises(UnreadableDocument) as error:
         read_document("a.csv", text.encode(), "de", column=column)
     assert message in str(error.value)

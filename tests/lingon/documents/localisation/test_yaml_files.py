@@ -10,7 +10,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lingon.documents import UnreadableDocument, read_document
-from lingon.documents.localisation import yaml_tree
 from tests.support.localised import OTHER, other, rewritten, texts_of, translated, values
 
 TEXTS = values("\n", "\n\n", "\n  ", "'", "  ", "- ", "@", "[", "}")
@@ -198,7 +197,7 @@ def test_a_broken_file_is_refused_in_one_line_that_names_the_place(
     text: str, message: str, monkeypatch: pytest.MonkeyPatch
 ):
     if "20 values" in message:
-        monkeypatch.setattr(yaml_tree, "MOST_NODES", 20)
+        monkeypatch.setattr("lingon.documents.localisation.yaml_tree.MOST_NODES", 20)
     if not message:  # an alias of nothing: nothing is to be translated
         assert texts_of("a.yml", text) == []
         return
