@@ -89,7 +89,8 @@ def readable(text: str, text_format: pb.TextFormat.ValueType, signs: int = READ_
         start = text[:DETECTED_CHARACTERS]
         in_pieces = text_format == pb.TEXT_FORMAT_PIECES
         return start.replace(" ", "").replace("\u2581", " ") if in_pieces else start
-    from lingon.segments.markup import STAND_IN, read_html  # 20 ms, which most clients do not need
+    from lingon.segments.markup.blocks import STAND_IN
+    from lingon.segments.markup.reading import read_html
 
     beyond = next(islice(re.finditer("[<&]", text), signs, None), None)
     text = text[: beyond.start()] if beyond else text

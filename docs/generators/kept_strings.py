@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable
 
 from docs.generators.markdown import plain, table
-from lingon.segments.protection import TABLE, Kind
+from lingon.segments.protection.spans import Kind
+from lingon.segments.protection.table import TABLE
 
 _HEADINGS: tuple[tuple[str, frozenset[Kind]], ...] = (
     ("Addresses and paths", frozenset({Kind.URL, Kind.EMAIL, Kind.PATH})),

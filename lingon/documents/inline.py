@@ -18,7 +18,8 @@ from xml.sax.saxutils import escape
 from lingon.documents.errors import UnreadableDocument
 from lingon.documents.xml_tree import Element, Text, read_tree
 from lingon.segments.markup.lists import NO_TEXT, Sibling, SiblingKind, Surroundings, divide, element_of, sibling_of
-from lingon.segments.protection import find_protected, replaced
+from lingon.segments.protection.find import find_protected
+from lingon.segments.protection.spans import replaced
 from lingon.translation.v1 import translation_pb2 as pb
 
 Content = TypeVar("Content")

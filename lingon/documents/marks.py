@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from lingon.documents.inline import Around, Content, Node, Piece, Point
-from lingon.segments.protection import Kind, find_protected
+from lingon.segments.protection.find import find_protected
+from lingon.segments.protection.spans import Kind
 
 Key = TypeVar("Key")
 TAG = re.compile(r"</?[A-Za-z][^<>]*+>")

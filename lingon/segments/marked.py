@@ -14,9 +14,12 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from lingon.segments.boundaries import Span
-from lingon.segments.placing import Aligned, Inline, Kept, place
-from lingon.segments.protection import DIVIDING, Custom, Kind, ProtectedSpan, Restored, Rung, ladder, replaced, without
-from lingon.segments.protection.requests import Align, Answer, Link, Request, Steps, links
+from lingon.segments.placing.inlines import Aligned, Inline, Kept
+from lingon.segments.placing.place import place
+from lingon.segments.protection.ladder import ladder
+from lingon.segments.protection.requests import Align, Answer, Link, Request, Restored, Rung, Steps, links
+from lingon.segments.protection.separators import Custom
+from lingon.segments.protection.spans import DIVIDING, Kind, ProtectedSpan, replaced, without
 from lingon.segments.protection.stand_ins import counts_hold
 from lingon.text import normalise
 

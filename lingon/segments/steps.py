@@ -8,9 +8,10 @@ from dataclasses import replace
 from lingon.segments.boundaries import Span
 from lingon.segments.capitals import is_in_capitals, lowered, raised
 from lingon.segments.marked import translate_marked
-from lingon.segments.protection import Custom, ProtectedSpan, Restored, Rung
-from lingon.segments.protection.requests import Lowered, Steps
+from lingon.segments.protection.requests import Lowered, Restored, Rung, Steps
 from lingon.segments.protection.sentence import Sentence
+from lingon.segments.protection.separators import Custom
+from lingon.segments.protection.spans import ProtectedSpan
 from lingon.segments.protection.stand_ins import counts_hold
 
 

@@ -11,8 +11,10 @@ from typing import NamedTuple
 from lingon.bundle import Limits
 from lingon.errors import InvalidRequest, TextTooLong
 from lingon.segments.boundaries import Span
-from lingon.segments.placing import Kept
-from lingon.segments.protection import Align, Answer, Kind, Output, Request, Restored, Translate, kept_spans, replaced
+from lingon.segments.placing.inlines import Kept
+from lingon.segments.protection.requests import Align, Answer, Output, Request, Restored, Translate
+from lingon.segments.protection.sentence import kept_spans
+from lingon.segments.protection.spans import Kind, replaced
 from lingon.segments.steps import translate_sentence
 from lingon.serving.decoding.job import Hypotheses, Hypothesis
 from lingon.serving.observability.tracing import current

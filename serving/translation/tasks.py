@@ -9,7 +9,8 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from lingon.errors import Degenerate, EngineFault, Expired, RequestError
-from lingon.segments.protection import Rung, lacks_figures
+from lingon.segments.protection.requests import Rung
+from lingon.segments.protection.stand_ins import lacks_figures
 from lingon.serving.decoding.job import DecodeJob, Hypotheses, Hypothesis, PrefixBias
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice, Scored

@@ -8,7 +8,7 @@ import re
 from docs.generators import bundle, kept_strings, options, witness_table
 from lingon import TranslateOptions
 from lingon.bundle import manifest
-from lingon.segments.protection import TABLE
+from lingon.segments.protection.table import TABLE
 
 
 def rows(table: str) -> list[list[str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lingon.segments.halves import halves
-from lingon.segments.markup import read_html
+from lingon.segments.markup.reading import read_html
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner
 from tests.support.eventually import eventually

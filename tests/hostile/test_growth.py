@@ -17,8 +17,9 @@ from lingon.errors import InvalidRequest
 from lingon.segments.boundaries import Span
 from lingon.segments.capitals import is_in_capitals
 from lingon.segments.document import Document
-from lingon.segments.placing import Kept
-from lingon.segments.protection import Restored, Translate, kept_spans, kept_strings
+from lingon.segments.placing.inlines import Kept
+from lingon.segments.protection.requests import Restored, Translate
+from lingon.segments.protection.sentence import kept_spans, kept_strings
 from lingon.segments.steps import translate_sentence
 from lingon.serving.constraints.automaton import ROOT, Automaton
 from lingon.serving.engine.limits import EngineLimits

@@ -26,7 +26,7 @@ from lingon.bench.results_file import save
 from lingon.lines import read_parallel
 from lingon.scoring import score
 from lingon.segments.capitals import is_in_capitals
-from lingon.segments.protection import find_protected
+from lingon.segments.protection.find import find_protected
 from lingon.serving.in_process import LocalTranslator
 from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.translation.v1 import translation_pb2 as pb

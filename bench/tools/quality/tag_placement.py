@@ -24,7 +24,8 @@ from rich.table import Table
 from lingon.alignment import GoldLinks, Span, piece_links, read_links, word_links
 from lingon.bench.results_file import save
 from lingon.lines import read_parallel
-from lingon.segments.placing import Aligned, Inline, place
+from lingon.segments.placing.inlines import Aligned, Inline
+from lingon.segments.placing.place import place
 from lingon.serving.in_process import LocalTranslator
 from lingon.serving.translation.replies.word_weights import word_weights
 from lingon.translation.v1 import translation_pb2 as pb

@@ -18,7 +18,7 @@ from itertools import accumulate
 from lingon.documents.document import Edit, edited, unescaped
 from lingon.documents.inline import Inline, Node, Piece, Point, write
 from lingon.documents.marks import paired
-from lingon.segments.protection import find_protected
+from lingon.segments.protection.find import find_protected
 
 _ENDS = re.compile(r"""[.!?:\u2026\u3002\uff01\uff1f\u266a\u266b][)\]"'\u201d\u2019\u00bb]*\s*\Z""")
 # Begins what another one says.

@@ -25,7 +25,8 @@ from lingon.segments.characters.alphabet import (
     mask,
 )
 from lingon.segments.characters.reading import Reading
-from lingon.segments.protection import Kind, ProtectedSpan, TooManySpans, merge, without
+from lingon.segments.protection.find import TooManySpans
+from lingon.segments.protection.spans import Kind, ProtectedSpan, merge, without
 
 _WORD = re.compile(r"\S++")
 _MASK = re.compile(f"[{LETTER}-{TWIN_SIGN}]")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from lingon.segments.boundaries import Span
-from lingon.segments.protection import ProtectedSpan
+from lingon.segments.protection.spans import ProtectedSpan
 
 
 class Change(NamedTuple):

@@ -13,7 +13,7 @@ from lingon.segments.markup.text_map import Piece, TextMap
 from lingon.segments.markup.tokens.references import Reference
 from lingon.segments.markup.tokens.token import CLOSE, KEPT, OPEN, SECTION, TEXT
 from lingon.segments.markup.values import Spelling, values_of
-from lingon.segments.placing import Inline
+from lingon.segments.placing.inlines import Inline
 
 STAND_IN = "\ufffc"
 """OBJECT REPLACEMENT CHARACTER: stands in a block for what is left as it is within a sentence."""

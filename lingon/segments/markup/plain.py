@@ -11,8 +11,7 @@ from lingon.segments.document import Document, Joined
 from lingon.segments.markup.blocks import STAND_IN, Block
 from lingon.segments.markup.document import Markup, Written
 from lingon.segments.markup.writing import Translated
-from lingon.segments.placing import Aligned, Kept, needs_weights
-from lingon.segments.placing.inlines import Weights
+from lingon.segments.placing.inlines import Aligned, Kept, Weights, needs_weights
 
 SEPARATOR = "\n\n"  # between blocks; it ends a sentence wherever texts are split
 _PRIVATE_USE = range(0xF0000, 0xFFFFE)

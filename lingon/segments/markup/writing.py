@@ -15,7 +15,8 @@ from typing import NamedTuple
 from lingon.segments.markup.blocks import STAND_IN, Block, Tags
 from lingon.segments.markup.text_map import Piece, is_verbatim
 from lingon.segments.markup.tokens.references import encode, finished
-from lingon.segments.placing import Aligned, Inline, Insertion, place
+from lingon.segments.placing.inlines import Aligned, Inline, Insertion
+from lingon.segments.placing.place import place
 
 _SPACES = re.compile(r"(\s+)")
 _SPECIAL = re.compile(r"[&<>\xa0]")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 from lingon.moses import WORD_END, MosesPieces
-from lingon.segments.characters import Alphabet
+from lingon.segments.characters.alphabet import Alphabet
 from lingon.text import Tokenizer
 
 _BEGINS_WORD = "\u2581"

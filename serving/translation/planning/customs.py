@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from lingon.segments.protection import Custom, Separators
+from lingon.segments.protection.separators import Custom, Separators
 
 
 @cache

@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from lingon.bundle import Limits
 from lingon.errors import InvalidRequest, TextTooLong
 from lingon.segments.boundaries import has_space
-from lingon.segments.characters import Reading
+from lingon.segments.characters.reading import Reading
 from lingon.segments.document import Document
-from lingon.segments.markup import PlainText
-from lingon.segments.protection import Custom, ProtectedSpan
+from lingon.segments.markup.plain import PlainText
+from lingon.segments.protection.separators import Custom
+from lingon.segments.protection.spans import ProtectedSpan
 from lingon.sentences import split
 from lingon.serving.translation.planning.lexicon import Lexicon
 from lingon.serving.translation.target_prefix import Begin

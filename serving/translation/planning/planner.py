@@ -11,9 +11,14 @@ from lingon.bundle import Limits, Manifest
 from lingon.errors import InvalidRequest, RequestError, RequestTooLarge, TextTooLong
 from lingon.segments.boundaries import Span, has_letters, next_visible, without_blanks_around
 from lingon.segments.capitals import is_in_capitals
-from lingon.segments.characters import Alphabet, Reading, read_characters
+from lingon.segments.characters.alphabet import Alphabet
+from lingon.segments.characters.read import read_characters
+from lingon.segments.characters.reading import Reading
 from lingon.segments.document import Document, Split
-from lingon.segments.protection import Custom, ProtectedSpan, TooManySpans, kept_strings, without
+from lingon.segments.protection.find import TooManySpans
+from lingon.segments.protection.sentence import kept_strings
+from lingon.segments.protection.separators import Custom
+from lingon.segments.protection.spans import ProtectedSpan, without
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.runner import AttentionChoice
 from lingon.serving.system.event_loop import TimeSlice

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from lingon.errors import InvalidRequest, MarkupError, TextTooLong
 from lingon.segments.boundaries import Span
 from lingon.segments.document import cut
-from lingon.segments.markup import PlainText, TooManyKept, read_html, read_xml
-from lingon.segments.protection import Kind, ProtectedSpan, TooManySpans, find_protected, merge, uncut
+from lingon.segments.markup.plain import PlainText, TooManyKept
+from lingon.segments.markup.reading import read_html, read_xml
+from lingon.segments.protection.find import TooManySpans, find_protected, uncut
+from lingon.segments.protection.spans import Kind, ProtectedSpan, merge
 from lingon.serving.translation.planning.request_size import MOST_KEPT, MOST_TAGS, RequestSize
 from lingon.serving.translation.planning.text_options import Format, TextChoice
 

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from lingon.errors import InvalidRequest, SettingsError
 from lingon.segments.document import Split
-from lingon.segments.markup import NO_RULES, MarkupRules
-from lingon.segments.protection import NO_STRINGS, KeptStrings
+from lingon.segments.markup.rules import NO_RULES, MarkupRules
+from lingon.segments.protection.strings import NO_STRINGS, KeptStrings
 from lingon.translation.v1 import translation_pb2 as pb
 
 MAX_KEEP = 256  # strings

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from lingon.errors import Degenerate
 from lingon.segments.boundaries import without_blanks_around
-from lingon.segments.protection import leaves_words, without
+from lingon.segments.protection.sentence import leaves_words
+from lingon.segments.protection.spans import without
 from lingon.serving.guard.judge import DEGENERATE, Flag, Guard, Judgement, Sentence
 from lingon.serving.translation.planning.input_processor import TextPlan
 from lingon.serving.translation.replies.layout import PartHypothesis

@@ -7,8 +7,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from lingon.segments.boundaries import Span
-from lingon.segments.placing import Kept
-from lingon.segments.protection import DIVIDING, Kind, ProtectedSpan, Restored, kept_spans
+from lingon.segments.placing.inlines import Kept
+from lingon.segments.protection.requests import Restored
+from lingon.segments.protection.sentence import kept_spans
+from lingon.segments.protection.spans import DIVIDING, Kind, ProtectedSpan
 
 _READ = frozenset(
     {

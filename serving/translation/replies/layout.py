@@ -6,9 +6,9 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 from lingon.segments.boundaries import Span
-from lingon.segments.markup import WrittenText
-from lingon.segments.placing import Kept
-from lingon.segments.protection import Restored
+from lingon.segments.markup.plain import WrittenText
+from lingon.segments.placing.inlines import Kept
+from lingon.segments.protection.requests import Restored
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.planning.input_processor import TextPlan

@@ -10,7 +10,7 @@ import numpy as np
 from lingon.alignment import piece_links
 from lingon.errors import RequestError
 from lingon.segments.boundaries import Span, is_blank
-from lingon.segments.protection import Rung
+from lingon.segments.protection.requests import Rung
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.guard.judge import Guard
 from lingon.serving.runtime.runner import Scored

@@ -7,7 +7,8 @@ import pytest
 from lingon import Model
 from lingon.documents import read_document
 from lingon.documents.inline import Around, Inline, Node, Piece, Point, write
-from lingon.segments.markup import MarkupRules, read_xml
+from lingon.segments.markup.reading import read_xml
+from lingon.segments.markup.rules import MarkupRules
 from tests.support.growth import LINEAR, growth_of
 from tests.support.office_files import archive, docx, field, files_of, odt, paragraph, pptx, run
 from tests.support.repository import ROOT

@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.protection import KeptStrings, Kind, ProtectedSpan, find_protected, kept_strings, merge
+from lingon.segments.protection.find import find_protected
+from lingon.segments.protection.sentence import kept_strings
+from lingon.segments.protection.spans import Kind, ProtectedSpan, merge
+from lingon.segments.protection.strings import KeptStrings
 
 HOSTILE = "{}<>%$#:_/\\.@,() \n1a=é🍕"
 

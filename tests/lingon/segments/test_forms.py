@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.protection import find_protected, kept_strings
-from lingon.segments.protection.find import with_figures
+from lingon.segments.protection.find import find_protected, with_figures
 from lingon.segments.protection.form import WORD, Form
 from lingon.segments.protection.forms import FORMS
 from lingon.segments.protection.patterns import spans_of
+from lingon.segments.protection.sentence import kept_strings
 from lingon.segments.protection.spans import Kind
 from tests.support.growth import LINEAR, growth_of
 

@@ -12,21 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.protection import (
-    Align,
-    Answer,
-    KeptStrings,
-    Kind,
-    ProtectedSpan,
-    Request,
-    Restored,
-    Rung,
-    Translate,
-    find_protected,
-    leaves_words,
-)
+from lingon.segments.protection.find import find_protected
 from lingon.segments.protection.ladder import ladder
-from lingon.segments.protection.requests import Steps
+from lingon.segments.protection.requests import Align, Answer, Request, Restored, Rung, Steps, Translate
+from lingon.segments.protection.sentence import leaves_words
+from lingon.segments.protection.spans import Kind, ProtectedSpan
+from lingon.segments.protection.strings import KeptStrings
 
 KEEP = KeptStrings(["Acme"])
 WORDS = ["Tom", "Boston", "London", "Paris", "Japan"]

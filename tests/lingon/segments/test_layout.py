@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from lingon.segments.boundaries import is_blank
 from lingon.segments.document import Document, Split, cut
 from lingon.segments.layout.cells import cells_of
-from lingon.segments.protection import KeptStrings, find_protected, uncut
+from lingon.segments.protection.find import find_protected, uncut
+from lingon.segments.protection.strings import KeptStrings
 from tests.support.growth import LINEAR, growth_of
 from tests.support.scale import scaled
 

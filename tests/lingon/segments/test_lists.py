@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.markup import Markup, MarkupRules, Translated, read_html
-from lingon.segments.placing import Aligned
+from lingon.segments.markup.document import Markup
+from lingon.segments.markup.reading import read_html
+from lingon.segments.markup.rules import MarkupRules
+from lingon.segments.markup.writing import Translated
+from lingon.segments.placing.inlines import Aligned
 from tests.support.generators import run_to_end
 from tests.support.growth import LINEAR, growth_of
 from tests.support.markup_strategies import ANY_TEXT

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.segments.marked import translate_marked
-from lingon.segments.protection import Align, Answer, Kind, Request, Restored, Rung, Translate, find_protected
+from lingon.segments.protection.find import find_protected
 from lingon.segments.protection.marks import CODE, MARKS
-from lingon.segments.protection.requests import Steps
+from lingon.segments.protection.requests import Align, Answer, Request, Restored, Rung, Steps, Translate
+from lingon.segments.protection.spans import Kind
 from tests.support.growth import LINEAR, growth_of
 
 WORDS = ["Tom", "Boston", "London", "Paris", "Japan"]

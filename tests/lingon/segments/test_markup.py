@@ -14,10 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lingon.errors import MarkupError, SettingsError
-from lingon.segments.markup import STAND_IN, Block, Markup, MarkupRules, Translated, Written, read_html, read_xml
+from lingon.segments.markup.blocks import STAND_IN, Block
+from lingon.segments.markup.document import Markup, Written
+from lingon.segments.markup.reading import read_html, read_xml
+from lingon.segments.markup.rules import MarkupRules
 from lingon.segments.markup.tokens.html import html_tokens
 from lingon.segments.markup.tokens.token import TEXT
-from lingon.segments.placing import Aligned, Kept
+from lingon.segments.markup.writing import Translated
+from lingon.segments.placing.inlines import Aligned, Kept
 from tests.support.generators import run_to_end
 from tests.support.markup_strategies import ANY_TEXT, WELL_FORMED
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.protection import Kind, find_protected
+from lingon.segments.protection.find import find_protected
 from lingon.segments.protection.messages import MESSAGES
+from lingon.segments.protection.spans import Kind
 from tests.support.growth import LINEAR, growth_of
 
 MESSAGE_EXAMPLES = [example for form in MESSAGES for example in form.examples]

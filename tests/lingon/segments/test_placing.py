@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from lingon.segments.placing import Aligned, Inline, Kept, needs_weights
+from lingon.segments.placing.inlines import Aligned, Inline, Kept, needs_weights
 from lingon.segments.placing.place import place
 from tests.support.growth import LINEAR, Work, growth_of
 

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lingon.segments.document import Document, Split
-from lingon.segments.markup import PlainText, TooManyKept, WrittenText, read_html, read_xml
+from lingon.segments.markup.plain import PlainText, TooManyKept, WrittenText
+from lingon.segments.markup.reading import read_html, read_xml
 from tests.support.generators import run_to_end
 from tests.support.markup_strategies import ANY_TEXT, WELL_FORMED
 

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.protection import Custom, Restored, Separators, Translate, find_protected
+from lingon.segments.protection.find import find_protected
+from lingon.segments.protection.requests import Restored, Translate
+from lingon.segments.protection.separators import Custom, Separators
 from lingon.segments.steps import translate_sentence
 from tests.support.growth import LINEAR, growth_of
 

@@ -12,8 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.segments.document import Document, Split
-from lingon.segments.markup import Markup, MarkupRules, PlainText, Translated, Written, read_html, read_xml
-from lingon.segments.placing import Aligned
+from lingon.segments.markup.document import Markup, Written
+from lingon.segments.markup.plain import PlainText
+from lingon.segments.markup.reading import read_html, read_xml
+from lingon.segments.markup.rules import MarkupRules
+from lingon.segments.markup.writing import Translated
+from lingon.segments.placing.inlines import Aligned
 from tests.support.generators import run_to_end
 from tests.support.growth import LINEAR, growth_of
 from tests.support.markup_strategies import ANY_TEXT, WELL_FORMED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lingon.segments.protection import Custom, Separators
+from lingon.segments.protection.separators import Custom, Separators
 from lingon.serving.translation.planning.customs import custom_of
 
 

@@ -6,8 +6,11 @@ import random
 
 import pytest
 
-from lingon.segments.placing import Kept
-from lingon.segments.protection import Kind, ProtectedSpan, Restored, find_protected, kept_spans, kept_strings
+from lingon.segments.placing.inlines import Kept
+from lingon.segments.protection.find import find_protected
+from lingon.segments.protection.requests import Restored
+from lingon.segments.protection.sentence import kept_spans, kept_strings
+from lingon.segments.protection.spans import Kind, ProtectedSpan
 from lingon.serving.translation.replies.kept_pairs import kept_pairs
 
 STRINGS = ("{a}", "{{ b }}", "${c}", "%s", "https://example.org/d", "user@example.org", "1234567", "<x id='1'/>")

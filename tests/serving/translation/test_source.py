@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.protection import TABLE, find_protected
+from lingon.segments.protection.find import find_protected
+from lingon.segments.protection.table import TABLE
 from lingon.serving.translation.planning.source import is_simple
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lingon.segments.protection import find_protected
+from lingon.segments.protection.find import find_protected
 
 OPENING, CLOSING = "\ue000\ue002", "\ue001\ue003"
 """What stands for the start and the end tags of two kinds of elements."""

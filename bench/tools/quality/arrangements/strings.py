@@ -7,7 +7,9 @@ import re
 import string
 from collections.abc import Mapping
 
-from lingon.segments.protection import TABLE, Kind, find_protected, kept_of
+from lingon.segments.protection.find import find_protected
+from lingon.segments.protection.spans import Kind
+from lingon.segments.protection.table import TABLE, kept_of
 
 FORMS: Mapping[str, tuple[str, ...]] = {
     form.name: form.examples

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from lingon.segments.protection import Align, Answer, Request, Restored, Translate
-from lingon.segments.protection.requests import Link, Steps
+from lingon.segments.protection.requests import Align, Answer, Link, Request, Restored, Steps, Translate
 from lingon.serving.in_process import LocalTranslator
 from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.translation.v1 import translation_pb2 as pb

@@ -11,7 +11,8 @@ from typing import Any
 
 from lingon.bench.tools.quality.protection.answers import Answers
 from lingon.scoring import score
-from lingon.segments.protection import Restored, Rung, find_protected
+from lingon.segments.protection.find import find_protected
+from lingon.segments.protection.requests import Restored, Rung
 from lingon.segments.steps import translate_sentence
 
 KINDS = (

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from lingon.bench.tools.quality.protection.placeholders import KINDS, POSITIONS, usable_pairs
-from lingon.segments.protection import find_protected
+from lingon.segments.protection.find import find_protected
 
 PAIR = ("I saw Tom at home.", "Ich sah Tom daheim.")
 
