@@ -25,9 +25,6 @@ from lingon.training.models.interface import AnyModel
 CONFIG, STATE, BEST = "config.json", "state.json", "best.json"
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
 
-OF_OLDER_VERSIONS = {"text": "", "best_chrf": -1.0, "best_loss": 0.0}
-"""What the progress of older versions lacks. Their loss of 0 is below any other: with equal scores the first stays."""
-
 LOSS_GAIN = 1e-4
 """Nats a token: the loss must be lower by more than this to be better. It is above the error of its rounding."""
 
@@ -52,7 +49,7 @@ class Progress:
     validated: int = 0  # the step of the last validation
     loss_scale: float = 65536.0  # of fp16 autocast
     scale_growth: int = 0  # updates since loss_scale last changed
-    text: str = ""  # digest of the pairs of an epoch; empty in checkpoints of older versions
+    text: str = ""  # digest of the pairs of an epoch
     validation: str = ""  # digest of what a validation measures, likewise
 
     def is_better(self, bleu: float, chrf: float, loss: float) -> bool:
@@ -265,7 +262,7 @@ def _matching_weights(model: nn.Module, folder: Path) -> dict[str, Tensor]:
 def load_progress(folder: Path) -> Progress:
     """Return the progress that a checkpoint has saved."""
     try:
-        return parse_dataclass(Progress, {**OF_OLDER_VERSIONS, **_read_json(folder / STATE)})
+        return parse_dataclass(Progress, _read_json(folder / STATE))
     except SchemaError as error:
         raise CheckpointError(f"{folder / STATE}: {error}") from None
 

@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lingon.bundle import CARD, PROFILES, SINCE, Bundle, TextData, all_versions, open_bundle, write_bundle
+from lingon.bundle import CARD, PROFILES, Bundle, TextData, all_versions, open_bundle, write_bundle
 from lingon.errors import SettingsError
 from lingon.export.text_data.build import Pairs, TranslationSearch, fit_confidence, text_data
 from lingon.export.text_data.card import card_section, without_section
 from lingon.export.text_data.lengths import LEAST_PAIRS
 from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.text import normalise
-
-OLDEST = 4  # format; the graphs of older bundles mean something else, so that they cannot become newer ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +45,8 @@ def add_text_data(path: Path, text: CalibrationText, log: Callable[[str], None] 
 
     path: a bundle, or the folder of its versions, of which the highest is read
 
-    Raises BundleError if the bundle is damaged, and SettingsError if it is too old, serves several languages, is not in
-    the folder of a version, or there is too little text.
+    Raises BundleError if the bundle is damaged, and SettingsError if it serves several languages, is not in the folder
+    of a version, or there is too little text.
     """
     bundle = open_bundle(path)
     manifest, folder = bundle.manifest, bundle.folder.resolve().parent
@@ -70,18 +68,12 @@ def add_text_data(path: Path, text: CalibrationText, log: Callable[[str], None] 
     version = max(all_versions(folder)) + 1
     files[PROFILES] = profiles
     files[CARD] = _card(files[CARD].decode(), version, found).encode()
-    # The graphs stay as they are, and the format says how they are: a newer one would be wrong.
-    since = max(manifest.format, SINCE["text"])
-    return write_bundle(folder / str(version), replace(manifest, version=version, text=found, format=since), files)
+    return write_bundle(folder / str(version), replace(manifest, version=version, text=found), files)
 
 
 def _check_bundle(bundle: Bundle) -> None:
     """Raise SettingsError if there can be no next version of a bundle, or none with text data."""
     manifest, name = bundle.manifest, bundle.folder.resolve().name
-    if manifest.format < OLDEST:
-        raise SettingsError(
-            f"{bundle.folder}: has format {manifest.format}, at least {OLDEST} is needed; export it again"
-        )
     if manifest.languages is not None:
         raise SettingsError(
             f"{bundle.folder}: serves several languages, but text data is of one pair; a bundle of one pair can have it"

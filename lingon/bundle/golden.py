@@ -30,7 +30,7 @@ class Golden:
 
     sentences: source texts, not normalised
     translations: by precision, the best translation of each sentence with the bundle's default options
-    alignments: by precision, the alignment of each translation; see `alignment_text`. Bundles of format 2 have none.
+    alignments: by precision, the alignment of each translation; see `alignment_text`.
     pairs: of a bundle of several languages, the source and the target language of each sentence, as in "en fr"
     """
 
@@ -59,9 +59,7 @@ class Golden:
             raise BundleError(f"{origin}: has {len(content):,} bytes, at most {MAX_BYTES:,} are read")
         try:
             values = json.loads(content)
-            found = parse_dataclass(
-                cls, {"alignments": {}, "pairs": [], **values} if isinstance(values, dict) else values
-            )
+            found = parse_dataclass(cls, {"pairs": [], **values} if isinstance(values, dict) else values)
         except SchemaError as error:
             raise BundleError(f"{origin}: {error}") from None
         except (ValueError, RecursionError):

@@ -34,7 +34,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Never
@@ -45,15 +45,7 @@ from lingon.bundle.text_data import TextData
 from lingon.errors import BundleError, DamagedBundle
 from lingon.text import BOS, EOS, PAD, UNK
 
-FORMAT, OLDEST_FORMAT = 8, 2  # written, and the oldest that is read
-"""Format 2 has no golden alignments. Before format 4, graphs for CUDA have no total_length and no state graphs, and
-every model has attention. Before format 5, bundles have no text data; before format 6, one language pair; before format
-7, graphs that change states on a device declare them in their own shape, not in blocks; before format 8, every source
-ends with the end token."""
-
-BLOCKS_SINCE = 7
-
-SINCE = {"text": 5, "languages": 6, "source_end": 8}  # fields of the manifest, and the first format that has them
+FORMAT = 8  # the only one that is written and read; it changes when the manifest or the meaning of a graph does
 
 MANIFEST, CARD = "manifest.json", "MODEL_CARD.md"
 ENCODER, DECODER, SCORER = "encoder.onnx", "decoder.onnx", "scorer.onnx"
@@ -268,7 +260,7 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """The only byte sequence of this manifest that a reader accepts; it ends with its own digest."""
-        body = _dump({name: value for name, value in asdict(self).items() if SINCE.get(name, 0) <= self.format})
+        body = _dump(asdict(self))
         return _dump({**json.loads(body), "digest": hashlib.sha256(body).hexdigest()})
 
     @classmethod
@@ -279,12 +271,14 @@ class Manifest:
             found = values.pop("format")
         except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
             raise DamagedBundle(f"{origin}: not a manifest") from None
-        if found not in range(OLDEST_FORMAT, FORMAT + 1) or type(found) is not int:
-            shown, read = repr(found)[:60], f"{OLDEST_FORMAT} to {FORMAT}"
-            raise BundleError(f"{origin}: bundle format {shown}; this version of Lingon reads formats {read}")
+        if found != FORMAT or type(found) is not int:
+            raise BundleError(
+                f"{origin}: has bundle format {repr(found)[:60]}, this version of Lingon reads format {FORMAT}; write "
+                f"the bundle again with lingon export or lingon import"
+            )
         values.pop("digest", None)
         try:
-            manifest = parse_dataclass(cls, {**_filled(values, found), "format": found})
+            manifest = parse_dataclass(cls, {**values, "format": found})
             intact = manifest.to_bytes() == content
             problem = next(manifest._contradictions(), None)
         except SchemaError as error:
@@ -339,15 +333,6 @@ class Manifest:
             yield f"languages: {added} tokens of a pair leave no room in {most} source tokens"
         if languages.most_forced_tokens >= limits.max_target_tokens:
             yield f"languages: no room in {limits.max_target_tokens} target tokens"
-
-
-def _filled(values: dict[str, Any], found: int) -> dict[str, Any]:
-    """The values of a manifest of format `found` with the fields of later ones. Raises SchemaError if it has them."""
-    later = [name for name, since in SINCE.items() if found < since]
-    for name in later:
-        if name in values:
-            raise SchemaError(f"{name} is not a field of format {found}")
-    return {**values, **{each.name: each.default for each in fields(Manifest) if each.name in later}}
 
 
 def _refuse_constant(name: str) -> Never:

@@ -27,10 +27,10 @@ MAX_WEIGHT_DIFFERENCE = 0.05  # of the attention weight of a link; other process
 def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 1) -> None:
     """Translate the golden sentences of a bundle; raises BundleError if a translation fails or differs.
 
-    At most MAX_DIFFERENT of the links of the alignments may differ. Bundles of old exports have no golden sentences, or
-    no alignments. Precisions for GPUs have no golden translations of their own, because results differ between GPUs: at
-    most MAX_DIFFERENT of theirs may differ from those of EXACT. If no GPU was available at the export, this is the
-    first check of such a precision.
+    At most MAX_DIFFERENT of the links of the alignments may differ. A bundle may have no golden sentences. Precisions
+    for GPUs have no golden translations of their own, because results differ between GPUs: at most MAX_DIFFERENT of
+    theirs may differ from those of EXACT. If no GPU was available at the export, this is the first check of such a
+    precision.
     """
     golden = golden_of(bundle)
     expected = golden.translations.get(precision, golden.translations.get(EXACT)) if golden else None

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from lingon.bundle import PLACE, Bundle
+from lingon.bundle import Bundle
 from lingon.errors import DeviceError
 from lingon.extras import install_command
 from lingon.serving.runtime.kernels import instruction_set, kernels_missing
@@ -172,11 +172,8 @@ def _cuda_missing_for(bundle: Bundle) -> str | None:
     """What CUDA lacks for this bundle; None if the bundle can be served on CUDA."""
     if missing := cuda_missing():
         return missing
-    names = _precisions_for(bundle, CUDA)
-    if not names:
+    if not _precisions_for(bundle, CUDA):
         return f"{bundle.label} has no precision for CUDA; export one with --precision fp32,fp16"
-    if not any(f"{name}/{PLACE}" in bundle.manifest.checksums for name in names):
-        return f"{bundle.label} has format {bundle.manifest.format}, whose graphs for CUDA are too old; export it again"
     return None
 
 

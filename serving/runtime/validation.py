@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime as ort
 
 from lingon import bundle as names
-from lingon.bundle import BLOCKS_SINCE, MANIFEST, Bundle, Manifest, State
+from lingon.bundle import MANIFEST, Bundle, Manifest, State
 from lingon.errors import BundleError
 from lingon.serving.runtime.attention import ATTENTION
 from lingon.serving.runtime.on_device.state_graphs import StateGraphs
@@ -124,20 +124,18 @@ def _expected_state_graphs(manifest: Manifest, graphs: StateGraphs) -> Iterator[
     memory, past = manifest.states_of("memory"), [each for each in manifest.states if each.kind != "memory"]
     recurrent = manifest.states_of("recurrent")
     copied = _unchecked(names.SOURCES, names.TARGETS)
-    placed = _on_device(manifest, graphs.place_session, [*memory, *recurrent])
+    placed = _on_device(graphs.place_session, [*memory, *recurrent])
     numbers = _unchecked(names.SLOTS, names.INDICES) | (copied if recurrent else {})
     encoded = _unchecked(*map(names.encoded_name, placed))
     yield ExpectedGraph(names.PLACE, graphs.place_session, {**placed, **encoded, **numbers}, _changed(placed))
     copies = (names.COPY_MEMORY, graphs.copy_memory_session, memory), (names.COPY_ROWS, graphs.copy_rows_session, past)
     for name, session, states in copies:
-        dims = _on_device(manifest, session, states)
+        dims = _on_device(session, states)
         yield ExpectedGraph(name, session, {**dims, **copied}, _changed(dims))
 
 
-def _on_device(manifest: Manifest, session: ort.InferenceSession, states: Iterable[State]) -> dict[str, Dims]:
-    """States as a graph that changes them must declare them: since format 7 as blocks of a size that it states."""
-    if manifest.format < BLOCKS_SINCE:
-        return {state.name: list(state.shape) for state in states}
+def _on_device(session: ort.InferenceSession, states: Iterable[State]) -> dict[str, Dims]:
+    """States as a graph that changes them must declare them: as blocks of a size that it states."""
     found = {each.name: each.shape for each in session.get_inputs()}
     sizes = {name: [size for size in (shape or [])[2:3] if isinstance(size, int)] for name, shape in found.items()}
     return {state.name: [names.blocks_name(state.name), *sizes.get(state.name, [])] for state in states}

@@ -1,4 +1,4 @@
-"""The languages of a manifest: they are read back, older formats have one pair, and impossible values are refused."""
+"""The languages of a manifest: they are read back, and impossible values are refused."""
 
 from __future__ import annotations
 
@@ -30,27 +30,8 @@ def test_languages_are_read_back() -> None:
     assert Manifest.from_bytes(one.to_bytes(), HERE) == one
 
 
-@pytest.mark.parametrize("older", range(2, 6))
-def test_a_manifest_of_an_older_format_is_read_as_one_pair(older: int) -> None:
-    manifest = replace(MANIFEST, format=older, text=None)
-    content = manifest.to_bytes()
-    assert "languages" not in json.loads(content)
-    found = Manifest.from_bytes(content, HERE)
-    assert (found.languages, found.source_language, found.target_language) == (None, "en", "de")
-    with pytest.raises(BundleError, match=f"languages is not a field of format {older}"):
-        Manifest.from_bytes(json.dumps({**json.loads(content), "languages": None}).encode(), HERE)
-    with pytest.raises(KeyError):
-        found.for_pair("en", "de")
-
-
-def test_a_source_of_an_older_format_ends_with_the_end_token() -> None:
-    content = replace(MANIFEST, format=7).to_bytes()
-    assert "source_end" not in json.loads(content)
-    assert Manifest.from_bytes(content, HERE).source_end
-    with pytest.raises(BundleError, match="source_end is not a field of format 7"):
-        Manifest.from_bytes(json.dumps({**json.loads(content), "source_end": False}).encode(), HERE)
+def test_a_source_may_have_no_end_token() -> None:
     without = replace(MANIFEST, source_end=False)
-    assert json.loads(without.to_bytes())["format"] == 8
     assert Manifest.from_bytes(without.to_bytes(), HERE) == without
 
 

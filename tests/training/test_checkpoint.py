@@ -71,14 +71,6 @@ def test_validations_are_compared_by_bleu_then_chrf_then_loss(
     assert Progress().is_better(0.0, 0.0, loss), "the first validation is the best one so far"
 
 
-def test_the_progress_of_an_older_version_is_read(tmp_path: Path, save: Callable[..., Transformer]) -> None:
-    save(tmp_path / "c", 3, Progress(step=3, best_bleu=12.5))
-    state = json.loads((tmp_path / "c" / files.STATE).read_text())
-    older = {name: value for name, value in state.items() if name not in ("text", "best_chrf", "best_loss")}
-    (tmp_path / "c" / files.STATE).write_text(json.dumps(older))
-    assert files.load_progress(tmp_path / "c").best_bleu == 12.5
-
-
 def test_a_tied_weight_is_stored_once(tmp_path: Path, save: Callable[..., Transformer]) -> None:
     model = save(tmp_path / "c")
     stored = (tmp_path / "c" / files.MODEL).stat().st_size

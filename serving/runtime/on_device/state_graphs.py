@@ -87,16 +87,9 @@ def bind_in_place(
     binding: Any = session.io_binding()
     declared = {value.name: value for value in session.get_inputs()}
     for name, state in states.items():
-        bound = _as_declared(state, name, declared[name])
+        bound = state.in_blocks(TYPES[declared[name].type], declared[name].shape[2])
         bound.bind(binding.bind_input, name)
         bound.bind(binding.bind_output, names.changed_name(name))
     for name, each in inputs.items():
         each.bind(binding.bind_input, name)
     return binding
-
-
-def _as_declared(state: DeviceArray, name: str, declared: ort.NodeArg) -> DeviceArray:
-    """Return a state as an input of a graph has it: in blocks, or before format 7 in its own shape."""
-    if declared.shape[1:2] != [names.blocks_name(name)]:
-        return state
-    return state.in_blocks(TYPES[declared.type], declared.shape[2])

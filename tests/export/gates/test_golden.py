@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import logging
 import threading
 from collections.abc import Callable
@@ -194,19 +193,6 @@ def test_few_other_links_are_accepted_as_other_processors_may_give_them(bundle: 
     load(rewritten(bundle, tmp_path / "altered" / "1", {GOLDEN: altered.to_bytes()}))
 
 
-def test_a_bundle_of_format_2_without_alignments_is_read_and_its_translations_are_checked(
-    bundle: Bundle, tmp_path: Path
-) -> None:
-    golden = golden_of(bundle)
-    old = {"sentences": golden.sentences, "translations": golden.translations}
-    files = {name: bundle.read(name) for name in bundle.manifest.checksums}
-    earlier = replace(bundle.manifest, format=2)
-    load(write_bundle(tmp_path / "old" / "1", earlier, files | {GOLDEN: json.dumps(old).encode()}))
-    old["translations"] = {"fp32": tuple(f"{text}." for text in golden.translations["fp32"])}
-    with pytest.raises(BundleError, match=r"sentence 1 of \d+ is translated otherwise"):
-        load(write_bundle(tmp_path / "other" / "1", earlier, files | {GOLDEN: json.dumps(old).encode()}))
-
-
 def test_a_bundle_without_golden_sentences_loads_and_logs_it(
     bundle: Bundle, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -263,10 +249,16 @@ GOOD = Golden(("1 2",), {"fp32": ("2 1",)}, {"fp32": ("0-2:0.913 2-0:0.870",)})
         (b"\xff", "not JSON"),
         (b"[]", "must be an object"),
         (b'{"sentences": ["1 2"]}', "translations is missing"),
-        (b'{"sentences": "1 2", "translations": {}}', "sentences must be a list"),
-        (b'{"sentences": [1], "translations": {}}', r"sentences\[0\] must be of type str"),
-        (b'{"sentences": ["1"], "translations": {"fp32": ["1", "2"]}}', "2 translations in 'fp32' of 1 sentences"),
-        (b'{"sentences": [], "translations": {"fp32": []}}', "0 translations in 'fp32' of 0 sentences"),
+        (b'{"sentences": "1 2", "translations": {}, "alignments": {}}', "sentences must be a list"),
+        (b'{"sentences": [1], "translations": {}, "alignments": {}}', r"sentences\[0\] must be of type str"),
+        (
+            b'{"sentences": ["1"], "translations": {"fp32": ["1", "2"]}, "alignments": {}}',
+            "2 translations in 'fp32' of 1 sentences",
+        ),
+        (
+            b'{"sentences": [], "translations": {"fp32": []}, "alignments": {}}',
+            "0 translations in 'fp32' of 0 sentences",
+        ),
         (Golden(("1",) * (MAX_SENTENCES + 1), {}).to_bytes(), "at most 64 entries"),
         (Golden(("1" * MAX_BYTES,), {}).to_bytes(), "at most 1,048,576 are read"),
         (GOOD.to_bytes()[:-3] + b', "more": 1}', "more is not a field"),

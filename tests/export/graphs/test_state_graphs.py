@@ -12,7 +12,7 @@ import pytest
 
 from lingon import bundle as names
 from lingon.bundle import State
-from lingon.export.graphs.onnx_writer import GraphBuilder, WeightFiles
+from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import PRECISION_KINDS, build
 from lingon.export.graphs.state_graphs import state_graphs
 from lingon.serving.runtime.device import CPU, CUDA
@@ -91,18 +91,6 @@ def test_placed_memory_is_cut_or_continued_with_zeros(length: int, dtype: Any) -
             for slot, index in zip(slots, indices, strict=True):
                 expected[slot][tuple(kept[1:])] = encoded[state.name][index][tuple(kept[1:])]
         assert np.array_equal(after[state.name], expected), state.name
-
-
-def test_a_graph_of_an_older_bundle_has_states_in_their_own_shape() -> None:
-    graph = GraphBuilder("copy_rows", WeightFiles(), np.float32)
-    sources, targets = (graph.input(name, np.int64, ["copied"]) for name in (names.SOURCES, names.TARGETS))
-    old = graph.input("past", np.float32, ["rows", 2, "capacity", 8])
-    changed = graph.declare_output(names.changed_name(old), np.float32, ["rows", 2, "capacity", 8])
-    places = graph.op("Unsqueeze", targets, graph.int64s(1))
-    graph.op("ScatterND", old, places, graph.op("Gather", old, sources, axis=0), named=changed)
-    before = random_states([state for state in STATES if state.name == "past"], 3, np.float32)
-    after = run(graph.finish(), before, {names.SOURCES: np.array([0]), names.TARGETS: np.array([2])})
-    assert np.array_equal(after["past"], before["past"][[0, 1, 0]])
 
 
 @pytest.mark.parametrize("block", [0, -1, 3, 2**40])

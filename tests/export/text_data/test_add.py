@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import CARD, FORMAT, PROFILES, Bundle, open_bundle, write_bundle
+from lingon.bundle import CARD, PROFILES, Bundle, open_bundle, write_bundle
 from lingon.cli.main import main
 from lingon.errors import BundleError, SettingsError
 from lingon.export.text_data.add import CalibrationText, add_text_data
@@ -23,11 +23,11 @@ PAIRS = [("I know Tom.", "Ich kenne Tom."), ("Rome is here.", "Rom ist hier.")] 
 
 @pytest.fixture
 def old(tmp_path: Path) -> Bundle:
-    """A bundle as versions of Lingon without text data wrote it."""
+    """Return a bundle without text data."""
     made = bundle(tmp_path / "made")
     files = {name: made.read(name) for name in made.manifest.checksums}
     files[CARD] = b"# en-de, version 1\n\nA model.\n"
-    return write_bundle(tmp_path / "en-de" / "1", replace(made.manifest, version=1, format=4, text=None), files)
+    return write_bundle(tmp_path / "en-de" / "1", replace(made.manifest, version=1, text=None), files)
 
 
 def test_the_next_version_has_the_words_and_otherwise_the_same_files(old: Bundle):
@@ -42,14 +42,6 @@ def test_the_next_version_has_the_words_and_otherwise_the_same_files(old: Bundle
     card = found.read(CARD).decode()
     assert card.startswith("# en-de, version 2\n")
     assert "keeps: Tom." in card
-
-
-@pytest.mark.parametrize(("format_", "kept"), [(4, 5), (5, 5), (6, 6), (FORMAT, FORMAT)])
-def test_the_format_stays_that_of_the_graphs_but_is_one_with_text_data(old: Bundle, format_: int, kept: int):
-    (old.folder / "manifest.json").write_bytes(replace(old.manifest, format=format_).to_bytes())
-    add_text_data(old.folder, CalibrationText.of(PAIRS))
-    found = open_bundle(old.folder.parent)
-    assert (found.manifest.format, found.manifest.text is None) == (kept, False)
 
 
 def test_the_version_is_higher_than_one_that_is_being_copied(old: Bundle):
@@ -108,13 +100,9 @@ def test_a_folder_whose_name_is_no_number_is_no_version(old: Bundle, beside: boo
     assert sorted(old.folder.parent.iterdir()) == before
 
 
-def test_a_bundle_that_is_damaged_or_too_old_is_refused(old: Bundle):
+def test_a_bundle_that_is_damaged_is_refused(old: Bundle):
     (old.folder / CARD).write_text("another card")
     with pytest.raises(BundleError, match=CARD):
-        add_text_data(old.folder, CalibrationText.of(PAIRS))
-    manifest = replace(old.manifest, format=3)
-    (old.folder / "manifest.json").write_bytes(manifest.to_bytes())
-    with pytest.raises(SettingsError, match="has format 3, at least 4 is needed; export it again"):
         add_text_data(old.folder, CalibrationText.of(PAIRS))
     assert [path.name for path in sorted(old.folder.parent.iterdir())] == ["1"]
 

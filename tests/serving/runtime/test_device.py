@@ -52,28 +52,6 @@ def test_no_card_is_visible_without_the_folders_of_devices_and_driver(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("bundle_format", "missing"),
-    [(4, None), (3, "tiny/1 has format 3, whose graphs for CUDA are too old; export it again")],
-)
-def test_graphs_for_cuda_without_those_for_states_on_the_card_are_not_served(
-    bundle_format: int, missing: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(device_module, "cuda_missing", lambda: None)
-    tiny = echo_engine.bundle(tmp_path)
-    checksums = {f"fp16/{PLACE}": "0" * 64} if bundle_format == 4 else {}
-    manifest = dataclasses.replace(
-        tiny.manifest, name="tiny", version=1, precisions=BOTH, format=bundle_format, checksums=checksums
-    )
-    both = Bundle(tiny.folder, manifest)
-    if missing is None:
-        assert choose_device(both, "auto") == choose_device(both, "cuda") == (CUDA, "fp16")
-    else:
-        assert choose_device(both, "auto") == (CPU, "fp32")
-        with pytest.raises(DeviceError, match=missing):
-            choose_device(both, "cuda")
-
-
-@pytest.mark.parametrize(
     ("for_cuda", "device", "precision", "chosen"),
     [
         (["fp16", "fp32-cuda"], "auto", None, (CUDA, "fp16")),
