@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lingon.cli.options.backend import BackendOptions, with_backend_options
+from lingon.cli.options.backend import BackendOptions
 from lingon.cli.options.decoding import (
     BeamSizeOption,
     GuardOption,
@@ -180,7 +180,6 @@ MetricsPort = Annotated[
 
 
 @with_option_groups
-@with_backend_options
 def bulk(
     *,
     source: Source,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import typer
 
 from lingon.cli.options.backend import ServerOption
-from lingon.cli.options.connection import Credentials, with_connection_options
+from lingon.cli.options.connection import InsecureOption, TlsOptions
+from lingon.cli.options.groups import with_option_groups
 from lingon.gateway.options import (
     Apis,
     Certificate,
@@ -25,7 +24,7 @@ from lingon.gateway.options import (
 )
 
 
-@partial(with_connection_options, without=("api_key_file",))
+@with_option_groups
 def gateway(
     server: ServerOption = None,
     host: Host = "127.0.0.1",
@@ -42,7 +41,8 @@ def gateway(
     trusted_proxies: TrustedProxies = "",
     timeout: Timeout = 60.0,
     *,
-    credentials: Credentials,
+    connection: TlsOptions,
+    insecure: InsecureOption = False,
 ) -> None:
     """Offer the HTTP APIs of Lingon, DeepL, LibreTranslate and Google in front of a server.
 
@@ -72,8 +72,8 @@ def gateway(
         hosts=_listed(hosts or "") or default_hosts(http),
     )
     target = server_address(server)
-    tls = credentials.client_tls()
-    run_apart(target, tls, timeout, http, offered, metrics_port, typer.echo, insecure=credentials.insecure)
+    tls = connection.client_tls()
+    run_apart(target, tls, timeout, http, offered, metrics_port, typer.echo, insecure=insecure)
 
 
 def _listed(text: str) -> list[str]:

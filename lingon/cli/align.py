@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from lingon.cli.options import lines as options
-from lingon.cli.options.backend import BackendOptions, with_backend_options
+from lingon.cli.options.backend import BackendOptions
 from lingon.cli.options.decoding import SourceLanguageOption, TargetLanguageOption
+from lingon.cli.options.groups import with_option_groups
 
 GoldOption = Annotated[
     Path | None,
@@ -71,7 +72,7 @@ SymmetrisationOption = Annotated[
 ]
 
 
-@with_backend_options
+@with_option_groups
 def align(
     source: options.PairSource = None,
     target: options.PairTarget = None,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lingon.cli.options.connection import Credentials, with_connection_options
+from lingon.cli.options.connection import Credentials
+from lingon.cli.options.groups import with_option_groups
 from lingon.errors import LingonError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ TimeoutOption = Annotated[
 ]
 
 
-@with_connection_options
+@with_option_groups
 def list_models(
     server: ServerOption = None,
     as_json: Annotated[
@@ -62,7 +63,7 @@ def list_models(
         typer.echo(_json(model) if as_json else _line(model))
 
 
-@with_connection_options
+@with_option_groups
 def load(
     path: PathArgument,
     server: ServerOption = None,
@@ -76,7 +77,7 @@ def load(
     typer.echo(_line(model))
 
 
-@with_connection_options
+@with_option_groups
 def swap(
     path: PathArgument,
     server: ServerOption = None,
@@ -90,7 +91,7 @@ def swap(
     typer.echo(f"{_line(model)}, in place of {', '.join(unloaded)}")
 
 
-@with_connection_options
+@with_option_groups
 def unload(
     model: Annotated[
         str, typer.Argument(metavar="NAME/VERSION", help="Name and version as `lingon models list` prints them.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,8 +9,8 @@ import typer
 
 from lingon.cli.options import lines
 from lingon.cli.options import translation as options
-from lingon.cli.options.backend import BackendOptions, ServerOption, with_backend_options
-from lingon.cli.options.connection import Credentials, with_connection_options
+from lingon.cli.options.backend import BackendOptions, ServerOption
+from lingon.cli.options.connection import TlsOptions
 from lingon.cli.options.decoding import (
     DetectedSourceOption,
     GuardOption,
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 
 @with_option_groups
-@with_backend_options
 def translate(
     *,
     texts: options.Texts = None,
@@ -133,7 +131,7 @@ def _translate_lines(
     return run(backend, given, work, output_file, batch_size, unit, full_batches=drawn)
 
 
-@with_backend_options
+@with_option_groups
 def score(
     source: lines.PairSource = None,
     target: lines.PairTarget = None,
@@ -180,7 +178,7 @@ def score(
         raise typer.Exit(1)
 
 
-@partial(with_connection_options, without=("api_key_file", "insecure"))
+@with_option_groups
 def healthcheck(
     server: ServerOption = None,
     service: Annotated[
@@ -188,13 +186,13 @@ def healthcheck(
     ] = "",
     timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="Time limit of the check.")] = 5.0,
     *,
-    credentials: Credentials,
+    connection: TlsOptions,
 ) -> None:
     """Check whether a server serves: prints its state; exit code 0 if it is SERVING, else 1."""
     from lingon.cli.backend import server_address
     from lingon.client.client import Client
 
-    with Client(server_address(server), timeout=timeout, retries=0, tls=credentials.client_tls()) as client:
+    with Client(server_address(server), timeout=timeout, retries=0, tls=connection.client_tls()) as client:
         state = _state(client, service)
     typer.echo(f"{client.target}{f' {service}' if service else ''}: {state}")
     raise typer.Exit(0 if state == "SERVING" else 1)

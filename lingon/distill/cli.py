@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lingon.cli.options.backend import BackendOptions, with_backend_options
+from lingon.cli.options.backend import BackendOptions
 from lingon.cli.options.decoding import OwnBeamSizeOption, SourceLanguageOption, TargetLanguageOption
+from lingon.cli.options.groups import with_option_groups
 from lingon.distill import options
 from lingon.distill.choice import Choice
 from lingon.errors import SettingsError
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from lingon.distill.shards import Report
 
 
-@with_backend_options
+@with_option_groups
 def distill(
     source: options.Source,
     output: options.Output,

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lingon.cli.attend import options
-from lingon.cli.options.backend import BackendOptions, with_backend_options
+from lingon.cli.options.backend import BackendOptions
 from lingon.cli.options.decoding import SourceLanguageOption, TargetLanguageOption
+from lingon.cli.options.groups import with_option_groups
 
 if TYPE_CHECKING:
     from lingon.cli.attend.picture import Picture
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 EXTRA = "plot"  # installs what draws images
 
 
-@with_backend_options
+@with_option_groups
 def attend(
     source: options.Source,
     target: options.Target = None,
