@@ -72,11 +72,13 @@ def check_column(column: str | None) -> None:
         raise SettingsError("--column is for an --input that ends in .csv or .tsv")
 
 
-def is_encoded_page(path: Path) -> bool:
-    """Whether a file is a page in another encoding than UTF-8: it is written in that, as its head says."""
-    if path.suffix.lower() not in PAGES or not path.is_file():
-        return False
-    content = read_setting_file(path)
+def read_page(path: Path) -> bytes | None:
+    """Return the content of a file that is a page by its name; None for another one, and for what is no file."""
+    return read_setting_file(path) if path.suffix.lower() in PAGES and path.is_file() else None
+
+
+def is_encoded(content: bytes) -> bool:
+    """Whether a page is in another encoding than UTF-8: its translation is written in that, as its head says."""
     try:
         return not read_encoded(content, charset_of(content))[1].is_utf_8
     except UnreadableDocument:
@@ -104,10 +106,12 @@ def translate_document(
     request: TranslateOptions,
     batch_size: int,
     column: str | None = None,
+    content: bytes | None = None,
 ) -> bool:
     """Write the translation of a document; returns whether each of its texts was translated.
 
     column: of a table, its name or its number
+    content: that of the file; None if it has not been read yet
     A text that was not translated stays as it is, and is named. Raises LingonError; then nothing is written.
     """
     if path.suffix.lower() in OTHER_SUFFIXES:
@@ -119,7 +123,7 @@ def translate_document(
         if suffix not in PAGES and output.suffix.lower() not in (suffix, translated_suffix(path.name).lower()):
             raise SettingsError(f"--output must name a file that ends in {path.suffix}, as the input does")
         check_output(output, path)
-    content = read_setting_file(path)
+    content = read_setting_file(path) if content is None else content
     source, target = request.get("source") or "", request.get("target") or ""
     read = partial(_read, path, content, source="" if source == AUTO else source, column=column)
     document = None if not target and says_target(path.name) else read(target)

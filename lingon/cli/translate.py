@@ -68,7 +68,8 @@ def translate(
         check_lines,
         check_options,
         is_document,
-        is_encoded_page,
+        is_encoded,
+        read_page,
         translate_document,
     )
     from lingon.cli.lines.loop import TranslateWork, several_of
@@ -93,14 +94,16 @@ def translate(
         "shortlist": shortlist,
     }
     read = None if texts else input_file
-    page = read is not None and is_text and reading.written is TextFormat.HTML and is_encoded_page(read)
-    if read is not None and (page or not is_text):
-        check_options(_shown(columns), several_of(request), as_json=as_json, read=reading.is_stated and not page)
-        complete = translate_document(backend, read, output_file, request, batch_size, column)
+    content = read_page(read) if read is not None and is_text and reading.written is TextFormat.HTML else None
+    encoded = content is not None and is_encoded(content)
+    if read is not None and (encoded or not is_text):
+        check_options(_shown(columns), several_of(request), as_json=as_json, read=reading.is_stated and not encoded)
+        complete = translate_document(backend, read, output_file, request, batch_size, column, content)
     else:
         check_column(column)
         work = TranslateWork(request, _shown(columns), as_json)
-        complete = _translate_lines(backend, texts or (), input_file, output_file, work, reading, batch_size)
+        given = _input(texts or (), input_file, output_file, reading, content)
+        complete = _translate_lines(backend, given, output_file, work, reading, batch_size)
     if not complete:
         raise typer.Exit(1)
 
@@ -114,19 +117,17 @@ def _shown(columns: options.Columns) -> Columns:
 
 def _translate_lines(
     backend: BackendOptions,
-    texts: Sequence[str],
-    input_file: Path | None,
+    given: Input[str],
     output_file: Path | None,
     work: TranslateWork,
     reading: options.Reading,
     batch_size: int,
 ) -> bool:
-    """Translate texts, a file or standard input; returns whether each was translated."""
+    """Translate lines, or a text with markup; returns whether each was translated."""
     from lingon.cli.lines.loop import check_document_options, run, several_of
 
     if reading.is_markup:
         check_document_options(work.columns, several_of(work.options), as_json=work.as_json)
-    given = _input(texts, input_file, output_file, markup=reading.is_markup, wrapped=reading.wrapped)
     unit, drawn = "document" if reading.is_markup else "line", work.options.get("sampling") is not None
     return run(backend, given, work, output_file, batch_size, unit, full_batches=drawn)
 
@@ -199,16 +200,19 @@ def healthcheck(
 
 
 def _input(
-    texts: Sequence[str], input_file: Path | None, output: Path | None, *, markup: bool, wrapped: bool
+    texts: Sequence[str], input_file: Path | None, output: Path | None, reading: options.Reading, content: bytes | None
 ) -> Input[str]:
-    """The texts to translate; markup: whether a file is one text; wrapped: whether a paragraph of it is one."""
+    """The texts to translate: arguments, or lines, or paragraphs, or all lines as one text.
+
+    content: that of the file if it has been read
+    """
     from lingon.cli.lines.input import input_lines, join_lines, join_paragraphs
 
-    if markup:
-        lines = input_lines(texts, input_file, output, line_end=b"\n")
+    if reading.is_markup:
+        lines = input_lines(texts, input_file, output, b"\n", content)
         return lines if texts else join_lines(lines)
     lines = input_lines(texts, input_file, output)
-    return join_paragraphs(lines) if wrapped and not texts else lines
+    return join_paragraphs(lines) if reading.wrapped and not texts else lines
 
 
 def _state(client: Client, service: str) -> str:

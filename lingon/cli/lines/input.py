@@ -39,12 +39,17 @@ def size_of(item: str | tuple[str, str]) -> int:
 
 
 def input_lines(
-    arguments: Iterable[str], path: Path | None, output: Path | None, line_end: bytes = LINE_END
+    arguments: Iterable[str],
+    path: Path | None,
+    output: Path | None,
+    line_end: bytes = LINE_END,
+    content: bytes | None = None,
 ) -> Input[str]:
     """The texts given as arguments, or the lines of a file, or those of standard input.
 
     output: the file that is to be written, which must not be the input
     line_end: the bytes that are left out at the end of a line
+    content: that of the file, in UTF-8; None if it has not been read yet
     """
     given = list(arguments)
     if given and path is not None:
@@ -56,6 +61,9 @@ def input_lines(
         check_output(output, path)
     if given:
         return Input(iter(given), sum(map(size_of, given)))
+    if content is not None:
+        lines = content.decode().removesuffix("\n").split("\n")
+        return Input((line.rstrip(line_end.decode()) for line in lines), len(content))
     if path is not None:
         return Input(lines_of(path, line_end), _file_size(path))
     return Input(standard_input(line_end), _standard_input_size(), _is_typed())
