@@ -7,12 +7,21 @@ from collections.abc import Callable
 
 import pytest
 from google.rpc import code_pb2
+from grpc_health.v1 import health_pb2
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lingon import ServerError
 from lingon.client.protocol.exchanges import ClientProtocol
-from lingon.client.protocol.steps import LIST_MODELS, TRANSLATE, Send, Sleep
+from lingon.client.protocol.steps import (
+    HEALTH_STATES,
+    LIST_MODELS,
+    TRANSLATE,
+    HealthCheckRequest,
+    HealthCheckResponse,
+    Send,
+    Sleep,
+)
 from lingon.client.retry import Retry
 from lingon.client.values.messages import MAX_BYTES, cut
 from lingon.translation.v1 import translation_pb2 as pb
@@ -120,3 +129,11 @@ def _tries(protocol: ClientProtocol, most: int) -> int:
             sent += 1
             step = _proceed(lambda: exchange.throw(ServerError("down", code_pb2.UNAVAILABLE)))
     return sent
+
+
+def test_the_messages_of_the_health_service_are_those_of_its_own_package() -> None:
+    own = health_pb2.HealthCheckRequest(service="model/en-de")
+    assert HealthCheckRequest(value="model/en-de").SerializeToString() == own.SerializeToString()
+    for number, state in enumerate(HEALTH_STATES):
+        reply = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.ServingStatus.Value(state))
+        assert HealthCheckResponse.FromString(reply.SerializeToString()).value == number

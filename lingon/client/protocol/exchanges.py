@@ -10,7 +10,6 @@ from functools import partial
 from numbers import Real
 from typing import Any
 
-from google.protobuf import wrappers_pb2
 from google.protobuf.message import Message
 
 from lingon.client.protocol.documents import translate_document
@@ -25,6 +24,7 @@ from lingon.client.protocol.steps import (
     STREAM,
     TRANSLATE,
     Exchange,
+    HealthCheckRequest,
     Method,
     Reply,
     Result,
@@ -315,7 +315,7 @@ class ClientProtocol:
 
     def health(self, service: str) -> Exchange[str]:
         """One of HEALTH_STATES; a service that the server does not know raises a ServerError NOT_FOUND."""
-        request = write_request(wrappers_pb2.StringValue, value=service)
+        request = write_request(HealthCheckRequest, value=service)
         reply = yield from self.call(HEALTH, request)
         return HEALTH_STATES[reply.value] if 0 <= reply.value < len(HEALTH_STATES) else "UNKNOWN"
 

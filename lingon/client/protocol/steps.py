@@ -37,8 +37,11 @@ SCORE = Method(f"{_SERVICE}/Score", pb.ScoreResponse.FromString)
 LIST_MODELS = Method(f"{_SERVICE}/ListModels", pb.ListModelsResponse.FromString)
 DETECT_LANGUAGES = Method(f"{_SERVICE}/DetectLanguages", pb.DetectLanguagesResponse.FromString)
 
-# These messages have the same bytes as those of grpc.health.v1 (one string, one enum), whose package is not installed.
-HEALTH = Method("/grpc.health.v1.Health/Check", wrappers_pb2.Int32Value.FromString)
+# The package of grpc.health.v1 is not installed with a client. Its messages have one field each, a string and an enum,
+# and so have these messages of protobuf itself, which are written as the same bytes.
+HealthCheckRequest = wrappers_pb2.StringValue  # its value is the service
+HealthCheckResponse = wrappers_pb2.Int32Value  # its value is the index of one of HEALTH_STATES
+HEALTH = Method("/grpc.health.v1.Health/Check", HealthCheckResponse.FromString)
 HEALTH_STATES = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
 
 
