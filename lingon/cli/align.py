@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from lingon.cli.options import lines as options
 from lingon.cli.options.backend import BackendOptions
 from lingon.cli.options.decoding import SourceLanguageOption, TargetLanguageOption
 from lingon.cli.options.groups import with_option_groups
+from lingon.cli.options.lines import BatchSizeOption, JsonLinesOption, OutputOption, PairSourceOption, PairTargetOption
 
 GoldOption = Annotated[
     Path | None,
@@ -74,11 +74,11 @@ SymmetrisationOption = Annotated[
 
 @with_option_groups
 def align(
-    source: options.PairSource = None,
-    target: options.PairTarget = None,
+    source: PairSourceOption = None,
+    target: PairTargetOption = None,
     source_language: SourceLanguageOption = None,
     target_language: TargetLanguageOption = None,
-    output_file: options.Output = None,
+    output_file: OutputOption = None,
     gold: GoldOption = None,
     choose: ChooseOption = False,
     layer: LayerOption = None,
@@ -87,8 +87,8 @@ def align(
     reverse: ReverseOption = False,
     other: OtherOption = None,
     symmetrisation: SymmetrisationOption = "grow-diag-final-and",
-    as_json: options.Json = False,
-    batch_size: options.Batch = 32,
+    as_json: JsonLinesOption = False,
+    batch_size: BatchSizeOption = 32,
     *,
     backend: BackendOptions,
 ) -> None:

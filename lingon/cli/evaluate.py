@@ -15,8 +15,17 @@ import typer
 
 from lingon.cli.lines.output import check_output, print_message, writing
 from lingon.cli.lines.progress import progress_bar
-from lingon.cli.options import evaluation as options
 from lingon.cli.options.decoding import OwnBeamSizeOption, OwnDeviceOption, SourceLanguageOption, TargetLanguageOption
+from lingon.cli.options.evaluation import (
+    JsonOption,
+    LimitOption,
+    ModelArgument,
+    OwnLengthPenaltyOption,
+    PrecisionOption,
+    TestSourceOption,
+    TestTargetOption,
+    TranslationsOption,
+)
 from lingon.errors import CorpusError, LingonError, SettingsError
 from lingon.extras import find_entry_points, name_missing_extra
 from lingon.lines import TranslatedLines, read_parallel
@@ -34,18 +43,18 @@ class Evaluation:
 
 
 def evaluate(
-    model: options.Model,
-    source: options.Source,
-    target: options.Target,
+    model: ModelArgument,
+    source: TestSourceOption,
+    target: TestTargetOption,
     source_language: SourceLanguageOption = None,
     target_language: TargetLanguageOption = None,
     beam_size: OwnBeamSizeOption = 4,
-    length_penalty: options.LengthPenalty = 1.0,
+    length_penalty: OwnLengthPenaltyOption = 1.0,
     device: OwnDeviceOption = "auto",
-    precision: options.Precision = None,
-    limit: options.Limit = None,
-    output: options.Output = None,
-    as_json: options.Json = False,
+    precision: PrecisionOption = None,
+    limit: LimitOption = None,
+    output: TranslationsOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Translate a test set and print BLEU and chrF: a checkpoint by the reference search, a bundle by the engine.
 

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lingon.cli.options import lines
-from lingon.cli.options import translation as options
 from lingon.cli.options.backend import BackendOptions, ServerOption
 from lingon.cli.options.connection import TlsOptions
 from lingon.cli.options.decoding import (
@@ -22,6 +20,24 @@ from lingon.cli.options.decoding import (
     TextFormat,
 )
 from lingon.cli.options.groups import with_option_groups
+from lingon.cli.options.lines import (
+    AlignmentOption,
+    BatchSizeOption,
+    JsonLinesOption,
+    OutputOption,
+    PairSourceOption,
+    PairTargetOption,
+)
+from lingon.cli.options.translation import (
+    ColumnOption,
+    ColumnOptions,
+    InputOption,
+    ReadingOptions,
+    RestrictionOptions,
+    SamplingOptions,
+    SearchOptions,
+    TextsArgument,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,22 +52,22 @@ if TYPE_CHECKING:
 @with_option_groups
 def translate(
     *,
-    texts: options.Texts = None,
-    input_file: options.Input = None,
-    output_file: lines.Output = None,
-    column: options.Column = None,
+    texts: TextsArgument = None,
+    input_file: InputOption = None,
+    output_file: OutputOption = None,
+    column: ColumnOption = None,
     source: DetectedSourceOption = None,
     same_language: SameLanguageOption = False,
     target: TargetOption = None,
-    search: options.Search,
-    sampling: options.Sampling,
-    restrictions: options.Restrictions,
-    reading: options.Reading,
+    search: SearchOptions,
+    sampling: SamplingOptions,
+    restrictions: RestrictionOptions,
+    reading: ReadingOptions,
     guard: GuardOption = None,
     shortlist: ShortlistOption = None,
-    columns: options.Columns,
-    as_json: lines.Json = False,
-    batch_size: lines.Batch = 32,
+    columns: ColumnOptions,
+    as_json: JsonLinesOption = False,
+    batch_size: BatchSizeOption = 32,
     backend: BackendOptions,
 ) -> None:
     """Translate texts, standard input line by line, or a document; a blank line gives a blank line.
@@ -108,7 +124,7 @@ def translate(
         raise typer.Exit(1)
 
 
-def _shown(columns: options.Columns) -> Columns:
+def _shown(columns: ColumnOptions) -> Columns:
     """Return the columns of the output."""
     from lingon.cli.lines.format import Columns
 
@@ -120,7 +136,7 @@ def _translate_lines(
     given: Input[str],
     output_file: Path | None,
     work: TranslateWork,
-    reading: options.Reading,
+    reading: ReadingOptions,
     batch_size: int,
 ) -> bool:
     """Translate lines, or a text with markup; returns whether each was translated."""
@@ -134,16 +150,16 @@ def _translate_lines(
 
 @with_option_groups
 def score(
-    source: lines.PairSource = None,
-    target: lines.PairTarget = None,
+    source: PairSourceOption = None,
+    target: PairTargetOption = None,
     source_language: SourceLanguageOption = None,
     target_language: TargetLanguageOption = None,
-    output_file: lines.Output = None,
+    output_file: OutputOption = None,
     tokens: Annotated[
         bool,
         typer.Option("--tokens", help="Add a column with the log-probability of every token. Default: no such column."),
     ] = False,
-    alignment: lines.Alignment = False,
+    alignment: AlignmentOption = False,
     pieces: Annotated[
         bool,
         typer.Option(
@@ -152,8 +168,8 @@ def score(
             "Default: they are text.",
         ),
     ] = False,
-    as_json: lines.Json = False,
-    batch_size: lines.Batch = 32,
+    as_json: JsonLinesOption = False,
+    batch_size: BatchSizeOption = 32,
     *,
     backend: BackendOptions,
 ) -> None:
@@ -200,7 +216,7 @@ def healthcheck(
 
 
 def _input(
-    texts: Sequence[str], input_file: Path | None, output: Path | None, reading: options.Reading, content: bytes | None
+    texts: Sequence[str], input_file: Path | None, output: Path | None, reading: ReadingOptions, content: bytes | None
 ) -> Input[str]:
     """The texts to translate: arguments, or lines, or paragraphs, or all lines as one text.
 

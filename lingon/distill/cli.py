@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any
 from lingon.cli.options.backend import BackendOptions
 from lingon.cli.options.decoding import OwnBeamSizeOption, SourceLanguageOption, TargetLanguageOption
 from lingon.cli.options.groups import with_option_groups
-from lingon.distill import options
 from lingon.distill.choice import Choice
+from lingon.distill.options import (
+    ChooseOption,
+    FolderOption,
+    HumanTranslationsOption,
+    NumHypothesesOption,
+    TextFilesOption,
+    WholeOption,
+)
 from lingon.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -18,15 +25,15 @@ if TYPE_CHECKING:
 
 @with_option_groups
 def distill(
-    source: options.Source,
-    output: options.Output,
-    target: options.Target = None,
+    source: TextFilesOption,
+    output: FolderOption,
+    target: HumanTranslationsOption = None,
     source_language: SourceLanguageOption = None,
     target_language: TargetLanguageOption = None,
     beam_size: OwnBeamSizeOption = 4,
-    num_hypotheses: options.NumHypotheses = None,
-    choose: options.Choose = Choice.BEST,
-    whole: options.Whole = False,
+    num_hypotheses: NumHypothesesOption = None,
+    choose: ChooseOption = Choice.BEST,
+    whole: WholeOption = False,
     *,
     backend: BackendOptions,
 ) -> None:

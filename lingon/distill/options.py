@@ -9,12 +9,12 @@ import typer
 
 from lingon.distill.choice import Choice
 
-Source = Annotated[
+TextFilesOption = Annotated[
     list[Path],
     typer.Option(metavar="FILE", help="Text to translate, one a line, plain or .gz; may be given several times."),
 ]
-Output = Annotated[Path, typer.Option(help="Folder for the corpus; a run that was ended goes on from it.")]
-Target = Annotated[
+FolderOption = Annotated[Path, typer.Option(help="Folder for the corpus; a run that was ended goes on from it.")]
+HumanTranslationsOption = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="FILE",
@@ -22,7 +22,7 @@ Target = Annotated[
         show_default="none",
     ),
 ]
-NumHypotheses = Annotated[
+NumHypothesesOption = Annotated[
     int | None,
     typer.Option(
         "--num-hypotheses",
@@ -32,7 +32,7 @@ NumHypotheses = Annotated[
         show_default="1, else --beam-size",
     ),
 ]
-Choose = Annotated[
+ChooseOption = Annotated[
     Choice,
     typer.Option(
         help="Which translations become training pairs: the best one, all of --num-hypotheses, or the one that is "
@@ -40,7 +40,7 @@ Choose = Annotated[
     ),
 ]
 
-Whole = Annotated[
+WholeOption = Annotated[
     bool,
     typer.Option(
         "--whole",

@@ -7,13 +7,15 @@ from typing import Annotated, Literal
 
 import typer
 
-Source = Annotated[str, typer.Argument(help="A text.")]
-Target = Annotated[str | None, typer.Argument(help="A translation of it.", show_default="that of the model")]
-Kind = Annotated[
+TextArgument = Annotated[str, typer.Argument(help="A text.")]
+TranslationArgument = Annotated[
+    str | None, typer.Argument(help="A translation of it.", show_default="that of the model")
+]
+KindOption = Annotated[
     Literal["cross", "encoder", "decoder"],
     typer.Option(help="Attention of the target to the source, or self-attention of the encoder or the decoder."),
 ]
-Layer = Annotated[
+LayerOption = Annotated[
     int | None,
     typer.Option(
         min=0,
@@ -21,12 +23,12 @@ Layer = Annotated[
         show_default="the last one; for cross-attention the heads from which the model makes alignments",
     ),
 ]
-Head = Annotated[int | None, typer.Option(min=0, help="Head, from 0.", show_default="the mean of the heads")]
-Mean = Annotated[
+HeadOption = Annotated[int | None, typer.Option(min=0, help="Head, from 0.", show_default="the mean of the heads")]
+MeanOption = Annotated[
     bool,
     typer.Option("--mean", help="Show the mean of all heads of the layer. Default: that of the heads for alignments."),
 ]
-Grid = Annotated[
+GridOption = Annotated[
     bool,
     typer.Option(
         "--grid",
@@ -34,11 +36,11 @@ Grid = Annotated[
         "Default: one matrix.",
     ),
 ]
-Pieces = Annotated[
+PiecesOption = Annotated[
     bool,
     typer.Option("--pieces", help="Show a row or column for each piece of the vocabulary. Default: one for each word."),
 ]
-Output = Annotated[
+ImageOption = Annotated[
     Path | None,
     typer.Option(
         "--output",
@@ -47,4 +49,4 @@ Output = Annotated[
         show_default="text on standard output",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object. Default: a picture.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object. Default: a picture.")]

@@ -5,7 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lingon.cli.attend import options
+from lingon.cli.attend.options import (
+    GridOption,
+    HeadOption,
+    ImageOption,
+    JsonOption,
+    KindOption,
+    LayerOption,
+    MeanOption,
+    PiecesOption,
+    TextArgument,
+    TranslationArgument,
+)
 from lingon.cli.options.backend import BackendOptions
 from lingon.cli.options.decoding import SourceLanguageOption, TargetLanguageOption
 from lingon.cli.options.groups import with_option_groups
@@ -18,18 +29,18 @@ EXTRA = "plot"  # installs what draws images
 
 @with_option_groups
 def attend(
-    source: options.Source,
-    target: options.Target = None,
+    source: TextArgument,
+    target: TranslationArgument = None,
     source_language: SourceLanguageOption = None,
     target_language: TargetLanguageOption = None,
-    of: options.Kind = "cross",
-    layer: options.Layer = None,
-    head: options.Head = None,
-    mean: options.Mean = False,
-    grid: options.Grid = False,
-    pieces: options.Pieces = False,
-    output_file: options.Output = None,
-    as_json: options.Json = False,
+    of: KindOption = "cross",
+    layer: LayerOption = None,
+    head: HeadOption = None,
+    mean: MeanOption = False,
+    grid: GridOption = False,
+    pieces: PiecesOption = False,
+    output_file: ImageOption = None,
+    as_json: JsonOption = False,
     *,
     backend: BackendOptions,
 ) -> None:

@@ -7,19 +7,21 @@ from typing import Annotated
 
 import typer
 
-PairSource = Annotated[
+PairSourceOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE", help="Source texts, one a line, plain or .gz.", show_default="SOURCE<tab>TARGET lines"
     ),
 ]
-PairTarget = Annotated[
+PairTargetOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Translations of --source, line by line.", show_default="standard input"),
 ]
-Batch = Annotated[int, typer.Option(min=1, max=1024, help="Largest number of lines in one request.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for each line. Default: plain text.")]
-Output = Annotated[
+BatchSizeOption = Annotated[int, typer.Option(min=1, max=1024, help="Largest number of lines in one request.")]
+JsonLinesOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object for each line. Default: plain text.")
+]
+OutputOption = Annotated[
     Path | None,
     typer.Option(
         "--output",
@@ -29,7 +31,7 @@ Output = Annotated[
         show_default="standard output",
     ),
 ]
-Alignment = Annotated[
+AlignmentOption = Annotated[
     bool,
     typer.Option(
         "--alignment",

@@ -16,15 +16,15 @@ from lingon.cli.options.decoding import (
     TextFormat,
 )
 from lingon.cli.options.groups import OptionGroup
-from lingon.cli.options.lines import Alignment
+from lingon.cli.options.lines import AlignmentOption
 
 if TYPE_CHECKING:
-    from lingon.client.values import options as client
+    from lingon.client.values.options import Sampling, TranslateOptions
 
-Texts = Annotated[
+TextsArgument = Annotated[
     list[str] | None, typer.Argument(help="Texts to translate.", show_default="the lines of standard input")
 ]
-Input = Annotated[
+InputOption = Annotated[
     Path | None,
     typer.Option(
         "--input",
@@ -34,7 +34,7 @@ Input = Annotated[
         show_default="standard input",
     ),
 ]
-Column = Annotated[
+ColumnOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
@@ -46,7 +46,7 @@ Column = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Search(OptionGroup):
+class SearchOptions(OptionGroup):
     """How the likeliest translations are searched for."""
 
     beam_size: BeamSizeOption = None
@@ -80,7 +80,7 @@ class Search(OptionGroup):
     ] = None
     max_output_tokens: MaxOutputTokensOption = None
 
-    def request(self) -> client.TranslateOptions:
+    def request(self) -> TranslateOptions:
         """The options as the client takes them."""
         return {
             "beam_size": self.beam_size,
@@ -93,7 +93,7 @@ class Search(OptionGroup):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sampling(OptionGroup):
+class SamplingOptions(OptionGroup):
     """How tokens are drawn at random in place of a search."""
 
     temperature: Annotated[
@@ -121,17 +121,17 @@ class Sampling(OptionGroup):
         typer.Option(min=0, help="Seed of the random draws.", show_default="0 if sampling"),
     ] = None
 
-    def settings(self) -> client.Sampling | None:
+    def settings(self) -> Sampling | None:
         """The options as the client takes them; None if none is given."""
-        from lingon.client.values import options as client
+        from lingon.client.values.options import Sampling
 
-        if self == Sampling():
+        if self == SamplingOptions():
             return None
-        return client.Sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=self.seed)
+        return Sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p, seed=self.seed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Restrictions(OptionGroup):
+class RestrictionOptions(OptionGroup):
     """What a translation has, and what it has not."""
 
     target_prefix: Annotated[
@@ -194,7 +194,7 @@ class Restrictions(OptionGroup):
         ),
     ] = None
 
-    def request(self) -> client.TranslateOptions:
+    def request(self) -> TranslateOptions:
         """The options as the client takes them."""
         return {
             "target_prefix": self.target_prefix,
@@ -210,7 +210,7 @@ class Restrictions(OptionGroup):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reading(OptionGroup):
+class ReadingOptions(OptionGroup):
     """How texts are read: what is a text, where it is split, and what stays as it is."""
 
     split_long: Annotated[
@@ -284,7 +284,7 @@ class Reading(OptionGroup):
         ),
     ] = False
 
-    def for_input(self, path: Path | None) -> Reading:
+    def for_input(self, path: Path | None) -> ReadingOptions:
         """These options with the format of the input: the one that is given, else the one that its name says."""
         name = path.name.lower().removesuffix(".gz") if path is not None else ""
         named = TextFormat.HTML if name.endswith((".html", ".htm")) else TextFormat.PLAIN
@@ -305,7 +305,7 @@ class Reading(OptionGroup):
         """Whether an option says how the input is written, which a document says itself."""
         return not self.is_by_line or self.written is TextFormat.PIECES
 
-    def request(self, *, forced: bool) -> client.TranslateOptions:
+    def request(self, *, forced: bool) -> TranslateOptions:
         """The options as the client takes them; forced: whether there are forced words."""
         return {
             "long_text": "split" if self.split_long else "refuse",
@@ -326,7 +326,7 @@ class Reading(OptionGroup):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Columns(OptionGroup):
+class ColumnOptions(OptionGroup):
     """What is printed beside a translation."""
 
     scores: Annotated[
@@ -337,4 +337,4 @@ class Columns(OptionGroup):
         bool,
         typer.Option("--tokens", help="Add a column with the tokens. Default: no such column."),
     ] = False
-    alignment: Alignment = False
+    alignment: AlignmentOption = False
