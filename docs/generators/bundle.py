@@ -1,4 +1,4 @@
-"""The bundle format, from the declarations in lingon/bundle/manifest.py."""
+"""The bundle format, from the declarations in lingon/bundle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from docs.generators.markdown import code, plain, table
-from lingon.bundle import Confidence, LengthRange, ReliabilityBin, TextData, manifest
+from lingon.bundle import Confidence, LengthRange, ReliabilityBin, TextData, names
 from lingon.bundle.manifest import Alignment, Defaults, Limits, Manifest, Precision, State
 
 DECLARED = (
@@ -28,8 +28,8 @@ DECLARED = (
 
 def layout() -> str:
     """The table of a bundle's files, which the module's docstring lists: a name, two spaces or more, its meaning."""
-    listed = re.findall(r"(?m)^    +(\S.*?)(?:  +(\S.*))?$", manifest.__doc__ or "")
-    assert listed, "the docstring of lingon/bundle/manifest.py lists the files"
+    listed = re.findall(r"(?m)^    +(\S.*?)(?:  +(\S.*))?$", names.__doc__ or "")
+    assert listed, "the docstring of lingon/bundle/names.py lists the files"
     return table(("file", "content"), [(code(name), plain(meaning)) for name, meaning in listed])
 
 
@@ -41,11 +41,11 @@ def declarations() -> str:
 def tensors() -> str:
     """The table of the graphs' inputs and outputs: the comments beside their names."""
     rows = []
-    for line in inspect.getsource(manifest).splitlines():
+    for line in inspect.getsource(names).splitlines():
         found = re.match(r'([A-Z_, ]+) = ("[a-z_", ]+)  # (\(.*)', line)
         if found:
-            names = re.findall(r'"(\w+)"', found[2])
-            rows.append((", ".join(map(code, names)), plain(found[3])))
+            tensors_named = re.findall(r'"(\w+)"', found[2])
+            rows.append((", ".join(map(code, tensors_named)), plain(found[3])))
     return table(("tensor", "shape and meaning"), rows)
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from lingon.bundle.manifest import MANIFEST, WEIGHTS, Manifest
+from lingon.bundle.manifest import Manifest
+from lingon.bundle.names import MANIFEST, WEIGHTS
 from lingon.bundle.publish import Content, publish_bundle, write_files
 from lingon.errors import BundleError, DamagedBundle, first_of
 from lingon.files import read_plain_file

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lingon.bundle.manifest import MANIFEST
+from lingon.bundle.names import MANIFEST
 from lingon.bundle.store import Bundle
 from lingon.errors import BundleError, SettingsError
 from lingon.files import read_setting_text

@@ -7,7 +7,7 @@ import re
 
 from docs.generators import bundle, kept_strings, options, witness_table
 from lingon import TranslateOptions
-from lingon.bundle import manifest
+from lingon.bundle import names
 from lingon.segments.protection.table import TABLE
 
 
@@ -27,7 +27,7 @@ def test_every_option_of_translate_has_its_type_and_its_meaning() -> None:
 
 def test_every_tensor_of_a_graph_has_its_shape() -> None:
     found = {name.strip("` ") for cells in rows(bundle.tensors()) for name in cells[0].split(",")}
-    assert {manifest.TOKEN_IDS, manifest.TOTAL_LENGTH, manifest.BEAM_TABLE, manifest.LABELS} <= found
+    assert {names.TOKEN_IDS, names.TOTAL_LENGTH, names.BEAM_TABLE, names.LABELS} <= found
 
 
 def test_every_form_that_an_engine_confirmed_is_in_the_table_with_its_result() -> None:
