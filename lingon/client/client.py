@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import grpc
-import grpc.aio
 from google.rpc import code_pb2
+from grpc import aio
 
 from lingon.client.address import START, with_port
 from lingon.client.calls.awaited import AsyncCalls, closed_as_error
@@ -255,7 +255,7 @@ class AsyncClient(_ClientBase, AsyncCalls):
         self._loop = self._loop or asyncio.get_running_loop()
         if self._loop is not asyncio.get_running_loop():
             raise LingonError("an AsyncClient belongs to the event loop that first used it; make one for this loop")
-        begun = self._open(grpc.aio, step)
+        begun = self._open(aio, step)
         with self._server_errors():
             if not step.method.streams:
                 return await begun

@@ -8,22 +8,22 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 PAUSE = 0.005  # seconds that a batch waits for its next line: lines of a file come faster, typed lines slower
 
 
-class ReadAhead(Generic[Item]):
+class ReadAhead(Generic[Given]):
     """Runs an iterator on a thread of its own; its exception is raised here, after the items before it."""
 
-    def __init__(self, items: Iterator[Item], capacity: int) -> None:
+    def __init__(self, items: Iterator[Given], capacity: int) -> None:
         """capacity: how many items the thread may be ahead."""
         self._items = items
-        self._queue: queue.Queue[tuple[Item] | Exception] = queue.Queue(capacity)
+        self._queue: queue.Queue[tuple[Given] | Exception] = queue.Queue(capacity)
         threading.Thread(target=self._run, daemon=True).start()  # a read from a terminal cannot be cancelled
 
-    def take(self, timeout: float | None = None) -> Item:
+    def take(self, timeout: float | None = None) -> Given:
         """The next item. Raises StopIteration after the last, queue.Empty if none comes within timeout seconds."""
         entry = self._queue.get(timeout=timeout)
         if isinstance(entry, Exception):
@@ -31,10 +31,10 @@ class ReadAhead(Generic[Item]):
             raise entry
         return entry[0]
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[Given]:
         return self
 
-    def __next__(self) -> Item:
+    def __next__(self) -> Given:
         return self.take()
 
     def _run(self) -> None:
@@ -47,10 +47,10 @@ class ReadAhead(Generic[Item]):
             self._queue.put(StopIteration())
 
 
-def batches(items: Iterator[Item], size: int, whole: bool = False) -> Iterator[list[Item]]:
+def batches(items: Iterator[Given], size: int, whole: bool = False) -> Iterator[list[Given]]:
     """Batches of at most size items; a batch does not wait for more lines after PAUSE, unless whole is True."""
     ahead = ReadAhead(items, capacity=4 * size)
-    batch: list[Item] = []
+    batch: list[Given] = []
     while True:
         try:
             batch.append(ahead.take(PAUSE if batch and not whole else None))
@@ -72,11 +72,11 @@ def batches(items: Iterator[Item], size: int, whole: bool = False) -> Iterator[l
 
 
 def in_order(
-    items: Iterator[Item],
-    work: Callable[[Item], Result],
+    items: Iterator[Given],
+    work: Callable[[Given], Made],
     in_flight: int,
     cancel: Callable[[], None] = lambda: None,
-) -> Generator[Result, None, None]:
+) -> Generator[Made, None, None]:
     """work(item) of every item, in_flight at once, in order; an error is raised after the results before it.
 
     cancel: called at an error and if the generator is closed early, to end the calls that are still running

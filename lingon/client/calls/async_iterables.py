@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Generic
 
+from lingon.client.calls.iterables import Result
 from lingon.client.calls.parts import Collector, Part, longest_part
 from lingon.client.values.options import TranslateOptions
-
-Result = TypeVar("Result")
 
 
 class PartTasks(Generic[Result]):

@@ -8,12 +8,13 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing, contextmanager
 from types import TracebackType
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, Self, Unpack, overload
 
 from google.rpc import code_pb2
 
 from lingon.client.calls.async_iterables import PartTasks
 from lingon.client.calls.blocking import Languages, Texts
+from lingon.client.calls.iterables import Result
 from lingon.client.calls.parts import IN_FLIGHT, Part, check_iterable
 from lingon.client.protocol.exchanges import ClientProtocol
 from lingon.client.protocol.steps import Exchange, Send, Sleep, drive_async
@@ -21,8 +22,6 @@ from lingon.client.protocol.streams import StreamPart, StreamReader
 from lingon.client.values.options import ScoreOptions, TranslateOptions
 from lingon.client.values.results import DocumentResult, ModelInfo, ScoreResult, StreamEvent, TextResult
 from lingon.errors import ServerError
-
-Result = TypeVar("Result")
 
 
 class AsyncCalls(ABC):

@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar, Unpack, overload
+from typing import Any, NoReturn, Self, Unpack, overload
 
-from lingon.client.calls.iterables import CallGroup, Pending, Perform, in_order
+from lingon.client.calls.iterables import CallGroup, Pending, Perform, Result, in_order
 from lingon.client.calls.parts import IN_FLIGHT, Part, check_iterable, parts_of
 from lingon.client.protocol.exchanges import ClientProtocol
 from lingon.client.protocol.steps import Exchange, Send, Sleep, drive
@@ -27,7 +27,6 @@ from lingon.client.values.results import (
 
 Texts = list[str] | tuple[str, ...]
 Languages = tuple[DetectedLanguage, ...]
-Result = TypeVar("Result")
 
 
 class Blocking(ABC):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Iterator
 
+from lingon.client.values.results import Span
 from lingon.errors import LingonError
 from lingon.text import is_invisible, to_nfc
 
-Span = tuple[int, int]
 Letter = tuple[str, int, int]
 """A character of a normalised text, and the begin and the end of what it was read from."""
 
