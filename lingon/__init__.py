@@ -78,17 +78,21 @@ __all__ = [
     "Translation",
 ]
 
-_MODULES = {
-    "lingon.client.client": ("AsyncClient", "Client"),
-    "lingon.client.model": ("AsyncModel", "Model"),
-    "lingon.client.values.attention": ("AttentionSelection",),
-    "lingon.client.tls": ("Tls",),
-    "lingon.errors": ("LingonError", "ServerError"),
-    "lingon.client.retry": ("Retry",),
-    "lingon.client.values.normalised_text": ("NormalisedText",),
-    "lingon.client.values.options": ("Sampling", "ScoreOptions", "TranslateOptions"),
+_MODULE_OF = {
+    "AsyncClient": "lingon.client.client",
+    "Client": "lingon.client.client",
+    "AsyncModel": "lingon.client.model",
+    "Model": "lingon.client.model",
+    "AttentionSelection": "lingon.client.values.attention",
+    "Tls": "lingon.client.tls",
+    "LingonError": "lingon.errors",
+    "ServerError": "lingon.errors",
+    "Retry": "lingon.client.retry",
+    "NormalisedText": "lingon.client.values.normalised_text",
+    "Sampling": "lingon.client.values.options",
+    "ScoreOptions": "lingon.client.values.options",
+    "TranslateOptions": "lingon.client.values.options",
 }
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

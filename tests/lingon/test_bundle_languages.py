@@ -16,7 +16,7 @@ from lingon.text import LanguageTokens
 from tests.support import tampered_bundles
 from tests.support.bundles import MANIFEST
 
-HERE = Path("manifest.json")
+ORIGIN = Path("manifest.json")
 SOURCES = (SourceLanguage("en", (4,), (5,)), SourceLanguage("zh-Hant", (), (6, 7)))
 TARGETS = (TargetLanguage("de", (8,), (9,)), TargetLanguage("en", (), ()))
 MANY = replace(
@@ -25,14 +25,14 @@ MANY = replace(
 
 
 def test_languages_are_read_back() -> None:
-    assert Manifest.from_bytes(MANY.to_bytes(), HERE) == MANY
+    assert Manifest.from_bytes(MANY.to_bytes(), ORIGIN) == MANY
     one = replace(MANY, source_language="en", languages=Languages(SOURCES[:1], TARGETS))
-    assert Manifest.from_bytes(one.to_bytes(), HERE) == one
+    assert Manifest.from_bytes(one.to_bytes(), ORIGIN) == one
 
 
 def test_a_source_may_have_no_end_token() -> None:
     without = replace(MANIFEST, source_end=False)
-    assert Manifest.from_bytes(without.to_bytes(), HERE) == without
+    assert Manifest.from_bytes(without.to_bytes(), ORIGIN) == without
 
 
 def test_the_languages_of_the_written_format_are_null_for_one_pair() -> None:
@@ -40,7 +40,7 @@ def test_the_languages_of_the_written_format_are_null_for_one_pair() -> None:
     assert (values["format"], values["languages"]) == (FORMAT, None)
     del values["languages"]
     with pytest.raises(BundleError, match="languages is missing"):
-        Manifest.from_bytes(json.dumps(values).encode(), HERE)
+        Manifest.from_bytes(json.dumps(values).encode(), ORIGIN)
 
 
 def test_a_pair_has_the_tokens_of_both_sides_and_room_for_its_own() -> None:
@@ -117,7 +117,7 @@ def test_languages_that_contradict_other_values_are_refused(
 def test_the_smallest_room_is_accepted() -> None:
     limits = replace(MANIFEST.limits, max_source_tokens=13, max_target_tokens=2, output_extra=2)
     roomy = replace(MANY, limits=limits)
-    assert Manifest.from_bytes(roomy.to_bytes(), HERE) == roomy
+    assert Manifest.from_bytes(roomy.to_bytes(), ORIGIN) == roomy
 
 
 def refusal(folder: Path, values: dict[str, Any], message: str) -> bool:
@@ -127,5 +127,5 @@ def refusal(folder: Path, values: dict[str, Any], message: str) -> bool:
         tampered_bundles.put(changed, path, value)
     tampered_bundles.write_manifest(folder, changed)
     with pytest.raises(BundleError, match=message) as caught:
-        Manifest.from_bytes((folder / HERE).read_bytes(), HERE)
+        Manifest.from_bytes((folder / ORIGIN).read_bytes(), ORIGIN)
     return "\n" not in str(caught.value)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from socket import create_server, socket
 from typing import Any
 
 import pytest
@@ -34,13 +34,13 @@ class CountingProxy:
 
 @contextmanager
 def counting_proxy() -> Iterator[CountingProxy]:
-    with closing(create_server(("127.0.0.1", 0))) as listener:
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         proxy = CountingProxy(f"127.0.0.1:{listener.getsockname()[1]}", [])
         threading.Thread(target=_refuse, args=(listener, proxy), daemon=True).start()
         yield proxy
 
 
-def _refuse(listener: socket, proxy: CountingProxy) -> None:
+def _refuse(listener: socket.socket, proxy: CountingProxy) -> None:
     while True:
         try:
             connection, _ = listener.accept()
