@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, Unpack
+from typing import TYPE_CHECKING, Protocol, Unpack
 
 from lingon.cli.options.backend import BackendOptions
 from lingon.cli.options.connection import Credentials
-from lingon.client.calls.blocking import Texts
-from lingon.client.client import DEFAULT_SERVER, Client
-from lingon.client.model import Model
-from lingon.client.retry import Retry
-from lingon.client.values.options import ScoreOptions, TranslateOptions
-from lingon.client.values.results import ModelInfo, ScoreResult, TextResult
+
+if TYPE_CHECKING:
+    from lingon.client.calls.blocking import Texts
+    from lingon.client.values.options import ScoreOptions, TranslateOptions
+    from lingon.client.values.results import ModelInfo, ScoreResult, TextResult
 
 SERVER_TIMEOUT = 60.0  # seconds for a request to a server, without --timeout
 
@@ -40,6 +39,8 @@ class Translator(Protocol):
 
 def server_address(server: str | None) -> str:
     """The server that was given, or that of the environment, or the default."""
+    from lingon.client.client import DEFAULT_SERVER
+
     return server or os.environ.get("LINGON_SERVER") or DEFAULT_SERVER
 
 
@@ -49,6 +50,10 @@ def open_translator(options: BackendOptions) -> Iterator[Translator]:
 
     A server that has never answered is not waited for: it is probably not running.
     """
+    from lingon.client.client import Client
+    from lingon.client.model import Model
+    from lingon.client.retry import Retry
+
     if not options.in_process:
         retry = Retry(retries=3, longest_pause=1.0, wait_when_full=True, wait_when_away=True)
         arguments = (options.credentials or Credentials()).client_arguments()
