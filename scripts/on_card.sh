@@ -5,7 +5,6 @@
 #
 # STEP    tests:      `lingon doctor` and the tests that need a card
 #         steps:      the time of decoder steps
-#         operators:  the operators that a step may consist of, one by one
 #         gpu:        `lingon bench gpu`: Lingon, transformers, a bare PyTorch loop and CTranslate2
 #         service:    `lingon bench serve`: latency with 1 to 256 clients, of the shipped model
 #         loops:      `lingon bench train`: the speed of training loops
@@ -17,7 +16,7 @@
 # --config FILE          the settings of `training`; a rehearsal without it trains a tiny model
 #
 # A step that is not done after nine minutes is ended, with exit code 75; call it again, and it goes on from there:
-# `gpu` and `operators` with the next row, the trainings from their last checkpoint. LIMIT sets another number of seconds.
+# `gpu` with the next row, the trainings from their last checkpoint. LIMIT sets another number of seconds.
 #
 # OPTIONS has more options for the command of the step, such as OPTIONS='--engine lingon --engine torch-graph'.
 # PYTHON names the Python (default: .venv/bin/python, else python3). It needs what `lingon[gpu]` and `lingon[train]` need
@@ -32,7 +31,7 @@ usage() { sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2; e
 (($# >= 2)) || usage
 step=$1 folder=$2
 shift 2
-[[ $step =~ ^(tests|steps|operators|gpu|service|loops|systems|multi30k|training)$ ]] || usage
+[[ $step =~ ^(tests|steps|gpu|service|loops|systems|multi30k|training)$ ]] || usage
 device=cuda quick=false config=
 while (($#)); do
   case $1 in
@@ -71,7 +70,7 @@ limited() { timeout --kill-after=45 "${LIMIT:-540}" "$@"; }
 
 lingon() { limited "$python" -m lingon "$@"; }
 
-tool() { limited "$python" -m "lingon.bench.tools.$1" --results "$folder" "${options[@]}" "${@:2}" "${more[@]}"; }
+tool() { limited "$python" -m "$1" --results "$folder" "${options[@]}" "${@:2}" "${more[@]}"; }
 
 run_tests() {
   lingon doctor
@@ -139,8 +138,7 @@ run_step() {
   echo "== $step, $(date -u +%FT%TZ)"
   case $step in
     tests) run_tests ;;
-    steps) tool engine.device_steps ;;
-    operators) tool engine.operators --resume ;;
+    steps) tool lingon.bench.tools.engine.device_steps ;;
     gpu) lingon bench gpu --results "$folder" --cache "$folder/cache" --resume "${options[@]}" "${more[@]}" ;;
     service) run_service ;;
     loops) run_loops ;;

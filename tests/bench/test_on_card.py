@@ -63,10 +63,10 @@ def test_wrong_arguments_print_the_usage_and_make_no_folder(arguments: list[str]
 
 
 def test_a_step_that_is_cut_off_says_so_and_is_not_a_failure_of_its_command(tmp_path: Path):
-    done = on_card("operators", tmp_path, *REHEARSAL, LIMIT="0.3")
+    done = on_card("gpu", tmp_path, *REHEARSAL, LIMIT="0.3")
     assert done.returncode == 75
-    assert "operators was ended after 0.3 s; call it again to go on" in done.stdout
-    assert "call it again" in (tmp_path / "operators.log").read_text(encoding="utf-8")
+    assert "gpu was ended after 0.3 s; call it again to go on" in done.stdout
+    assert "call it again" in (tmp_path / "gpu.log").read_text(encoding="utf-8")
 
 
 def test_a_training_goes_on_from_its_last_checkpoint(tmp_path: Path):

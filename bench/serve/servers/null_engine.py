@@ -1,8 +1,8 @@
 """Servers without a model: `python -m lingon.bench.serve.servers.null_engine KIND` serves until it is stopped.
 
 KIND is `lingon`, the server with everything but its graphs (every sentence ends after one step, without a token);
-`http`, the same with its HTTP port; `echo`, a bare grpc.aio server that answers at once: the least that a call costs.
-`lingon bench serve --engine null` measures the first and the last.
+`echo`, a bare grpc.aio server that answers at once: the least that a call costs.
+`lingon bench serve --engine null` measures both.
 """
 
 from __future__ import annotations
@@ -148,7 +148,6 @@ def main(kind: str, model: Path) -> int:
             "models": (folder,),
             "port": 0,
             "metrics_port": 0,
-            "http_port": 0 if kind == "http" else None,
             "device": "cpu",
         }
     )
