@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.table import Table
@@ -15,6 +14,7 @@ from rich.table import Table
 from lingon.bench.serve.load.jobs import ClosedLoad, Target, to_json
 from lingon.bench.serve.load.latency import OK
 from lingon.bench.serve.plan import CpuPlan
+from lingon.bench.serve.run import Row
 from lingon.bench.serve.servers.processes import Server, serving
 from lingon.bench.statistics import percentile
 from lingon.bench.worker_process import Worker, cpu_seconds
@@ -22,10 +22,9 @@ from lingon.errors import LingonError
 
 KINDS = ("lingon", "echo")
 CLIENTS = (1, 64)
-Row = dict[str, Any]
 
 
-def measure(
+def measure_overhead(
     model: Path, texts: Sequence[str], cpus: CpuPlan, *, seconds: float, rounds: int, write: Callable[[str], None]
 ) -> list[Row]:
     """Return a row for each server and number of clients: medians over rounds in which the servers take turns."""
@@ -49,7 +48,7 @@ def measure(
     return [{"kind": kind, "clients": clients, **_medians(each)} for (clients, kind), each in found.items()]
 
 
-def table(rows: Sequence[Row]) -> Table:
+def overhead_table(rows: Sequence[Row]) -> Table:
     """The rows for the terminal."""
     shown = Table("server", "clients", "requests/s", "p50 ms", "p99 ms", "CPU ms a request", box=box.SIMPLE)
     for row in rows:
