@@ -30,15 +30,14 @@ def save(name: str, rows: list[dict[str, Any]], folder: Path, **more: Any) -> Pa
 
 
 def command(arguments: Sequence[str]) -> str:
-    """The command line as the user types it: `lingon bench ...`, or `python -m lingon.bench.tools.NAME ...`.
+    """The command line as the user types it: `lingon bench ...`, or `python -m lingon.bench.NAME ...`.
 
     arguments: sys.argv of the process
     """
-    program = Path(arguments[0]).with_suffix("")
-    if program.name == "__main__":  # of a package
-        program = program.parent
-    _, tools, name = program.as_posix().rpartition("bench/tools/")
-    prefix = ["python", "-m", f"lingon.bench.tools.{name.replace('/', '.')}"] if tools else ["lingon"]
+    _, module, name = arguments[0].rpartition("lingon/bench/")
+    name, source, _ = name.partition(".py")
+    name = name.removesuffix("/__main__").replace("/", ".")
+    prefix = ["python", "-m", f"lingon.bench.{name}"] if module and source else ["lingon"]
     return shlex.join([*prefix, *arguments[1:]])
 
 

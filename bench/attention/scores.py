@@ -19,7 +19,7 @@ from lingon.serving.in_process import translate_lines
 
 BEAM_SIZE = 4
 LENGTH_PENALTY = 1.0
-BATCH = 8  # pairs of a request for attention
+PAIRS = 8  # pairs of a request for attention
 HALVES = 2
 
 
@@ -80,8 +80,8 @@ def _judged(
     options = BackendOptions(model=str(bundle.folder), device="cpu", precision="fp32")
     aligned = 0
     with open_translator(options) as translator:
-        for begin in range(0, len(pairs), BATCH):
-            batch = list(pairs[begin : begin + BATCH])
+        for begin in range(0, len(pairs), PAIRS):
+            batch = list(pairs[begin : begin + PAIRS])
             results = aligner.answer(translator, batch)
             aligned += sum(result.error is None for result in results)
             for number, (pair, result) in enumerate(zip(batch, results, strict=True), start=begin + 1):

@@ -16,7 +16,7 @@ from lingon.bundle import Bundle
 from lingon.lines import read_lines
 from lingon.text import normalise
 
-BATCH = 32  # sentences that are decoded together
+TOGETHER = 32  # sentences that are decoded together
 
 
 def tokens_per_second(
@@ -45,7 +45,7 @@ def _measure(engine: Lingon, bundle: Bundle, lines: list[str], repeats: int) -> 
     """Milliseconds of a translation of all lines, and the outputs."""
     tokenizer, longest = bundle.tokenizer(), bundle.manifest.limits.max_source_tokens
     sources = [tokens for tokens in map(tokenizer.encode_source, lines) if len(tokens) <= longest]
-    cell = Cell(workload="", batch=BATCH)
+    cell = Cell(workload="", batch=TOGETHER)
     begin = perf_counter()
     for _ in range(repeats):
         outputs = engine.translate(sources, cell)

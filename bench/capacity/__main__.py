@@ -16,9 +16,9 @@ from typing import Annotated, Any
 
 import typer
 
-from lingon.bench.capacity import chart
+from lingon.bench.capacity.chart import draw
 from lingon.bench.capacity.measurement import Measured, measure, one_core
-from lingon.bench.capacity.queues import POLICIES, after_warm_up, arrivals, shared, simulate
+from lingon.bench.capacity.queues import POLICIES, after_warm_up, poisson_calls, shared, simulate
 from lingon.bench.results_file import save
 from lingon.bench.statistics import percentile
 from lingon.lines import read_lines
@@ -36,7 +36,7 @@ def percentiles(measured: Measured, factors: Sequence[float], load: float, polic
     """The 50th and 99th percentile in milliseconds; factors: the speeds of servers; load: a share of their capacity."""
     rate = load * sum(factors) * measured.speed.capacity
     by_factor = {factor: shared(measured.speed, factor) for factor in set(factors)}
-    calls = arrivals(rate, measured.works, max(CALLS, CALLS_EACH * len(factors)), random.Random(7))
+    calls = poisson_calls(rate, measured.works, max(CALLS, CALLS_EACH * len(factors)), random.Random(7))
     took = after_warm_up(simulate([by_factor[factor] for factor in factors], calls, POLICIES[policy]))
     return 1000 * percentile(took, 50), 1000 * percentile(took, 99)
 
@@ -121,7 +121,7 @@ def main(
         "slow_server": {"load": load, "rows": with_slow(measured, load)},
     }
     path = save("capacity", by_size(measured, bound, price), results, **facts)
-    chart.draw(path)
+    draw(path)
     typer.echo(f"written: {path}")
 
 

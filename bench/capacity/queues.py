@@ -152,7 +152,7 @@ POLICIES: dict[str, Policy] = {
 }
 
 
-def arrivals(
+def poisson_calls(
     rate: float, works: Sequence[float], requests: int, chance: random.Random
 ) -> Iterator[tuple[float, float]]:
     """Poisson arrivals: the times of `requests` calls, `rate` a second, and the work of each, drawn from works."""

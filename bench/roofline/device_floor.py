@@ -5,7 +5,7 @@ A decoder step takes at least the longest of three times, and the floor of all s
 - to read the weights once, the keys and values of every hypothesis's past, and of every source once for all its beams,
   and to write the new keys and values, at the peak rate of memory;
 - to compute its products at the peak rate of the precision;
-- to run the kernels that depend on each other, one after the other, KERNELS of them in a layer.
+- to run the kernels that depend on each other, one after the other, KERNELS_OF_LAYER of them in a layer.
 
 The encoder takes at least the time of its products, and that to read its weights. Everything else is counted as free.
 """
@@ -20,7 +20,7 @@ from lingon.bench.roofline.device_peaks import DevicePeaks
 BYTES = {"fp32": 4, "fp16": 2}
 """Bytes of a weight, a key or a value, by precision."""
 
-KERNELS = 8
+KERNELS_OF_LAYER = 8
 """Of a decoder layer: two attentions, with a product before and after each, and the two products of the feed-forward
 layer."""
 
@@ -56,5 +56,5 @@ def floor_of(
         encoder=1000 * encoder,
         read=1000 * moved * size / peaks.read,
         compute=1000 * 2 * (weights * counts.rows + past + source) / gemm,
-        launch=1000 * (KERNELS * layers + 1) * counts.steps * peaks.launch,
+        launch=1000 * (KERNELS_OF_LAYER * layers + 1) * counts.steps * peaks.launch,
     )

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from lingon.bench.capacity import chart
 from lingon.bench.capacity.__main__ import highest_load, percentiles, with_slow
+from lingon.bench.capacity.chart import draw
 from lingon.bench.capacity.measurement import AT_ONCE, Measured, measure
 from lingon.bench.capacity.queues import (
     POLICIES,
@@ -18,8 +18,8 @@ from lingon.bench.capacity.queues import (
     Machine,
     Speed,
     after_warm_up,
-    arrivals,
     fewest,
+    poisson_calls,
     shared,
     simulate,
 )
@@ -37,7 +37,7 @@ MEASURED = Measured(TOGETHER, [1.0], {})
 def run(
     speeds: Sequence[Sequence[float]], rate: float, works: Sequence[float], policy: str = "fewest calls"
 ) -> list[float]:
-    calls = arrivals(rate, works, CALLS, random.Random(3))
+    calls = poisson_calls(rate, works, CALLS, random.Random(3))
     return after_warm_up(simulate(speeds, calls, POLICIES[policy]))
 
 
@@ -84,7 +84,7 @@ def test_speed_is_linear_between_measured_numbers():
 
 
 def test_every_call_ends_once():
-    assert len(simulate([shared(TOGETHER)] * 3, arrivals(60.0, [1.0], 1000, random.Random(1)), fewest)) == 1000
+    assert len(simulate([shared(TOGETHER)] * 3, poisson_calls(60.0, [1.0], 1000, random.Random(1)), fewest)) == 1000
 
 
 def test_the_machines_with_the_fewest_calls_are_those_that_a_search_finds():
@@ -138,6 +138,6 @@ def test_the_chart_is_beside_the_results(tmp_path):
     rows = [{"servers": servers, "policy": name, "load": 0.5} for servers in (1, 4) for name in POLICIES]
     slow = [{"speed": 0.7, "servers": 4, "policy": name, "p99_ms": 30.0} for name in POLICIES]
     path = save("capacity", rows, tmp_path, bound_ms=300.0, slow_server={"load": 0.6, "rows": slow})
-    drawn = chart.draw(path)
+    drawn = draw(path)
     assert (drawn.parent, drawn.suffix, drawn.stem) == (path.parent, ".svg", path.stem)
     assert "fewest calls" in drawn.read_text()

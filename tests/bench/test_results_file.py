@@ -17,11 +17,12 @@ def test_a_trial_run_writes_nothing_beside_the_results_that_are_kept() -> None:
 
 def test_a_result_contains_the_command_line():
     assert (
-        command(["/usr/bin/lingon", "bench", "decode", "--data", "my texts"]) == "lingon bench decode --data 'my texts'"
+        command(["/home/lingon/bench/.venv/bin/lingon", "bench", "decode", "--data", "my texts"])
+        == "lingon bench decode --data 'my texts'"
     )
     assert (
-        command(["/somewhere/bench/tools/servers/concurrency.py", "--rounds", "5"])
-        == "python -m lingon.bench.tools.servers.concurrency --rounds 5"
+        command(["/somewhere/lingon/bench/tools/costs.py", "--rounds", "5"])
+        == "python -m lingon.bench.tools.costs --rounds 5"
     )
 
 

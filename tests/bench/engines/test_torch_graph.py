@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import lingon.bench.engines.torch_graph.engine as torch_graph
 from lingon.bench.engines import lingon as lingon_engine
 from lingon.bench.engines.base import Cell, Setting
-from lingon.bench.engines.torch_graph import engine as torch_graph
 from lingon.bench.workloads.output_statistics import outputs
 from lingon.bench.workloads.random_weights import Shape
 from lingon.bench.workloads.synthetic import forced_workloads
@@ -23,7 +23,7 @@ from lingon.training.models.interface import FORBIDDEN_LOGIT
 from lingon.training.models.transformer import Transformer
 from tests.support.random_models import random_model, random_sources, written_bundle
 
-SHAPES = {
+LOOP_SHAPES = {
     "as in the paper": {},
     "pre-norm, gelu": {"norm": "pre", "activation": "gelu"},
     "nothing tied, learned positions, silu": {"tie": "none", "positions": "learned", "activation": "silu"},
@@ -34,7 +34,7 @@ STEPS = 9
 @functools.cache
 def endless_model(shape: str) -> Transformer:
     """A model that never prefers the end token."""
-    model = copy.deepcopy(random_model(**SHAPES[shape]))
+    model = copy.deepcopy(random_model(**LOOP_SHAPES[shape]))
     model.forbidden[EOS] = FORBIDDEN_LOGIT
     return model
 
@@ -57,7 +57,7 @@ def cell_of(workload: Workload, beam_size: int) -> Cell:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", LOOP_SHAPES)
 def test_the_loop_finds_the_tokens_of_a_search_with_the_model(tmp_path: Path, shape: str, beam_size: int):
     model, sources = endless_model(shape), random_sources(16)
     expected = outputs(model, sources, beam_size, STEPS).tokens.tolist()

@@ -18,7 +18,7 @@ FORMS: Mapping[str, tuple[str, ...]] = {
 }
 """Examples of each form. A string like an example has its punctuation, with other letters and figures."""
 
-_RUN = re.compile(r"[A-Za-z]+|[0-9]+")
+_LETTERS_OR_FIGURES = re.compile(r"[A-Za-z]+|[0-9]+")
 _FIXED = re.compile(
     r"https?|www|%[-.\d$]*[a-z](?![a-z])|\)[a-z]\Z|if\b|date\b|\.\d?[a-z]\}\Z|\.(?:txt|py|org)\b|<x|<ph"
 )
@@ -44,7 +44,7 @@ def like(example: str, rng: random.Random) -> str:
             return run[0]
         return "".join(rng.choice(_others(character)) for character in run[0])
 
-    return _RUN.sub(other, example)
+    return _LETTERS_OR_FIGURES.sub(other, example)
 
 
 def is_found(text: str) -> bool:

@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.table import Table
 
 from lingon.bench.results_file import save
-from lingon.bench.tools.quality.protection import capitals, placeholders
 from lingon.bench.tools.quality.protection.answers import Answers
+from lingon.bench.tools.quality.protection.capitals import measure_capitals, names_in
+from lingon.bench.tools.quality.protection.placeholders import POSITIONS, measure_placeholders, usable_pairs
 from lingon.bundle import open_bundle
 from lingon.errors import SettingsError
 from lingon.lines import read_parallel
@@ -47,18 +48,18 @@ def main(
     """Print, and save if asked for, the figures of all positions of placeholders, and of capitals."""
     pairs = list(read_parallel(source, target))
     listed = words.split(",")
-    named = placeholders.usable_pairs(pairs, listed[0])
+    named = usable_pairs(pairs, listed[0])
     if len(listed) < 2 or not named:
         raise SettingsError(f"--words needs two words, of which the first is once in sentences of {source}: {words}")
     with LocalTranslator(model) as translator:
         answers = Answers(translator, beam_size)
         rows = [
-            placeholders.measure(answers, named[:: max(len(named) // sentences, 1)][:sentences], listed, position)
-            for position in placeholders.POSITIONS
+            measure_placeholders(answers, named[:: max(len(named) // sentences, 1)][:sentences], listed, position)
+            for position in POSITIONS
         ]
         Console(width=WIDTH).print(table_of(rows))
         some = pairs[:: max(len(pairs) // sentences, 1)][:sentences]
-        upper = capitals.measure(answers, some, capitals.names_in(open_bundle(model)))
+        upper = measure_capitals(answers, some, names_in(open_bundle(model)))
     Console(width=WIDTH).print(table_of([upper]))
     if results is not None:
         path = save("protection", [*rows, upper], results, words=listed, beam_size=beam_size)

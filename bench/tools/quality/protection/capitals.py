@@ -18,7 +18,7 @@ def names_in(bundle: Bundle) -> dict[str, str]:
     return names_of((pieces.id_to_piece(token), pieces.get_score(token)) for token in range(pieces.get_piece_size()))
 
 
-def measure(answers: Answers, pairs: Sequence[tuple[str, str]], names: Mapping[str, str]) -> dict[str, Any]:
+def measure_capitals(answers: Answers, pairs: Sequence[tuple[str, str]], names: Mapping[str, str]) -> dict[str, Any]:
     """Return chrF of the sentences in normal case and in capitals, all scored in capitals."""
     sources, references = [source for source, _ in pairs], [target.upper() for _, target in pairs]
     upper = [source.upper() for source in sources]

@@ -97,7 +97,7 @@ POSITIONS: tuple[tuple[str, Make, int], ...] = (
 )
 
 
-def measure(
+def measure_placeholders(
     answers: Answers, pairs: Sequence[Pair], words: Sequence[str], position: tuple[str, Make, int]
 ) -> dict[str, Any]:
     """Return the shares of the rungs, the strings that are not as often in the result, and scores, of all kinds.

@@ -16,7 +16,7 @@ from lingon.errors import LingonError
 from lingon.serving.observability.metrics import Metrics
 from tests.support import echo_engine
 
-ALL_CORES = frozenset(os.sched_getaffinity(0))
+USABLE = frozenset(os.sched_getaffinity(0))
 
 
 def test_the_memory_bound_counts_graphs_and_reported_caches(tmp_path: Path):
@@ -32,7 +32,7 @@ def test_the_memory_bound_counts_graphs_and_reported_caches(tmp_path: Path):
 
 def test_an_error_in_a_worker_is_raised_by_ask():
     with (
-        Worker("lingon.bench.serve.servers.engine_baseline", cores=ALL_CORES) as worker,
+        Worker("lingon.bench.serve.servers.engine_baseline", cores=USABLE) as worker,
         pytest.raises(LingonError, match="gone: no such folder"),
     ):
         worker.ask(model="gone", precision=None, threads=1, texts=["Tom"])
@@ -42,12 +42,12 @@ def test_a_server_is_ready_after_its_ready_line_and_its_memory_is_known():
     code = (
         "import time; print('starting'); print('ready: x/1 on 127.0.0.1:7, metrics on 127.0.0.1:8 - more', flush=True)"
     )
-    with serving([sys.executable, "-c", f"{code}; time.sleep(60)"], ALL_CORES) as server:
+    with serving([sys.executable, "-c", f"{code}; time.sleep(60)"], USABLE) as server:
         assert (server.address, server.metrics) == ("127.0.0.1:7", "127.0.0.1:8")
         assert 0 < server.seconds < 10
         assert 0 < server.memory()["rss_mb"] <= server.memory()["peak_mb"]
     with (
         pytest.raises(LingonError, match="no bundle here"),
-        serving([sys.executable, "-c", "import sys; sys.exit('no bundle here')"], ALL_CORES),
+        serving([sys.executable, "-c", "import sys; sys.exit('no bundle here')"], USABLE),
     ):
         pass

@@ -6,15 +6,15 @@ import os
 
 import pytest
 
-from lingon.bench.tools.servers import compare_servers
+from lingon.bench.tools.servers.compare_servers import one_round, target
 from tests.support.echo_engine import EchoRunner, running
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_running_servers_are_compared_by_latency_and_cpu_time(stream: bool) -> None:
     async with running(EchoRunner()) as server:
-        target = compare_servers.target(f"here={os.getpid()}@127.0.0.1:{server.server.port}")
-        row = await compare_servers.one_round(target, ["Tom", "sea"], 2, 0.3, stream=stream)
+        here = target(f"here={os.getpid()}@127.0.0.1:{server.server.port}")
+        row = await one_round(here, ["Tom", "sea"], 2, 0.3, stream=stream)
     assert row["requests_per_s"] > 0
     assert row["p50_ms"] <= row["p99_ms"]
     assert row["cpu_ms_per_request"] > 0
