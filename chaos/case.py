@@ -36,7 +36,6 @@ class Case:
     bound: the promise in words; the checks state it in numbers
     figures: what the table shows of the result, see chaos.report.found
     tests: files of tests that the case runs
-    findings: numbers of the findings of the security review that the case measures
     alone: whether it runs only if its number is given
     """
 
@@ -46,7 +45,6 @@ class Case:
     body: Body
     figures: Sequence[str] = ()
     tests: Sequence[str] = ()
-    findings: Sequence[int] = ()
     alone: bool = False
 
     @property
@@ -65,7 +63,6 @@ def case(
     *,
     figures: Sequence[str] = (),
     tests: Sequence[str] = (),
-    findings: Sequence[int] = (),
     alone: bool = False,
 ) -> Callable[[Body], Body]:
     """Declare a function as the case with this number."""
@@ -73,7 +70,7 @@ def case(
     def declare(body: Body) -> Body:
         if number in CASES:
             raise SettingsError(f"case {number} is declared twice: {CASES[number].name} and {name}")
-        CASES[number] = Case(number, name, bound, body, figures, tests, findings, alone)
+        CASES[number] = Case(number, name, bound, body, figures, tests, alone)
         return body
 
     return declare

@@ -30,12 +30,6 @@ Keep = Annotated[
     Path | None,
     typer.Option(help="Folder for logs and histories (default: a temporary folder, kept only if a case fails)."),
 ]
-Tree = Annotated[
-    Path | None,
-    typer.Option(
-        help="Checkout with a .venv whose server is tested (default: this one); results of cases are not saved."
-    ),
-]
 MODEL, RESULTS = Path("models/en-de"), Path("bench/results")
 
 
@@ -47,11 +41,10 @@ def cases(
     model: Model = MODEL,
     results: Results = RESULTS,
     keep: Keep = None,
-    tree: Tree = None,
 ) -> None:
     """Run the cases, print their results and merge them into the result file of the day; exit with 1 if one fails."""
     if context.invoked_subcommand is None:
-        run_cases(_numbers(only), model=model, results=results, keep=keep, quick=quick, tree=tree)
+        run_cases(_numbers(only), model=model, results=results, keep=keep, quick=quick)
 
 
 @app.command()
@@ -65,63 +58,6 @@ def table(
 
     rows = for_people(read(results), all_cases())
     typer.echo(f"{summary(rows)}\n\n{as_table(rows)}")
-
-
-@app.command()
-def hostile(
-    only: Annotated[str, typer.Option(help="Numbers of cases, separated by commas (default: all hostile ones).")] = "",
-    quick: Annotated[bool, typer.Option("--quick", help="Run short versions.")] = False,
-    side: Annotated[
-        str, typer.Option(help="Side of the comparison that the figures go to: before or after.")
-    ] = "after",
-    tree: Tree = None,
-    model: Model = MODEL,
-    results: Results = RESULTS,
-    keep: Keep = None,
-    date: Annotated[str, typer.Option(help="Date of the result file, YYYY-MM-DD (default: today).")] = "",
-) -> None:
-    """Run each hostile case once, write its figures as one side of DATE-hostile.json, and print both sides."""
-    from datetime import UTC, datetime
-
-    from chaos.hostile import comparison
-    from chaos.selection import all_cases
-
-    if side not in (comparison.BEFORE, comparison.AFTER):
-        raise SettingsError(f"--side is before or after, got {side!r}")
-    path = results / f"{date or datetime.now(UTC).date()}-hostile.json"
-    numbers = _numbers(only) or [each.number for each in all_cases() if each.findings]
-    for row in _run(_session(model, keep, quick=quick, tree=tree, tries=1), numbers):
-        comparison.merge(path, side, row, comparison.origin(tree, sys.argv[1:]))
-    typer.echo(comparison.figures(path, all_cases()))
-
-
-@app.command("hostile-table")
-def hostile_table(
-    results: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A result file of `hostile`.")],
-    figures: Annotated[
-        bool, typer.Option("--figures", help="Print every figure instead of a line for each case.")
-    ] = False,
-) -> None:
-    """Print the figures of the hostile cases before and after, as docs/explanation/reliability.md shows them."""
-    from chaos.hostile import comparison
-    from chaos.selection import all_cases
-
-    typer.echo((comparison.figures if figures else comparison.table)(results, all_cases()))
-
-
-@app.command()
-def goodput(
-    tree: Tree = None,
-    side: Annotated[str, typer.Option(help="Name of the side in the file and the picture: before or after.")] = "after",
-    seconds: Annotated[float, typer.Option(min=1.0, help="Seconds of each load.")] = 10.0,
-    model: Model = MODEL,
-    results: Results = RESULTS,
-) -> None:
-    """Measure goodput against offered load with h2load; write one side of DATE-goodput.json, and draw both sides."""
-    from chaos.callers.goodput_results import measure_side
-
-    for line in measure_side(tree, side, seconds, model, results):
-        typer.echo(line)
 
 
 @app.command()
@@ -156,17 +92,16 @@ def run_cases(
     quick: bool,
     soak_minutes: float = 30.0,
     control_minutes: float = 15.0,
-    tree: Path | None = None,
 ) -> None:
     """Run the cases with these numbers, or all of them without numbers; ends the program."""
-    session = _session(model, keep, quick=quick, soak_minutes=soak_minutes, control_minutes=control_minutes, tree=tree)
+    session = _session(model, keep, quick=quick, soak_minutes=soak_minutes, control_minutes=control_minutes)
     from chaos.report import save, table
     from chaos.verdict.checks import FAIL
 
     rows = []
     for row in _run(session, numbers):
         rows.append(row)
-        if not quick and tree is None:
+        if not quick:
             save([row], results, sys.argv[1:])
     typer.echo(table(rows))
     failed = [row for row in rows if row.verdict == FAIL]

@@ -62,7 +62,6 @@ class Session:
 
     folder: of logs and histories; log: prints a line for the user
     soak_minutes, control_minutes: duration of case 36 without and with a leak
-    tree: a checkout whose server is tested; None is this one
     tries: how often a case runs at most while only times are out of bounds
     """
 
@@ -73,7 +72,6 @@ class Session:
     log: Callable[[str], None]
     soak_minutes: float = 30.0
     control_minutes: float = 15.0
-    tree: Path | None = None
     tries: int = 3
     _golden: dict[tuple[int, str], str] = field(default_factory=dict)
     texts: list[str] = field(init=False)
@@ -87,8 +85,7 @@ class Session:
         missing = [key for key in dict.fromkeys(wanted) if key not in self._golden]
         if missing:
             folder = self.folder / "golden"
-            cores, tree = self.pinning.server, self.tree
-            async with Server(folder=folder, model=self.model, cores=cores, tree=tree, name="golden") as server:
+            async with Server(folder=folder, model=self.model, cores=self.pinning.server, name="golden") as server:
                 client = Client(server.address, History())
                 for beam_size, text in missing:
                     outcome = await client.translate(text, beam_size=beam_size)
@@ -147,7 +144,7 @@ class CaseContext:
         self._servers += 1
         settings = {"log_level": "debug" if calls else "info", **more}
         name, session = f"server{self._servers}", self.session
-        values: dict[str, Any] = {"name": name, "model": session.model, "tree": session.tree, **own}
+        values: dict[str, Any] = {"name": name, "model": session.model, **own}
         return Server(folder=self.scratch, cores=self.pinning.server, settings=settings, **values)
 
     def client(self, server: Server | str, name: str = "client", **more: Any) -> Client:

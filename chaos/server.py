@@ -59,7 +59,6 @@ class Server:
 
     folder: of its log; settings: of the server by name; prefix: a command that runs the server, such as `prlimit`
     log_to: a file for standard error, instead of one in folder
-    tree: a checkout with a .venv whose server runs; None is this checkout
     wait: whether entering the context waits until the server is ready
     """
 
@@ -70,7 +69,6 @@ class Server:
     environment: Mapping[str, str] = field(default_factory=dict)
     prefix: Sequence[str] = ()
     log_to: Path | None = None
-    tree: Path | None = None
     name: str = "server"
     wait: bool = True
     port: int = field(default_factory=free_port)
@@ -102,8 +100,7 @@ class Server:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("LINGON_")}
         if self.settings.get("failpoints"):
             variables["LINGON_TESTING"] = "1"
-        python = sys.executable if self.tree is None else str(self.tree.absolute() / ".venv" / "bin" / "python")
-        command = [*self.prefix, python, "-m", "lingon", "serve", str(self.model.absolute())]
+        command = [*self.prefix, sys.executable, "-m", "lingon", "serve", str(self.model.absolute())]
         self.folder.mkdir(parents=True, exist_ok=True)
         log = self.log_to or self._log
         with on_cores(self.cores), self._output.open("wb") as output, log.open("ab") as logged:
@@ -111,7 +108,6 @@ class Server:
             self._process = subprocess.Popen(
                 ends_with_parent(command),
                 env={**inherited, **variables, **self.environment},
-                cwd=self.tree,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=logged,

@@ -10,9 +10,8 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from google.protobuf.message import Message
 
@@ -27,7 +26,6 @@ METHODS: dict[str, Message] = {
     "TranslateStream": pb.TranslateStreamRequest(texts=[TEXT]),
 }
 PATH = "/lingon.translation.v1.TranslationService/"
-LOADS = (0.5, 1.0, 1.5, 2.0, 5.0, 10.0)  # multiples of the peak
 CONNECTIONS = 20
 CLOSED = ["--clients=4", "--max-concurrent-streams=16"]  # 64 calls at once
 PAUSE = 2.0  # seconds between two loads, in which the calls of the first one end
@@ -37,7 +35,6 @@ PAUSE = 2.0  # seconds between two loads, in which the calls of the first one en
 class Point:
     """One load; offered: calls a second, 0 for the closed loop; goodput: calls a second that ended with OK."""
 
-    side: str
     method: str
     times: float
     offered: float
@@ -73,47 +70,16 @@ async def goodput(server: Server, method: str, cores: Cores, seconds: float, opt
     return (await answered() - before) / seconds
 
 
-async def measure(
-    server: Server, side: str, cores: Cores, seconds: float, loads: Sequence[float] = LOADS
-) -> list[Point]:
+async def measure(server: Server, cores: Cores, seconds: float, loads: Sequence[float]) -> list[Point]:
     """Return the goodput of each method at each load, the closed loop first."""
     points = []
     for method in METHODS:
         await goodput(server, method, cores, min(seconds, 2.0), CLOSED)  # warms up
         peak = await goodput(server, method, cores, seconds, CLOSED)
-        points.append(Point(side, method, 0.0, 0.0, peak))
+        points.append(Point(method, 0.0, 0.0, peak))
         for times in loads:
             rate = max(round(times * peak / CONNECTIONS), 1)
             options = [f"--clients={CONNECTIONS}", "--max-concurrent-streams=200", f"--rps={rate}"]
             found = await goodput(server, method, cores, seconds, options)
-            points.append(Point(side, method, times, float(rate * CONNECTIONS), found))
+            points.append(Point(method, times, float(rate * CONNECTIONS), found))
     return points
-
-
-def rows(points: Sequence[Point]) -> list[dict[str, Any]]:
-    """Return the rows of a result file."""
-    return [asdict(point) for point in points]
-
-
-def draw(points: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw goodput against offered load, both relative to the peak of their side and method."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, len(METHODS), figsize=(11, 4.2), sharey=True, layout="constrained")
-    for axis, method in zip(axes, METHODS, strict=True):
-        for side, style in {"before": "o--", "after": "s-"}.items():
-            found = [point for point in points if (point["side"], point["method"]) == (side, method)]
-            if found:
-                peak = next(point["goodput"] for point in found if not point["times"])
-                open_loads = [point for point in found if point["times"]]
-                shown = [100 * point["goodput"] / peak for point in open_loads]
-                axis.plot([point["offered"] / peak for point in open_loads], shown, style, label=side)
-        axis.axhline(90, color="0.6", linewidth=0.8, linestyle=":")
-        axis.set_xscale("log", base=2)
-        axis.set_xticks([0.5, 1, 1.5, 2, 5, 10], ["0.5", "1", "1.5", "2", "5", "10"])
-        axis.set_ylim(0, 110)
-        axis.set(title=method, xlabel="offered load, in capacities (log)")
-        axis.legend(loc="lower left")
-    axes[0].set_ylabel("answered within 1 s, % of the peak")
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)

@@ -39,7 +39,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "cli": cli.reference,
     "errors": errors.errors,
     "exit-codes": errors.exit_codes,
-    "hostile": chaos.hostile,
     "kept-strings": kept_strings.forms,
     "measured": machines.measured,
     "metrics": metrics.metrics,

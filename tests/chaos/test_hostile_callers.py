@@ -115,18 +115,6 @@ async def test_a_stopped_server_is_silent_and_the_cost_of_a_request_is_seen(tmp_
         await client.close()
 
 
-async def test_a_server_of_another_checkout_is_started_there(tmp_path):
-    tree = tmp_path / "tree"
-    python = tree / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text('#!/bin/sh\necho "ready: $PWD $*"; exec sleep 60\n')
-    python.chmod(0o755)
-    async with Server(folder=tmp_path, model=MODEL, cores=CORES.server, tree=tree) as server:
-        assert server.exit_code is None
-        output = (tmp_path / "server.out").read_text()
-    assert output.split() == ["ready:", str(tree), "-m", "lingon", "serve", str(MODEL)]
-
-
 async def test_an_unfinished_call_stays_open_until_its_caller_or_the_server_leaves():
     async with running() as server:
         with UnfinishedCalls(server.server.port, ATTACK.path, calls=3, size=40_000) as calls:

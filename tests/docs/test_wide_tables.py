@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from docs.generators.bundle import layout
-from docs.generators.chaos import hostile
 from docs.generators.settings import settings
 from tests.support.repository import ROOT
 
@@ -21,15 +20,6 @@ def longest(table: str) -> str:
 
 def test_the_table_of_settings_fits_its_page():
     assert len(longest(settings())) <= MOST_LETTERS + len("``")
-
-
-def test_the_table_of_hostile_callers_fits_its_page():
-    lines = [re.sub(r"\|[-|]+\|", "", line) for line in hostile().splitlines()]
-    assert len(longest("\n".join(lines))) <= 20
-
-
-def test_a_figure_that_is_not_known_is_said_to_be_unknown():
-    assert "nan" not in re.findall(r"\w+", hostile())
 
 
 def test_every_file_of_a_bundle_has_a_row_with_its_meaning():

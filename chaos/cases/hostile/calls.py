@@ -41,7 +41,6 @@ UNFINISHED, CALLS = 4 * MIB - 16, 64  # bytes of each unfinished message, and ca
         "names of 4 MB: {calls still open, names of 4 MB} open, memory + {memory kept, names of 4 MB}",
         "without a name: {calls still open, without a name} open, memory + {memory kept, without a name}",
     ),
-    findings=(3,),
 )
 async def watch_flood(context: CaseContext, checks: Checks) -> None:
     """API keys are on; the flood has none. A watch of a load balancer, which needs none either, goes on."""
@@ -113,7 +112,6 @@ async def _decided(ended: Counter[str], calls: int, seconds: float = 60.0) -> No
         "{megabytes sent} sent, memory + {memory at its peak}",
         "{calls ended by the server} of {calls} calls ended by the server within {seconds waited}",
     ),
-    findings=(9,),
 )
 async def unfinished_messages(context: CaseContext, checks: Checks) -> None:
     """One connection after the other; the caller answers the server's pings and never finishes a message."""

@@ -32,7 +32,6 @@ STOPPED = 0.5  # seconds for which the positive control stops the server
         "health silent for {health silent}, memory + {memory at its peak}",
         "a stop of the server of 0.5 s shows as {silence while the server is stopped}",
     ),
-    findings=(25, 26),
 )
 async def storm(context: CaseContext, checks: Checks) -> None:
     """The storm is a process of low priority. Its seed is fixed, and so is what each client would like to do."""

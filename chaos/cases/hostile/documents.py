@@ -43,7 +43,6 @@ SOON = 2.0  # seconds more until it has ended
         "{process of a document, p50} for the process of a document of 1 KB",
         "exit {exit after SIGTERM} after SIGTERM",
     ),
-    findings=(27,),
 )
 async def slow_documents(context: CaseContext, checks: Checks) -> None:
     """The documents have no letters, so that nothing of them is translated."""

@@ -51,7 +51,6 @@ def _pairs(count: int) -> Attack:
         "250 pairs: {answer, Score of 250 pairs} after {hang_seconds that it takes, Score of 250 pairs} hang_seconds, "
         "p99 of the polite caller {p99 relative to alone, Score of 250 pairs}",
     ),
-    findings=(2, 4),
 )
 async def long_score(context: CaseContext, checks: Checks) -> None:
     """One Score at a time to a server of its own, beside one caller with another key."""
@@ -125,7 +124,6 @@ def _same_scores(checks: Checks, attack: Attack, single: Reply, reply: Reply) ->
         "kept after all {memory after all}",
         "warnings with a limit of 128 MiB: {warnings at the start, a limit of 128 MiB}",
     ),
-    findings=(5, 21),
 )
 async def memory_bound(context: CaseContext, checks: Checks) -> None:
     """Each kind of request in turn, on one server.
@@ -202,7 +200,6 @@ def may_need(log: str) -> float:
         "health silent for {health silent, Score with alignment} and {health silent, beam 8 with all}",
         "replies of {reply, Score with alignment} and {reply, beam 8 with all}",
     ),
-    findings=(23,),
 )
 async def large_replies(context: CaseContext, checks: Checks) -> None:
     """Small requests with replies of megabytes, on the model of the session, whose results end together."""

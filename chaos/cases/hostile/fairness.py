@@ -43,7 +43,6 @@ CALL, CALLS = 32, 40  # pairs of a hostile request in case 49, and its requests:
         "in wall time, mixed: {p99 beside a random mix of them relative to alone}",
         "alone {p99 alone}",
     ),
-    findings=(4, 2, 1),
 )
 async def polite_beside_hostile(context: CaseContext, checks: Checks) -> None:
     """The polite caller is measured alone before each attack, so that both have the same machine."""
@@ -139,7 +138,6 @@ async def _polite_run(context: CaseContext, checks: Checks, server: Server) -> N
         "hostile caller first: {polite, second}, {hostile requests refused while the queue is full, first} hostile "
         "requests refused",
     ),
-    findings=(4,),
 )
 async def whom_the_queue_drops(context: CaseContext, checks: Checks) -> None:
     """The engine is paused; both callers send what they have, in either order; then it goes on."""

@@ -37,7 +37,6 @@ NOTICE = 15.0  # seconds in which a server notices a change of its files without
         "{requests looked at} of {requests sent} requests looked at in {seconds}",
         "CPU {CPU seconds a second}",
     ),
-    findings=(8,),
 )
 async def refused_quota(context: CaseContext, checks: Checks) -> None:
     """The engine is paused with a queue that another key has nearly filled with short texts, so nothing is served."""
@@ -96,7 +95,6 @@ async def _queued(server: Server, texts: int) -> bool:
         "metric with a typo {metric, a typo}, without the file {metric, no file}, mended {metric, mended}",
         "after the grace {a call after the grace}",
     ),
-    findings=(7,),
 )
 async def unusable_keys(context: CaseContext, checks: Checks) -> None:
     """A key is taken out; then the file is broken in two ways; then it is whole again."""

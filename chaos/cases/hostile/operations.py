@@ -28,7 +28,6 @@ SPARE = 3.0  # seconds: gRPC varies the age of a connection by a tenth, and clos
         "pages on ::1: {pages on ::1}",
         "Watch of an old connection ended after {Watch of an old connection ended after}",
     ),
-    findings=(12, 13, 15),
 )
 async def operations(context: CaseContext, checks: Checks) -> None:
     """One server for each of the three."""

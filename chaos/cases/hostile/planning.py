@@ -35,7 +35,6 @@ SENTENCES = 200  # of the book that the server does translate
         "memory + {memory at its peak, 4.19 MB in tiny sentences}",
         "a stop of the server of 0.5 s shows as {silence while the server is stopped}",
     ),
-    findings=(1, 22, 24),
 )
 async def many_parts(context: CaseContext, checks: Checks) -> None:
     """One request at a time to a server of its own; then a book that is long but has few enough sentences."""

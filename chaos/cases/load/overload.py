@@ -106,7 +106,7 @@ async def goodput(context: CaseContext, checks: Checks) -> None:
 async def shipped_goodput(context: CaseContext, checks: Checks) -> None:
     """The settings and the model of `make serve`, calls of a second, and h2load: see chaos/callers/goodput.py."""
     async with context.server() as server:
-        points = await measure(server, "", context.session.pinning.clients, context.choose(10.0, 4.0), tuple(SHIPPED))
+        points = await measure(server, context.session.pinning.clients, context.choose(10.0, 4.0), tuple(SHIPPED))
         peaks = {point.method: point.goodput for point in points if not point.times}
         for point in points:
             if point.times:
