@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lingon.cli.main import UsageError
-from lingon.errors import LingonError, SettingsError
+from lingon.errors import LingonError
 
 if TYPE_CHECKING:
     from chaos.context import Session
@@ -36,7 +36,7 @@ MODEL, RESULTS = Path("models/en-de"), Path("bench/results")
 @app.callback()
 def cases(
     context: typer.Context,
-    only: Annotated[str, typer.Option(help="Numbers of cases, separated by commas (default: all).")] = "",
+    only: Annotated[str, typer.Option(help="Names of cases, separated by commas (default: all).")] = "",
     quick: Annotated[bool, typer.Option("--quick", help="Run short versions; the results are not saved.")] = False,
     model: Model = MODEL,
     results: Results = RESULTS,
@@ -44,7 +44,7 @@ def cases(
 ) -> None:
     """Run the cases, print their results and merge them into the result file of the day; exit with 1 if one fails."""
     if context.invoked_subcommand is None:
-        run_cases(_numbers(only), model=model, results=results, keep=keep, quick=quick)
+        run_cases(_names(only), model=model, results=results, keep=keep, quick=quick)
 
 
 @app.command()
@@ -52,11 +52,10 @@ def table(
     results: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A result file of a run.")],
 ) -> None:
     """Print the results as docs/explanation/reliability.md shows them: the number of each verdict, and a table."""
-    from chaos.report import for_people, read, summary
+    from chaos.report import read, summary
     from chaos.report import table as as_table
-    from chaos.selection import all_cases
 
-    rows = for_people(read(results), all_cases())
+    rows = read(results)
     typer.echo(f"{summary(rows)}\n\n{as_table(rows)}")
 
 
@@ -73,7 +72,7 @@ def soak(
 ) -> None:
     """Run mixed traffic and crashing clients for a long time: nothing may grow or be lost; then again with a leak."""
     run_cases(
-        [36],
+        ["soak"],
         model=model,
         results=results,
         keep=keep,
@@ -84,7 +83,7 @@ def soak(
 
 
 def run_cases(
-    numbers: list[int],
+    names: list[str],
     *,
     model: Path,
     results: Path,
@@ -93,16 +92,16 @@ def run_cases(
     soak_minutes: float = 30.0,
     control_minutes: float = 15.0,
 ) -> None:
-    """Run the cases with these numbers, or all of them without numbers; ends the program."""
+    """Run the cases with these names, or all of them without names; ends the program."""
     session = _session(model, keep, quick=quick, soak_minutes=soak_minutes, control_minutes=control_minutes)
     from chaos.report import save, table
     from chaos.verdict.checks import FAIL
 
     rows = []
-    for row in _run(session, numbers):
+    for row in _run(session, names):
         rows.append(row)
         if not quick:
-            save([row], results, sys.argv[1:])
+            save([row], results, ["python", "-m", "chaos", *sys.argv[1:]])
     typer.echo(table(rows))
     failed = [row for row in rows if row.verdict == FAIL]
     if keep is None and not failed:
@@ -125,23 +124,20 @@ def _session(model: Path, keep: Path | None, **more: Any) -> Session:
     return Session(model=model, folder=folder, pinning=pinning, log=lambda line: typer.echo(line, err=True), **more)
 
 
-def _run(session: Session, numbers: list[int]) -> Iterator[Row]:
-    """Run the cases with these numbers, or all of them without numbers; print the result of each, and yield it."""
+def _run(session: Session, names: list[str]) -> Iterator[Row]:
+    """Run the cases with these names, or all of them without names; print the result of each, and yield it."""
     from chaos.case import run
     from chaos.selection import all_cases, chosen
 
-    for which in chosen(all_cases(), numbers):
-        typer.echo(f"{which.title} ...", err=True)
+    for which in chosen(all_cases(), names):
+        typer.echo(f"{which.name} ...", err=True)
         row = run(which, session)
-        typer.echo(f"  {row.verdict}: {row.figure}", err=True)
+        typer.echo(f"  {row.verdict}: {row.found}", err=True)
         yield row
 
 
-def _numbers(only: str) -> list[int]:
-    try:
-        return [int(part) for part in only.split(",") if part.strip()]
-    except ValueError:
-        raise SettingsError(f"--only takes numbers separated by commas, got {only!r}") from None
+def _names(only: str) -> list[str]:
+    return [part.strip() for part in only.split(",") if part.strip()]
 
 
 def main() -> int:

@@ -61,7 +61,7 @@ class Session:
     """The state that all cases of a run share.
 
     folder: of logs and histories; log: prints a line for the user
-    soak_minutes, control_minutes: duration of case 36 without and with a leak
+    soak_minutes, control_minutes: duration of the soak without and with a leak
     tries: how often a case runs at most while only times are out of bounds
     """
 

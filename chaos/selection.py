@@ -1,4 +1,4 @@
-"""All cases, and those that a run selects by number."""
+"""All cases, and those that a run selects by name."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from lingon.errors import SettingsError
 
 
 def all_cases() -> list[Case]:
-    """All cases, in order of their numbers."""
+    """Return all cases, file by file."""
     import chaos.cases
 
     for module in pkgutil.walk_packages(chaos.cases.__path__, "chaos.cases."):
         importlib.import_module(module.name)
-    return [CASES[number] for number in sorted(CASES)]
+    return list(CASES.values())
 
 
-def chosen(cases: Collection[Case], numbers: Collection[int]) -> list[Case]:
-    """The cases with these numbers; without numbers, all but those that run alone.
+def chosen(cases: Collection[Case], names: Collection[str]) -> list[Case]:
+    """Return the cases with these names; without names, all but those that run alone.
 
-    Raises SettingsError for an unknown number.
+    Raises SettingsError for an unknown name.
     """
-    if unknown := sorted(set(numbers) - {each.number for each in cases}):
-        raise SettingsError(f"no case has the number {unknown[0]}; there are {', '.join(str(c.number) for c in cases)}")
-    return [each for each in cases if (each.number in numbers if numbers else not each.alone)]
+    if unknown := sorted(set(names) - {each.name for each in cases}):
+        raise SettingsError(f"no case is named {unknown[0]}; there are {', '.join(each.name for each in cases)}")
+    return [each for each in cases if (each.name in names if names else not each.alone)]

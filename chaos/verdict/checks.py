@@ -60,7 +60,7 @@ class Checks:
         self.done.append(Check(what, _number(value, unit), "measured", True))
 
     def clean(self, what: str, violations: Sequence[str]) -> None:
-        """Check that a function of chaos.verdict.checker found no violations."""
+        """Check that a list of violations is empty."""
         shown = "; ".join(violations[:3]) + (f"; {len(violations) - 3} more" if len(violations) > 3 else "")
         self.done.append(Check(what, shown or CLEAN, CLEAN, not violations))
 
@@ -97,13 +97,19 @@ class Checks:
         late = [f"times ({', '.join(timed)}): the generator lagged {self.lag:.0f} ms"] if self.lagged and timed else []
         return [*self.missing, *late]
 
-    def figure(self) -> str:
-        """The result in one line: failed checks with their bounds, then the others."""
-        parts = [f"FAILED {check.what}: {check.value}, bound {check.bound}" for check in self.failed]
-        passed = [check for check in self.done if check not in self.failed]
-        parts += [f"{check.what}: {check.value}" for check in passed if check.value != CLEAN]
-        if clean := list(dict.fromkeys(check.what for check in passed if check.value == CLEAN)):
-            parts.append(f"{CLEAN}: {', '.join(clean)}")
+    def found(self, figures: Sequence[str] = ()) -> str:
+        """Return the result in one line: failed checks, the figures, the number of the other checks, what was not run.
+
+        figures: beginnings of the names of checks; each stands for the first check whose name begins so
+        """
+        failed = self.failed
+        passed = [check for check in self.done if check not in failed]
+        first = [next((check for check in self.done if check.what.startswith(name)), None) for name in figures]
+        shown = [check for check in first if check in passed and check is not None]
+        parts = [f"FAILED {check.what}: {check.value}, bound {check.bound}" for check in failed]
+        parts += [f"{check.what}: {check.value}" for check in shown]
+        if others := sum(not check.what.startswith(tuple(figures)) for check in passed):
+            parts.append(f"{others} {'other ' if figures else ''}check{'s' if others > 1 else ''} passed")
         parts += [f"not run: {what}" for what in self.not_counted()]
         return "; ".join(parts) or "nothing was checked"
 
@@ -143,17 +149,20 @@ def readable(value: object) -> str:
 
 
 def _number(value: float, unit: str) -> str:
+    if math.isnan(value):
+        return "unknown"
+    if unit == "s" and 0 < abs(value) < 1:
+        value, unit = 1000 * value, "ms"
     number = f"{value:.3g}" if math.isfinite(value) and abs(value) < 100 else f"{value:.0f}"
     return f"{number} {unit}".strip()
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of one case; checks: the fields of each chaos.verdict.checks.Check."""
+    """The result of one case, as the table shows it; checks: the fields of each Check."""
 
-    number: int
-    test: str
-    figure: str
+    case: str
+    found: str
     bound: str
     verdict: str
     checks: list[dict[str, Any]] = field(default_factory=list)

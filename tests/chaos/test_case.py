@@ -1,4 +1,4 @@
-"""Cases are collected, chosen by number and run again while only times are wrong; an error does not end the run."""
+"""Cases are chosen by name and run again while only times are wrong; an error does not end the run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 from chaos.case import Case, run
 from chaos.context import CaseContext, Session
 from chaos.cpu_pinning import CpuPinning
-from chaos.pytest_cases import result_of, run_pytest_cases
-from chaos.selection import all_cases, chosen
+from chaos.selection import chosen
 from chaos.verdict.checks import Checks, Skip
 from lingon.errors import LingonError, SettingsError
 
@@ -20,24 +19,18 @@ def session(tmp_path: Path) -> Session:
     return Session(Path("models/en-de"), tmp_path, True, CpuPinning.choose(), lambda _: None)
 
 
-def make(body, number: int = 1, alone: bool = False) -> Case:
-    return Case(number, "a case", "a bound", body, alone=alone)
+def make(body, name: str = "a case", alone: bool = False) -> Case:
+    return Case(name, "a bound", body, alone=alone)
 
 
-def test_every_case_has_its_own_number():
-    numbers = [each.number for each in all_cases()]
-    assert {*range(1, 22), 36, 37, *range(44, 56)} <= set(numbers)
-    assert len(set(numbers)) == len(numbers)
-
-
-def test_a_case_that_runs_alone_is_only_chosen_by_its_number():
+def test_a_case_that_runs_alone_is_only_chosen_by_its_name():
     async def body(context: CaseContext, checks: Checks) -> None: ...
 
-    cases = [make(body, 1), make(body, 2), make(body, 3, alone=True)]
-    assert [each.number for each in chosen(cases, [])] == [1, 2]
-    assert [each.number for each in chosen(cases, [3, 1])] == [1, 3]
-    with pytest.raises(SettingsError, match="no case has the number 9; there are 1, 2, 3"):
-        chosen(cases, [1, 9])
+    cases = [make(body, "a"), make(body, "b"), make(body, "c", alone=True)]
+    assert [each.name for each in chosen(cases, [])] == ["a", "b"]
+    assert [each.name for each in chosen(cases, ["c", "a"])] == ["a", "c"]
+    with pytest.raises(SettingsError, match="no case is named d; there are a, b, c"):
+        chosen(cases, ["a", "d"])
 
 
 def test_a_case_that_misses_its_times_is_tried_three_times(session):
@@ -49,7 +42,7 @@ def test_a_case_that_misses_its_times_is_tried_three_times(session):
 
     row = run(make(body), session)
     assert (row.verdict, len(set(tries))) == ("pass", 3)
-    assert row.figure == "time: 2 (best of 3)"
+    assert row.found == "1 check passed (best of 3)"
 
 
 def test_a_session_may_run_each_case_once(session):
@@ -80,7 +73,7 @@ def test_a_case_that_raises_an_error_fails_and_shows_where(session):
 
     row = run(make(body), session)
     assert row.verdict == "fail"
-    assert row.figure.startswith("ended by LingonError: server1 still ran after 5 s (test_case.py:")
+    assert row.found.startswith("ended by LingonError: server1 still ran after 5 s (test_case.py:")
 
 
 def test_a_case_that_cannot_run_here_is_skipped_with_its_reason(session):
@@ -88,31 +81,4 @@ def test_a_case_that_cannot_run_here_is_skipped_with_its_reason(session):
         raise Skip("nginx is not installed")
 
     row = run(make(body), session)
-    assert (row.verdict, row.figure) == ("skip", "not run: nginx is not installed")
-
-
-TESTS = """
-import pytest
-def test_good(): pass
-def test_bad(): assert False
-@pytest.mark.skip
-def test_skipped(): pass
-"""
-
-
-@pytest.mark.parametrize(
-    ("test", "verdict"),
-    [("test_good", "pass"), ("test_bad", "fail"), ("test_skipped", "fail"), ("test_missing", "fail")],
-)
-def test_a_backed_case_passes_only_if_its_tests_pass(session, tmp_path, test, verdict):
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    (tmp_path / "test_backing.py").write_text(TESTS)
-
-    async def body(context: CaseContext, checks: Checks) -> None:
-        await run_pytest_cases(checks, context.scratch, [f"{tmp_path / 'test_backing.py'}::{test}"])
-
-    assert run(make(body), session).verdict == verdict
-
-
-def test_a_missing_report_is_no_pass(tmp_path):
-    assert result_of(tmp_path / "missing.xml", 0) == "pytest ended with 0"
+    assert (row.verdict, row.found) == ("skip", "not run: nginx is not installed")

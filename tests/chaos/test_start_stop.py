@@ -1,4 +1,4 @@
-"""The checks of case 2 find planted violations."""
+"""The checks of a drain find planted violations."""
 
 from __future__ import annotations
 

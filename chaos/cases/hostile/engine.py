@@ -1,4 +1,4 @@
-"""Cases 46, 50 and 55: requests that keep an engine busy for long, their memory, and replies of megabytes.
+"""Requests that keep an engine busy for long, their memory, and replies of megabytes.
 
 The first two use a model of the size of a Transformer base, because the shipped one is too small to show either.
 """
@@ -41,15 +41,15 @@ def _pairs(count: int) -> Attack:
 
 
 @case(
-    46,
-    "a Score that takes long",
     "base-size model, 64 and 250 pairs of one source word and 255 target tokens: answered, though they take longer "
     "than hang_seconds; nothing is called a hang; p99 of a polite caller meanwhile <= 3 x alone",
     figures=(
-        "64 pairs: {answer, Score of 64 pairs} after {hang_seconds that it takes, Score of 64 pairs} hang_seconds, "
-        "p99 of the polite caller {p99 relative to alone, Score of 64 pairs}",
-        "250 pairs: {answer, Score of 250 pairs} after {hang_seconds that it takes, Score of 250 pairs} hang_seconds, "
-        "p99 of the polite caller {p99 relative to alone, Score of 250 pairs}",
+        "answer, Score of 64 pairs",
+        "hang_seconds that it takes, Score of 64 pairs",
+        "p99 relative to alone, Score of 64 pairs",
+        "answer, Score of 250 pairs",
+        "hang_seconds that it takes, Score of 250 pairs",
+        "p99 relative to alone, Score of 250 pairs",
     ),
 )
 async def long_score(context: CaseContext, checks: Checks) -> None:
@@ -87,7 +87,7 @@ async def _one_score(context: CaseContext, checks: Checks, attack: Attack) -> No
         checks.measured(f"p99 of the polite caller alone, {attack.name}", p99(alone), "ms")
         checks.measured(f"requests of the polite caller meanwhile, {attack.name}", len(beside))
         what = f"p99 relative to alone, {attack.name}"
-        checks.at_most(what, p99(beside) / p99(alone), SLOWER, "times", timing=True)
+        checks.at_most(what, p99(beside) / p99(alone), SLOWER, "x", timing=True)
         if server.exit_code is None:
             again = await polite.translate(text_of(POLITE))
             checks.equal(f"a request afterwards, {attack.name}", again.code, OK)
@@ -114,18 +114,17 @@ def _same_scores(checks: Checks, attack: Attack, single: Reply, reply: Reply) ->
 
 
 @case(
-    50,
-    "memory of dear requests",
     "base-size model: long translations, beam 8 with alignment, Score: memory at most 10 % above the printed 'may need "
     "N MiB', and N at most 3 x the peak; no engine dies; a control group with less than N is noticed at the start",
     figures=(
-        "N = {memory that the server says it may need}",
-        "at its peak {memory at its peak} after {memory when ready} when ready",
-        "kept after all {memory after all}",
-        "warnings with a limit of 128 MiB: {warnings at the start, a limit of 128 MiB}",
+        "memory that the server says it may need",
+        "memory at its peak",
+        "memory when ready",
+        "memory after all",
+        "warnings at the start, a limit of 128 MiB",
     ),
 )
-async def memory_bound(context: CaseContext, checks: Checks) -> None:
+async def memory_of_costly_requests(context: CaseContext, checks: Checks) -> None:
     """Each kind of request in turn, on one server.
 
     Every translation is as long as the model allows. There, an alignment once asked the scorer for one position more
@@ -162,9 +161,9 @@ def _within_bound(checks: Checks, server: Server, ready: float) -> None:
     checks.at_least("memory that the requests took", peak - ready, 50.0, "MB")
     needed = may_need(server.log)
     checks.at_least("memory that the server says it may need", needed, 1.0, "MB")
-    checks.at_most("memory at its peak relative to that", peak / needed, HOLDS, "times")
-    checks.at_most("memory after all relative to that", kept / needed, HOLDS, "times")
-    checks.at_most("that relative to the memory at its peak", needed / peak, LOOSE, "times")
+    checks.at_most("memory at its peak relative to that", peak / needed, HOLDS, "x")
+    checks.at_most("memory after all relative to that", kept / needed, HOLDS, "x")
+    checks.at_most("that relative to the memory at its peak", needed / peak, LOOSE, "x")
 
 
 async def _limit_is_noticed(context: CaseContext, checks: Checks) -> None:
@@ -192,13 +191,13 @@ def may_need(log: str) -> float:
 
 
 @case(
-    55,
-    "large replies",
     "Score of 128 pairs with alignment, beam 8 with tokens and alignment of 8 hypotheses: answered; health silent <= "
     "0.25 s while the replies are made",
     figures=(
-        "health silent for {health silent, Score with alignment} and {health silent, beam 8 with all}",
-        "replies of {reply, Score with alignment} and {reply, beam 8 with all}",
+        "health silent, Score with alignment",
+        "health silent, beam 8 with all",
+        "reply, Score with alignment",
+        "reply, beam 8 with all",
     ),
 )
 async def large_replies(context: CaseContext, checks: Checks) -> None:

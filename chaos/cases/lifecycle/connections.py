@@ -1,4 +1,4 @@
-"""Cases 18, 19 and 21: clients that crash, clients that read slowly, and many idle connections."""
+"""Clients that crash, clients that read slowly, and many idle connections."""
 
 from __future__ import annotations
 
@@ -22,16 +22,14 @@ STREAMS = 100  # streams of a client that crashes
 
 
 @case(
-    18,
-    "crashed and half-open clients",
     f"a dead peer is detected <= {KEEPALIVE:g} s (+ 5 s); its places are freed; no file descriptor leaks",
     figures=(
-        "frozen client detected after {frozen client detected after|frozen peer found after}",
-        "places free {places free after a kill} after a kill",
-        "file descriptors leaked: {file descriptors leaked|fds afterwards, beyond before}",
+        "frozen client detected after",
+        "places free after a kill",
+        "file descriptors leaked",
     ),
 )
-async def dead_peers(context: CaseContext, checks: Checks) -> None:
+async def crashed_clients(context: CaseContext, checks: Checks) -> None:
     """A client with 100 streams is killed; another is frozen: its kernel answers, but the client reads nothing."""
     slow = context.switch("slow")
     async with context.server(failpoints=f"step=sleep:1?{slow}", calls=True, max_rows=100) as server:
@@ -90,14 +88,11 @@ async def _running(server: Server, least: int) -> bool:
 
 
 @case(
-    19,
-    "slow readers",
     "RSS growth <= 20 MB; p99 of other streams <= 1.1 x alone",
     figures=(
-        "RSS growth {RSS growth}",
-        "p99 of other streams {p99 of other streams relative to alone|"
-        "p99 of other streams beside them, of alone} that alone",
-        "{slow readers still reading|slow readers still at it} slow readers still reading",
+        "RSS growth",
+        "p99 of other streams relative to alone",
+        "slow readers still reading",
     ),
 )
 async def slow_readers(context: CaseContext, checks: Checks) -> None:
@@ -120,7 +115,7 @@ async def slow_readers(context: CaseContext, checks: Checks) -> None:
         beside = p99(await _streams(context, others))
         grown = server.rss() - memory
         checks.equal("slow readers still reading", sum(not task.done() for task in reading), 10)
-        checks.at_most("p99 of other streams relative to alone", beside / usual, 1.1, "times", timing=True)
+        checks.at_most("p99 of other streams relative to alone", beside / usual, 1.1, "x", timing=True)
         checks.at_most("RSS growth", grown, 10 * 2.0, "MB")
         for each in slow:
             await each.close()
@@ -152,12 +147,11 @@ async def _decoded(server: Server, sentences: int) -> bool:
 
 
 @case(
-    21,
-    "connection flood",
     "2000 idle connections: p99 of other traffic <= 1.2 x; at the limit of file descriptors no crash and no error",
     figures=(
-        "p99 {p99 with 2000 idle connections relative to none|p99 beside 2000 connections, of alone} that without them",
-        "at the limit: {established traffic that failed} failed requests, then {a new client afterwards}",
+        "p99 with 2000 idle connections relative to none",
+        "established traffic that failed",
+        "a new client afterwards",
     ),
 )
 async def connection_flood(context: CaseContext, checks: Checks) -> None:
@@ -173,7 +167,7 @@ async def connection_flood(context: CaseContext, checks: Checks) -> None:
             beside = p99(await _traffic(context, client))
             for watch in watches:
                 watch.cancel()
-        checks.at_most(f"p99 with {count} idle connections relative to none", beside / usual, 1.2, "times", timing=True)
+        checks.at_most(f"p99 with {count} idle connections relative to none", beside / usual, 1.2, "x", timing=True)
         await context.wait_until("they are gone", lambda: server.fds() < 100)
         await context.check_run(checks, server)
     context.new_history()

@@ -1,4 +1,4 @@
-"""Cases 7 to 9 and 35: the engine dies, hangs, takes all of a core, or lacks memory."""
+"""The engine dies, hangs, takes all of a core, or lacks memory."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from lingon.bench.statistics import percentile
 
 
 @case(
-    7,
-    "engine death",
     "requests in flight fail <= 1 s with UNAVAILABLE or INTERNAL; restart <= 5 s; the next requests OK",
     figures=(
-        "{requests lost with the engine|requests that died with it} requests failed within "
-        "{last of them ended after|the last of them hears after it died}",
-        "NOT_SERVING after {NOT_SERVING after}",
-        "ready again after {ready again after}",
-        "{OK after the restart} OK after the restart",
+        "requests lost with the engine",
+        "last of them ended after",
+        "NOT_SERVING after",
+        "ready again after",
+        "OK after the restart",
     ),
 )
 async def engine_death(context: CaseContext, checks: Checks) -> None:
@@ -76,14 +74,14 @@ async def _judge_survivors(context: CaseContext, checks: Checks, server: Server)
 
 
 @case(
-    8,
-    "engine hang",
     "not ready <= 2 x hang_seconds (1 s); exit 1; deadlines kept within 100 ms; no request hangs",
     figures=(
-        "not ready after {not ready after|readiness off after}",
-        "exit code {exit code} after {process ended after}",
-        "deadlines missed by at most {largest distance from a deadline|farthest from its deadline}",
-        "the others {other requests|the others} after {other requests ended after|the others heard after}",
+        "not ready after",
+        "exit code",
+        "process ended after",
+        "largest distance from a deadline",
+        "other requests",
+        "other requests ended after",
     ),
 )
 async def engine_hang(context: CaseContext, checks: Checks) -> None:
@@ -128,13 +126,11 @@ async def _not_ready(server: Server) -> bool:
 
 
 @case(
-    9,
-    "event loop stall",
     "loop lag <= 50 ms, health p99 <= 100 ms at 2x overload with the decoder at 100 % CPU",
     figures=(
-        "largest loop lag {largest loop lag}",
-        "health p99 {health p99}",
-        "load {load relative to the capacity|offered, of the capacity} x the capacity",
+        "largest loop lag",
+        "health p99",
+        "load relative to the capacity",
     ),
 )
 async def event_loop_stall(context: CaseContext, checks: Checks) -> None:
@@ -164,13 +160,11 @@ async def event_loop_stall(context: CaseContext, checks: Checks) -> None:
 
 
 @case(
-    35,
-    "out of memory",
     "only the affected requests fail, with RESOURCE_EXHAUSTED; fewer rows afterwards; the next requests OK; no restart",
     figures=(
-        "{requests without memory} requests failed",
-        "row limit {row limit afterwards}",
-        "{OK afterwards} OK afterwards",
+        "requests without memory",
+        "row limit afterwards",
+        "OK afterwards",
     ),
 )
 async def out_of_memory(context: CaseContext, checks: Checks) -> None:

@@ -1,4 +1,4 @@
-"""Cases 33 to 35: models are swapped under load, also with bad bundles."""
+"""Models are swapped under load."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from chaos.callers.clients import open_loop
-from chaos.case import backed, case
+from chaos.case import case
 from chaos.context import CaseContext
 from chaos.server import CHECK_PAUSE, free_port
 from chaos.verdict import checker
@@ -54,14 +54,12 @@ def while_swapped(outcomes: Sequence[Outcome], swaps: Sequence[tuple[float, floa
 
 
 @case(
-    33,
-    "hot reload",
     "50 requests/s, 20 swaps: no error; each reply from one version; p99 during a swap <= 2 x; memory back in 10 s",
     figures=(
-        "errors: {no errors}",
-        "p99 during a swap {p99 during a swap relative to other times|p99 in a swap, to calm} that of other times",
-        "memory {memory afterwards} afterwards",
-        "versions seen: {versions seen}",
+        "no errors",
+        "p99 during a swap relative to other times",
+        "memory afterwards",
+        "versions seen",
     ),
 )
 async def hot_reload(context: CaseContext, checks: Checks) -> None:
@@ -104,16 +102,6 @@ async def hot_reload(context: CaseContext, checks: Checks) -> None:
             await asyncio.sleep(CHECK_PAUSE)
         checks.at_most("memory afterwards", server.rss() / before, 1.25, "x")
         await context.check_run(checks, server)
-
-
-backed(
-    34,
-    "bad reload",
-    "a bundle that is corrupt, fails to load or translates differently: the old version serves on; counted and logged",
-    "tests/serving/models/test_reload.py",
-    "tests/serving/models/test_registry.py",
-    "tests/serving/rpc/services/test_admin.py",
-)
 
 
 async def _differing(context: CaseContext) -> list[str]:
