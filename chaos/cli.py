@@ -52,10 +52,10 @@ def table(
     results: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A result file of a run.")],
 ) -> None:
     """Print the results as docs/explanation/reliability.md shows them: the number of each verdict, and a table."""
-    from chaos.report import read, summary
+    from chaos.report import read_rows, summary
     from chaos.report import table as as_table
 
-    rows = read(results)
+    rows = read_rows(results)
     typer.echo(f"{summary(rows)}\n\n{as_table(rows)}")
 
 

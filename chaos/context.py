@@ -13,11 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from chaos.callers.clients import Client
+import chaos.verdict.checker as checker
+from chaos.callers.clients import Client, Send, closed_loop
 from chaos.callers.crashing_clients import CrashingClient
 from chaos.cpu_pinning import CpuPinning
 from chaos.server import CHECK_PAUSE, Server
-from chaos.verdict import checker
 from chaos.verdict.checker import Golden
 from chaos.verdict.checks import Checks
 from chaos.verdict.history import OK, History, Outcome
@@ -29,6 +29,10 @@ from lingon.text import Tokenizer
 
 ROOT = Path(__file__).parent.parent
 SENTENCES = ROOT / "tests" / "data" / "tatoeba.en"
+SLOWED: dict[str, Any] = {"failpoints": "step=sleep:0.005", "max_rows": 2}
+"""Settings of a server that translates about 25 texts a second, on any machine."""
+
+SLOWED_QUEUE = 16  # texts that its queue holds: about as many as it translates within a second
 Value = TypeVar("Value")
 
 
@@ -190,6 +194,13 @@ class CaseContext:
         while checker.gauges_at_zero(scrape := await server.scrape()) and time.monotonic() < end:  # noqa: ASYNC110
             await asyncio.sleep(CHECK_PAUSE)
         return scrape
+
+    async def capacity(self, send: Send, texts: list[str], clients: int) -> float:
+        """Return the texts a second of clients that wait for their answers; the first second is not counted."""
+        seconds, start = self.choose(5.0, 2.0), time.monotonic()
+        outcomes = await closed_loop(send, texts, clients, seconds=seconds + 1.0)
+        ended = [outcome.ended - start for outcome in outcomes if outcome.good and outcome.ended]
+        return sum(1.0 <= moment <= 1.0 + seconds for moment in ended) / seconds
 
     async def wait_until(
         self, what: str, condition: Callable[[], Awaitable[bool] | bool], seconds: float = 10.0

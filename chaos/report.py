@@ -32,7 +32,7 @@ def save(rows: Sequence[Row], folder: Path, command: Sequence[str], now: datetim
     return path
 
 
-def read(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[Row]:
     """Return the rows of a result file."""
     return [Row(**{name: row[name] for name in Row.__dataclass_fields__}) for row in _rows(path)]
 

@@ -26,6 +26,7 @@ from lingon.bench.worker_process import Cores, on_cores
 from lingon.errors import LingonError
 from lingon.serving.auth.api_keys import key_table, new_key
 
+NO_HANG = 3600  # seconds of hang_seconds, so that the watchdog does not take a pause for a hang
 CHECK_PAUSE = 0.01  # seconds between two checks of a condition
 READY = re.compile(r"^ready: ", re.MULTILINE)
 DIES_WITH_US = """

@@ -28,7 +28,7 @@ METHODS: dict[str, Message] = {
 PATH = "/lingon.translation.v1.TranslationService/"
 CONNECTIONS = 20
 CLOSED = ["--clients=4", "--max-concurrent-streams=16"]  # 64 calls at once
-PAUSE = 2.0  # seconds between two loads, in which the calls of the first one end
+SETTLED = 2.0  # seconds between two loads, in which the calls of the first one end
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ async def goodput(server: Server, method: str, cores: Cores, seconds: float, opt
 
     before = await answered()
     await h2load(server.address, method, cores, seconds, options, server.folder)
-    await asyncio.sleep(PAUSE)
+    await asyncio.sleep(SETTLED)
     return (await answered() - before) / seconds
 
 

@@ -1,7 +1,7 @@
-"""A bundle of the size of a Transformer base with random weights, which `lingon serve` takes: it has a tokenizer.
+"""Models that cases need: two versions of the shipped one, and one of the size of a Transformer base.
 
-Each piece is one made-up word, so that a text of n words has n tokens, and the end token is never likely, so that every
-translation reaches its limit.
+The latter has random weights and a tokenizer, so that `lingon serve` takes it. Each piece is one made-up word, so that
+a text of n words has n tokens. The end token is never likely, so that every translation reaches its limit.
 """
 
 from __future__ import annotations
@@ -10,16 +10,20 @@ import io
 import itertools
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lingon.bundle import Bundle, is_bundle, open_bundle
+from lingon.bundle import GOLDEN, MANIFEST, Bundle, is_bundle, open_bundle
 
 VOCAB = 32_000  # pieces, with the special ones
 SPECIAL_PIECES = 4
 MAX_SOURCE, MAX_TARGET = 128, 256  # tokens
 VERSION = 1  # of what this file writes; raise it if the bundle changes
 CALIBRATION = 8  # random pairs on which the 8-bit ranges are measured
+
+BEAMS = {"1": 4, "2": 1}
+"""The default beam size of each version; it makes the two versions translate the same request differently."""
 
 
 def words() -> list[str]:
@@ -108,3 +112,18 @@ def _write(folder: Path) -> None:
     )
     files = Tokenizer(tokenizer()).files() | built.graphs | weight_files(weights)
     write_bundle(folder, manifest, files)
+
+
+def two_versions(model: Path, folder: Path) -> list[Path]:
+    """Copies of a bundle as versions 1 and 2 of a model, which differ in their default beam size."""
+    made, original = [], open_bundle(model)
+    for version, beam_size in BEAMS.items():
+        target = folder / version
+        shutil.copytree(original.folder, target)
+        (target / GOLDEN).unlink(missing_ok=True)  # they were translated with the beam size of the original
+        sums = {name: value for name, value in original.manifest.checksums.items() if name != GOLDEN}
+        defaults = replace(original.manifest.defaults, beam_size=beam_size)
+        manifest = replace(original.manifest, version=int(version), defaults=defaults, checksums=sums)
+        (target / MANIFEST).write_bytes(Bundle(target, manifest).manifest.to_bytes())
+        made.append(target)
+    return made

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,9 +14,12 @@ from dataclasses import dataclass, field
 from chaos.callers.clients import Client
 from chaos.server import Server
 
-PAUSE = 0.01  # seconds between an answer of a probe and its next question
+PROBE_PAUSE = 0.01  # seconds between an answer of a probe and its next question
 QUIET = 0.25  # seconds without an answer of health: 50 ms of the event loop, and the answers' own ways on one core
-PATIENCE = 120.0  # seconds that a probe waits for one answer
+PROBE_PATIENCE = 120.0  # seconds that a probe waits for one answer
+SLOWER = 3.0  # times its p99 alone is the most that a polite caller's p99 may become
+ENOUGH = 100  # requests of the polite caller beside an attack, unless they take too long
+MAY_NEED = re.compile(r"may need ([\d,]+) MiB")
 
 
 @dataclass(slots=True)
@@ -71,14 +76,14 @@ async def observed(server: Server, client: Client) -> AsyncIterator[Observed]:
     before, memory = server.cpu_seconds(), server.rss()
     server.forget_peak()
     probes = [
-        asyncio.create_task(_probe(found.health, lambda: client.health(seconds=PATIENCE))),
+        asyncio.create_task(_probe(found.health, lambda: client.health(seconds=PROBE_PATIENCE))),
         asyncio.create_task(_probe(found.http, lambda: _status(server))),
     ]
-    await asyncio.sleep(5 * PAUSE)  # so that the probes have had their first answers
+    await asyncio.sleep(5 * PROBE_PAUSE)  # so that the probes have had their first answers
     try:
         yield found
     finally:
-        await asyncio.sleep(5 * PAUSE)
+        await asyncio.sleep(5 * PROBE_PAUSE)
         for silence, probe in zip((found.health, found.http), probes, strict=True):
             probe.cancel()
             silence.end()
@@ -92,11 +97,17 @@ async def _probe(silence: Silence, ask: Callable[[], Awaitable[str]]) -> None:
     silence.begin()
     while True:
         silence.heard(await ask())
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(PROBE_PAUSE)
 
 
 async def _status(server: Server) -> str:
     try:
-        return str((await server.get("/healthz", PATIENCE))[0])
+        return str((await server.get("/healthz", PROBE_PATIENCE))[0])
     except OSError as error:
         return type(error).__name__
+
+
+def may_need(log: str) -> float:
+    """The megabytes that a server says at its start that it may need; nan if it does not say so."""
+    found = MAY_NEED.search(log)
+    return float(found[1].replace(",", "")) * 2**20 / 1e6 if found else math.nan

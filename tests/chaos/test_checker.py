@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chaos.verdict import checker
+import chaos.verdict.checker as checker
 from chaos.verdict.checker import Call
 from chaos.verdict.history import Outcome, TextOutcome
 from chaos.verdict.prometheus import Scrape

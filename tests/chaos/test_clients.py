@@ -12,7 +12,7 @@ from chaos.verdict.history import History, Outcome
 from tests.support.echo_engine import EchoRunner, running
 from tests.support.eventually import eventually
 
-TEXT = "Where is the station?"
+STATION = "Where is the station?"
 
 
 @pytest.fixture
@@ -27,12 +27,12 @@ def connect(server, history: History, **more) -> Client:
 async def test_an_answer_is_recorded_with_its_text_version_and_request_id(history):
     async with running() as server:
         client = connect(server, history)
-        outcomes = [await client.translate(TEXT, ""), await client.stream(TEXT)]
+        outcomes = [await client.translate(STATION, ""), await client.stream(STATION)]
         await client.close()
     assert list(history) == outcomes
     assert [[(each.code, each.text) for each in outcome.results] for outcome in outcomes] == [
-        [("OK", TEXT), ("OK", "")],
-        [("OK", TEXT)],
+        [("OK", STATION), ("OK", "")],
+        [("OK", STATION)],
     ]
     assert [(outcome.code, outcome.version, outcome.request_id) for outcome in outcomes] == [
         ("OK", "1", outcome.id) for outcome in outcomes
@@ -45,7 +45,7 @@ async def test_an_answer_is_recorded_with_its_text_version_and_request_id(histor
 async def test_a_refusal_is_recorded_with_its_reason(history):
     async with running() as server:
         client = connect(server, history)
-        outcome = await client.translate(*[TEXT] * 300)
+        outcome = await client.translate(*[STATION] * 300)
         await client.close()
     assert (outcome.code, outcome.reason, outcome.request_id, outcome.results) == (
         "INVALID_ARGUMENT",
@@ -58,12 +58,12 @@ async def test_a_refusal_is_recorded_with_its_reason(history):
 async def test_deadlines_cancels_and_missing_servers_have_their_codes(history):
     async with running(EchoRunner(endless=True, delay=0.01)) as server:
         client = connect(server, history)
-        late = await client.translate(TEXT, deadline=0.05)
-        gone = await client.translate(TEXT, cancel_after=0.05)
-        half = await client.stream(TEXT, cancel_after=0.2)
+        late = await client.translate(STATION, deadline=0.05)
+        gone = await client.translate(STATION, cancel_after=0.05)
+        half = await client.stream(STATION, cancel_after=0.2)
         await client.close()
     away = Client("127.0.0.1:1", history)
-    nobody = await away.translate(TEXT)
+    nobody = await away.translate(STATION)
     await away.close()
     codes = [outcome.code for outcome in (late, gone, half, nobody)]
     assert codes == ["DEADLINE_EXCEEDED", "CANCELLED", "CANCELLED", "UNAVAILABLE"]
@@ -73,7 +73,7 @@ async def test_deadlines_cancels_and_missing_servers_have_their_codes(history):
 async def test_a_request_of_a_client_that_is_stopped_has_no_end(history):
     async with running(EchoRunner(endless=True, delay=0.01)) as server:
         client = connect(server, history)
-        asked = asyncio.create_task(client.translate(TEXT))
+        asked = asyncio.create_task(client.translate(STATION))
         await eventually(lambda: server.metric("lingon_requests_in_flight") == 1)
         asked.cancel()
         await asyncio.gather(asked, return_exceptions=True)
@@ -85,7 +85,7 @@ async def test_a_client_sends_its_api_key(history, tmp_path):
     keys = write_api_keys(tmp_path / "keys.toml", "a")
     async with running(api_keys=tmp_path / "keys.toml") as server:
         clients = [connect(server, history, key=key) for key in (keys["a"], None)]
-        codes = [(await client.translate(TEXT)).code for client in clients]
+        codes = [(await client.translate(STATION)).code for client in clients]
         for client in clients:
             await client.close()
     assert codes == ["OK", "UNAUTHENTICATED"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.hostile import base_model
+import chaos.hostile.base_model as base_model
 from chaos.hostile.attacks import (
     PAIRS,
     SERVICE,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.report import read, save, summary, table
+from chaos.report import read_rows, save, summary, table
 from chaos.verdict.checks import Row
 from lingon.errors import LingonError
 
@@ -44,5 +44,5 @@ def test_the_table_is_markdown():
 
 def test_rows_are_read_as_they_were_saved_and_counted(tmp_path: Path):
     rows = [row("a"), row("b", "skip"), row("c")]
-    assert read(save(rows, tmp_path, [])) == rows
+    assert read_rows(save(rows, tmp_path, [])) == rows
     assert summary(rows) == "3 run: 2 pass, 1 skip"

@@ -17,8 +17,9 @@ from chaos.cpu_pinning import CpuPinning
 from chaos.server import Server, ends_with_parent
 from chaos.verdict.history import History
 from lingon.errors import LingonError
+from tests.support.repository import ROOT
 
-MODEL = Path("models/en-de")
+EN_DE = ROOT / "models" / "en-de"
 PARENT = """
 import subprocess, sys
 from chaos.server import ends_with_parent
@@ -29,8 +30,8 @@ sys.stdin.read()
 """
 
 
-def make(folder: Path, **settings: object) -> Server:
-    return Server(folder=folder, model=MODEL, cores=CpuPinning.choose().server, settings=settings)
+def started(folder: Path, **settings: object) -> Server:
+    return Server(folder=folder, model=EN_DE, cores=CpuPinning.choose().server, settings=settings)
 
 
 def alive(pid: int) -> bool:
@@ -41,7 +42,7 @@ def alive(pid: int) -> bool:
 
 
 async def test_a_server_starts_answers_and_ends(tmp_path):
-    async with make(tmp_path, log_level="debug") as server:
+    async with started(tmp_path, log_level="debug") as server:
         client = Client(server.address, History(), "some")
         outcome = await client.translate("Tom lives in Boston.")
         scrape = await server.scrape()
@@ -62,14 +63,14 @@ async def test_a_server_starts_answers_and_ends(tmp_path):
 
 async def test_a_server_does_not_outlive_its_context(tmp_path):
     with pytest.raises(RuntimeError, match="inside the block"):
-        async with make(tmp_path) as server:
+        async with started(tmp_path) as server:
             raise RuntimeError("inside the block")
     assert not alive(server.pid)
 
 
 async def test_a_server_that_does_not_start_is_reported_in_one_line(tmp_path):
     with pytest.raises(LingonError, match=r"ended with exit code 2 before it was ready: .*step=explode is none of"):
-        async with make(tmp_path, failpoints="step=explode"):
+        async with started(tmp_path, failpoints="step=explode"):
             pass
 
 
@@ -90,7 +91,7 @@ def test_a_child_process_ends_with_its_parent(running):
 
 
 async def test_the_requests_of_a_crashing_client_are_recorded(tmp_path):
-    async with make(tmp_path, failpoints="step=sleep:0.2") as server:
+    async with started(tmp_path, failpoints="step=sleep:0.2") as server:
         crashing = CrashingClient(server.address, ["Tom lives in Boston."], 3, tmp_path, CpuPinning.choose().clients)
         outcomes = crashing.kill()
     assert [(outcome.method, outcome.code) for outcome in outcomes] == [("TranslateStream", "KILLED")] * 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chaos.cases.lifecycle.start_stop import accepted_but_refused
+from chaos.drains import accepted_but_refused
 from chaos.verdict.checker import Call
 from chaos.verdict.history import Outcome
 

@@ -16,7 +16,7 @@ import grpc
 import pytest
 from google.protobuf import json_format
 
-from chaos.verdict import checker
+import chaos.verdict.checker as checker
 from chaos.verdict.history import Outcome
 from deploy.envoy.configure import configured
 from lingon.translation.v1 import translation_pb2 as pb

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import chaos.verdict.checker as checker
 from chaos.server import Server
-from chaos.verdict import checker
 from chaos.verdict.history import Outcome
 from chaos.verdict.prometheus import Scrape
 from lingon import Client

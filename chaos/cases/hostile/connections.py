@@ -8,10 +8,9 @@ import subprocess
 import sys
 
 from chaos.case import case
-from chaos.cases.hostile.engine import may_need
 from chaos.context import CaseContext
 from chaos.hostile.http_storm import Did, did
-from chaos.hostile.probes import QUIET, observed
+from chaos.hostile.probes import QUIET, may_need, observed
 from chaos.server import ends_with_parent, free_port, write_api_keys
 from chaos.verdict.checks import Checks
 from chaos.verdict.history import OK

@@ -12,10 +12,8 @@ from typing import Any
 
 from chaos.callers.clients import Client, no_collection
 from chaos.case import case
-from chaos.cases.hostile.engine import may_need
-from chaos.cases.hostile.fairness import ENOUGH, SLOWER
 from chaos.context import CaseContext
-from chaos.hostile.probes import QUIET, observed
+from chaos.hostile.probes import ENOUGH, QUIET, SLOWER, may_need, observed
 from chaos.server import free_port, write_api_keys
 from chaos.verdict.checks import Checks
 from chaos.verdict.history import Outcome, p99

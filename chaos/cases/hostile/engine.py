@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 import subprocess
 from typing import Any
 
@@ -17,7 +16,7 @@ from chaos.context import ROOT, CaseContext
 from chaos.hostile.attacks import Attack, score, target_text, translate
 from chaos.hostile.base_model import MAX_SOURCE, MAX_TARGET, base_model, text_of
 from chaos.hostile.callers import HostileCaller, Reply
-from chaos.hostile.probes import QUIET, observed
+from chaos.hostile.probes import MAY_NEED, QUIET, SLOWER, may_need, observed
 from chaos.server import Server, write_api_keys
 from chaos.verdict.checks import Checks
 from chaos.verdict.history import OK, Outcome, p99
@@ -25,14 +24,12 @@ from lingon.bundle import open_bundle
 from lingon.translation.v1 import translation_pb2 as pb
 
 CACHE = ROOT / "build" / "chaos"
-SLOWER = 3.0  # times its p99 alone is the most that a polite caller's p99 may become
 TARGET = MAX_TARGET - 1  # target tokens of a pair, without the end token
 MOST_PAIRS = 250  # pairs of a request: with their targets they have nearly the 65,536 tokens that a queue holds
 POLITE = 6  # words of a sentence of the polite caller
 HOLDS = 1.1  # times the printed bound that memory may reach
 LOOSE = 3.0  # times the memory at its peak that the printed bound may be, so that it says something
 LIMITED = 'mount -t tmpfs none /sys/fs/cgroup && echo 134217728 > /sys/fs/cgroup/memory.max && exec "$@"'
-MAY_NEED = re.compile(r"may need ([\d,]+) MiB")
 
 
 def _pairs(count: int) -> Attack:
@@ -182,12 +179,6 @@ async def _limit_is_noticed(context: CaseContext, checks: Checks) -> None:
             found = [event for event in server.events() if MAY_NEED.search(event["message"])]
             warned = [event for event in found if event["level"] == "warning"]
         checks.equal(f"warnings at the start, {name}", len(warned), warnings)
-
-
-def may_need(log: str) -> float:
-    """The megabytes that a server says at its start that it may need; nan if it does not say so."""
-    found = MAY_NEED.search(log)
-    return float(found[1].replace(",", "")) * 2**20 / 1e6 if found else math.nan
 
 
 @case(

@@ -8,23 +8,21 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import chaos.verdict.checker as checker
 from chaos.callers.clients import Client, no_collection
 from chaos.case import case
-from chaos.cases.load.queueing import NO_HANG
 from chaos.context import CaseContext, translated
 from chaos.hostile.attacks import PAIRS, Attack, dear_requests, score, target_text
 from chaos.hostile.callers import HostileCaller
+from chaos.hostile.probes import ENOUGH, SLOWER
 from chaos.hostile.process import attacking_process
-from chaos.server import Server, write_api_keys
-from chaos.verdict import checker
+from chaos.server import NO_HANG, Server, write_api_keys
 from chaos.verdict.checks import Checks
 from chaos.verdict.history import Outcome, p99
 from lingon.bench.statistics import percentile
 from lingon.bundle import open_bundle
 
-SLOWER = 3.0  # times its p99 alone is the most that a polite caller's p99 may become
 MIX = "a random mix of them"
-ENOUGH = 100  # requests of the polite caller beside an attack, unless they take too long
 POLITE_SENTENCES = 24  # of the polite caller in a full queue, with about 100 tokens each
 CALL, CALLS = 32, 40  # pairs of a hostile request, and its requests: 32 of them fill the queue exactly
 

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from chaos.case import case
-from chaos.cases.load.queueing import NO_HANG
 from chaos.context import CaseContext
 from chaos.hostile.attacks import Attack, split, translate
 from chaos.hostile.callers import HostileCaller
-from chaos.server import Server, write_api_keys
+from chaos.server import NO_HANG, Server, write_api_keys
 from chaos.verdict.checks import Checks
 from chaos.verdict.history import OK
 from lingon.errors import LingonError

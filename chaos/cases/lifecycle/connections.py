@@ -8,11 +8,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+import chaos.verdict.checker as checker
 from chaos.callers.clients import Client, closed_loop
 from chaos.case import case
 from chaos.context import CaseContext
 from chaos.server import Server
-from chaos.verdict import checker
 from chaos.verdict.checks import Checks
 from chaos.verdict.history import Outcome, p99
 

@@ -6,11 +6,11 @@ import asyncio
 import math
 import time
 
+import chaos.verdict.checker as checker
 from chaos.callers.clients import Client, closed_loop, open_loop
 from chaos.case import case
 from chaos.context import CaseContext, translated
 from chaos.server import CHECK_PAUSE, Server, wall
-from chaos.verdict import checker
 from chaos.verdict.checks import Checks
 from chaos.verdict.history import DEADLINE_EXCEEDED, OK, TO_WALL, UNAVAILABLE, Outcome
 from lingon.bench.statistics import percentile
@@ -142,7 +142,7 @@ async def event_loop_stall(context: CaseContext, checks: Checks) -> None:
         async def send(text: str, due: float | None = None) -> Outcome:
             return await client.translate(text, beam_size=8, due=due)
 
-        capacity = await measured(context, send, texts, 16)
+        capacity = await context.capacity(send, texts, 16)
         before = await server.scrape()
         probes = asyncio.create_task(_probe(prober, context.choose(20.0, 5.0)))
         load = await open_loop(send, texts, 2 * capacity, context.choose(20.0, 5.0))
@@ -188,19 +188,6 @@ async def out_of_memory(context: CaseContext, checks: Checks) -> None:
         still = scrape.sum("lingon_model_info", provider="CPUExecutionProvider")
         checks.equal("model on the same provider", still, provider)
         await _judge_survivors(context, checks, server)
-
-
-async def measured(context: CaseContext, send: object, texts: list[str], clients: int) -> float:
-    """The capacity in texts a second, with clients that wait for their answers; the first second is not counted."""
-    seconds = context.choose(5.0, 2.0)
-    start = time.monotonic()
-    outcomes = await closed_loop(send, texts, clients, seconds=seconds + 1.0)  # type: ignore[arg-type]
-    counted = [
-        outcome
-        for outcome in outcomes
-        if outcome.good and outcome.ended and start + 1.0 <= outcome.ended <= start + 1.0 + seconds
-    ]
-    return len(counted) / seconds
 
 
 async def _probe(client: Client, seconds: float) -> list[float]:

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import chaos.verdict.checker as checker
 from chaos.callers.clients import Client, closed_loop
 from chaos.case import case
 from chaos.context import CaseContext, translated
 from chaos.server import Server
-from chaos.verdict import checker
 from chaos.verdict.checks import Checks
 from chaos.verdict.history import DEADLINE_EXCEEDED, OK, Outcome
 from lingon.bench.statistics import percentile

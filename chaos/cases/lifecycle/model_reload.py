@@ -4,44 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 
+import chaos.verdict.checker as checker
 from chaos.callers.clients import open_loop
 from chaos.case import case
 from chaos.context import CaseContext
+from chaos.hostile.base_model import BEAMS, two_versions
 from chaos.server import CHECK_PAUSE, free_port
-from chaos.verdict import checker
 from chaos.verdict.checks import Checks
 from chaos.verdict.history import OK, Outcome
 from lingon.bench.statistics import percentile
-from lingon.bundle import GOLDEN, MANIFEST, Bundle, open_bundle
 from lingon.client.admin import ModelsClient
 
 RATE = 50.0  # requests a second
 SWAP_PAUSE = 1.0  # seconds between two swaps, and before the first
 SETTLED = 10.0  # seconds after the last swap within which memory has to return
-
-BEAMS = {"1": 4, "2": 1}
-"""The default beam size of each version; it makes the two versions translate the same request differently."""
-
-
-def two_versions(model: Path, folder: Path) -> list[Path]:
-    """Copies of a bundle as versions 1 and 2 of a model, which differ in their default beam size."""
-    made, original = [], open_bundle(model)
-    for version, beam_size in BEAMS.items():
-        target = folder / version
-        shutil.copytree(original.folder, target)
-        (target / GOLDEN).unlink(missing_ok=True)  # they were translated with the beam size of the original
-        sums = {name: value for name, value in original.manifest.checksums.items() if name != GOLDEN}
-        defaults = replace(original.manifest.defaults, beam_size=beam_size)
-        manifest = replace(original.manifest, version=int(version), defaults=defaults, checksums=sums)
-        (target / MANIFEST).write_bytes(Bundle(target, manifest).manifest.to_bytes())
-        made.append(target)
-    return made
 
 
 def while_swapped(outcomes: Sequence[Outcome], swaps: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import chaos.verdict.checker as checker
 from chaos.callers.clients import open_loop
 from chaos.case import case
 from chaos.context import CaseContext, translated
 from chaos.server import CHECK_PAUSE, Server, ends_with_parent, free_port
-from chaos.verdict import checker
 from chaos.verdict.checks import Checks, Skip
 from chaos.verdict.history import Outcome
 from lingon.bench.worker_process import on_cores

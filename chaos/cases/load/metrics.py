@@ -8,12 +8,9 @@ from typing import Any
 
 from chaos.callers.clients import open_loop
 from chaos.case import case
-from chaos.cases.lifecycle.engine_failure import measured
-from chaos.cases.lifecycle.start_stop import drained
-from chaos.cases.load.overload import QUEUE, SLOW
-from chaos.cases.load.queueing import QUEUE as PLACES
-from chaos.cases.load.queueing import RUNNING, full_queue, paused_server, refused_in_time, storm
-from chaos.context import CaseContext
+from chaos.cases.load.queueing import PLACES, RUNNING, full_queue, paused_server, refused_in_time, storm
+from chaos.context import SLOWED, SLOWED_QUEUE, CaseContext
+from chaos.drains import drained
 from chaos.server import Server
 from chaos.verdict.checks import Checks
 from chaos.verdict.history import Outcome
@@ -49,13 +46,13 @@ async def metrics_truth(context: CaseContext, checks: Checks) -> None:
 
 async def _scrapes(context: CaseContext, checks: Checks) -> None:
     """Scrapes at twice the capacity, with names that clients invent: none of them becomes a label."""
-    async with context.server(**SLOW, max_queue_texts=QUEUE) as server:
+    async with context.server(**SLOWED, max_queue_texts=SLOWED_QUEUE) as server:
         client = context.client(server, "invented-name")
 
         async def send(text: str, due: float | None = None) -> Outcome:
             return await client.translate(text, deadline=2.0, due=due)
 
-        capacity = await measured(context, send, context.texts, 16)
+        capacity = await context.capacity(send, context.texts, 16)
         before, times = (await server.scrape()).series, list[float]()
         seconds = context.choose(15.0, 5.0)
         load = asyncio.create_task(open_loop(send, context.texts, 2 * capacity, seconds))

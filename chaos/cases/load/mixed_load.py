@@ -12,9 +12,8 @@ from typing import Any
 
 from chaos.callers.clients import Client, Send, open_loop
 from chaos.case import case
-from chaos.cases.lifecycle.engine_failure import measured
-from chaos.cases.lifecycle.start_stop import drain_began, drain_violations, last_scrape
 from chaos.context import CaseContext
+from chaos.drains import drain_began, drain_violations, last_scrape
 from chaos.server import Server
 from chaos.verdict.checks import Checks
 from chaos.verdict.history import CANCELLED, DEADLINE_EXCEEDED, OK, RESOURCE_EXHAUSTED, TO_WALL, UNAVAILABLE, Outcome
@@ -55,7 +54,7 @@ async def mixed_load(context: CaseContext, checks: Checks) -> None:
             clients = [context.client(server, f"client{number}") for number in range(CONNECTIONS)]
             # An attempt to connect that takes 100 ms on a busy machine would end calls with UNAVAILABLE.
             await asyncio.gather(*(each.channel.channel_ready() for each in clients))
-            capacity = capacity or await measured(context, sender(clients, seed=1, patient=True), texts, CLIENTS)
+            capacity = capacity or await context.capacity(sender(clients, seed=1, patient=True), texts, CLIENTS)
             load = (texts, times * capacity, context.choose(20.0, 1.5))
             await open_loop(sender(clients, seed=2), *load)
             await context.check_run(checks, server)

@@ -15,20 +15,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import chaos.verdict.checker as checker
 from chaos.callers.clients import Client, Send, closed_loop, open_loop
 from chaos.callers.goodput import METHODS, measure
 from chaos.callers.http_client import HttpClient
 from chaos.case import case
-from chaos.cases.lifecycle.engine_failure import measured
-from chaos.context import CaseContext
+from chaos.context import SLOWED, SLOWED_QUEUE, CaseContext
 from chaos.server import CHECK_PAUSE, Server, free_port, write_api_keys
-from chaos.verdict import checker
 from chaos.verdict.checks import Checks
 from chaos.verdict.history import DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, Outcome, p99
 from lingon.bench.statistics import percentile
 
-SLOW: dict[str, Any] = {"failpoints": "step=sleep:0.005", "max_rows": 2}
-QUEUE = 16  # texts in the queue: about as many as are translated within the objective
 OBJECTIVE = 1000.0  # milliseconds of the latency objective
 LOADS = (1, 2, 5, 10)  # multiples of the capacity
 
@@ -72,13 +69,13 @@ def refused(outcome: Outcome) -> bool:
 )
 async def goodput_of_a_slowed_server(context: CaseContext, checks: Checks) -> None:
     """Open loops of Poisson arrivals, 60 s each, with a deadline of 2 s and an objective of 1 s."""
-    async with context.server(**SLOW, max_queue_texts=QUEUE) as server:
+    async with context.server(**SLOWED, max_queue_texts=SLOWED_QUEUE) as server:
         client, seconds = context.client(server), context.choose(60.0, 6.0)
 
         async def send(text: str, due: float | None = None) -> Outcome:
             return await client.translate(text, deadline=2 * OBJECTIVE / 1000, due=due)
 
-        capacity = await measured(context, send, context.texts, 16)
+        capacity = await context.capacity(send, context.texts, 16)
         before, good = server.rss(), dict[int, float]()
         for times in LOADS:
             outcomes = await open_loop(send, context.texts, times * capacity, seconds, seed=times)
@@ -176,13 +173,13 @@ async def http_and_grpc_overload(context: CaseContext, checks: Checks) -> None:
 )
 async def recovery_after_overload(context: CaseContext, checks: Checks) -> None:
     """Load of half the capacity, then of ten times the capacity, then of half the capacity again."""
-    async with context.server(**SLOW, max_queue_texts=QUEUE) as server:
+    async with context.server(**SLOWED, max_queue_texts=SLOWED_QUEUE) as server:
         client, seconds = context.client(server), context.choose(20.0, 6.0)
 
         async def send(text: str, due: float | None = None) -> Outcome:
             return await client.translate(text, deadline=5.0, due=due)
 
-        capacity = await measured(context, send, context.texts, 16)
+        capacity = await context.capacity(send, context.texts, 16)
         usual = p99(await open_loop(send, context.texts, capacity / 2, seconds, seed=1))
         flood = await open_loop(send, context.texts, 10 * capacity, context.choose(30.0, 5.0), seed=2)
         over = time.monotonic()
@@ -268,9 +265,9 @@ async def fair_share(context: CaseContext, checks: Checks) -> None:
     """
     keys = write_api_keys(context.scratch / "keys.toml", "a", "b1", "b2", "b3")
     usual, beside, flood = list[Outcome](), list[Outcome](), list[Outcome]()
-    async with context.server(**SLOW, max_queue_texts=QUEUE, api_keys=context.scratch / "keys.toml") as server:
+    async with context.server(**SLOWED, max_queue_texts=SLOWED_QUEUE, api_keys=context.scratch / "keys.toml") as server:
         flooding, *modest = (context.client(server, name, key=key) for name, key in keys.items())
-        capacity = await measured(context, flooding.translate, context.texts, 16)
+        capacity = await context.capacity(flooding.translate, context.texts, 16)
         for turn in range(context.choose(4, 1)):
             usual += (await _both(context, flooding, modest, 0.4 * capacity, 0.1 * capacity, turn))[1]
             found = await _both(context, flooding, modest, 5 * capacity, 0.1 * capacity, turn)

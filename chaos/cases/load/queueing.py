@@ -7,22 +7,21 @@ import random
 import time
 from collections.abc import Sequence
 
+import chaos.verdict.checker as checker
 from chaos.callers.clients import Client, closed_loop
 from chaos.callers.http_client import HttpClient
 from chaos.case import case
 from chaos.context import CaseContext, translated
-from chaos.server import Server, free_port
-from chaos.verdict import checker
+from chaos.server import NO_HANG, Server, free_port
 from chaos.verdict.checks import Checks
 from chaos.verdict.history import CANCELLED, DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, Outcome
 from chaos.verdict.prometheus import Scrape
 from lingon.bench.statistics import percentile
 
-RUNNING, QUEUE, BEYOND = 8, 40, 25  # sentences that run, places in the queue, requests beyond them
+RUNNING, PLACES, BEYOND = 8, 40, 25  # sentences that run, places in the queue, requests beyond them
 STEP = 0.02  # seconds of a decoder step
 LOOK = 0.02  # seconds after a step at which a case looks whether the place is free; the bound is 0.05
 OPENMETRICS = "application/openmetrics-text"
-NO_HANG = 3600  # seconds of hang_seconds, so that the watchdog does not take a pause for a hang
 
 
 @case(
@@ -40,12 +39,12 @@ async def queue_bound(context: CaseContext, checks: Checks) -> None:
 
     The same again over HTTP, for which the times are not bounded.
     """
-    async with paused_server(context, max_rows=RUNNING, max_queue_texts=QUEUE) as server:
+    async with paused_server(context, max_rows=RUNNING, max_queue_texts=PLACES) as server:
         refused, alone = await full_queue(context, checks, server, context.client(server))
         refused_in_time(checks, server, refused, alone)
         await context.check_run(checks, server)
     history, port = context.new_history(), free_port()
-    async with paused_server(context, max_rows=RUNNING, max_queue_texts=QUEUE, http_port=port) as server:
+    async with paused_server(context, max_rows=RUNNING, max_queue_texts=PLACES, http_port=port) as server:
         await full_queue(context, checks, server, HttpClient(port, history), "over HTTP, ")
         await context.check_run(checks, server)
 
@@ -68,8 +67,8 @@ async def full_queue(
     pause.on()
     running = asyncio.create_task(client.translate(*context.texts[:RUNNING]))
     await context.wait_until("they run", lambda: _gauge(server, "lingon_running_sentences", RUNNING))
-    burst = [asyncio.create_task(client.translate(text)) for text in context.texts[: QUEUE + BEYOND]]
-    await context.wait_until("the queue is full", lambda: _gauge(server, "lingon_queue_depth", QUEUE))
+    burst = [asyncio.create_task(client.translate(text)) for text in context.texts[: PLACES + BEYOND]]
+    await context.wait_until("the queue is full", lambda: _gauge(server, "lingon_queue_depth", PLACES))
     await context.wait_until("the rest was refused", lambda: sum(task.done() for task in burst) >= BEYOND)
     alone = [await client.translate(text) for text in context.texts[:BEYOND]]
     waiting = (await server.scrape()).sum("lingon_queue_depth")
@@ -78,8 +77,8 @@ async def full_queue(
     refused = [outcome for outcome in outcomes if outcome.code == RESOURCE_EXHAUSTED]
     checks.equal(f"{over}RESOURCE_EXHAUSTED of the burst", len(refused), BEYOND)
     checks.equal(f"{over}reasons", {outcome.reason for outcome in refused}, {"QUEUE_FULL"})
-    checks.equal(f"{over}OK after resume", sum(outcome.good for outcome in [first, *outcomes]), QUEUE + 1)
-    checks.equal(f"{over}queued during the pause", waiting, QUEUE)
+    checks.equal(f"{over}OK after resume", sum(outcome.good for outcome in [first, *outcomes]), PLACES + 1)
+    checks.equal(f"{over}queued during the pause", waiting, PLACES)
     checks.equal(f"{over}refused one by one", sum(outcome.code == RESOURCE_EXHAUSTED for outcome in alone), BEYOND)
     return refused, alone
 

@@ -13,12 +13,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import chaos.verdict.checker as checker
 from chaos.callers.clients import Client, open_loop
 from chaos.case import case
-from chaos.cases.lifecycle.model_reload import two_versions
 from chaos.context import CaseContext
+from chaos.hostile.base_model import two_versions
 from chaos.server import Server, free_port
-from chaos.verdict import checker
 from chaos.verdict.checks import Checks
 from chaos.verdict.history import CANCELLED, DEADLINE_EXCEEDED, KILLED, OK, RESOURCE_EXHAUSTED, Outcome, p99
 from lingon.client.admin import ModelsClient
