@@ -1,11 +1,13 @@
-"""One server process for all tests of a file."""
+"""One server process for all tests of a file, and copies of a bundle."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.support import tampered_bundles
 from tests.support.server_process import ServerProcess, server_process
 
 
@@ -13,3 +15,9 @@ from tests.support.server_process import ServerProcess, server_process
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with server_process(tmp_path_factory.mktemp("server")) as running:
         yield running
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the shipped bundle, which a test may change."""
+    return tampered_bundles.copy(tmp_path / "models")

@@ -20,11 +20,6 @@ FILES = sorted([*bundle().manifest.checksums, MANIFEST])
 FEW = [MANIFEST, "tokenizer.model", "int8/decoder.onnx", "weights/int8.bin", "fp16/encoder.onnx", "MODEL_CARD.md"]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tampered_bundles.copy(tmp_path / "models")
-
-
 def test_an_unchanged_copy_is_served(folder: Path):
     with pytest.raises(AssertionError, match="Translator"):
         tampered_bundles.refusal(folder)

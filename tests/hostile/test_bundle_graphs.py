@@ -59,7 +59,7 @@ def beyond_the_vocabulary(graph: onnx.GraphProto) -> None:
     graph.node.append(onnx.helper.make_node("Add", ["found", "added"], ["candidate_ids"]))
 
 
-CHANGES = [
+GRAPH_CHANGES = [
     ("scorer", without_shape("cross_attention"), "output cross_attention is [None, 2, None, None, None], its first 3"),
     ("encoder", without_shape("memory.0.key"), "output memory.0.key is [None, None, None], manifest.json says [4, 64"),
     ("scorer", no_such_label, "cannot score a translation"),
@@ -74,18 +74,13 @@ CHANGES = [
 ]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tampered_bundles.copy(tmp_path / "models")
-
-
 def edit(path: Path, change: Callable[[onnx.GraphProto], None]) -> None:
     model = onnx.load(path, load_external_data=False)
     change(model.graph)
     path.write_bytes(model.SerializeToString())
 
 
-@pytest.mark.parametrize(("name", "change", "message"), CHANGES)
+@pytest.mark.parametrize(("name", "change", "message"), GRAPH_CHANGES)
 def test_a_graph_that_does_not_match_its_declaration_is_refused(
     folder: Path, name: str, change: Callable[[onnx.GraphProto], None], message: str
 ):

@@ -123,11 +123,6 @@ NAMES = [
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tampered_bundles.copy(tmp_path / "models")
-
-
-@pytest.fixture
 def alone(tmp_path: Path) -> Path:
     """A folder with the manifest alone, which is refused before any other file is read."""
     (tmp_path / MANIFEST).write_bytes((bundle().folder / MANIFEST).read_bytes())

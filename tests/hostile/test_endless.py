@@ -10,7 +10,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import LIMITS, EchoRunner, full_shortlist, running, tokenizer, warning_codes
 
 TEXTS = ["Tom", "The old man and the sea", "I would like to know what time it is"]
-WAYS: dict[str, dict[str, Any]] = {
+LIMITED_WAYS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "beams": {"beam_size": 4, "num_hypotheses": 4},
     "drawn": {"num_hypotheses": 2, "sampling": pb.SamplingOptions(top_k=1)},
@@ -25,11 +25,11 @@ def bound(text: str, asked: int) -> int:
     return min(asked, int(LIMITS.output_factor * source) + LIMITS.output_extra, LIMITS.max_target_tokens)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", LIMITED_WAYS)
 @pytest.mark.parametrize("asked", [1, 5, 10_000])
 async def test_an_endless_translation_stops_at_its_limit_with_a_warning(way: str, asked: int):
     runner = EchoRunner(endless=True, shortlist=full_shortlist())
-    options = pb.DecodingOptions(return_tokens=True, max_output_tokens=asked, **WAYS[way])
+    options = pb.DecodingOptions(return_tokens=True, max_output_tokens=asked, **LIMITED_WAYS[way])
     whole = pb.TextOptions(guard=pb.GUARD_POLICY_OFF)
     async with running(runner) as server:
         reply = await server.translate(*TEXTS, options=options, text=whole)
