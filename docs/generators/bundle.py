@@ -35,7 +35,7 @@ def layout() -> str:
 
 def declarations() -> str:
     """A section for the manifest and for each of its parts: fields, types, bounds, meanings."""
-    return "\n\n".join(_section(kind) for kind in DECLARED)
+    return "\n\n".join(_declared_section(kind) for kind in DECLARED)
 
 
 def tensors() -> str:
@@ -49,7 +49,7 @@ def tensors() -> str:
     return table(("tensor", "shape and meaning"), rows)
 
 
-def _section(kind: type) -> str:
+def _declared_section(kind: type) -> str:
     types = get_type_hints(kind, include_extras=True)
     meanings, prose = _documented(kind)
     rows = []

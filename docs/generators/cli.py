@@ -18,9 +18,9 @@ def commands() -> dict[str, Any]:
     return dict(_commands("lingon", group))
 
 
-def reference() -> str:
+def command_line() -> str:
     """A section for each command."""
-    return "\n\n".join(_section(name, command) for name, command in commands().items())
+    return "\n\n".join(_command_section(name, command) for name, command in commands().items())
 
 
 def _commands(path: str, command: Any) -> Iterator[tuple[str, Any]]:
@@ -29,7 +29,7 @@ def _commands(path: str, command: Any) -> Iterator[tuple[str, Any]]:
         yield from _commands(f"{path} {name}", child)
 
 
-def _section(name: str, command: Any) -> str:
+def _command_section(name: str, command: Any) -> str:
     context = command.context_class(command, info_name=name)
     usage = " ".join([name, *command.collect_usage_pieces(context)])
     parts = [f"{'#' * len(name.split())} {name}", plain(command.help or ""), fence(usage)]

@@ -28,11 +28,6 @@ def exit_codes() -> str:
     return table(("error", "exit code", "meaning"), rows)
 
 
-def reasons() -> set[str]:
-    """The reasons of all errors that a server returns."""
-    return {kind.reason for kind in _kinds(RequestError)}
-
-
 def _kinds(kind: type[RequestError]) -> Iterator[type[RequestError]]:
     for child in kind.__subclasses__():
         yield child

@@ -6,52 +6,66 @@ A page names a generated part in a comment of a line of its own: `<!-- generated
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from docs.generators import (
-    attention,
-    bundle,
-    chaos,
-    cli,
-    diagram,
-    errors,
-    kept_strings,
-    machines,
-    metrics,
-    models,
-    options,
-    proto,
-    runbook,
-    settings,
-    witness_table,
-)
+from docs.generators.attention import lengths, systems
+from docs.generators.bundle import declarations, layout, tensors
+from docs.generators.chaos import chaos
+from docs.generators.cli import command_line
+from docs.generators.errors import errors, exit_codes
+from docs.generators.kept_strings import forms
+from docs.generators.markdown import fence
+from docs.generators.metrics import metrics
+from docs.generators.models import model_settings
+from docs.generators.options import score_options, translate_options
+from docs.generators.proto import reference
+from docs.generators.settings import settings
+from docs.generators.witness_table import witnesses
+
+ROOT = Path(__file__).parents[2]
+
+
+def layers() -> str:
+    """Return the layers of `lingon` and of `lingon.serving`, highest first, as the import rules declare them."""
+    rules = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+    parts = []
+    for container in ("lingon", "lingon.serving"):
+        (rule,) = (rule for rule in rules if container in rule.get("containers", ()))
+        rows = [", ".join(re.split(" [|:] ", layer)) for layer in rule["layers"]]
+        parts += [f"`{container}`:", fence("\n".join(rows))]
+    return "\n\n".join(parts)
+
+
+def runbook() -> str:
+    """Return the runbook of deploy/ without its title; a link to a file of deploy/ becomes the path of that file."""
+    _, _, text = (ROOT / "deploy" / "RUNBOOK.md").read_text(encoding="utf-8").partition("\n")
+    return re.sub(r"\[([^\]]+)\]\(([\w./-]+)\)", lambda found: f"`deploy/{found[2]}`", text)
+
 
 PARTS: dict[str, Callable[[], str]] = {
-    "attention-lengths": attention.lengths,
-    "attention-systems": attention.systems,
-    "architecture": diagram.diagram,
-    "bundle-declarations": bundle.declarations,
-    "bundle-layout": bundle.layout,
-    "bundle-tensors": bundle.tensors,
-    "capacity": machines.capacity,
-    "chaos": chaos.chaos,
-    "cli": cli.reference,
-    "errors": errors.errors,
-    "exit-codes": errors.exit_codes,
-    "kept-strings": kept_strings.forms,
-    "measured": machines.measured,
-    "metrics": metrics.metrics,
-    "model-settings": models.model_settings,
-    "proto-admin": lambda: proto.reference("lingon/admin/v1/admin.proto"),
-    "proto-translation": lambda: proto.reference("lingon/translation/v1/translation.proto"),
-    "restarts": machines.restarts,
-    "runbook": runbook.runbook,
-    "score-options": options.score_options,
-    "settings": settings.settings,
-    "slow-server": machines.slow_server,
-    "translate-options": options.translate_options,
-    "witnesses": witness_table.witnesses,
+    "attention-lengths": lengths,
+    "attention-systems": systems,
+    "bundle-declarations": declarations,
+    "bundle-layout": layout,
+    "bundle-tensors": tensors,
+    "chaos": chaos,
+    "cli": command_line,
+    "errors": errors,
+    "exit-codes": exit_codes,
+    "kept-strings": forms,
+    "layers": layers,
+    "metrics": metrics,
+    "model-settings": model_settings,
+    "proto-admin": lambda: reference("lingon/admin/v1/admin.proto"),
+    "proto-translation": lambda: reference("lingon/translation/v1/translation.proto"),
+    "runbook": runbook,
+    "score-options": score_options,
+    "settings": settings,
+    "translate-options": translate_options,
+    "witnesses": witnesses,
 }
 MARK = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
 

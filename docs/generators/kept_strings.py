@@ -31,10 +31,10 @@ def forms() -> str:
 
 def _examples(examples: Iterable[str]) -> str:
     """The examples as code; the lines of one are joined."""
-    return ", ".join(_code(" ".join(example.split("\n"))) for example in examples)
+    return ", ".join(_example_code(" ".join(example.split("\n"))) for example in examples)
 
 
-def _code(example: str) -> str:
+def _example_code(example: str) -> str:
     """An example as inline code of a table, between more backticks than it has in a row."""
     fence = "`" * (max(map(len, re.findall("`+", example)), default=0) + 1)
     blank = " " if "`" in example else ""

@@ -21,7 +21,7 @@ def metrics() -> str:
     return table(("metric", "type", "labels", "meaning"), sorted(rows))
 
 
-def names() -> set[str]:
+def metric_names() -> set[str]:
     """The names of all series, with the suffixes of histograms; those of the HTTP APIs and of bulk runs too."""
     declared = [(family.exported_name, family.type_name) for family, _ in families()]
     registry = CollectorRegistry()

@@ -23,7 +23,7 @@ EXPLAINED = {
 
 def model_settings() -> str:
     """A section for every kind: what it is, and a table of its keys with default and meaning."""
-    return "\n\n".join(_section(kind) for kind in MODEL_KINDS)
+    return "\n\n".join(_kind_section(kind) for kind in MODEL_KINDS)
 
 
 def meanings(config: str) -> dict[str, str]:
@@ -34,14 +34,14 @@ def meanings(config: str) -> dict[str, str]:
     return dict(re.findall(r"^(?:# )?(\w+) = [^#\n]*# (.+)$", block[1], re.MULTILINE))
 
 
-def _section(kind: str) -> str:
+def _kind_section(kind: str) -> str:
     settings, meaning = MODEL_KINDS[kind], meanings(EXPLAINED[kind])
     keys = {name: field for name, field in settings.model_fields.items() if name != "kind"}
     assert meaning.keys() - {"kind"} == keys.keys(), f"{EXPLAINED[kind]} must explain every key of kind {kind}"
-    rows = [(code(name), _default(keys[name]), plain(text)) for name, text in meaning.items() if name in keys]
+    rows = [(code(name), _key_default(keys[name]), plain(text)) for name, text in meaning.items() if name in keys]
     head = f'## kind = "{kind}"\n\n{plain((settings.__doc__ or "").strip())}'
     return f"{head}\n\n{table(('key', 'default', 'meaning'), rows)}"
 
 
-def _default(field: FieldInfo) -> str:
+def _key_default(field: FieldInfo) -> str:
     return "that of the preset" if field.is_required() else code(json.dumps(field.default))

@@ -9,7 +9,7 @@ from lingon.serving.settings import SettingInfo, describe_settings
 def settings() -> str:
     """The table of all settings: name, flag, default, meaning. The variable of a setting is LINGON_ and its name."""
     rows = [
-        (code(setting.name), code(_flags(setting)), _default(setting), plain(setting.description))
+        (code(setting.name), code(_flags(setting)), _setting_default(setting), plain(setting.description))
         for setting in describe_settings()
     ]
     return table(("setting", "flag", "default", "meaning"), rows)
@@ -21,5 +21,5 @@ def _flags(setting: SettingInfo) -> str:
     return f"{setting.flag} --no-{setting.flag.removeprefix('--')}" if setting.kind is bool else setting.flag
 
 
-def _default(setting: SettingInfo) -> str:
+def _setting_default(setting: SettingInfo) -> str:
     return ", ".join(map(code, setting.default.split(","))) if setting.default else "not set"

@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from docs.generators.markdown import plain, table
 
-RESULTS = Path(__file__).parent / "witnesses"
+CONFIRMED = Path(__file__).parent / "witnesses"
 
 
 class Row(TypedDict):
@@ -27,7 +27,7 @@ class Row(TypedDict):
 
 def witnesses() -> str:
     """A table of the forms, those with the same results in one line, and what no engine confirms at its end."""
-    rows: list[Row] = [row for path in sorted(RESULTS.glob("*.json")) for row in json.loads(path.read_text("utf-8"))]
+    rows: list[Row] = [row for path in sorted(CONFIRMED.glob("*.json")) for row in json.loads(path.read_text("utf-8"))]
     results: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         found = results.setdefault((row["family"], row["form"], row["witness"]), [])

@@ -120,11 +120,6 @@ def test_every_alert_has_a_test():
     assert read(DEPLOY / "prometheus" / "alerts_test.yml")["rule_files"] == [ALERTS.name]
 
 
-def test_the_documentation_has_the_number_of_alerts():
-    text = (DEPLOY.parent / "docs" / "how-to" / "metrics.md").read_text(encoding="utf-8")
-    assert f"`deploy/prometheus/alerts.yml` has {len(list(alerts()))} alerts" in text
-
-
 def test_prometheus_finds_a_file_of_alertmanagers_which_names_none():
     """Without a file Prometheus logs an error at its start."""
     (found,) = read(DEPLOY / "prometheus" / "prometheus.yml")["alerting"]["alertmanagers"][0]["file_sd_configs"]

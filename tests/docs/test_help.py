@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from docs.generators import cli
+from docs.generators.cli import commands
 from lingon.cli.main import main
 
-COMMANDS = cli.commands()
+COMMANDS = commands()
 
 
 def help_of(name: str, monkeypatch: pytest.MonkeyPatch, columns: int = 1000) -> str:

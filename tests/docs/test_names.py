@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from docs.generators import cli, metrics
+from docs.generators.cli import commands
+from docs.generators.metrics import metric_names
 from lingon.serving.observability.metrics import reasons
 from tests.support.pages import DOCS, PAGES, blocks
 from tests.support.repository import PACKAGES, ROOT
@@ -27,7 +28,7 @@ def known_options() -> dict[str, set[str]]:
     """The options of every command."""
     return {
         name: {"--help", *(flag for each in command.params for flag in [*each.opts, *each.secondary_opts])}
-        for name, command in cli.commands().items()
+        for name, command in commands().items()
     }
 
 
@@ -76,7 +77,7 @@ def test_variables_and_metrics_exist(page):
     used = set(re.findall(r"\bLINGON_[A-Z_]+[A-Z]\b", TEXTS[page]))
     assert {name for name in used if not _in_repository(name)} == set()
     named = set(re.findall(r"\blingon_[a-z_]+\b", TEXTS[page]))
-    assert named - metrics.names() == set()
+    assert named - metric_names() == set()
 
 
 @functools.cache
