@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Packages are compiled when they are installed, whatever the environment says: PyTorch loads in half the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help serve test checks kernels kernels-test e2e docs chaos soak format stubs locks audit images-test clean
+.PHONY: help serve test checks kernels kernels-test e2e docs chaos soak format stubs locks audit clean
 
 help:
 	@echo "make serve    serve models/en-de and models/en-fr on 127.0.0.1:50051, metrics on :9464"
@@ -29,7 +29,6 @@ help:
 	@echo "make soak     run mixed traffic for 30 minutes (MINUTES=...) and watch memory, files and threads"
 	@echo "make locks    write the hashes of all packages again after a change in pyproject.toml or constraints.txt"
 	@echo "make audit    look up known vulnerabilities of all locked packages; needs the network"
-	@echo "make images-test  build the images without an engine and test them as containers; needs root, results in build/images"
 	@echo "make clean    remove .venv, build and caches"
 
 # The operators are compiled while pip installs. Without them the standard graphs serve.
@@ -112,14 +111,10 @@ locks: .venv/test.done
 AUDIT := build/audit/bin
 audit:
 	@$(PYTHON) -m venv build/audit
-	@$(AUDIT)/python -m pip install --quiet --require-hashes -r deploy/locks/images.txt
+	@$(AUDIT)/python -m pip install --quiet --require-hashes -r deploy/locks/audit.txt
 	@result=0; for lock in deploy/locks/*.txt; do \
 		echo "$$lock"; $(AUDIT)/pip-audit --require-hashes --disable-pip --requirement "$$lock" || result=1; \
 	done; exit $$result
-
-images-test: .venv/test.done
-	$(BIN)/python scripts/images.py cpu gpu
-	$(BIN)/python -m pytest tests/images
 
 clean:
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage

@@ -27,9 +27,8 @@ PURPOSES = {
     "gpu": "what the image for GPUs installs",
     "dev": "what `make test` installs, without torch",
     "ray": "what `make e2e` adds for the tests of Ray",
-    "images": "the tools of `make images-test`",
+    "audit": "what `make audit` installs",
 }
-TOOLS = ["cyclonedx-python-lib[json-validation]", "pip-audit", "podman-compose"]
 OF_TORCH = re.compile(r"(torch|triton|(nvidia|cuda)-[a-z0-9-]+)==")  # torch, and what it needs on Linux
 OWN = "lingon"
 OLDEST = {"dev": "3.11.5"}  # the Python that a lock needs, where it is not PYTHON: soupsieve, of the documentation
@@ -57,8 +56,8 @@ def requirements(name: str) -> list[str]:
                 *project["build-system"]["requires"],
                 "editables",
             ]  # hatchling needs it for `pip install --editable`
-        case "images":
-            return TOOLS
+        case "audit":
+            return ["pip-audit"]
         case "ray":
             return base + expanded([f"{OWN}[ray]"])
         case "serve" | "gpu":

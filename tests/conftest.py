@@ -12,7 +12,6 @@ from hypothesis import settings
 
 from kernels.build import NoCompilerError, find_compiler
 from lingon.serving.runtime.device import cuda_missing
-from tests.support import containers
 from tests.support.foreign_clients import missing as foreign_missing
 from tests.support.scale import FULL
 
@@ -32,12 +31,6 @@ settings.load_profile("lingon")
 def gpu_missing() -> str | None:
     """Why tests marked `gpu` cannot run here."""
     return cuda_missing()
-
-
-@functools.cache
-def images_missing() -> str | None:
-    """Why tests marked `images` cannot run here."""
-    return containers.images_missing()
 
 
 @functools.cache
@@ -62,7 +55,6 @@ def ops_missing() -> str | None:
 
 MAY_SKIP: dict[str, Callable[..., str | None]] = {
     "gpu": gpu_missing,
-    "images": images_missing,
     "native": native_missing,
     "peer": peer_missing,
     "ops": ops_missing,

@@ -171,7 +171,7 @@ OUTCOMES = [
     ("@pytest.mark.skip('too hard')", "pass", "ERROR"),
     ("@pytest.mark.skipif(True, reason='wrong system')", "pass", "ERROR"),
     ("pytest.importorskip('a_library_not_installed')", "pass", "ERROR"),
-    ("@pytest.mark.images", "pytest.skip('the engine is too old')", "SKIPPED"),
+    ("@pytest.mark.peer", "pytest.skip('the engine is too old')", "SKIPPED"),
 ]
 
 
@@ -180,7 +180,7 @@ def summary(tmp_path_factory) -> str:
     """The summary of a run of pytest with a file for each of the outcomes, which has its number."""
     folder = tmp_path_factory.mktemp("skipping")
     shutil.copy(ROOT / "tests" / "conftest.py", folder)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    images: needs images\n")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    peer: needs a peer\n")
     for number, (head, body, _) in enumerate(OUTCOMES):
         (folder / f"test_{number}.py").write_text(SKIPPING.format(head, body))
     options = ["-p", "no:cacheprovider", "--continue-on-collection-errors", "-rA", "--no-fold-skipped"]

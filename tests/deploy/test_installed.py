@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from tests.support.repository import ROOT
 
 pytestmark = [pytest.mark.ops, pytest.mark.timeout(600)]
 USER = 10001
+SPECIAL = stat.S_ISUID | stat.S_ISGID
 SYSTEM = "/usr/local/bin:/usr/bin:/bin"  # holds a Python that users other than root may run
 UNPRIVILEGED = (
     f"setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs --bounding-set -all --inh-caps -all"
@@ -84,6 +86,19 @@ def test_it_holds_no_torch_no_installer_and_no_build_tool(image):
         image, "python", "-c", code, "torch", "onnx", "pip", "setuptools", "hatchling", "onnxruntime", "lingon.serving"
     )
     assert ran.stdout.split() == ["onnxruntime", "lingon.serving"]
+
+
+def test_a_command_that_is_left_out_says_so(image):
+    for verb in ("train", "export", "bench"):
+        ran = run(image, "lingon", verb)
+        assert ran.returncode == 1
+        assert f"lingon {verb} is not part of this installation" in ran.stdout + ran.stderr
+
+
+def test_no_file_belongs_to_the_user_or_gives_it_more_rights(image):
+    special = [path for path in (image / "opt").rglob("*") if path.is_file() and path.lstat().st_mode & SPECIAL]
+    assert special == []
+    assert [path for path in image.rglob("*") if path.lstat().st_uid == USER] == []
 
 
 def test_it_has_native_operators_if_a_compiler_was_there(image):

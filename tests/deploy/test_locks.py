@@ -58,7 +58,7 @@ def test_a_lock_holds_all_requirements_at_the_tested_versions(name: str):
         "build",
         "serve",
         "dev",
-    ):  # constraints.txt pins neither NVIDIA's libraries nor the tools of images-test
+    ):  # constraints.txt pins neither NVIDIA's libraries nor the tool of make audit
         assert versions.keys() - PINS.keys() - {"colorama", "pywin32"} == set()
 
 
@@ -101,8 +101,8 @@ def test_make_says_that_it_installs_before_it_is_silent_for_long():
 
 def test_make_audit_looks_at_every_lock_with_a_tool_that_is_locked_itself():
     ran = subprocess.run(["make", "--dry-run", "audit"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "pip install --quiet --require-hashes -r deploy/locks/images.txt" in ran.stdout
+    assert "pip install --quiet --require-hashes -r deploy/locks/audit.txt" in ran.stdout
     assert "for lock in deploy/locks/*.txt" in ran.stdout
-    assert "pip-audit" in locked(LOCKS["images"])
+    assert "pip-audit" in locked(LOCKS["audit"])
     assert "pip-audit" not in locked(LOCKS["dev"])
     assert ".venv" not in ran.stdout
