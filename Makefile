@@ -51,11 +51,10 @@ kernels-or-none: | .venv/bin/pip
 
 .PHONY: tests-with-servers tests-of-models tests-apart
 # Three processes run side by side, because tests of servers often wait. The other two have a low priority: they delay
-# no server, and hardly any of their tests starts one. A test that fails has a second try: on a shared machine that stands
-# still for seconds, one in some thousand tests of real servers fails by that. The last line of a group counts them.
+# no server, and hardly any of their tests starts one.
 MODELS := tests/export tests/invariance tests/training
 APART := tests/bench tests/docs tests/end_to_end tests/integration tests/test_install.py tests/test_wheel.py
-COVERAGE := --cov --cov-report= --cov-fail-under=0 --reruns 1
+COVERAGE := --cov --cov-report= --cov-fail-under=0
 
 test: .venv/test.done kernels-if-possible
 	@$(MAKE) --no-print-directory --jobs 3 --output-sync=line tests-with-servers tests-of-models tests-apart
