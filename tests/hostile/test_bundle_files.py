@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from lingon.bundle import MANIFEST, MAX_FILE_BYTES
-from tests.support import tampered_bundles
 from tests.support.echo_engine import tokenizer_model
 from tests.support.shipped_model import bundle
+from tests.support.tampered_bundles import copy, refusal
 
 FILES = sorted([*bundle().manifest.checksums, MANIFEST])
 FEW = [MANIFEST, "tokenizer.model", "int8/decoder.onnx", "weights/int8.bin", "fp16/encoder.onnx", "MODEL_CARD.md"]
@@ -22,7 +22,7 @@ FEW = [MANIFEST, "tokenizer.model", "int8/decoder.onnx", "weights/int8.bin", "fp
 
 def test_an_unchanged_copy_is_served(folder: Path):
     with pytest.raises(AssertionError, match="Translator"):
-        tampered_bundles.refusal(folder)
+        refusal(folder)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -31,7 +31,7 @@ def test_a_file_with_a_flipped_bit_is_refused(folder: Path, name: str, place: fl
     content = bytearray((folder / name).read_bytes())
     content[int(place * (len(content) - 1))] ^= 1
     (folder / name).write_bytes(content)
-    assert tampered_bundles.refusal(folder).startswith(f"{folder / name}: ")
+    assert refusal(folder).startswith(f"{folder / name}: ")
 
 
 def cut(path: Path) -> None:
@@ -107,7 +107,7 @@ CHANGES = [
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_file_of_another_kind_or_size_is_refused(folder: Path, name: str, change: Callable[[Path], None]):
     change(folder / name)
-    line = tampered_bundles.refusal(folder)
+    line = refusal(folder)
     assert line.startswith(str(folder))
     assert name in line or (name == MANIFEST and change is missing)
 
@@ -115,12 +115,12 @@ def test_a_file_of_another_kind_or_size_is_refused(folder: Path, name: str, chan
 def test_a_manifest_of_hundreds_of_megabytes_is_not_read(folder: Path):
     with (folder / MANIFEST).open("r+b") as file:
         file.truncate(300_000_000)
-    assert tampered_bundles.refusal(folder) == f"{folder / MANIFEST}: has 300,000,000 bytes; 1,048,576 are the most"
+    assert refusal(folder) == f"{folder / MANIFEST}: has 300,000,000 bytes; 1,048,576 are the most"
 
 
 def test_the_tokenizer_of_another_model_is_refused(folder: Path):
     (folder / "tokenizer.model").write_bytes(tokenizer_model())
-    assert tampered_bundles.refusal(folder).startswith(f"{folder / 'tokenizer.model'}: was altered")
+    assert refusal(folder).startswith(f"{folder / 'tokenizer.model'}: was altered")
 
 
 @pytest.mark.parametrize(("one", "other"), [("encoder", "decoder"), ("decoder", "decoder_shortlist")])
@@ -129,32 +129,32 @@ def test_two_swapped_graphs_are_refused(folder: Path, one: str, other: str):
     content = first.read_bytes()
     first.write_bytes(second.read_bytes())
     second.write_bytes(content)
-    assert "was altered" in tampered_bundles.refusal(folder)
+    assert "was altered" in refusal(folder)
 
 
 @pytest.mark.parametrize("name", ["more", "int8/more.onnx", "fp32/.hidden", "weights/more.bin", "other/deep/more"])
 def test_a_file_that_the_manifest_does_not_list_is_refused(folder: Path, name: str):
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(b"")
-    assert tampered_bundles.refusal(folder) == f"{folder / name}: the manifest does not list it"
+    assert refusal(folder) == f"{folder / name}: the manifest does not list it"
 
 
 @pytest.mark.parametrize("target", ["..", "/etc", "/dev/zero", "nowhere"])
 def test_a_link_in_a_bundle_is_refused(folder: Path, target: str):
     (folder / "more").symlink_to(target)
-    assert tampered_bundles.refusal(folder) == f"{folder / 'more'}: is a link; a bundle holds none"
+    assert refusal(folder) == f"{folder / 'more'}: is a link; a bundle holds none"
 
 
 def test_a_linked_folder_in_a_bundle_is_refused(folder: Path, tmp_path: Path):
     (folder / "weights").rename(tmp_path / "elsewhere")
     (folder / "weights").symlink_to(tmp_path / "elsewhere")
-    assert tampered_bundles.refusal(folder) == f"{folder / 'weights'}: is a link; a bundle holds none"
+    assert refusal(folder) == f"{folder / 'weights'}: is a link; a bundle holds none"
 
 
 def test_the_folder_of_a_bundle_may_be_a_link(folder: Path, tmp_path: Path):
     (tmp_path / "current").symlink_to(folder)
     with pytest.raises(AssertionError, match="Translator"):
-        tampered_bundles.refusal(tmp_path / "current")
+        refusal(tmp_path / "current")
 
 
 @pytest.mark.parametrize("change", [become_a_pipe, cut])

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.support import tampered_bundles
+from tests.support.tampered_bundles import copy, refusal, sign
 
 
 def declared(graph: onnx.GraphProto, name: str) -> onnx.TypeProto.Tensor:
@@ -86,8 +86,8 @@ def test_a_graph_that_does_not_match_its_declaration_is_refused(
 ):
     path = folder / "int8" / f"{name}.onnx"
     edit(path, change)
-    tampered_bundles.sign(folder)
-    assert tampered_bundles.refusal(folder).startswith(f"{path}: {message}")
+    sign(folder)
+    assert refusal(folder).startswith(f"{path}: {message}")
 
 
 def another_name(graph: onnx.GraphProto) -> None:
@@ -116,8 +116,8 @@ def add_to(output: str, value: int) -> Callable[[onnx.GraphProto], None]:
 def test_names_that_are_not_utf_8_are_refused(folder: Path):
     path = folder / "int8" / "decoder.onnx"
     path.write_bytes(path.read_bytes().replace(b"present.self.0.key", b"present.self.0.k\xff\xff"))
-    tampered_bundles.sign(folder)
-    assert tampered_bundles.refusal(folder).startswith(f"{path}: onnxruntime does not load it ('utf-8' codec")
+    sign(folder)
+    assert refusal(folder).startswith(f"{path}: onnxruntime does not load it ('utf-8' codec")
 
 
 SEARCH = "cannot search over the candidates of decoder.onnx"
@@ -141,8 +141,8 @@ def test_a_beam_search_of_another_kind_is_refused(
 ):
     path = folder / "int8-native" / "beam.onnx"
     edit(path, change)
-    tampered_bundles.sign(folder)
-    assert tampered_bundles.refusal(folder, "int8-native").startswith(f"{path}: {message}")
+    sign(folder)
+    assert refusal(folder, "int8-native").startswith(f"{path}: {message}")
 
 
 @pytest.mark.native
@@ -150,6 +150,6 @@ def test_a_beam_search_of_another_kind_is_refused(
 def test_golden_sentences_that_end_the_engine_are_an_error_of_the_bundle(folder: Path):
     """Only the text of a finished translation shows these tokens."""
     edit(folder / "int8-native" / "beam.onnx", add_to("ended_tokens", 10**6))
-    tampered_bundles.sign(folder)
-    found = tampered_bundles.refusal(folder, "int8-native", golden=True)
+    sign(folder)
+    found = refusal(folder, "int8-native", golden=True)
     assert found.startswith(f"{folder}/golden.json: the sentences cannot be translated in int8-native (")

@@ -15,9 +15,9 @@ import pytest
 
 from lingon.bundle import FORMAT, MANIFEST, SHORTLIST
 from lingon.serving.runtime.shortlist import MAX_BYTES, Shortlist
-from tests.support import tampered_bundles
 from tests.support.echo_engine import tokenizer_model
 from tests.support.shipped_model import bundle
+from tests.support.tampered_bundles import copy, edit, put, refusal, sign, write_manifest
 
 VALUES = [
     ("version", 0),
@@ -130,15 +130,15 @@ def alone(tmp_path: Path) -> Path:
 
 
 def test_an_unchanged_bundle_with_a_new_digest_is_served(folder: Path):
-    tampered_bundles.sign(folder)
+    sign(folder)
     with pytest.raises(AssertionError, match="Translator"):
-        tampered_bundles.refusal(folder)
+        refusal(folder)
 
 
 @pytest.mark.parametrize(("path", "value"), VALUES, ids=[f"{path}={value!r:.30}" for path, value in VALUES])
 def test_an_impossible_value_is_refused(alone: Path, path: str, value: object):
-    tampered_bundles.edit(alone, lambda values: set_at(values, path, value))
-    line = tampered_bundles.refusal(alone)
+    edit(alone, lambda values: set_at(values, path, value))
+    line = refusal(alone)
     assert line.startswith(f"{alone / MANIFEST}: ")
     finite = not isinstance(value, float) or math.isfinite(value)
     field = path.split(".")[0] if finite else "not a manifest"
@@ -152,13 +152,13 @@ def set_at(values: dict[str, Any], path: str, value: object) -> None:
     elif path == "precisions.../int8":
         values["precisions"]["../int8"] = values["precisions"]["int8"]
     else:
-        tampered_bundles.put(values, path, value)
+        put(values, path, value)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_name_outside_the_bundle_is_refused(alone: Path, name: str):
-    tampered_bundles.edit(alone, lambda values: values["checksums"].update({name: "0" * 64}))
-    line = tampered_bundles.refusal(alone)
+    edit(alone, lambda values: values["checksums"].update({name: "0" * 64}))
+    line = refusal(alone)
     assert line.startswith(f"{alone / MANIFEST}: ")
     assert "checksums" in line
 
@@ -169,16 +169,16 @@ def test_a_missing_field_is_refused(alone: Path, name: str):
     del values[name]
     content = json.dumps(values) if name == "digest" else None
     if content is None:
-        tampered_bundles.write_manifest(alone, values)
+        write_manifest(alone, values)
     else:
         (alone / MANIFEST).write_text(content)
-    assert tampered_bundles.refusal(alone).startswith(f"{alone / MANIFEST}: ")
+    assert refusal(alone).startswith(f"{alone / MANIFEST}: ")
 
 
 @pytest.mark.parametrize("path", ["more", "limits.more", "defaults.more", "states.0.more", "precisions.int8.more"])
 def test_an_unknown_field_is_refused(alone: Path, path: str):
-    tampered_bundles.edit(alone, lambda values: tampered_bundles.put(values, path, 1))
-    assert "more is not a field" in tampered_bundles.refusal(alone)
+    edit(alone, lambda values: put(values, path, 1))
+    assert "more is not a field" in refusal(alone)
 
 
 @pytest.mark.parametrize("depth", [100, 900, 5_000, 200_000])
@@ -186,7 +186,7 @@ def test_deeply_nested_json_is_refused(alone: Path, depth: int):
     text = (alone / MANIFEST).read_text()
     nest = "[" * depth + "]" * depth
     (alone / MANIFEST).write_text(text.replace('"report": {', f'"report": {{"x": {nest},', 1))
-    assert tampered_bundles.refusal(alone).startswith(f"{alone / MANIFEST}: ")
+    assert refusal(alone).startswith(f"{alone / MANIFEST}: ")
 
 
 @pytest.mark.parametrize("depth", [100, 900])
@@ -194,21 +194,21 @@ def test_a_deeply_nested_report_with_a_valid_digest_is_refused(alone: Path, dept
     nest: list[Any] = []
     for _ in range(depth):
         nest = [nest]
-    tampered_bundles.edit(alone, lambda values: tampered_bundles.put(values, "precisions.int8.report", {"x": nest}))
-    assert tampered_bundles.refusal(alone).startswith(str(alone))
+    edit(alone, lambda values: put(values, "precisions.int8.report", {"x": nest}))
+    assert refusal(alone).startswith(str(alone))
 
 
 def test_a_duplicate_key_is_refused(alone: Path):
     text = (alone / MANIFEST).read_text()
     assert text.count('\n "version": ') == 1
     (alone / MANIFEST).write_text(text.replace('\n "version": ', '\n "version": 1,\n "version": '))
-    assert tampered_bundles.refusal(alone) == f"{alone / MANIFEST}: was altered (its digest does not fit)"
+    assert refusal(alone) == f"{alone / MANIFEST}: was altered (its digest does not fit)"
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig", "cp037"])
 def test_another_encoding_is_refused(alone: Path, encoding: str):
     (alone / MANIFEST).write_bytes((alone / MANIFEST).read_text().encode(encoding))
-    assert tampered_bundles.refusal(alone).startswith(f"{alone / MANIFEST}: ")
+    assert refusal(alone).startswith(f"{alone / MANIFEST}: ")
 
 
 @pytest.mark.parametrize(
@@ -230,11 +230,11 @@ def test_another_encoding_is_refused(alone: Path, encoding: str):
 )
 def test_a_file_that_is_no_manifest_is_refused(alone: Path, content: bytes):
     (alone / MANIFEST).write_bytes(content)
-    assert tampered_bundles.refusal(alone).startswith(f"{alone / MANIFEST}: ")
+    assert refusal(alone).startswith(f"{alone / MANIFEST}: ")
 
 
 def other_vocabulary(folder: Path) -> str:
-    tampered_bundles.edit(folder, lambda values: values.update(source_vocab=6001))
+    edit(folder, lambda values: values.update(source_vocab=6001))
     return "6001"
 
 
@@ -245,13 +245,13 @@ def other_tokenizer(folder: Path) -> str:
 
 def no_tokenizer(folder: Path) -> str:
     (folder / "tokenizer.model").unlink()
-    tampered_bundles.edit(folder, lambda values: values["checksums"].pop("tokenizer.model"))
+    edit(folder, lambda values: values["checksums"].pop("tokenizer.model"))
     return "tokenizer"
 
 
 def two_tokenizers(folder: Path) -> str:
     (folder / "more.model").write_bytes(b"")
-    tampered_bundles.edit(folder, lambda values: values["checksums"].update({"more.model": ""}))
+    edit(folder, lambda values: values["checksums"].update({"more.model": ""}))
     return "more.model"
 
 
@@ -303,35 +303,33 @@ def half_the_weights(folder: Path) -> str:
 
 
 def a_state_of_another_shape(folder: Path) -> str:
-    tampered_bundles.edit(
-        folder, lambda values: tampered_bundles.put(values, "states.0.shape", [8, 32, "source_length"])
-    )
+    edit(folder, lambda values: put(values, "states.0.shape", [8, 32, "source_length"]))
     return "memory.0.key"
 
 
 def an_additional_state(folder: Path) -> str:
     state = {"name": "memory.9.key", "kind": "memory", "shape": [4, 64, "source_length"]}
-    tampered_bundles.edit(folder, lambda values: values["states"].append(state))
+    edit(folder, lambda values: values["states"].append(state))
     return "memory.9.key"
 
 
 def a_missing_state(folder: Path) -> str:
-    tampered_bundles.edit(folder, lambda values: values["states"].pop())
+    edit(folder, lambda values: values["states"].pop())
     return "self.1.value"
 
 
 def longer_than_the_model_reads(folder: Path) -> str:
-    tampered_bundles.edit(folder, lambda values: tampered_bundles.put(values, "limits.max_source_tokens", 5000))
+    edit(folder, lambda values: put(values, "limits.max_source_tokens", 5000))
     return "max_source_tokens"
 
 
 def longer_than_the_model_writes(folder: Path) -> str:
-    tampered_bundles.edit(folder, lambda values: tampered_bundles.put(values, "limits.max_target_tokens", 5000))
+    edit(folder, lambda values: put(values, "limits.max_target_tokens", 5000))
     return "max_target_tokens"
 
 
 def a_missing_head(folder: Path) -> str:
-    tampered_bundles.edit(folder, lambda values: tampered_bundles.put(values, "alignment.heads", [0, 99]))
+    edit(folder, lambda values: put(values, "alignment.heads", [0, 99]))
     return "alignment"
 
 
@@ -360,8 +358,8 @@ CHANGES = [
 @pytest.mark.parametrize("change", CHANGES)
 def test_files_that_do_not_match_are_refused(folder: Path, change: Callable[[Path], str]):
     named = change(folder)
-    tampered_bundles.sign(folder)
-    line = tampered_bundles.refusal(folder)
+    sign(folder)
+    line = refusal(folder)
     assert line.startswith(str(folder))
     assert named in line
 
@@ -374,8 +372,8 @@ def test_weights_outside_the_bundle_are_refused(folder: Path, tmp_path: Path, wh
     (tensor, *_) = [each for each in graph.graph.initializer if each.external_data]
     next(entry for entry in tensor.external_data if entry.key == "location").value = where
     path.write_bytes(graph.SerializeToString())
-    tampered_bundles.sign(folder)
-    assert tampered_bundles.refusal(folder).startswith(f"{path}: ")
+    sign(folder)
+    assert refusal(folder).startswith(f"{path}: ")
 
 
 @pytest.mark.parametrize("listed", [[], ["fp32.bin"]])
@@ -387,9 +385,9 @@ def test_weights_in_the_working_directory_are_refused(
     (folder / "weights/int8.bin").unlink()
 
     def strip(values: dict[str, Any]) -> None:
-        tampered_bundles.put(values, "precisions.int8.weights", listed)
+        put(values, "precisions.int8.weights", listed)
         del values["checksums"]["weights/int8.bin"]
 
-    tampered_bundles.edit(folder, strip)
+    edit(folder, strip)
     monkeypatch.chdir(tmp_path / "here")
-    assert tampered_bundles.refusal(folder).startswith(f"{folder}/int8/encoder.onnx: onnxruntime does not load it")
+    assert refusal(folder).startswith(f"{folder}/int8/encoder.onnx: onnxruntime does not load it")

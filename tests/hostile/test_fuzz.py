@@ -12,7 +12,8 @@ from lingon.errors import TextTooLong
 from lingon.serving.translation.planning.input_processor import Part, parts_of
 from lingon.text import EOS, normalise
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support import echo_engine, fuzz_requests, shipped_model
+from tests.support import echo_engine, shipped_model
+from tests.support.fuzz_requests import answer_to, inputs
 from tests.support.request_strategies import ANY, METHODS, TEXTS, VALID
 from tests.support.scale import scaled
 from tests.support.server_process import CONTRACT, SERVICE, ServerProcess, is_prompt
@@ -74,7 +75,7 @@ def test_afterwards_the_server_is_healthy_and_has_logged_no_error(server: Server
 
 async def test_the_seeds_of_coverage_guided_fuzzing_reach_every_method():
     async with echo_engine.running(echo_engine.EchoRunner(shortlist=echo_engine.full_shortlist())) as running:
-        codes = {await fuzz_requests.answer_to(running, data) for data in [b"", *fuzz_requests.inputs()]}
+        codes = {await answer_to(running, data) for data in [b"", *inputs()]}
     assert codes == {grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED}
 
 

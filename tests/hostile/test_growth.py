@@ -31,7 +31,7 @@ from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.generators import run_to_end
 from tests.support.growth import LINEAR, Work, growth_of
-from tests.support.hostile_texts import ALPHABETS, Pattern, patterns, strings
+from tests.support.hostile_texts import ALPHABETS, TextPattern, strings, text_patterns
 from tests.support.scale import scaled
 
 SEED = int(os.environ.get("TEST_SEED", "1"))
@@ -108,10 +108,10 @@ def translate(text: str, options: TextChoice) -> None:
 def slow(work: Callable[[str], object], kind: str, length: int = LENGTH) -> Iterator[str]:
     """Yield which patterns take more than twice the CPU time at twice the length."""
 
-    def work_on(pattern: Pattern) -> Callable[[int], Work]:
+    def work_on(pattern: TextPattern) -> Callable[[int], Work]:
         return lambda size: partial(work, pattern.text(size))
 
-    for pattern in islice(patterns(kind, SEED), PATTERNS):
+    for pattern in islice(text_patterns(kind, SEED), PATTERNS):
         growth = growth_of(work_on(pattern), length)
         if growth.ratio > LINEAR:
             yield f"{pattern}: {growth}"

@@ -28,8 +28,8 @@ from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.text import BOS, EOS
 from lingon.training.search import SearchSettings, translate
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support import real_server
 from tests.support.multilingual_bundles import PAIRS, TEXTS, model, tokenizer_of, tokens_of, write_multilingual_bundle
+from tests.support.real_server import serving
 
 CLOSE = pytest.approx
 SEARCHES = ((1, 1, 0.0), (4, 1, 0.0), (4, 4, 1.0))  # beam size, hypotheses and length penalty
@@ -197,7 +197,7 @@ async def test_streams_show_no_token_of_a_language_and_all_pairs_share_a_server(
                 texts[event.done.text_index] = event.done.result.hypotheses[0].text
         return shown, deltas, texts
 
-    async with real_server.serving(models=(bundle.folder,)) as served:
+    async with serving(models=(bundle.folder,)) as served:
         found = await asyncio.gather(*(ask(served.stub, pair) for pair in PAIRS))
         listed = (await served.stub.ListModels(pb.ListModelsRequest(), timeout=60)).models
     for pair, (shown, deltas, texts) in zip(PAIRS, found, strict=True):
@@ -212,7 +212,7 @@ async def test_the_command_and_the_client_list_the_languages(
     bundle: Bundle, capsys: pytest.CaptureFixture[str]
 ) -> None:
     verb = [EntryPoint("models", "lingon.cli.models:models", "lingon.verbs")]
-    async with real_server.serving(models=(bundle.folder,), admin_port=0) as served:
+    async with serving(models=(bundle.folder,), admin_port=0) as served:
         listing = ["models", "list", "--server", f"127.0.0.1:{served.server.admin_port}"]
         assert await asyncio.to_thread(main, listing, verb) == 0
         assert await asyncio.to_thread(main, [*listing, "--json"], verb) == 0

@@ -15,7 +15,7 @@ from lingon.errors import BundleError
 from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.translation.planning.text_options import WHOLE
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.published_systems import TEXTS, publish
+from tests.support.published_systems import PHRASES, publish
 from tests.support.real_server import RealServer, serving
 from tests.support.recurrent_models import KINDS
 
@@ -35,21 +35,23 @@ async def streamed(server: RealServer, text: str) -> str:
 async def test_every_option_of_a_request_works(name: str, tmp_path: Path) -> None:
     publish(tmp_path, name)
     async with serving(models=(tmp_path / "random",)) as server:
-        greedy = list((await server.translate(TEXTS, WHOLE, beam_size=1)).results)
-        assert [(await server.translate([text], WHOLE, beam_size=1)).results[0] for text in TEXTS] == greedy
-        several = (await server.translate(TEXTS, beam_size=4, num_hypotheses=3)).results
+        greedy = list((await server.translate(PHRASES, WHOLE, beam_size=1)).results)
+        assert [(await server.translate([text], WHOLE, beam_size=1)).results[0] for text in PHRASES] == greedy
+        several = (await server.translate(PHRASES, beam_size=4, num_hypotheses=3)).results
         assert all(
             len({tuple(token.piece for token in each.tokens) for each in result.hypotheses}) == 3 for result in several
         )
         sampling = pb.SamplingOptions(temperature=1.5, seed=7)
-        sampled = [list((await server.translate(TEXTS, beam_size=1, sampling=sampling)).results) for _ in range(2)]
+        sampled = [list((await server.translate(PHRASES, beam_size=1, sampling=sampling)).results) for _ in range(2)]
         assert sampled[0] == sampled[1] != greedy
         limits: dict[str, Any] = {"min_output_tokens": 8, "no_repeat_ngram_size": 1}
-        (kept,) = (await server.translate(TEXTS[:1], beam_size=1, **limits)).results
+        (kept,) = (await server.translate(PHRASES[:1], beam_size=1, **limits)).results
         pieces = [token.piece for token in kept.hypotheses[0].tokens]
         assert len(set(pieces)) == len(pieces) >= 8
-        assert await streamed(server, TEXTS[0]) == greedy[0].hypotheses[0].text
-        request = pb.TranslateRequest(texts=TEXTS[:1], options=pb.DecodingOptions(beam_size=1), target_prefixes=["box"])
+        assert await streamed(server, PHRASES[0]) == greedy[0].hypotheses[0].text
+        request = pb.TranslateRequest(
+            texts=PHRASES[:1], options=pb.DecodingOptions(beam_size=1), target_prefixes=["box"]
+        )
         assert (await server.stub.Translate(request, timeout=60)).results[0].hypotheses[0].text.startswith("box")
 
 
@@ -90,6 +92,6 @@ async def test_a_model_is_swapped_for_one_of_another_system(tmp_path: Path) -> N
             async with grpc.aio.insecure_channel(address) as channel:
                 stub: Any = admin_pb2_grpc.ModelServiceStub(channel)
                 await stub.SwapModel(admin_pb2.SwapModelRequest(path=str(path)), timeout=60)
-            reply = await server.translate(TEXTS, beam_size=4)
+            reply = await server.translate(PHRASES, beam_size=4)
             assert reply.version == str(version)
             assert all(result.status.code == 0 for result in reply.results)

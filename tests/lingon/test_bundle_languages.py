@@ -13,8 +13,8 @@ from lingon.bundle import FORMAT, Languages, Manifest, SourceLanguage, TargetLan
 from lingon.bundle.languages import MOST_LANGUAGES
 from lingon.errors import BundleError
 from lingon.text import LanguageTokens
-from tests.support import tampered_bundles
 from tests.support.bundles import MANIFEST
+from tests.support.tampered_bundles import put, write_manifest
 
 ORIGIN = Path("manifest.json")
 SOURCES = (SourceLanguage("en", (4,), (5,)), SourceLanguage("zh-Hant", (), (6, 7)))
@@ -124,8 +124,8 @@ def refusal(folder: Path, values: dict[str, Any], message: str) -> bool:
     """Read MANY with other values and a valid digest, and return whether it is refused in one line."""
     changed = json.loads(MANY.to_bytes())
     for path, value in values.items():
-        tampered_bundles.put(changed, path, value)
-    tampered_bundles.write_manifest(folder, changed)
+        put(changed, path, value)
+    write_manifest(folder, changed)
     with pytest.raises(BundleError, match=message) as caught:
         Manifest.from_bytes((folder / ORIGIN).read_bytes(), ORIGIN)
     return "\n" not in str(caught.value)

@@ -56,7 +56,7 @@ def save_t5(folder: Path, kind: str, *, seed: int = 1, ends: float = 3.0, **conf
         model = MT5ForConditionalGeneration(MT5Config(**values)).eval()
     else:
         model = T5ForConditionalGeneration(T5Config(**values)).eval()
-    _spread(model, seed, ends)
+    _spread_t5(model, seed, ends)
     model.generation_config = GenerationConfig(max_length=128)
     model.save_pretrained(folder)
     tokenizer = {
@@ -86,7 +86,7 @@ def _pieces(kind: str) -> bytes:
     return written.getvalue()
 
 
-def _spread(model: Any, seed: int, ends: float) -> None:
+def _spread_t5(model: Any, seed: int, ends: float) -> None:
     """Set weights large enough for varied outputs that end; `ends` scales the row of the end in the output layer.
 
     RMSNorm has no bias by which its logit could be raised; a longer row is the largest logit more often.

@@ -12,7 +12,7 @@ _REPORT = re.compile(
     r".*^status codes: (\d+) 2xx,.*\((\d+)\) data$",
     re.MULTILINE | re.DOTALL,
 )
-PATIENCE = 120  # seconds for a run
+RUN_SECONDS = 120  # seconds for a run
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ def h2load(address: str, path: str, body: Path, *, requests: int, connections: i
     command = ["h2load", f"--requests={requests}", f"--clients={connections}", f"--max-concurrent-streams={streams}"]
     command += [f"--data={body}", "--header=content-type: application/grpc", "--header=te: trailers"]
     ran = subprocess.run(
-        [*command, f"http://{address}{path}"], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [*command, f"http://{address}{path}"], capture_output=True, text=True, timeout=RUN_SECONDS, check=False
     )
     found = _REPORT.search(ran.stdout)
     assert found, ran.stdout + ran.stderr

@@ -6,7 +6,23 @@ import socket
 import time
 from collections.abc import Sequence
 
-from tests.support import http2
+from tests.support.http2 import (
+    ACK,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    INITIAL_WINDOW_SIZE,
+    PING,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    call_headers,
+    fields,
+    frame,
+    opening,
+    status,
+)
 
 WINDOW = 65_535  # bytes; the initial window of HTTP/2
 MAX_FRAME = 16_384  # bytes
@@ -20,8 +36,8 @@ class HalfCall:
 
     def __init__(self, port: int, path: str, request: bytes, source: str = "127.0.0.1") -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=10, source_address=(source, 0))
-        headers = http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.fields(http2.call_headers(path)))
-        self.socket.sendall(http2.opening() + headers)
+        headers = frame(HEADERS, END_HEADERS, 1, fields(call_headers(path)))
+        self.socket.sendall(opening() + headers)
         self.socket.setblocking(False)
         self.rest, self.ended, self.status = request, False, None
         self._heard, self._parsed = b"", 0
@@ -32,7 +48,7 @@ class HalfCall:
         self._read()
         while not self.ended and (size := min(len(self.rest), self._stream, self._connection, MAX_FRAME)) > 0:
             try:
-                sent = self.socket.send(http2.frame(http2.DATA, 0, 1, self.rest[:size]))
+                sent = self.socket.send(frame(DATA, 0, 1, self.rest[:size]))
             except BlockingIOError:
                 return
             except OSError:
@@ -40,7 +56,7 @@ class HalfCall:
                 return
             if sent < size + 9:  # the rest of the frame
                 self.socket.setblocking(True)
-                self.socket.sendall(http2.frame(http2.DATA, 0, 1, self.rest[:size])[sent:])
+                self.socket.sendall(frame(DATA, 0, 1, self.rest[:size])[sent:])
                 self.socket.setblocking(False)
             self.rest = self.rest[size:]
             self._stream -= size
@@ -72,25 +88,25 @@ class HalfCall:
         end = start + 9 + int.from_bytes(self._heard[start : start + 3], "big")
         return end if len(self._heard) >= end else None
 
-    def _take(self, frame: bytes) -> None:
-        kind, flags, stream, payload = frame[3], frame[4], int.from_bytes(frame[5:9], "big"), frame[9:]
-        if kind == http2.WINDOW_UPDATE:
+    def _take(self, received: bytes) -> None:
+        kind, flags, stream, payload = received[3], received[4], int.from_bytes(received[5:9], "big"), received[9:]
+        if kind == WINDOW_UPDATE:
             if stream:
                 self._stream += int.from_bytes(payload, "big")
             else:
                 self._connection += int.from_bytes(payload, "big")
-        elif kind == http2.SETTINGS and not flags & http2.ACK:
+        elif kind == SETTINGS and not flags & ACK:
             for place in range(0, len(payload), 6):
-                if int.from_bytes(payload[place : place + 2], "big") == http2.INITIAL_WINDOW_SIZE:
+                if int.from_bytes(payload[place : place + 2], "big") == INITIAL_WINDOW_SIZE:
                     initial = int.from_bytes(payload[place + 2 : place + 6], "big")
                     self._stream += initial - self._initial
                     self._initial = initial
-            self.socket.send(http2.frame(http2.SETTINGS, http2.ACK, 0))
-        elif kind == http2.PING and not flags & http2.ACK:
-            self.socket.send(http2.frame(http2.PING, http2.ACK, 0, payload))
-        elif stream == 1 and (kind == http2.RST_STREAM or (kind == http2.HEADERS and flags & http2.END_STREAM)):
+            self.socket.send(frame(SETTINGS, ACK, 0))
+        elif kind == PING and not flags & ACK:
+            self.socket.send(frame(PING, ACK, 0, payload))
+        elif stream == 1 and (kind == RST_STREAM or (kind == HEADERS and flags & END_STREAM)):
             self.ended = True
-            self.status = http2.status(self._heard)
+            self.status = status(self._heard)
 
 
 def count_open(calls: Sequence[HalfCall]) -> int:

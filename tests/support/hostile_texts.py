@@ -51,7 +51,7 @@ FOUND = {
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class TextPattern:
     """A text of any length: the first parts are repeated, then the second ones, then those of the end as often.
 
     before, after: once each
@@ -67,9 +67,9 @@ class Pattern:
         return self.before + "".join(part * times for part in self.repeated) + self.after
 
 
-def patterns(kind: str, seed: int) -> Iterator[Pattern]:
+def text_patterns(kind: str, seed: int) -> Iterator[TextPattern]:
     """Yield those of FOUND, then patterns without end; kind: of ALPHABETS."""
-    yield from (Pattern("", (unit, "", ""), "") for unit in FOUND[kind])
+    yield from (TextPattern("", (unit, "", ""), "") for unit in FOUND[kind])
     chance = random.Random(f"{kind} {seed}")
 
     def some(most: int) -> str:
@@ -79,7 +79,7 @@ def patterns(kind: str, seed: int) -> Iterator[Pattern]:
         begin, end = chance.choice(ELEMENTS[kind]) if chance.random() < 0.3 else ("", "")
         unit = some(4)
         if begin or unit:
-            yield Pattern(some(1), (begin + unit, some(2) if chance.random() < 0.3 else "", end), some(1))
+            yield TextPattern(some(1), (begin + unit, some(2) if chance.random() < 0.3 else "", end), some(1))
 
 
 def strings(kind: str, seed: int, count: int) -> list[str]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 
 def get(port: int, path: str) -> tuple[int, str]:
     """Status and body of the HTTP endpoint."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as reply:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as reply:
             return reply.status, reply.read().decode()
-    except urllib.error.HTTPError as error:
+    except HTTPError as error:
         with error:
             return error.code, error.read().decode()

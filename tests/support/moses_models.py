@@ -41,7 +41,7 @@ def save_fsmt(folder: Path, *, seed: int = 1, ends: float = 4.0, **config: Any) 
     (folder / "tokenizer_config.json").write_text(json.dumps(values), encoding="utf-8")
     torch.manual_seed(seed)
     model = FSMTForConditionalGeneration(FSMTConfig(**_config(), **sizes, **config)).eval()
-    _spread(model, seed, ends)
+    _spread_fsmt(model, seed, ends)
     model.generation_config = GenerationConfig(num_beams=5, max_length=200)
     model.save_pretrained(folder)
     return folder
@@ -59,7 +59,7 @@ def _config() -> dict[str, Any]:
     }
 
 
-def _spread(model: Any, seed: int, ends: float) -> None:
+def _spread_fsmt(model: Any, seed: int, ends: float) -> None:
     """Set weights for varied outputs that end: the bias of the last norm points to the row of the end token."""
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():

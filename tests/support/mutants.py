@@ -14,7 +14,12 @@ from lingon import bundle as names
 Edit = Callable[[onnx.GraphProto], None]
 FLOAT, ALL = ("fp32", "fp32-cuda", "fp16"), ("fp32", "fp32-cuda", "fp16", "int8")
 SCATTERED = ("fp32-cuda",)
-SCORER, DECODER, ENCODER, SHORTLIST = (names.SCORER,), (names.DECODER,), (names.ENCODER,), (names.DECODER_SHORTLIST,)
+IN_SCORER, IN_DECODER, IN_ENCODER, IN_SHORTLIST = (
+    (names.SCORER,),
+    (names.DECODER,),
+    (names.ENCODER,),
+    (names.DECODER_SHORTLIST,),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,43 +259,43 @@ def _pieces_not_mapped(graph: onnx.GraphProto) -> None:
 
 
 MUTANTS = [
-    Mutant("cross-attention layers reversed", SCORER, _layers_reversed(names.CROSS_ATTENTION), ("attention",)),
-    Mutant("decoder attention layers reversed", SCORER, _layers_reversed(names.DECODER_ATTENTION), ("attention",)),
-    Mutant("encoder attention layers reversed", SCORER, _layers_reversed(names.ENCODER_ATTENTION), ("attention",)),
-    Mutant("heads swapped in the output", SCORER, _heads_swapped_in_output, ("attention",)),
-    Mutant("heads swapped in the memory", DECODER, _heads_swapped_in_memory, ("scores",)),
-    Mutant("causal mask turned round", SCORER, _causal_mask_turned, ("attention", "scores")),
-    Mutant("causal mask off", SCORER, _causal_mask_off, ("attention", "scores")),
-    Mutant("padding mask off in the scorer", SCORER, _padding_mask_off, ("attention", "scores")),
-    Mutant("padding mask off in the encoder", ENCODER, _padding_mask_off, ("scores",)),
-    Mutant("padding mask off in a step", DECODER, _padding_mask_off, ("scores",)),
-    Mutant("scale missing in the scorer", SCORER, _query_not_scaled, ("attention", "scores")),
-    Mutant("scale missing in a step", DECODER, _step_not_scaled, ("scores",)),
-    Mutant("mask of a step turned round", DECODER, _causal_mask_turned, ("scores",), SCATTERED),
-    Mutant("mask of a step off by one", DECODER, _new_position_hidden, ("scores",), SCATTERED),
-    Mutant("values written by another head", DECODER, _written_by_another_head, ("scores",), SCATTERED),
-    Mutant("keys in the cache of values", DECODER, _values_of_keys, ("scores",), SCATTERED),
-    Mutant("positions off by one in the scorer", SCORER, _positions_off_by_one, ("attention", "scores")),
-    Mutant("positions off by one in a step", DECODER, _positions_off_by_one, ("scores",)),
-    Mutant("final norm of a layer in the scorer", SCORER, _final_norm_of_a_layer, ("scores",)),
-    Mutant("final norm of a layer in both", SCORER + DECODER, _final_norm_of_a_layer, ("tensors",)),
-    Mutant("final norm missing in both", SCORER + DECODER, _final_norm_missing, ("tensors",)),
-    Mutant("tied weights transposed", SCORER + DECODER, _tied_weights_transposed, ("tensors",)),
+    Mutant("cross-attention layers reversed", IN_SCORER, _layers_reversed(names.CROSS_ATTENTION), ("attention",)),
+    Mutant("decoder attention layers reversed", IN_SCORER, _layers_reversed(names.DECODER_ATTENTION), ("attention",)),
+    Mutant("encoder attention layers reversed", IN_SCORER, _layers_reversed(names.ENCODER_ATTENTION), ("attention",)),
+    Mutant("heads swapped in the output", IN_SCORER, _heads_swapped_in_output, ("attention",)),
+    Mutant("heads swapped in the memory", IN_DECODER, _heads_swapped_in_memory, ("scores",)),
+    Mutant("causal mask turned round", IN_SCORER, _causal_mask_turned, ("attention", "scores")),
+    Mutant("causal mask off", IN_SCORER, _causal_mask_off, ("attention", "scores")),
+    Mutant("padding mask off in the scorer", IN_SCORER, _padding_mask_off, ("attention", "scores")),
+    Mutant("padding mask off in the encoder", IN_ENCODER, _padding_mask_off, ("scores",)),
+    Mutant("padding mask off in a step", IN_DECODER, _padding_mask_off, ("scores",)),
+    Mutant("scale missing in the scorer", IN_SCORER, _query_not_scaled, ("attention", "scores")),
+    Mutant("scale missing in a step", IN_DECODER, _step_not_scaled, ("scores",)),
+    Mutant("mask of a step turned round", IN_DECODER, _causal_mask_turned, ("scores",), SCATTERED),
+    Mutant("mask of a step off by one", IN_DECODER, _new_position_hidden, ("scores",), SCATTERED),
+    Mutant("values written by another head", IN_DECODER, _written_by_another_head, ("scores",), SCATTERED),
+    Mutant("keys in the cache of values", IN_DECODER, _values_of_keys, ("scores",), SCATTERED),
+    Mutant("positions off by one in the scorer", IN_SCORER, _positions_off_by_one, ("attention", "scores")),
+    Mutant("positions off by one in a step", IN_DECODER, _positions_off_by_one, ("scores",)),
+    Mutant("final norm of a layer in the scorer", IN_SCORER, _final_norm_of_a_layer, ("scores",)),
+    Mutant("final norm of a layer in both", IN_SCORER + IN_DECODER, _final_norm_of_a_layer, ("tensors",)),
+    Mutant("final norm missing in both", IN_SCORER + IN_DECODER, _final_norm_missing, ("tensors",)),
+    Mutant("tied weights transposed", IN_SCORER + IN_DECODER, _tied_weights_transposed, ("tensors",)),
     *(
         Mutant(f"int8 scale of {product}", graphs, _scaled_input(product, place), gates, ("int8",))
         for product, place, graphs, gates in (
-            ("output", 2, SCORER + DECODER, ("emulation",)),
-            ("decoder.1.cross.query", 3, SCORER + DECODER, ("emulation",)),
-            ("memory", 3, SCORER + ENCODER, ("emulation",)),
-            ("encoder.0.feed_forward.outer", 2, SCORER + ENCODER, ("emulation",)),
-            ("decoder.0.feed_forward.inner", 2, DECODER, ("scores", "emulation")),
+            ("output", 2, IN_SCORER + IN_DECODER, ("emulation",)),
+            ("decoder.1.cross.query", 3, IN_SCORER + IN_DECODER, ("emulation",)),
+            ("memory", 3, IN_SCORER + IN_ENCODER, ("emulation",)),
+            ("encoder.0.feed_forward.outer", 2, IN_SCORER + IN_ENCODER, ("emulation",)),
+            ("decoder.0.feed_forward.inner", 2, IN_DECODER, ("scores", "emulation")),
         )
     ),
-    Mutant("forbidden pieces allowed", SCORER + DECODER, _forbidden_pieces_allowed, ("tensors",), FLOAT),
-    Mutant("labels off by one", SCORER, _labels_off_by_one, ("tensors", "scores")),
-    Mutant("cache of another layer", DECODER, _renamed("past.self.0.key", "past.self.1.key"), ("scores",)),
-    Mutant("memory of another layer", ENCODER, _memory_of_wrong_layer, ("scores",)),
-    Mutant("logits of another temperature", DECODER, _logits_of_another_temperature, ("tensors",)),
-    Mutant("shortlist off", SHORTLIST, _shortlist_off, ("shortlist",), ("fp32", "int8")),
-    Mutant("pieces of the shortlist not mapped", SHORTLIST, _pieces_not_mapped, ("shortlist",), ("fp32", "int8")),
+    Mutant("forbidden pieces allowed", IN_SCORER + IN_DECODER, _forbidden_pieces_allowed, ("tensors",), FLOAT),
+    Mutant("labels off by one", IN_SCORER, _labels_off_by_one, ("tensors", "scores")),
+    Mutant("cache of another layer", IN_DECODER, _renamed("past.self.0.key", "past.self.1.key"), ("scores",)),
+    Mutant("memory of another layer", IN_ENCODER, _memory_of_wrong_layer, ("scores",)),
+    Mutant("logits of another temperature", IN_DECODER, _logits_of_another_temperature, ("tensors",)),
+    Mutant("shortlist off", IN_SHORTLIST, _shortlist_off, ("shortlist",), ("fp32", "int8")),
+    Mutant("pieces of the shortlist not mapped", IN_SHORTLIST, _pieces_not_mapped, ("shortlist",), ("fp32", "int8")),
 ]

@@ -189,7 +189,7 @@ def _first_name(name: str) -> str:
     return f"transformer/{name}:0{scale}" if not scale else f"transformer/{name}{scale}:0"
 
 
-def variables_of(model: AnyModel) -> dict[str, Array]:
+def _variables_of(model: AnyModel) -> dict[str, Array]:
     """Return the weights of a model of ours by the names of CTranslate2, the unknown piece last."""
     weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
     found: dict[str, Array] = {}
@@ -319,7 +319,7 @@ def write() -> None:
     DATA.mkdir(exist_ok=True)
     for side, name in SIDES.items():
         (DATA / name).write_bytes(models[side])
-    np.savez_compressed(WEIGHTS, **variables_of(model))  # type: ignore[arg-type]
+    np.savez_compressed(WEIGHTS, **_variables_of(model))  # type: ignore[arg-type]
     write_answers()
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import yaml
 
@@ -27,8 +27,8 @@ class Prometheus:
 
     def ask(self, path: str, **parameters: str) -> Any:
         """The data that the HTTP API of Prometheus returns."""
-        query = urllib.parse.urlencode(parameters)
-        with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=10) as answer:
+        query = urlencode(parameters)
+        with urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=10) as answer:
             content = json.load(answer)
         assert content["status"] == "success"
         return content["data"]

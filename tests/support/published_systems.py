@@ -10,18 +10,18 @@ from lingon.bundle import Bundle, write_bundle
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
 from lingon.training.models.interface import AnyModel
+from tests.support.multilingual_bundles import LETTERS
 from tests.support.random_models import VOCAB, manifest_of, random_model
 from tests.support.recurrent_models import recurrent_model
 from tests.support.tokenizers import train_sentencepiece
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-TEXTS = ["the fox", "jumps", "over", "a dog", "my box"]
+PHRASES = ["the fox", "jumps", "over", "a dog", "my box"]
 
 
 @functools.cache
 def letters_tokenizer() -> bytes:
     """A tokenizer of VOCAB pieces that reads every lower-case text."""
-    words = " ".join(TEXTS).split()
+    words = " ".join(PHRASES).split()
     return train_sentencepiece([f"{word}{LETTERS[place:]} {LETTERS}" for place, word in enumerate(words * 4)], VOCAB)
 
 

@@ -14,7 +14,7 @@ from lingon.serving.server import Server
 from lingon.serving.settings import Settings
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from tests.support import shipped_model
+from tests.support.shipped_model import MODEL
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class RealServer:
 @asynccontextmanager
 async def serving(**settings: Any) -> AsyncIterator[RealServer]:
     """Run a server with the shipped model; settings: those of lingon.serving.settings."""
-    values = {"models": (shipped_model.MODEL,), "port": 0, "metrics_port": 0, "engines": 1, "threads": 1, **settings}
+    values = {"models": (MODEL,), "port": 0, "metrics_port": 0, "engines": 1, "threads": 1, **settings}
     announced = asyncio.Event()
     server = Server(Settings.model_validate(values), lambda _: announced.set())
     task = asyncio.create_task(server.run())

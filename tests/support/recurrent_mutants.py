@@ -52,7 +52,7 @@ def _pass(part: onnx.GraphProto, place: int) -> None:
     part.node[place].CopyFrom(helper.make_node("Identity", [node.input[0]], [node.output[0]]))
 
 
-def _before(kind: str, value: float | None = None) -> Callable[[onnx.GraphProto, int], None]:
+def _insert_before(kind: str, value: float | None = None) -> Callable[[onnx.GraphProto, int], None]:
     """Put a node before the first input of a node; value: its second input, of the type of positions."""
 
     def change(part: onnx.GraphProto, place: int) -> None:
@@ -148,7 +148,7 @@ def _mutant(name: str, graphs: tuple[str, ...], edit: Edit, gates: tuple[str, ..
 
 
 SEEN = ("tensors", "attention")
-MUTANTS: dict[str, list[Mutant]] = {
+RECURRENT_MUTANTS: dict[str, list[Mutant]] = {
     "rnnenc gru": [
         _mutant("old and new state exchanged", BOTH, _first("Sub", _swap)),
         _mutant("a gate of tanh", BOTH, _first("Sigmoid", _kind("Tanh"))),
@@ -175,17 +175,17 @@ MUTANTS: dict[str, list[Mutant]] = {
     "rnnsearch content": [_mutant("states not normalised", BOTH, _first("Div", _pass), SEEN)],
     "luong local-monotonic": [
         _mutant("window narrower by one", BOTH, _first("LessOrEqual", _kind("Less")), SEEN),
-        _mutant("positions off by one", BOTH, _first("Min", _before("Add", 1)), SEEN),
+        _mutant("positions off by one", BOTH, _first("Min", _insert_before("Add", 1)), SEEN),
     ],
     "luong local-predictive": [
-        _mutant("weights grow with the distance", BOTH, _first("Exp", _before("Neg")), SEEN),
+        _mutant("weights grow with the distance", BOTH, _first("Exp", _insert_before("Neg")), SEEN),
         _mutant("centre without tanh", BOTH, _first("Tanh", _pass, nth=4), SEEN),
     ],
     "transformer rotary": [
         _mutant("queries of the encoder not rotated", READ, _first("RotaryEmbedding", _pass), SEEN),
         _mutant("keys of a step not rotated", (DECODER,), _first("RotaryEmbedding", _pass, nth=1)),
         _mutant("pairs of other dimensions", BOTH, _halves_rotated, SEEN),
-        _mutant("all steps at position 1", (DECODER,), _first("Unsqueeze", _before("Sign"), nth=1)),
+        _mutant("all steps at position 1", (DECODER,), _first("Unsqueeze", _insert_before("Sign"), nth=1)),
     ],
     "transformer window": [
         _mutant("window narrower by one", READ, _first("LessOrEqual", _kind("Less")), SEEN),

@@ -34,7 +34,7 @@ def config_text(**blocks: dict[str, Any]) -> str:
     return "\n".join([text, *french])
 
 
-def write_config(folder: Path, **blocks: dict[str, Any]) -> Config:
+def write_config_of_pairs(folder: Path, **blocks: dict[str, Any]) -> Config:
     """Write the config of a run into folder, and return its settings."""
     (folder / "config.toml").write_text(config_text(**blocks), encoding="utf-8")
     return load_config(folder / "config.toml")

@@ -18,7 +18,7 @@ from lingon.training.search import SearchSettings, translate
 
 Model = TypeVar("Model", bound=nn.Module)
 
-VOCAB = 20
+SMALL_VOCAB = 20
 SCORES = ("dot", "scaled-dot", "content", "additive", "general", "concat", "mlp")
 ALIGNMENTS = ("global", "local-monotonic", "local-predictive")
 SIZES: dict[str, dict[str, Any]] = {
@@ -94,7 +94,7 @@ def system_settings(kind: str, **settings: Any) -> ModelSettings:
 def random_system(name: str, seed: int = 0, **settings: Any) -> AnyModel:
     """Return a model of SYSTEMS in evaluation mode, whose weights and biases are all large enough to matter."""
     torch.manual_seed(seed)
-    return with_noise(build_model(system_settings(**SYSTEMS[name], **settings), VOCAB, VOCAB))
+    return with_noise(build_model(system_settings(**SYSTEMS[name], **settings), SMALL_VOCAB, SMALL_VOCAB))
 
 
 @torch.no_grad()
@@ -106,7 +106,7 @@ def with_noise(model: Model) -> Model:
 
 def ids(*shape: int, seed: int = 7) -> Tensor:
     """Return random token ids of this shape, none of them special."""
-    return torch.randint(4, VOCAB, shape, generator=torch.Generator().manual_seed(seed))
+    return torch.randint(4, SMALL_VOCAB, shape, generator=torch.Generator().manual_seed(seed))
 
 
 DIGITS = 14  # vocabulary of the digits: the special pieces and ten others

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lingon.bundle import MANIFEST, use_highest_whole
+from lingon.bundle import MANIFEST as MANIFEST_FILE
+from lingon.bundle import use_highest_whole
 from lingon.errors import BundleError
 from lingon.serving.models.loading import LoadOptions, load_translator, model_folders
 from tests.support.shipped_model import bundle
@@ -36,12 +37,12 @@ def write_manifest(folder: Path, values: dict[str, Any]) -> None:
     """Write values as a manifest with a valid digest."""
     body = {name: value for name, value in values.items() if name != "digest"}
     digest = hashlib.sha256(_dump(body)).hexdigest()
-    (folder / MANIFEST).write_bytes(_dump({**body, "digest": digest}))
+    (folder / MANIFEST_FILE).write_bytes(_dump({**body, "digest": digest}))
 
 
 def edit(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change the values of a manifest and update its digest."""
-    values = json.loads((folder / MANIFEST).read_bytes())
+    values = json.loads((folder / MANIFEST_FILE).read_bytes())
     change(values)
     write_manifest(folder, values)
 

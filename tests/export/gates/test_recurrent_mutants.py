@@ -20,11 +20,13 @@ from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from tests.support.mutants import Mutant
 from tests.support.random_models import manifest_of
 from tests.support.recurrent_models import recurrent_grid, recurrent_model
-from tests.support.recurrent_mutants import MUTANTS
+from tests.support.recurrent_mutants import RECURRENT_MUTANTS
 
 pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
 CASES = [
-    pytest.param(name, mutant, id=f"{name}: {mutant.name}") for name, mutants in MUTANTS.items() for mutant in mutants
+    pytest.param(name, mutant, id=f"{name}: {mutant.name}")
+    for name, mutants in RECURRENT_MUTANTS.items()
+    for mutant in mutants
 ]
 
 

@@ -21,8 +21,20 @@ from lingon.importers.witness.choice import compare_with_toolkits
 from lingon.text import BOS, EOS
 from lingon.training.models.interface import AttentionModel
 from lingon.training.search import SearchSettings, translate
-from tests.support import opennmt_models
-from tests.support.opennmt_models import ANSWERS, FORMS, SEARCHES, Form, save_opennmt, texts
+from tests.support.opennmt_models import (
+    ANSWERS,
+    FORMS,
+    HEADS,
+    SEARCHES,
+    SIDES,
+    Form,
+    ctranslate2_answers,
+    joint_pieces,
+    pieces_of,
+    save_opennmt,
+    texts,
+    variables,
+)
 from tests.support.witness_table import write_rows
 
 SETTINGS = ImportSettings(languages=(["ru"], ["en"]))
@@ -115,7 +127,7 @@ def test_attention_is_that_of_ctranslate2(tmp_path: Path) -> None:
 @forms
 def test_the_kept_answers_are_those_of_the_toolkit(tmp_path: Path, form: Form) -> None:
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
-    found = opennmt_models.ctranslate2_answers(save_opennmt(tmp_path / "files", form))
+    found = ctranslate2_answers(save_opennmt(tmp_path / "files", form))
     for search, expected in kept(form).items():
         assert equal(search, found[search], expected) == len(expected)
 
@@ -124,8 +136,8 @@ def test_the_kept_answers_are_those_of_the_toolkit(tmp_path: Path, form: Form) -
 @pytest.mark.parametrize("kind", [None, "float16", "bfloat16", "int16", "int8", "int8_float16"])
 def test_what_its_own_writer_saves_is_the_model(tmp_path: Path, kind: str | None) -> None:
     specs = pytest.importorskip("ctranslate2.specs", reason="ctranslate2 is not installed")
-    spec = specs.TransformerSpec.from_config((2, 2), opennmt_models.HEADS)
-    for name, value in opennmt_models.variables().items():
+    spec = specs.TransformerSpec.from_config((2, 2), HEADS)
+    for name, value in variables().items():
         *path, last = name.replace("embeddings_0", "embeddings" if "encoder" in name else "").split("/")
         part = spec
         for each in path:
@@ -136,7 +148,7 @@ def test_what_its_own_writer_saves_is_the_model(tmp_path: Path, kind: str | None
         if value.ndim:
             setattr(part, last, value)
     folder = save_opennmt(tmp_path / "files", FORMS[-4])
-    for side in opennmt_models.SIDES:
+    for side in SIDES:
         vocabulary = json.loads((folder / f"{side}_vocabulary.json").read_text(encoding="utf-8"))
         getattr(spec, f"register_{side}_vocabulary")(vocabulary)
     spec.validate()
@@ -144,7 +156,7 @@ def test_what_its_own_writer_saves_is_the_model(tmp_path: Path, kind: str | None
     for path in (*folder.glob("*.json"), folder / "model.bin"):
         path.unlink()
     spec.save(str(folder))
-    found, expected = ours(pipeline.read_source(folder, SETTINGS, silent)), opennmt_models.ctranslate2_answers(folder)
+    found, expected = ours(pipeline.read_source(folder, SETTINGS, silent)), ctranslate2_answers(folder)
     for search in EQUAL:
         assert equal(search, found[search], expected[search]) == len(texts())
 
@@ -203,8 +215,8 @@ def save_argos(folder: Path, **metadata: str) -> Path:
     """Save a package of Argos Translate; metadata: fields of its file that differ."""
     inside = folder / "translate-ru_en-1_0"
     save_opennmt(inside / "model", FORMS[0])
-    (inside / "sentencepiece.model").write_bytes(opennmt_models.joint_pieces(inside / "model"))
-    for name in opennmt_models.SIDES.values():
+    (inside / "sentencepiece.model").write_bytes(joint_pieces(inside / "model"))
+    for name in SIDES.values():
         (inside / "model" / name).unlink()
     values = {"package_version": "1.0", "argos_version": "1.0", "from_code": "ru", "to_code": "en", **metadata}
     (inside / "metadata.json").write_text(json.dumps(values), encoding="utf-8")
@@ -266,7 +278,7 @@ def test_a_served_bundle_gives_what_ctranslate2_gives(tmp_path: Path) -> None:
             assert equal(search, [[(each.text, each.score)] for each in results], expected[search]) == len(texts())
         text, (best, score) = texts()[0], expected["greedy, scores"][0][0]
         (scored,) = model.score([(text, best)], attention=AttentionSelection(kinds=["cross"]))
-        assert [piece.piece for piece in scored.source_pieces] == opennmt_models.pieces_of([text], folder)[0]
+        assert [piece.piece for piece in scored.source_pieces] == pieces_of([text], folder)[0]
         assert scored.log_prob / len(scored.tokens) == pytest.approx(score, abs=SAME_SCORE)
         last = next(each for each in scored.attention if (each.layer, each.head) == (1, 0))
         theirs = np.array(KEPT["attention"][0])

@@ -16,7 +16,7 @@ from lingon.training.models.interface import AnyModel, AttentionModel
 from lingon.training.models.recurrent import cells, luong, rnnenc, rnnsearch, scores
 from tests.support import formulas
 from tests.support.source_mutants import SourceMutant
-from tests.support.systems import SCORES, SYSTEMS, VOCAB, ids, system_settings, with_noise
+from tests.support.systems import SCORES, SMALL_VOCAB, SYSTEMS, ids, system_settings, with_noise
 
 MODULES: dict[str, ModuleType] = {"rnnenc": rnnenc, "rnnsearch": rnnsearch, "luong": luong}
 RECURRENT = [name for name in SYSTEMS if not name.startswith("transformer")]
@@ -79,7 +79,7 @@ def check_system(module: ModuleType, name: str) -> None:
     torch.manual_seed(4)
     settings = system_settings(**SYSTEMS[name])
     make: Callable[..., AnyModel] = getattr(module, settings.kind.capitalize())
-    model = with_noise(make(settings, VOCAB, VOCAB))
+    model = with_noise(make(settings, SMALL_VOCAB, SMALL_VOCAB))
     weights = weights_of(model)
     for seed, (source_length, target_length) in enumerate(SENTENCES):
         source = [*ids(source_length, seed=seed).tolist(), EOS]

@@ -15,7 +15,7 @@ from lingon.training.data.batches import pad
 from lingon.training.models.build import build_model
 from lingon.training.models.interface import AnyModel, AttentionModel, select_rows
 from lingon.training.search import SearchSettings, translate
-from tests.support.systems import SYSTEMS, VOCAB, ids, learn_to_reverse, random_system, system_settings
+from tests.support.systems import SMALL_VOCAB, SYSTEMS, ids, learn_to_reverse, random_system, system_settings
 
 ATTENTIVE = [name for name in SYSTEMS if not name.startswith("rnnenc")]
 LOCAL = [name for name in SYSTEMS if "local" in name]
@@ -175,7 +175,7 @@ def test_every_weight_has_a_gradient_after_one_update_of_real_tokens(name: str) 
 @pytest.mark.parametrize(("tie", "matrices"), [("all", 1), ("decoder", 2), ("none", 3)])
 @pytest.mark.parametrize("kind", ["rnnenc", "rnnsearch", "luong"])
 def test_tied_embeddings_are_one_tensor(kind: str, tie: str, matrices: int) -> None:
-    model: Any = build_model(system_settings(kind, tie=tie), VOCAB, VOCAB)
+    model: Any = build_model(system_settings(kind, tie=tie), SMALL_VOCAB, SMALL_VOCAB)
     weights = (model.source_embedding.pieces.weight, model.target_embedding.pieces.weight, model.output.weight)
     assert len({weight.data_ptr() for weight in weights}) == matrices
 

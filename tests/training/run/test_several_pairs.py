@@ -22,11 +22,10 @@ from lingon.training.cli import average, tokenizer
 from lingon.training.config import LanguageSettings, load_config
 from lingon.training.evaluation import translate_lines
 from lingon.training.run.trainer import outcome
-from tests.support import training_runs
 from tests.support.repository import ROOT
-from tests.support.several_pairs import config_text, corpus_block, write_config, write_corpora
+from tests.support.several_pairs import config_text, corpus_block, write_config_of_pairs, write_corpora
 from tests.support.tiny_training import one_thread, train_command
-from tests.support.training_runs import counted, log_of, same, train, weights_of
+from tests.support.training_runs import counted, log_of, same, train, weights_of, write_config
 
 FEW: dict[str, Any] = {
     "data": {"temperature": 3},
@@ -57,13 +56,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a short run, beside its text."""
     folder = tmp_path_factory.mktemp("several")
     write_corpora(folder)
-    train(write_config(folder, **FEW), folder / "run")
+    train(write_config_of_pairs(folder, **FEW), folder / "run")
     return folder / "run"
 
 
 @pytest.mark.parametrize("cut", [3, 14])
 def test_a_run_stopped_and_resumed_has_the_weights_of_one_never_stopped(corpora: Path, cut: int) -> None:
-    config = write_config(corpora, **FEW)
+    config = write_config_of_pairs(corpora, **FEW)
     whole = train(config, corpora / "whole")
     assert whole.progress.epoch >= 2, "the pairs that are drawn differ from epoch to epoch"
     assert train(config, corpora / "cut", cut=cut).interrupted
@@ -73,7 +72,7 @@ def test_a_run_stopped_and_resumed_has_the_weights_of_one_never_stopped(corpora:
 
 
 def test_two_processes_compute_the_weights_of_one(corpora: Path) -> None:
-    alone = train(write_config(corpora, **FEW), corpora / "one")
+    alone = train(write_config_of_pairs(corpora, **FEW), corpora / "one")
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
     command = train_command(corpora / "config.toml", "--output", corpora / "two")
     command = [command[0], *torchrun, *command]
@@ -88,7 +87,7 @@ def test_two_processes_compute_the_weights_of_one(corpora: Path) -> None:
 
 def test_an_epoch_has_as_many_pairs_of_each_as_the_run_says(corpora: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The 300 pairs of en:de are there once, the 100 of en:fr 300 * (100 / 300) ** (1 / 3) times in all."""
-    trainer = train(write_config(corpora, **FEW), corpora / "run", cut=1)
+    trainer = train(write_config_of_pairs(corpora, **FEW), corpora / "run", cut=1)
     said = capsys.readouterr().err
     assert "en:de: 300 pairs in an epoch, 59.1% of all\nen:fr: 208 pairs in an epoch, 40.9% of all\n" in said
     assert "served without training text" not in said
@@ -104,7 +103,7 @@ def test_an_epoch_has_as_many_pairs_of_each_as_the_run_says(corpora: Path, capsy
 
 
 def test_every_batch_tells_the_model_the_language_of_each_pair(corpora: Path) -> None:
-    trainer = train(write_config(corpora, **FEW), corpora / "run", cut=1)
+    trainer = train(write_config_of_pairs(corpora, **FEW), corpora / "run", cut=1)
     group = next(trainer._update_groups())
     codes = {code: trainer.tokenizer.source.piece_to_id(code) for code in (">>de<<", ">>fr<<")}
     mixed = 0
@@ -130,7 +129,7 @@ def test_a_validation_scores_each_pair_and_the_best_checkpoint_has_the_best_mean
 
 
 def test_a_validation_prints_a_line_for_each_pair(corpora: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_config(corpora, training={**FEW["training"], "max_steps": 6, "valid_every": 6})
+    write_config_of_pairs(corpora, training={**FEW["training"], "max_steps": 6, "valid_every": 6})
     chinese = [f"data.{name}.1.target_language=zh" for name in ("train", "valid")]
     trainer = train(load_config(corpora / "config.toml", chinese), corpora / "run")
     assert re.fullmatch(r"ended after step 6; best mean BLEU \S+ at 6", outcome(trainer))
@@ -156,12 +155,12 @@ def test_a_run_of_several_pairs_is_averaged_and_evaluated_for_each(run: Path, tm
 def test_fine_tuning_keeps_the_languages_of_the_checkpoint(run: Path) -> None:
     """They need not be those that a run of these corpora would make."""
     folder = run.parent
-    config = write_config(folder, **FEW)
+    config = write_config_of_pairs(folder, **FEW)
     turned = config.model_copy(update={"languages": LanguageSettings.of([("en", "fr"), ("en", "de"), ("de", "fr")])})
     trained = load_checkpoint(run)
     known = trained.config.model_copy(update={"languages": turned.languages})
     files.save_checkpoint(folder / "known", known, trained.tokenizer, trained.model, trained.progress)
-    tuned = train(write_config(folder, training=SHORT), folder / "tuned", start=folder / "known")
+    tuned = train(write_config_of_pairs(folder, training=SHORT), folder / "tuned", start=folder / "known")
     assert tuned.config.languages == turned.languages
     assert tuned.tokenizer.files() == trained.tokenizer.files()
 
@@ -169,8 +168,8 @@ def test_fine_tuning_keeps_the_languages_of_the_checkpoint(run: Path) -> None:
 @pytest.mark.parametrize("start", [True, False])
 def test_a_tokenizer_without_the_pieces_of_the_languages_is_refused(corpora: Path, start: bool) -> None:
     """That of a run of one pair, which the new run takes with its weights or by tokenizer.path."""
-    one = train(training_runs.write_config(corpora, "one.toml", training=SHORT), corpora / "one")
-    config = write_config(corpora, training=SHORT, tokenizer={} if start else {"path": str(corpora / "one")})
+    one = train(write_config(corpora, "one.toml", training=SHORT), corpora / "one")
+    config = write_config_of_pairs(corpora, training=SHORT, tokenizer={} if start else {"path": str(corpora / "one")})
     with pytest.raises(SettingsError, match=r"^languages: '>>de<<' is no piece of the source vocabulary$"):
         train(config, corpora / "run", start=corpora / "one" if start else None)
     assert one.config.languages is None
@@ -181,10 +180,10 @@ def test_no_translation_has_a_piece_of_a_language(run: Path) -> None:
     codes = tuple(trained.tokenizer.target.piece_to_id(code) for code in (">>de<<", ">>fr<<"))
     assert trained.model.settings.never_generated == codes
     assert trained.model.log_probs(torch.zeros(1, trained.tokenizer.target_vocab))[0, list(codes)].max() < -1e4
-    given = write_config(run.parent, **{**FEW, "model": {"never_generated": [9]}, "training": SHORT})
+    given = write_config_of_pairs(run.parent, **{**FEW, "model": {"never_generated": [9]}, "training": SHORT})
     assert train(given, run.parent / "given").model.settings.never_generated == (9,)
     # A run that goes on has those of its checkpoint.
-    more = write_config(run.parent, **{**FEW, "training": {**FEW["training"], "max_steps": 25}})
+    more = write_config_of_pairs(run.parent, **{**FEW, "training": {**FEW["training"], "max_steps": 25}})
     resumed = train(more, Path(shutil.copytree(run, run.parent / "more")))
     assert (resumed.progress.step, resumed.model.settings.never_generated) == (25, codes)
 
@@ -202,7 +201,7 @@ def test_the_verb_tokenizer_makes_the_tokenizer_that_the_run_makes(run: Path, tm
     ],
 )
 def test_a_pair_of_languages_without_usable_text_is_named(corpora: Path, file: str, message: str) -> None:
-    config = write_config(corpora, **FEW)
+    config = write_config_of_pairs(corpora, **FEW)
     (corpora / file).write_text("\n\n")
     with pytest.raises(CorpusError, match=re.escape(message)):
         train(config, corpora / "run")
@@ -222,8 +221,8 @@ def test_a_run_names_the_pairs_that_lack_training_text_or_validation_text(
 def test_a_change_of_the_languages_of_validation_text_is_one_of_what_validations_measure(
     corpora: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    train(write_config(corpora, training=SHORT), corpora / "run")
+    train(write_config_of_pairs(corpora, training=SHORT), corpora / "run")
     more = {**SHORT, "max_steps": 3}
-    write_config(corpora, training=more)
+    write_config_of_pairs(corpora, training=more)
     train(load_config(corpora / "config.toml", ["data.valid.1.target_language=de"]), corpora / "run")
     assert "what validations measure: the next one is the best so far" in capsys.readouterr().err
