@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import tampered_bundles
 from tests.support.server_process import ServerProcess, server_process
+from tests.support.tampered_bundles import copy
 
 
 @pytest.fixture(scope="module")
@@ -20,4 +20,4 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A copy of the shipped bundle, which a test may change."""
-    return tampered_bundles.copy(tmp_path / "models")
+    return copy(tmp_path / "models")

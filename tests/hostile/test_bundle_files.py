@@ -14,7 +14,7 @@ import pytest
 from lingon.bundle import MANIFEST, MAX_FILE_BYTES
 from tests.support.echo_engine import tokenizer_model
 from tests.support.shipped_model import bundle
-from tests.support.tampered_bundles import copy, refusal
+from tests.support.tampered_bundles import refusal
 
 FILES = sorted([*bundle().manifest.checksums, MANIFEST])
 FEW = [MANIFEST, "tokenizer.model", "int8/decoder.onnx", "weights/int8.bin", "fp16/encoder.onnx", "MODEL_CARD.md"]

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.support.tampered_bundles import copy, refusal, sign
+from tests.support.tampered_bundles import refusal, sign
 
 
 def declared(graph: onnx.GraphProto, name: str) -> onnx.TypeProto.Tensor:

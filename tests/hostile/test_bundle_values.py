@@ -17,7 +17,7 @@ from lingon.bundle import FORMAT, MANIFEST, SHORTLIST
 from lingon.serving.runtime.shortlist import MAX_BYTES, Shortlist
 from tests.support.echo_engine import tokenizer_model
 from tests.support.shipped_model import bundle
-from tests.support.tampered_bundles import copy, edit, put, refusal, sign, write_manifest
+from tests.support.tampered_bundles import edit, put, refusal, sign, write_manifest
 
 VALUES = [
     ("version", 0),
