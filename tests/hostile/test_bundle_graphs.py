@@ -74,7 +74,7 @@ GRAPH_CHANGES = [
 ]
 
 
-def edit(path: Path, change: Callable[[onnx.GraphProto], None]) -> None:
+def edit_graph(path: Path, change: Callable[[onnx.GraphProto], None]) -> None:
     model = onnx.load(path, load_external_data=False)
     change(model.graph)
     path.write_bytes(model.SerializeToString())
@@ -85,7 +85,7 @@ def test_a_graph_that_does_not_match_its_declaration_is_refused(
     folder: Path, name: str, change: Callable[[onnx.GraphProto], None], message: str
 ):
     path = folder / "int8" / f"{name}.onnx"
-    edit(path, change)
+    edit_graph(path, change)
     sign(folder)
     assert refusal(folder).startswith(f"{path}: {message}")
 
@@ -140,7 +140,7 @@ def test_a_beam_search_of_another_kind_is_refused(
     folder: Path, change: Callable[[onnx.GraphProto], None], message: str
 ):
     path = folder / "int8-native" / "beam.onnx"
-    edit(path, change)
+    edit_graph(path, change)
     sign(folder)
     assert refusal(folder, "int8-native").startswith(f"{path}: {message}")
 
@@ -149,7 +149,7 @@ def test_a_beam_search_of_another_kind_is_refused(
 @pytest.mark.usefixtures("native_library")
 def test_golden_sentences_that_end_the_engine_are_an_error_of_the_bundle(folder: Path):
     """Only the text of a finished translation shows these tokens."""
-    edit(folder / "int8-native" / "beam.onnx", add_to("ended_tokens", 10**6))
+    edit_graph(folder / "int8-native" / "beam.onnx", add_to("ended_tokens", 10**6))
     sign(folder)
     found = refusal(folder, "int8-native", golden=True)
     assert found.startswith(f"{folder}/golden.json: the sentences cannot be translated in int8-native (")
