@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Packages are compiled when they are installed, whatever the environment says: PyTorch loads in half the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help serve test checks kernels kernels-test e2e docs chaos soak format stubs locks audit clean
+.PHONY: help serve test checks kernels kernels-test e2e docs reliability soak format stubs locks audit clean
 
 help:
 	@echo "make serve    serve models/en-de and models/en-fr on 127.0.0.1:50051, metrics on :9464"
@@ -25,7 +25,7 @@ help:
 	@echo "make docs     build the documentation site in build/docs; open build/docs/index.html"
 	@echo "make format   format the code and apply the linter's fixes"
 	@echo "make stubs    generate the gRPC code again after a change in protos/"
-	@echo "make chaos    run the reliability tests against a real server: 50 minutes on 2 cores; results in bench/results"
+	@echo "make reliability  run the cases of load and faults on a real server: 50 minutes on 2 cores; results in bench/results"
 	@echo "make soak     run mixed traffic for 30 minutes (MINUTES=...) and watch memory, files and threads"
 	@echo "make locks    write the hashes of all packages again after a change in pyproject.toml or constraints.txt"
 	@echo "make audit    look up known vulnerabilities of all locked packages; needs the network"
@@ -82,17 +82,17 @@ checks: .venv/test.done
 e2e: .venv/test.done
 	@$(BIN)/python -m tests.support.foreign_clients
 	$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r deploy/locks/ray.txt
-	TEST_SCALE=full $(BIN)/python -m pytest tests/foreign tests/gateway tests/bulk tests/lingon/ray tests/deploy/test_promtool.py tests/deploy/test_rehearsal.py \
+	TEST_SCALE=full $(BIN)/python -m pytest tests/foreign tests/gateway tests/bulk tests/lingon/test_ray.py tests/deploy/test_promtool.py tests/deploy/test_rehearsal.py \
 		tests/deploy/test_envoy.py
 
 docs: .venv/test.done
 	$(BIN)/sphinx-build --fresh-env --nitpicky --fail-on-warning --keep-going --jobs auto --quiet docs build/docs
 
-chaos: .venv/test.done
-	$(BIN)/python -m chaos
+reliability: .venv/test.done
+	TEST_SCALE=full $(BIN)/python -m pytest -m reliability tests/reliability
 
 soak: .venv/test.done
-	$(BIN)/python -m chaos soak --minutes $(MINUTES)
+	TEST_SCALE=full SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest -m soak tests/reliability
 
 format: .venv/test.done
 	$(BIN)/ruff check --fix .

@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lingon.cli.options.decoding import OwnDeviceOption
-from lingon.cli.options.groups import OptionGroup, with_option_groups
+from lingon.cli.options import OptionGroup, OwnDeviceOption, with_option_groups
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lingon.bench.attention.plan import Budget
-    from lingon.bench.attention.run import Comparison
+    from lingon.bench.attention.systems import Budget, Comparison
     from lingon.bench.serve.plan import CpuPlan, Plan, System
-    from lingon.bundle import Bundle
+    from lingon.bundle.store import Bundle
 
 # Options that several commands have.
 Results = Annotated[
@@ -167,7 +165,7 @@ def decode(
     resume: Resume = False,
 ) -> None:
     """Measure the decoding time of Lingon and other engines on the same weights, and its lower bound."""
-    from lingon.bench.decode.run import DecodeOptions, run
+    from lingon.bench.decode.report import DecodeOptions, run
     from lingon.bench.results_file import results_folder
 
     options = DecodeOptions(
@@ -221,7 +219,7 @@ def serve(
     from lingon.bench.results_file import results_folder
     from lingon.bench.serve.plan import CpuPlan, ctranslate2_systems, lingon_system, sentences
     from lingon.bench.serve.run import measure
-    from lingon.bundle import open_bundle
+    from lingon.bundle.store import open_bundle
 
     console, bundle = Console(), open_bundle(model)
     results = results_folder(results, quick=quick)
@@ -249,7 +247,7 @@ def _serving_plan(
     quick: bool,
 ) -> Plan:
     """The plan of a run; quick: whether it is short."""
-    from lingon.bench.serve.load.latency import Objective
+    from lingon.bench.serve.load import Objective
     from lingon.bench.serve.plan import Plan
 
     return Plan(
@@ -296,7 +294,7 @@ def _measure_request_cost(
     from rich.console import Console
 
     from lingon.bench.results_file import save
-    from lingon.bench.serve.overhead import measure_overhead, overhead_table
+    from lingon.bench.serve.run import measure_overhead, overhead_table
 
     console = Console()
     rows = measure_overhead(bundle.folder, texts, cpus, seconds=seconds, rounds=rounds, write=console.print)
@@ -343,12 +341,11 @@ def train(
 
     from rich.console import Console
 
+    from lingon.bench.device_roofline import measure_device_peaks, peaks_of
     from lingon.bench.results_file import save
-    from lingon.bench.roofline.device_peaks import measure_device_peaks, peaks_of
-    from lingon.bench.train.data import on_device, settings
-    from lingon.bench.train.run import Rounds, loop_settings, measure, table
+    from lingon.bench.train import Rounds, loop_settings, measure, on_device, settings, table
     from lingon.machine import usable_cores
-    from lingon.training.device import choose_device, multiplies_bf16
+    from lingon.training.processes import choose_device, multiplies_bf16
 
     console, chosen = Console(), choose_device(device).type
     loaded = on_device(settings(config, tokenizer, data), chosen, preset, batch_tokens)
@@ -418,9 +415,8 @@ def attention(
     """
     from rich.console import Console
 
-    from lingon.bench.attention.plan import CORPORA, SYSTEMS, selected
     from lingon.bench.attention.report import WIDTH
-    from lingon.bench.attention.run import Comparison, write_samples
+    from lingon.bench.attention.systems import CORPORA, SYSTEMS, Comparison, selected, write_samples
 
     console = Console()
     console.width = max(console.width, WIDTH)
@@ -446,7 +442,7 @@ def _budget(steps: int | None, *, quick: bool) -> Budget:
     """The budget of each training; steps: its updates, if given."""
     from dataclasses import replace
 
-    from lingon.bench.attention.plan import Budget
+    from lingon.bench.attention.systems import Budget
 
     budget = Budget.quick() if quick else Budget()
     return replace(budget, steps=steps or budget.steps)
@@ -498,8 +494,16 @@ def attention_cost(
     """
     from rich.console import Console
 
-    from lingon.bench.attention_cost.measure import CostOptions, growth, measure
-    from lingon.bench.attention_cost.report import WIDTH, draw, draw_positions, left_out_lines, tables
+    from lingon.bench.attention.cost import (
+        WIDTH,
+        CostOptions,
+        draw,
+        draw_positions,
+        growth,
+        left_out_lines,
+        measure,
+        tables,
+    )
     from lingon.bench.results_file import results_folder, save
 
     trial = CostOptions.quick() if quick else CostOptions()
@@ -561,8 +565,7 @@ def gpu(
     resume: Resume = False,
 ) -> None:
     """Measure decoding on a card: Lingon, transformers, a bare PyTorch loop and CTranslate2, and the lower bound."""
-    from lingon.bench.gpu.plan import GpuOptions
-    from lingon.bench.gpu.run import run
+    from lingon.bench.gpu import GpuOptions, run
     from lingon.bench.results_file import results_folder
 
     options = GpuOptions(
@@ -608,13 +611,21 @@ def multi30k(
     """
     from rich.console import Console
 
-    from lingon.bench.multi30k.measure import Row, measure, signatures
-    from lingon.bench.multi30k.plan import PAIRS, PUBLISHED
-    from lingon.bench.multi30k.quick import PARTS, overrides
-    from lingon.bench.multi30k.report import WIDTH, table, training_lines
+    from lingon.bench.multi30k import (
+        PAIRS,
+        PARTS,
+        PUBLISHED,
+        WIDTH,
+        Row,
+        measure,
+        overrides,
+        signatures,
+        table,
+        training_lines,
+    )
     from lingon.bench.results_file import results_folder, save
     from lingon.bench.trained_runs import train as train_run
-    from lingon.bench.workloads.sample_corpus import write_sample_corpus
+    from lingon.bench.trained_runs import write_sample_corpus
     from lingon.errors import SettingsError
     from lingon.training.config import load_config
 

@@ -1,18 +1,24 @@
-"""The results file of a run: JSON with everything that is needed to repeat the run."""
+"""What a run of a benchmark keeps: its results, what it resumes from, its charts, and percentiles.
+
+The results are JSON with everything that is needed to repeat the run.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lingon.files import write_json
+from lingon.errors import SettingsError
+from lingon.files import write_json, write_text
 
 
 def results_folder(given: Path | None, *, quick: bool) -> Path:
@@ -36,7 +42,7 @@ def command(arguments: Sequence[str]) -> str:
     """
     _, module, name = arguments[0].rpartition("lingon/bench/")
     name, source, _ = name.partition(".py")
-    name = name.removesuffix("/__main__").replace("/", ".")
+    name = name.replace("/", ".")
     prefix = ["python", "-m", f"lingon.bench.{name}"] if module and source else ["lingon"]
     return shlex.join([*prefix, *arguments[1:]])
 
@@ -64,3 +70,74 @@ def commit(tree: Path | None = None) -> str:
     command = ["git", "describe", "--always", "--dirty=+"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tree)
     return answer.stdout.strip()
+
+
+class ResumeFile:
+    """Records by key, written to disk as soon as they are added."""
+
+    def __init__(self, path: Path, head: dict[str, Any], *, resume: bool) -> None:
+        """Open the file.
+
+        head: the options and the machine; a run is resumed only if all of them are the same
+        resume: keep the records of the last run; otherwise start with an empty file
+        """
+        self._path = path
+        self._records: dict[str, Any] = _read(path, head) if resume else {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = (_line(key, record) for key, record in self._records.items())
+        write_text(path, "".join([json.dumps({"head": head}) + "\n", *kept]))
+
+    def get(self, key: str) -> Any:
+        """The record of a key, or None."""
+        return self._records.get(key)
+
+    def add(self, key: str, record: Any) -> None:
+        """Add a record and append it to the file."""
+        self._records[key] = record
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(_line(key, record))
+
+    def delete(self) -> None:
+        """Delete the file, once the results are written."""
+        self._path.unlink()
+
+
+def _line(key: str, record: Any) -> str:
+    return json.dumps({"key": key, "record": record}) + "\n"
+
+
+def _read(path: Path, head: dict[str, Any]) -> dict[str, Any]:
+    """The records of a killed run, without a half-written last line; empty if there is no file."""
+    if not path.is_file():
+        return {}
+    first, *lines = path.read_text(encoding="utf-8").split("\n")
+    begun = json.loads(first)["head"]
+    changed = [name for name in head if begun.get(name) != head[name]]
+    if changed:
+        name = changed[0]
+        raise SettingsError(
+            f"--resume: {path} was begun with {name} {begun.get(name)!r}, this is {head[name]!r}; run without --resume"
+        )
+    complete = [json.loads(line) for line in lines[:-1]]
+    return {line["key"]: line["record"] for line in complete}
+
+
+def percentile(values: Iterable[float], percent: float) -> float:
+    """Return the smallest value that at least `percent` percent of the values do not exceed (nearest rank).
+
+    Returns nan if there are no values.
+    """
+    ranked = sorted(values)
+    if not ranked:
+        return math.nan
+    return ranked[max(math.ceil(percent / 100 * len(ranked)), 1) - 1]
+
+
+def load_pyplot() -> Any:
+    """Return matplotlib.pyplot, with the backend that draws to files and needs no display; takes a second."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot

@@ -1,21 +1,72 @@
-"""A training run of a benchmark: trained from its last checkpoint to its end, its last checkpoints, what it took."""
+"""Training runs of a benchmark: the corpus, training from the last checkpoint to the end, what it took."""
 
 from __future__ import annotations
 
+import gzip
+import itertools
+import json
 import signal
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lingon.bench.run_log import read_log
-from lingon.errors import CheckpointError
+from lingon.bench.workloads import sample_file
+from lingon.errors import CheckpointError, SettingsError
+from lingon.files import make_folders, read_lines, write_bytes
 from lingon.training import checkpoint as checkpoints
 from lingon.training.config import Config
-from lingon.training.run.interrupt import Interrupt
-from lingon.training.run.setup import open_run
-from lingon.training.run.trainer import outcome
+from lingon.training.processes import Interrupt
+from lingon.training.setup import open_run
+from lingon.training.trainer import outcome
+
+
+def read_log(run: Path, kind: str) -> list[dict[str, Any]]:
+    """The lines of one kind in the log of a run, by step; the last line of a step that was repeated after a kill."""
+    path = run / "log.jsonl"
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from None
+    complete = text[: text.rfind("\n") + 1]  # A kill may have left half a line at the end.
+    lines = [json.loads(line) for line in complete.splitlines()]
+    latest = {line["step"]: line for line in lines if line["kind"] == kind}
+    return [latest[step] for step in sorted(latest)]
+
+
+def corpus_files(folder: Path, prefix: str, part: str) -> tuple[Path, Path]:
+    """Source and target file of a part of a corpus.
+
+    prefix: corpus and pair, such as multi30k.en-de; part: such as train
+    """
+    source, target = prefix.rpartition(".")[2].split("-")
+    return folder / f"{prefix}.{part}.{source}.gz", folder / f"{prefix}.{part}.{target}.gz"
+
+
+def corpus_overrides(folder: Path, prefix: str) -> list[str]:
+    """The settings of a run that trains on part train of a corpus and validates on part valid."""
+    blocks = (("data.train.0", "train"), ("data.valid", "valid"))
+    return [
+        f'{block}.{side}="{path.resolve()}"'
+        for block, part in blocks
+        for side, path in zip(("source", "target"), corpus_files(folder, prefix, part), strict=True)
+    ]
+
+
+def write_corpus(folder: Path, prefix: str, part: str, pairs: Iterable[tuple[str, str]]) -> None:
+    """Write a part of a corpus; the same pairs make the same bytes."""
+    make_folders(folder)
+    for path, lines in zip(corpus_files(folder, prefix, part), zip(*pairs, strict=True), strict=True):
+        write_bytes(path, gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
+
+
+def write_sample_corpus(folder: Path, prefix: str, parts: Mapping[str, int]) -> None:
+    """Write sample sentences in the place of a corpus. parts: names and numbers of sentences; no sentence twice."""
+    source, target = prefix.rpartition(".")[2].split("-")
+    pairs = zip(read_lines(sample_file(source)), read_lines(sample_file(target)), strict=True)
+    for part, count in parts.items():
+        write_corpus(folder, prefix, part, itertools.islice(pairs, count))
 
 
 def train(config: Config, run: Path) -> None:

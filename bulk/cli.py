@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lingon.cli.options.backend import BackendOptions
-from lingon.cli.options.decoding import (
+from lingon.cli.backend import BackendOptions
+from lingon.cli.options import (
     BeamSizeOption,
     GuardOption,
     KeepOption,
     LengthPenaltyOption,
     MaxOutputTokensOption,
+    OptionGroup,
     ShortlistOption,
     SourceOption,
     TargetOption,
     TextFormat,
+    with_option_groups,
 )
-from lingon.cli.options.groups import OptionGroup, with_option_groups
 from lingon.errors import LingonError, SettingsError
 
 if TYPE_CHECKING:
-    from lingon.bulk.estimate import Estimate
-    from lingon.bulk.runs import Engine
+    from lingon.bulk.runs import Engine, Estimate
 
 
 MOST_WORKERS = 1, 1000  # bounds of the workers on Ray
@@ -72,7 +72,7 @@ class ColumnOptions(OptionGroup):
     ] = None
 
     def settings(self) -> dict[str, Any]:
-        """The values as `Translate` takes them."""
+        """Return the values as `Translate` takes them."""
         return {
             "column": self.column,
             "into": self.into,
@@ -96,7 +96,7 @@ class TextOptions(OptionGroup):
     keep: KeepOption = None
 
     def settings(self) -> dict[str, Any]:
-        """The values as `Translate` takes them."""
+        """Return the values as `Translate` takes them."""
         return {
             "source": self.source_language,
             "target": self.target_language,
@@ -135,7 +135,7 @@ class RowOptions(OptionGroup):
     ] = False
 
     def settings(self) -> dict[str, Any]:
-        """The values as a plan takes them."""
+        """Return the values as a plan takes them."""
         return {
             "shard_rows": self.shard_rows,
             "limit": self.limit,
@@ -199,11 +199,9 @@ def bulk(
 
     A run that was ended, at any time, goes on where it was with the same command, and writes the same bytes.
     """
-    from lingon.bulk.estimate import estimate
     from lingon.bulk.planning import plan, preview
-    from lingon.bulk.runs import run
+    from lingon.bulk.runs import estimate, run, watching
     from lingon.bulk.translating import Translate
-    from lingon.bulk.watching import watching
 
     chosen = _engine(engine.engine, engine.address, engine.workers, backend)
     shape = rows.settings()
@@ -238,7 +236,7 @@ def _engine(choice: EngineChoice, address: str | None, workers: str | None, back
 
 
 def _bounds(workers: str) -> tuple[int, int]:
-    """The smallest and the largest number of workers."""
+    """Return the smallest and the largest number of workers."""
     low, _, high = workers.partition("..")
     try:
         bounds = int(low), int(high or low)
@@ -250,7 +248,7 @@ def _bounds(workers: str) -> tuple[int, int]:
 
 
 def _absolute(backend: BackendOptions) -> BackendOptions:
-    """The options with the absolute path of a bundle, which workers find in any folder."""
+    """Return the options with the absolute path of a bundle, which workers find in any folder."""
     return replace(backend, model=str(Path(backend.model or "").resolve())) if backend.in_process else backend
 
 

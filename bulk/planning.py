@@ -16,8 +16,8 @@ from functools import cached_property
 from reprlib import Repr
 from typing import Any
 
+from lingon.bulk.format import Format, Piece
 from lingon.bulk.formats import format_of, suffix_of
-from lingon.bulk.formats.format import Format, Piece
 from lingon.bulk.storage import Folder, InputFile, digest, input_files, open_folder, opened
 from lingon.bulk.translating import Translate
 from lingon.errors import LingonError, SettingsError
@@ -64,7 +64,7 @@ class Plan:
         return digest(self.written())
 
     def format_of(self, file: int) -> Format:
-        """The format of a file; file: its number."""
+        """Return the format of a file; file: its number."""
         return format_of(self.files[file].url, quoted_tsv=self.task["quoted_tsv"])
 
     @property
@@ -73,12 +73,12 @@ class Plan:
         return open_folder(self.output)
 
     def part(self, shard: Shard) -> str:
-        """The name of the file that a shard becomes."""
+        """Return the name of the file that a shard becomes."""
         place = shard.piece.first // self.task["shard_rows"]
         return f"part-{shard.file:05d}-{place:05d}{suffix_of(self.files[shard.file].url)}"
 
     def written(self) -> bytes:
-        """The plan as JSON."""
+        """Return the plan as JSON."""
         shards = [[each.file, each.piece.first, each.piece.rows, each.piece.offset] for each in self.shards]
         files = [asdict(each) for each in self.files]
         content = {"format": FORMAT, "model": self.model, "task": self.task, "files": files, "shards": shards}
@@ -133,7 +133,7 @@ def preview(
     fail_on_errors: bool,
     quoted_tsv: bool,
 ) -> Plan:
-    """The plan that `plan` would write; nothing is written."""
+    """Return the plan that `plan` would write; nothing is written."""
     wanted = _wanted(source, output, translate, shard_rows, limit, fail_on_errors, quoted_tsv)
     return replace(wanted, shards=tuple(_cut(wanted)))
 
@@ -147,7 +147,7 @@ def _wanted(
     fail_on_errors: bool,
     quoted_tsv: bool,
 ) -> Plan:
-    """The plan without its shards; raises SettingsError for an input that it does not fit."""
+    """Return the plan without its shards; raises SettingsError for an input that it does not fit."""
     if shard_rows < 1:
         raise SettingsError(f"shard_rows must be at least 1, got {shard_rows}")
     folder, columns = open_folder(output), translate.columns
@@ -168,7 +168,7 @@ def _wanted(
 
 
 def _outside(folder: Folder, files: Sequence[InputFile]) -> tuple[InputFile, ...]:
-    """The files of the input without those in the folder of the output, which the run has written if it was begun.
+    """Return the files of the input but those in the folder of the output, which the run has written if it was begun.
 
     Raises SettingsError if it was not begun, or no other file is left.
     """
@@ -194,7 +194,7 @@ def _cut(wanted: Plan) -> Iterator[Shard]:
 
 
 def stored_plan(folder: Folder) -> bytes | None:
-    """The plan that a folder has, as it is written; None if it has none."""
+    """Return the plan that a folder has, as it is written; None if it has none."""
     try:
         return folder.read(PLAN, MOST_PLAN_BYTES)
     except FileNotFoundError:

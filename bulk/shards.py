@@ -11,8 +11,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lingon.bulk.formats.format import Reader, Rows
-from lingon.bulk.formats.packing import packed
+from lingon.bulk.format import Reader, Rows, packed
 from lingon.bulk.planning import STATE, Plan, Shard, stored_plan
 from lingon.bulk.storage import Folder, digest, file_digest, opened
 from lingon.bulk.translating import Translate
@@ -48,7 +47,7 @@ class Record:
     problems: dict[str, str] = field(default_factory=dict)
 
     def written(self) -> bytes:
-        """The record as JSON, with a digest of the other fields."""
+        """Return the record as JSON, with a digest of the other fields."""
         content = asdict(self)
         seal = digest(json.dumps(content).encode())
         return (json.dumps({**content, SEAL: seal}, indent=1) + "\n").encode()
@@ -66,7 +65,7 @@ class Record:
 
 
 def missing(plan: Plan) -> list[Shard]:
-    """The shards that are not done: those without a record of this plan, or without a file of the bytes that it states.
+    """Return the shards that are not done: they lack a record of this plan, or a file of the bytes that it states.
 
     If there are any, _SUCCESS is removed. Raises LingonError for a file of another run.
     """
@@ -149,7 +148,7 @@ def finish(plan: Plan) -> dict[str, Any]:
 
 
 def _done(plan: Plan) -> dict[int, Record]:
-    """The records of the shards that are done, by the number of the shard, in its order.
+    """Return the records of the shards that are done, by the number of the shard, in its order.
 
     A record that is not one of this plan counts as none, and so does one whose file has other bytes than it states.
     Raises LingonError for a file that looks as one of the output and is none of this plan: readers would take its rows.
@@ -177,7 +176,7 @@ def _record_name(shard: Shard) -> str:
 
 
 def _read_record(folder: Folder, name: str) -> Record | None:
-    """A record as it was written; None if it was changed since."""
+    """Return a record as it was written; None if it was changed since."""
     try:
         content = folder.read(f"{RECORDS}/{name}", MOST_RECORD_BYTES)
         found = json.loads(content)
@@ -203,7 +202,7 @@ class Readers:
         self._open.close()
 
     def rows(self, shard: Shard) -> Rows:
-        """The rows of a shard."""
+        """Return the rows of a shard."""
         if self._file != shard.file or shard.piece.first < self._reader.position:
             self._open.close()
             url = self._plan.files[shard.file].url
@@ -229,7 +228,7 @@ class ShardWorker:
 
 
 def read_ahead(plan: Plan, shards: Sequence[Shard]) -> Iterator[tuple[Shard, Rows]]:
-    """The shards with their rows; those of the next one are read while one is translated."""
+    """Yield the shards with their rows; those of the next one are read while one is translated."""
     with Readers(plan) as readers, ThreadPoolExecutor(1) as pool:
         coming = pool.submit(readers.rows, shards[0]) if shards else None
         for place, shard in enumerate(shards):

@@ -34,10 +34,10 @@ class Folder(Protocol):
     url: str
 
     def read(self, name: str, most: int) -> bytes:
-        """The bytes of a file; raises FileNotFoundError, and LingonError for one with more than `most` bytes."""
+        """Return the bytes of a file; raises FileNotFoundError, and LingonError for one with more than `most` bytes."""
 
     def sizes(self, below: str) -> dict[str, int]:
-        """The bytes of each file in a folder below this one, by its name there; empty if there is none."""
+        """Return the bytes of each file in a folder below this one, by its name there; empty if there is none."""
 
     def remove(self, name: str) -> None:
         """Remove a file."""
@@ -62,7 +62,7 @@ class InputFile:
 
 
 def input_files(pattern: str) -> list[InputFile]:
-    """The files of a path, a pattern or a folder, in the order of their names.
+    """Return the files of a path, a pattern or a folder, in the order of their names.
 
     In a folder, files are left out whose names begin with a dot or an underscore, or have no suffix of a known format.
     Raises SettingsError if there is none.
@@ -104,7 +104,7 @@ def opened(url: str) -> Iterator[IO[bytes]]:
 
 
 def open_folder(url: str) -> Folder:
-    """The folder of the output, which is created when its first file is written."""
+    """Return the folder of the output, which is created when its first file is written."""
     store, path = _store(url)
     return LocalFolder(Path(path)) if isinstance(store, LocalFileSystem) else StoreFolder(store, path)
 
@@ -194,18 +194,18 @@ class StoreFolder:
 
 
 def digest(content: bytes) -> str:
-    """The SHA-256 of bytes, in hexadecimal."""
+    """Return the SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
 def file_digest(url: str) -> str:
-    """The SHA-256 of a file, in hexadecimal. Raises FileNotFoundError."""
+    """Return the SHA-256 of a file, in hexadecimal. Raises FileNotFoundError."""
     with opened(url) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto
 
 
 def _store(url: str) -> tuple[Any, str]:
-    """The file system of a URL or path, and the path in it."""
+    """Return the file system of a URL or path, and the path in it."""
     try:
         store, path = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from google.rpc import code_pb2
 
-from lingon.bulk.formats.format import Column, Unreadable, Value
-from lingon.bundle import open_bundle
-from lingon.cli.backend import Translator, open_translator
-from lingon.cli.lines.batching import in_order
-from lingon.cli.options.backend import BackendOptions
-from lingon.client.values.options import TranslateOptions
-from lingon.client.values.results import ModelInfo, TextResult
+from lingon.bulk.format import Column, Unreadable, Value
+from lingon.bundle.store import open_bundle
+from lingon.cli.backend import BackendOptions, Translator, open_translator
+from lingon.cli.lines import in_order
+from lingon.client.options import TranslateOptions
+from lingon.client.results import ModelInfo, TextResult
 from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.source_language import check_named
 from lingon.text import normalise
@@ -119,7 +118,7 @@ class Translate:
         """Nothing is loaded yet.
 
         column, into, language_column, confidence_column: names of columns, see Columns
-        model, server: see lingon.cli.options.backend.BackendOptions, or `backend` with all of its fields
+        model, server: see lingon.cli.backend.BackendOptions, or `backend` with all of its fields
         options: see lingon.TranslateOptions
         """
         self.columns = Columns(text=column, into=into, language=language_column, confidence=confidence_column)
@@ -152,7 +151,7 @@ class Translate:
         self._closing.close()
 
     def model(self) -> str:
-        """The model with version and precision, as "en-de/7 int8", and of a bundle the beginning of its digest."""
+        """Return the model with version and precision, as "en-de/7 int8"; a bundle has the start of its digest too."""
         if self._model is None:
             translator = self._opened()
             result = self._probed(translator)
@@ -166,7 +165,7 @@ class Translate:
         return self._model
 
     def _probed(self, translator: Translator) -> TextResult:
-        """The result of PROBE; of a model of several source languages in one of these, if rows name theirs."""
+        """Return the result of PROBE; of a model of several source languages in one of these, if rows name theirs."""
         try:
             return translator.translate([PROBE], **self._request_options(None))[0]
         except ServerError as error:
@@ -193,16 +192,16 @@ class Translate:
             raise SettingsError(f"the model here is {self.model()}, but the run was begun with {model}")
 
     def _digest(self) -> str:
-        """The beginning of the digest of a bundle, with a space before it; empty for a server."""
+        """Return the beginning of the digest of a bundle, with a space before it; empty for a server."""
         if not self.backend.in_process:
             return ""
         return f" {open_bundle(Path(self.backend.model or '')).manifest_digest[:DIGITS]}"
 
     def __call__(self, batch: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
-        """A table or batch with the added columns, as the functions that Ray Data, Spark and Dask map over data."""
+        """Return a table or batch with the added columns, like the functions that Ray Data, Spark and Dask map."""
         import pyarrow as pa
 
-        from lingon.bulk.formats.parquet import texts_of, with_columns
+        from lingon.bulk.tables import texts_of, with_columns
 
         table = pa.Table.from_batches([batch]) if isinstance(batch, pa.RecordBatch) else batch
         language = self.columns.language
@@ -215,7 +214,7 @@ class Translate:
         return whole
 
     def added(self, cells: Sequence[Cell]) -> dict[str, Column]:
-        """The columns that are added to a table."""
+        """Return the columns that are added to a table."""
         columns = {self.columns.into: Column([each.text for each in cells])}
         if self.columns.confidence:
             columns[self.columns.confidence] = Column([each.confidence for each in cells], numeric=True)
@@ -278,7 +277,7 @@ class Translate:
 
 
 def _label(of: TextResult | ModelInfo) -> str:
-    """The name and the version of a model."""
+    """Return the name and the version of a model."""
     name = of.model if isinstance(of, TextResult) else of.name
     return f"{name}/{of.version}"
 
@@ -318,7 +317,7 @@ def _batches(places: Mapping[Key, list[int]]) -> Iterator[list[Key]]:
 
 
 def _isolated(translator: Translator, texts: list[str], options: dict[str, Any]) -> list[TextResult]:
-    """The results of texts. If one of them spoils their request, the halves of the request are sent alone."""
+    """Return the results of texts. If one of them spoils their request, the halves of the request are sent alone."""
     try:
         return translator.translate(texts, **options)
     except ServerError as error:

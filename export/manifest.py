@@ -8,25 +8,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lingon import bundle as names
-from lingon.bundle import (
-    Alignment,
-    Defaults,
-    FileName,
-    Limits,
-    Manifest,
-    Name,
-    all_versions,
-    bundles_below,
-    is_bundle,
-    versions,
-)
+from lingon.bundle import names
+from lingon.bundle.manifest import Alignment, Defaults, FileName, Limits, Manifest, Name
+from lingon.bundle.store import all_versions, bundles_below, is_bundle, versions
 from lingon.errors import SettingsError
 from lingon.export.graphs.precisions import precisions_of, states_of
 from lingon.export.settings import ExportSettings, check_rule
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.training.checkpoint import Checkpoint
-from lingon.training.config import Config, ModelSettings, default_layer
+from lingon.training.config import Config
+from lingon.training.model_settings import ModelSettings, default_layer
 from lingon.training.models.interface import AnyModel
 
 ATTACHMENT_SUFFIXES = (".svg", ".png", ".md", ".txt")

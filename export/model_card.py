@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from lingon.bundle import Manifest
+from lingon.bundle.manifest import Manifest
 from lingon.errors import first_of
-from lingon.export.text_data.card import card_section
+from lingon.export.text_data import card_section
 from lingon.training.checkpoint import Checkpoint, Progress
-from lingon.training.config import (
-    Config,
+from lingon.training.config import Config, OriginSettings, pair_name
+from lingon.training.model_settings import (
     LuongSettings,
     ModelSettings,
-    OriginSettings,
     RecurrentSettings,
     RnnencSettings,
     RnnsearchSettings,
     TransformerSettings,
-    pair_name,
 )
 
 MOST_SHOWN = 20  # pairs of languages in a line

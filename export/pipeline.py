@@ -6,14 +6,12 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from lingon import bundle as names
-from lingon.bundle import Bundle, Confidence, Manifest, Precision, with_checksums
-from lingon.bundle.publish import Content, publish_bundle, write_files
+from lingon.bundle import names
+from lingon.bundle.manifest import Confidence, Manifest, Precision
+from lingon.bundle.store import Bundle, Content, publish_bundle, with_checksums, write_files
 from lingon.errors import DeviceError, SettingsError
 from lingon.export.calibration import calibration_sentences
-from lingon.export.gates.runners import Runners
-from lingon.export.gates.translations.golden import golden_sentences
-from lingon.export.gates.verifier import BundleVerifier
+from lingon.export.gates_text import golden_sentences
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import (
     PRECISION_KINDS,
@@ -26,14 +24,14 @@ from lingon.export.graphs.precisions import (
 from lingon.export.manifest import build_manifest, read_attachments
 from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings, Known, Texts
-from lingon.export.shortlist.build import build_shortlist, check_one_pair
-from lingon.export.shortlist.coverage import measure_coverage
-from lingon.export.text_data.build import TranslationSearch, fit_confidence, text_data
+from lingon.export.shortlist import build_shortlist, check_one_pair, measure_coverage
+from lingon.export.text_data import TranslationSearch, fit_confidence, text_data
+from lingon.export.verifier import BundleVerifier, Runners
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
 from lingon.text import Tokenizer
 from lingon.training.checkpoint import Checkpoint
-from lingon.training.config import ModelSettings, TransformerSettings
-from lingon.training.data.corpus import Pair
+from lingon.training.corpus import Pair
+from lingon.training.model_settings import ModelSettings, TransformerSettings
 
 FAST_HEADS = (64, 128, 256)
 """Dimensions of a head that the decoder kernel XQA takes, the fastest one of GroupQueryAttention on CUDA."""

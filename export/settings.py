@@ -7,19 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lingon.bundle import LengthPenalty
-from lingon.bundle.manifest import BeamSize
+from lingon.bundle.manifest import BeamSize, LengthPenalty
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError
 from lingon.export.differences import EXACT
 from lingon.export.graphs.precisions import PRECISION_KINDS
 from lingon.export.graphs.quantisation import Range, Sentence
-from lingon.export.shortlist.build import ShortlistSettings
-from lingon.serving.runtime.device import CUDA, NATIVES
-from lingon.serving.runtime.kernels import kernels_missing
+from lingon.export.shortlist import ShortlistSettings
+from lingon.serving.runtime.device import CUDA, NATIVES, kernels_missing
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.training.config import LanguagePair
-from lingon.training.data.corpus import Pair
+from lingon.training.corpus import Pair
 from lingon.training.search import LENGTH_EXTRA, LENGTH_FACTOR
 
 MAX_BEAM_SIZE = 8  # of a request, unless it is said otherwise

@@ -1,4 +1,7 @@
-"""The server behind the gateway: the methods of its gRPC service, called for one caller of the gateway."""
+"""The server behind the gateway: the methods of its gRPC service, called for one caller, and the keys it accepts.
+
+A key is checked before a body is read, and not by a call each time.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import hashlib
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,10 +22,10 @@ from google.protobuf import wrappers_pb2
 from google.protobuf.message import Message
 from google.rpc import code_pb2
 
-from lingon.client.address import block_of
 from lingon.client.client import CHANNEL_OPTIONS
-from lingon.client.protocol.exchanges import MODELS_SECONDS
-from lingon.client.protocol.steps import (
+from lingon.client.connection import AUTHORIZATION, NO_PROXY, Proxy, block_of, proxy_of, proxy_options, unavailable
+from lingon.client.protocol import MODELS_SECONDS
+from lingon.client.steps import (
     DETECT_LANGUAGES,
     HEALTH,
     HEALTH_STATES,
@@ -33,8 +37,6 @@ from lingon.client.protocol.steps import (
     Sleep,
     drive_async,
 )
-from lingon.client.proxies import NO_PROXY, Proxy, proxy_of, proxy_options, unavailable
-from lingon.client.tls import AUTHORIZATION
 from lingon.errors import RequestError, ServerError
 from lingon.status import CLIENT_ADDRESS, DEFAULT_DEADLINE, REQUEST_ID, call_error, retry_milliseconds
 from lingon.translation.v1 import translation_pb2 as pb
@@ -254,3 +256,50 @@ class Backend:
             return details
         logger.warning(unavailable(self._target, details, self._proxy, tls=self._tls))
         return "the server behind the gateway does not answer; try again"
+
+
+KNOWN_SECONDS = 1.0  # after which a key is checked again; the calls of a request check it too
+MOST_KNOWN = 4096
+WITHOUT_KEY = Caller(None, "", "")
+
+
+class KnownCallers:
+    """Asks the server whether it accepts a key, and remembers for a second that it does."""
+
+    def __init__(self, backend: Backend, clock: Callable[[], float] = time.monotonic) -> None:
+        self._backend, self._clock = backend, clock
+        self._ends = OrderedDict[str | None, float]()  # by what tells keys apart; None for callers without one
+        self._needs_key_until = 0.0
+
+    async def check(self, caller: Caller) -> None:
+        """Raise ServerError unless the server accepts the key of a caller, or needs none."""
+        known, now = None if caller.key is None else caller.owner, self._clock()
+        if self._ends.get(known, 0.0) > now:
+            return
+        await self._backend.models(caller)
+        self._ends[known] = now + KNOWN_SECONDS
+        self._ends.move_to_end(known)
+        if len(self._ends) > MOST_KNOWN:
+            self._ends.popitem(last=False)
+
+    async def as_known(self, caller: Caller) -> Caller:
+        """Return a caller, without its key if the server needs none; raises ServerError.
+
+        A caller could otherwise send another key with each request, and have the share of many callers.
+        """
+        if caller.key is None or self._needs_key_until > self._clock():
+            return caller
+        if await self.accepts(WITHOUT_KEY):
+            return replace(caller, key=None)
+        self._needs_key_until = self._clock() + KNOWN_SECONDS
+        return caller
+
+    async def accepts(self, caller: Caller) -> bool:
+        """Whether the server accepts the key of a caller, or needs none; raises ServerError for other errors."""
+        try:
+            await self.check(caller)
+        except ServerError as error:
+            if error.code != code_pb2.UNAUTHENTICATED:
+                raise
+            return False
+        return True

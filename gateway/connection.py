@@ -1,13 +1,17 @@
-"""A connection of the HTTP port: it reads one request at a time, within bounds of bytes and of time."""
+"""The connections of the HTTP port: each reads one request at a time, within bounds of bytes and of time."""
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
+import ipaddress
 import logging
 import math
 import sys
 import termios
-from collections.abc import Callable
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,12 +20,96 @@ import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from lingon.client.address import block_of
-from lingon.gateway.open_connections import OpenConnections
-from lingon.gateway.requests.body import BODY_SECONDS
-from lingon.gateway.requests.endpoint import WATCH_CLIENT
-from lingon.gateway.requests.forms import MAX_FIELDS
-from lingon.gateway.requests.problem import Problem
+from lingon.client.connection import block_of
+from lingon.gateway.body import BODY_SECONDS, MAX_FIELDS, BodyBudget
+from lingon.gateway.endpoint import WATCH_CLIENT
+from lingon.gateway.metrics import GatewayMetrics
+from lingon.gateway.problem import Problem
+
+TURN_SECONDS = 0.005  # for all turns of one iteration of the event loop
+
+
+class Turns:
+    """Calls what waits for its turn, in the order of arrival. Belongs to the event loop."""
+
+    def __init__(self) -> None:
+        self._waiting = deque[Callable[[], None]]()
+
+    def wait(self, turn: Callable[[], None]) -> None:
+        """Call a function when it is its turn, not before the next iteration of the event loop."""
+        self._waiting.append(turn)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._take)
+
+    def _take(self) -> None:
+        end = time.monotonic() + TURN_SECONDS
+        for _ in range(len(self._waiting)):  # those that wait again come in the next iteration
+            self._waiting[0]()
+            self._waiting.popleft()
+            if time.monotonic() > end:
+                break
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._take)
+
+
+MOST_REFUSED = 256  # connections above the limits that are open until they are told so
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class OpenConnections:
+    """Counts connections. Belongs to the event loop.
+
+    budget: bounds the bytes that connections hold beyond a small part which each may have
+    turns: for what costs connections time
+    """
+
+    def __init__(self, most: int, trusted: Sequence[Network], held_bytes: int, metrics: GatewayMetrics) -> None:
+        """most: connections; an address that is not of a trusted proxy has half of them at most.
+
+        held_bytes: of all connections together
+        """
+        self._most, self._share, self._trusted = most, max(most // 2, 1), trusted
+        self._by_address = Counter[str]()
+        self._refused = 0
+        self._open = metrics.connections
+        self.budget = BodyBudget(held_bytes, "the connections")
+        self.turns = Turns()
+
+    def refusal(self, address: str) -> str | None:
+        """Why one more connection of an address is refused; None if it is not."""
+        if self._by_address.total() >= self._most:
+            return f"the server may have {self._most:,} connections, and has them"
+        if self._by_address[block_of(address)] >= self._share and not self._is_trusted(address):
+            return f"an address may have {self._share:,} connections, and this one has them"
+        return None
+
+    def open(self, address: str, *, refused: bool) -> bool:
+        """Count a connection; returns whether it may stay open, for a refused one until it is told so."""
+        self._open.inc()
+        if refused:
+            self._refused += 1
+            return self._refused <= MOST_REFUSED
+        self._by_address[block_of(address)] += 1
+        return True
+
+    def closed(self, address: str, *, refused: bool) -> None:
+        """Forget a connection that was counted."""
+        self._open.dec()
+        if refused:
+            self._refused -= 1
+            return
+        block = block_of(address)
+        self._by_address[block] -= 1
+        if not self._by_address[block]:
+            del self._by_address[block]
+
+    def _is_trusted(self, address: str) -> bool:
+        try:
+            found = ipaddress.ip_address(address.partition("%")[0])
+        except ValueError:  # the path of a Unix socket
+            return False
+        return any(found in network for network in self._trusted)
+
 
 HEADER_SECONDS = 10.0  # for the headers of a request to arrive
 IDLE_SECONDS = 75.0  # for which a connection without a request stays open
@@ -312,7 +400,7 @@ class Connection(HttpToolsProtocol):
         self.url, self.headers, self._request_bytes = b"", [], 0
 
     def _watch_client(self, leave: Callable[[], None]) -> Callable[[], None]:
-        """See lingon.gateway.requests.endpoint.WatchClient."""
+        """See lingon.gateway.endpoint.WatchClient."""
         if self.transport.is_closing():
             self.loop.call_soon(leave)
             return lambda: None

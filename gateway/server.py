@@ -20,9 +20,8 @@ import uvicorn
 from starlette.applications import Starlette
 
 from lingon.errors import LingonError, SettingsError
-from lingon.gateway.connection import HEADER_SECONDS, Connection
+from lingon.gateway.connection import HEADER_SECONDS, Connection, Network, OpenConnections
 from lingon.gateway.metrics import GatewayMetrics
-from lingon.gateway.open_connections import Network, OpenConnections
 from lingon.line_limit import LimitedLines
 from lingon.pem import load_pair
 
@@ -37,8 +36,8 @@ logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its other lines say wh
 LIMITED_LOGGERS = (
     "uvicorn.error",
     "lingon.gateway.connection",
-    "lingon.gateway.requests.endpoint",
-    "lingon.gateway.translations.kept_files",
+    "lingon.gateway.endpoint",
+    "lingon.gateway.documents",
 )
 for name in LIMITED_LOGGERS:
     logging.getLogger(name).addFilter(LimitedLines())

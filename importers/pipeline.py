@@ -2,41 +2,134 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lingon.bundle import Bundle
+from lingon.bundle.store import Bundle
 from lingon.errors import ParityError, SettingsError, SourceModelError
+from lingon.export.calibration import Ids, own_sentences, translate_once
 from lingon.export.graphs.precisions import PRECISION_KINDS
-from lingon.export.greedy import Ids, own_sentences, translate_once
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Known, Texts
-from lingon.importers.assembly.checkpoint import checkpoint_of
-from lingon.importers.assembly.heads import with_wide_heads
-from lingon.importers.assembly.languages import choose_languages
-from lingon.importers.assembly.trim import trim
-from lingon.importers.files.fields import Fields
+from lingon.export.shortlist import check_one_pair
+from lingon.files import read_lines, read_parallel
+from lingon.importers.assembly import checkpoint_of, choose_languages, trim, with_wide_heads
+from lingon.importers.files.fields import Fields, explained
 from lingon.importers.files.pieces import Numbering
-from lingon.importers.files.pointers import explained
 from lingon.importers.files.tensors import are_graphs
-from lingon.importers.readers.argos import is_argos, read_argos
-from lingon.importers.readers.ctranslate2.folder import is_ctranslate2, read_ctranslate2
+from lingon.importers.foreign_model import ForeignModel
+from lingon.importers.readers.ctranslate2 import is_argos, is_ctranslate2, read_argos, read_ctranslate2
 from lingon.importers.readers.fsmt import read_fsmt
-from lingon.importers.readers.marian.files import models_of
-from lingon.importers.readers.marian.folder import read_marian
+from lingon.importers.readers.marian import read_marian
+from lingon.importers.readers.marian_files import models_of, read_lexicon
 from lingon.importers.readers.multilingual import read_multilingual
 from lingon.importers.readers.opus_mt import CONFIG, read_opus_mt
 from lingon.importers.readers.t5 import read_t5
-from lingon.importers.shortlist import OWN, own_pairs, pairs_to_learn, with_shortlist
-from lingon.importers.source import ForeignModel
-from lingon.importers.witness.choice import compare_with_toolkits
-from lingon.lines import read_lines, read_parallel
+from lingon.importers.toolkits import ctranslate2, marian, transformers
 from lingon.serving.runtime.device import NATIVES
 from lingon.text import normalise
 from lingon.training.checkpoint import Checkpoint
-from lingon.training.data.corpus import Pair
+from lingon.training.corpus import Pair
 from lingon.training.search import Hypothesis
+
+# The shortlist of an imported model: its own, one of a file, one that is learned, or none.
+
+OWN, LEARN, NONE = "own", "learn", "none"
+REMEDY = "serve one pair, as in --languages en:de, or choose none"  # for a model of several languages
+MOST_TRANSLATED = 20_000  # sentences that the model translates to learn from; references are all used
+
+
+def with_shortlist(source: ForeignModel, choice: str) -> ForeignModel:
+    """Return a source with the shortlist that a user chooses; without one if it is learned later.
+
+    choice: OWN, LEARN, NONE, or a lexicon in a form of Marian for the vocabularies of the model
+
+    Raises SettingsError if it is none of these, and SourceModelError if the file is no such lexicon.
+    """
+    if choice == OWN:
+        return source
+    if choice in (LEARN, NONE):
+        if choice == LEARN:
+            check_one_pair(source.languages, "--shortlist learn", REMEDY)
+        return replace(source, shortlist=None)
+    path = Path(choice)
+    if not path.is_file():
+        raise SettingsError(f"--shortlist must be {OWN}, {LEARN}, {NONE} or a file, got {choice!r}")
+    rows = max(source.source.rows) + 1, max(source.target.rows) + 1
+    shared = source.source == source.target
+    found = read_lexicon(path, source.source, source.target, rows, shared=shared)
+    files = (*source.facts.files, path)
+    return replace(source, shortlist=found, facts=replace(source.facts, files=files))
+
+
+def split_pairs(pairs: Sequence[Pair], gates: int, choice: str, origin: Path) -> tuple[Sequence[Pair], Sequence[Pair]]:
+    """Return the pairs for the gates, and those after them if a shortlist is learned.
+
+    The gates must not measure a shortlist on text that it was learned from.
+    origin: of the pairs. Raises SettingsError if no pair is left to learn from.
+    """
+    if choice != LEARN:
+        return pairs[:gates], ()
+    if len(pairs) <= gates:
+        raise SettingsError(
+            f"--shortlist learn: it learns from the sentences of {origin} after the {gates:,} of the gates, has "
+            f"{len(pairs):,} in all"
+        )
+    return pairs[:gates], pairs[gates:]
+
+
+def pairs_to_learn(
+    checkpoint: Checkpoint, pairs: Sequence[Pair], known: dict[Ids, Hypothesis] | None = None
+) -> list[Pair]:
+    """Return pairs that have targets: references, or translations of MOST_TRANSLATED sentences by the model itself."""
+    referenced = [pair for pair in pairs if pair.target]
+    return referenced or own_pairs(checkpoint, pairs[:MOST_TRANSLATED], known)
+
+
+def own_pairs(checkpoint: Checkpoint, pairs: Sequence[Pair], known: dict[Ids, Hypothesis] | None = None) -> list[Pair]:
+    """Return sources with greedy translations by the model; known: see `translate_once`."""
+    known = {} if known is None else known
+    found = translate_once(checkpoint, [normalise(pair.source) for pair in pairs], known)
+    decode = checkpoint.tokenizer.decode
+    return [Pair(pair.source, decode(best.tokens)) for pair, best in zip(pairs, found, strict=True)]
+
+
+# The toolkits that a model is compared with.
+
+COMPARED = {transformers.TOOLKIT: transformers, ctranslate2.TOOLKIT: ctranslate2, marian.TOOLKIT: marian}
+EXTRA = "the extra lingon[bench] has it"
+REMEDIES = {marian.TOOLKIT: marian.REMEDY}
+"""How to install a toolkit, where it is not EXTRA."""
+
+
+def compare_with_toolkits(
+    checkpoint: Checkpoint, source: ForeignModel, folder: Path, texts: Sequence[str], *, wanted: bool | None
+) -> Iterator[str]:
+    """Compare a model with the toolkit that its files are of, and a model of Transformers with CTranslate2 too.
+
+    texts: normalised, in the source language
+    wanted: None compares with what is installed; True raises SettingsError if the toolkit is missing
+
+    Yields a line for each comparison, and one for each that is left out. Raises ParityError.
+    """
+    toolkit = source.facts.toolkit
+    known = COMPARED.get(toolkit)
+    if wanted and known is None:
+        raise SettingsError(f"--compare: there is nothing to compare a model of {toolkit} with")
+    if wanted and known is not None and not known.is_installed():
+        raise SettingsError(f"--compare: {toolkit} is not installed; {REMEDIES.get(toolkit, EXTRA)}")
+    if known is None or wanted is False:
+        yield f"not compared with {toolkit}"
+        return
+    if not known.is_installed():
+        remedy = f", so not confirmed; {REMEDIES[toolkit]}" if toolkit in REMEDIES else ""
+        yield f"not compared with {toolkit}, which is not installed{remedy}"
+        return
+    yield from known.compare(checkpoint, source, folder, texts)
+    if known is transformers and ctranslate2.is_installed():
+        yield from ctranslate2.compare_converted(checkpoint, source, folder, texts)
+
 
 CALIBRATION_SENTENCES = 200  # of the text for the gates, for int8 ranges if there is no training text
 ADAPTER = "adapter_config.json"  # of PEFT

@@ -20,18 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lingon.client.client import AsyncClient, Client
+    from lingon.client.connection import Tls
     from lingon.client.model import AsyncModel, Model
-    from lingon.client.retry import Retry
-    from lingon.client.tls import Tls
-    from lingon.client.values.attention import AttentionSelection
-    from lingon.client.values.normalised_text import NormalisedText
-    from lingon.client.values.options import Sampling, ScoreOptions, TranslateOptions
-    from lingon.client.values.results import (
+    from lingon.client.options import AttentionSelection, Sampling, ScoreOptions, TranslateOptions
+    from lingon.client.results import (
         AttentionMatrix,
         DetectedLanguage,
         DocumentResult,
         Link,
         ModelInfo,
+        NormalisedText,
         Piece,
         ScoreResult,
         Sentence,
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
         Token,
         Translation,
     )
+    from lingon.client.steps import Retry
     from lingon.errors import LingonError, ServerError
 
 __all__ = [
@@ -83,15 +82,15 @@ _MODULE_OF = {
     "Client": "lingon.client.client",
     "AsyncModel": "lingon.client.model",
     "Model": "lingon.client.model",
-    "AttentionSelection": "lingon.client.values.attention",
-    "Tls": "lingon.client.tls",
+    "AttentionSelection": "lingon.client.options",
+    "Tls": "lingon.client.connection",
     "LingonError": "lingon.errors",
     "ServerError": "lingon.errors",
-    "Retry": "lingon.client.retry",
-    "NormalisedText": "lingon.client.values.normalised_text",
-    "Sampling": "lingon.client.values.options",
-    "ScoreOptions": "lingon.client.values.options",
-    "TranslateOptions": "lingon.client.values.options",
+    "Retry": "lingon.client.steps",
+    "NormalisedText": "lingon.client.results",
+    "Sampling": "lingon.client.options",
+    "ScoreOptions": "lingon.client.options",
+    "TranslateOptions": "lingon.client.options",
 }
 
 
@@ -100,7 +99,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'lingon' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_MODULE_OF.get(name, "lingon.client.values.results")), name)
+    return getattr(importlib.import_module(_MODULE_OF.get(name, "lingon.client.results")), name)
 
 
 def __dir__() -> list[str]:

@@ -12,10 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from lingon.errors import CorpusError
-from lingon.lines import read_lines
+from lingon.files import read_lines
 from lingon.text import normalise
+from lingon.translation.v1 import translation_pb2 as pb
 
 Span = tuple[int, int]  # code points of a text; the end is exclusive
 WordLink = tuple[int, int]  # source word, target word
@@ -200,3 +202,13 @@ def word_links(links: Iterable[tuple[Span, Span]], source: str, target: str) -> 
     """
     spaces, target_spaces = ([space.start() for space in re.finditer(" ", text)] for text in (source, target))
     return {(bisect_left(spaces, piece[1]), bisect_left(target_spaces, other[1])) for piece, other in links}
+
+
+AttentionKind: TypeAlias = Literal["encoder", "decoder", "cross"]
+"""Self-attention of the encoder or of the decoder, or the attention of the decoder to the source."""
+
+KINDS: dict[AttentionKind, pb.AttentionKind.ValueType] = {
+    "encoder": pb.ATTENTION_KIND_ENCODER,
+    "decoder": pb.ATTENTION_KIND_DECODER,
+    "cross": pb.ATTENTION_KIND_CROSS,
+}

@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from lingon.lines import read_parallel
+from lingon.files import read_parallel
 
 EVERY = 8  # pairs of the corpora for a changed one
 END = ".!?"

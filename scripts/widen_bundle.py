@@ -20,10 +20,12 @@ import onnx
 import torch
 from torch import Tensor
 
-from lingon.bundle import DECODER, ENCODER, WEIGHTS, Bundle, open_bundle
+from lingon.bundle.names import DECODER, ENCODER, WEIGHTS
+from lingon.bundle.store import Bundle, open_bundle
 from lingon.text import Tokenizer
 from lingon.training.checkpoint import Progress, save_checkpoint
-from lingon.training.config import Config, TransformerSettings, load_config
+from lingon.training.config import Config, load_config
+from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.transformer import Transformer
 
 TYPES = {onnx.TensorProto.FLOAT16: np.float16, onnx.TensorProto.FLOAT: np.float32}

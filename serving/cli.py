@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from lingon.serving.setting_sources import LoadedSettings
-    from lingon.serving.settings import SettingInfo
+    from lingon.serving.settings import LoadedSettings, SettingInfo
 
 Models = Annotated[
     list[Path] | None,
@@ -34,7 +33,7 @@ def _serve(config: Path | None, flags: dict[str, Any]) -> None:
     _exit_on_sigterm()
     from lingon.serving.observability.logs import configure
     from lingon.serving.server import serve as run
-    from lingon.serving.setting_sources import load
+    from lingon.serving.settings import load
 
     loaded = load(flags, os.environ, config)
     _check_models_are_named(loaded)

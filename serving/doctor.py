@@ -11,12 +11,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from lingon.bundle import PASSED, Bundle, bundles_below, is_bundle, use_highest_whole
+from lingon.bundle.manifest import PASSED
+from lingon.bundle.store import Bundle, bundles_below, is_bundle, use_highest_whole
 from lingon.errors import BundleError, first_of
 from lingon.extras import install_command
 from lingon.machine import granted_cores, usable_cores
-from lingon.serving.runtime.device import available_providers, cuda_missing
-from lingon.serving.runtime.kernels import instruction_set, kernels_missing
+from lingon.serving.runtime.device import available_providers, cuda_missing, instruction_set, kernels_missing
 
 FOR_DEVELOPERS = ("dev", "docs")  # extras that only a change of Lingon itself needs; JSON has them too
 MOST_NAMED = 10  # packages in the line of an extra

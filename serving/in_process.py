@@ -18,16 +18,16 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
 
-from lingon.bundle import open_bundle
+from lingon.bundle.store import open_bundle
 from lingon.errors import Cancelled, LingonError
-from lingon.lines import TranslatedLines
+from lingon.files import TranslatedLines
 from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.event_loop import TimeSlice
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.observability.logs import log_handler
-from lingon.serving.system.event_loop import TimeSlice
 from lingon.serving.translation.detection import Detector
-from lingon.serving.translation.planning.text_options import WHOLE
+from lingon.serving.translation.options import WHOLE
 from lingon.serving.translation.translator import Translator, stream_message
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb

@@ -24,19 +24,22 @@ from prometheus_client import CollectorRegistry
 from lingon.errors import LingonError
 from lingon.extras import find_entry_points, name_missing_extra
 from lingon.serving.engine.engine import Engine, any_worker_alive, worker_threads
+from lingon.serving.event_loop import LagMonitor
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.models.loading import LoadFunction, load_translator, model_folders, model_names
+from lingon.serving.models.memory import limit_malloc_caches
 from lingon.serving.models.registry import ABORT_SECONDS, ModelRegistry, ServedModel
 from lingon.serving.models.reload import ModelReloader
 from lingon.serving.models.supervisor import Supervisor
 from lingon.serving.observability.http import HttpEndpoint
 from lingon.serving.observability.logs import event, unexpected
-from lingon.serving.observability.metrics import Metrics
-from lingon.serving.observability.received_calls import ReceivedCalls
+from lingon.serving.observability.metrics import Metrics, ReceivedCalls
 from lingon.serving.observability.tracing import NullTracer, Tracer
-from lingon.serving.rpc.arrival.accepting import services_of
-from lingon.serving.rpc.arrival.shedding import LoadShedder
+from lingon.serving.rpc.admin import open_admin
+from lingon.serving.rpc.arrival import LoadShedder
+from lingon.serving.rpc.google import GoogleService, add_google
+from lingon.serving.rpc.grpc_server import services_of
 from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
 from lingon.serving.rpc.local_channel import LocalChannel
 from lingon.serving.rpc.ports import (
@@ -48,17 +51,11 @@ from lingon.serving.rpc.ports import (
     grpc_server,
     with_fitting_connections,
 )
-from lingon.serving.rpc.reflection import add_reflection
-from lingon.serving.rpc.services.admin import open_admin
-from lingon.serving.rpc.services.google import GoogleService, add_google
-from lingon.serving.rpc.services.health import Health, model_services
-from lingon.serving.rpc.services.translation import TranslationService
+from lingon.serving.rpc.service import TranslationService
+from lingon.serving.rpc.standard_services import Health, add_reflection, model_services
 from lingon.serving.runtime.device import onnxruntime_version
 from lingon.serving.settings import DOCUMENT_BYTES, DOCUMENT_PROCESSES, HTTP_BYTES, Settings
-from lingon.serving.system.event_loop import LagMonitor
-from lingon.serving.system.memory import limit_malloc_caches
-from lingon.serving.system.preemption import new_threads_never_preempt, spare_each_other
-from lingon.serving.system.threads import run_in_thread
+from lingon.serving.threads import new_threads_never_preempt, run_in_thread, spare_each_other
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 

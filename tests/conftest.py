@@ -13,9 +13,9 @@ from hypothesis import settings
 from kernels.build import NoCompilerError, find_compiler
 from lingon.serving.runtime.device import cuda_missing
 from tests.support.foreign_clients import missing as foreign_missing
-from tests.support.scale import FULL
+from tests.support.repository import FULL
 
-pytest_plugins = ["tests.support.environments", "tests.support.native"]
+pytest_plugins = ["tests.support.fixtures"]
 
 # PyTorch reads this when it is first imported, here and in the processes that tests start. The products of tests are
 # small, and several threads of a product spend more time waiting for each other than computing if the cores are busy.

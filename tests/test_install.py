@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.environments import VARIABLES, install
-from tests.support.tiny_training import tiny_config_text, write_digit_corpus
+from tests.support.fixtures import VARIABLES, install
+from tests.support.training_runs import tiny_config_text, write_digit_corpus
 
 pytestmark = pytest.mark.timeout(900)  # seconds: torch may have to be downloaded
 
@@ -63,7 +63,7 @@ def test_the_base_install_holds_the_client_alone(base):
 
 
 def test_the_base_install_reads_the_language_of_markup(base):
-    html = "from lingon.source_language import readable; from lingon.client.values.options import FORMATS as formats; "
+    html = "from lingon.source_language import readable; from lingon.client.options import FORMATS as formats; "
     answer = base.run("python", "-W", "error", "-c", f"{html} print(readable('<p>Tom<br>lives</p>', formats['html']))")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert answer.stdout.split() == ["Tom", "lives"]

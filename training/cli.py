@@ -54,9 +54,9 @@ def train(
         return
     settings.model.check_export()  # before days of training
     _check_corpora(settings)
-    from lingon.training.run.interrupt import Interrupt
-    from lingon.training.run.setup import open_run
-    from lingon.training.run.trainer import outcome
+    from lingon.training.processes import Interrupt
+    from lingon.training.setup import open_run
+    from lingon.training.trainer import outcome
 
     run = output or Path("runs") / config.stem
     interrupt = Interrupt()
@@ -82,8 +82,8 @@ def tokenizer(
     if output.exists():
         raise SettingsError(f"--output {output} exists already; choose a new folder")
     _check_corpora(settings)
-    from lingon.training.data.corpus import read_training_text
-    from lingon.training.data.tokenizer import tokenizer_of_run
+    from lingon.training.corpus import read_training_text
+    from lingon.training.tokenizer import tokenizer_of_run
 
     text = read_training_text(settings.data)
     print(f"training text: {text.counts}")
@@ -100,7 +100,7 @@ def tokenizer(
 def _check_corpora(config: Config) -> None:
     """Raise CorpusError for a corpus that cannot be read, before PyTorch is imported, which takes seconds."""
     from lingon.errors import SettingsError
-    from lingon.lines import check_files
+    from lingon.files import check_files
 
     if not (config.data.train and config.data.valid):
         raise SettingsError(
@@ -130,7 +130,7 @@ def average(
     """Average the weights of checkpoints of one model into a new checkpoint, which often translates better."""
     from lingon.errors import SettingsError
     from lingon.training import checkpoint as files
-    from lingon.training.averaging import average_checkpoints, round_to_half
+    from lingon.training.checkpoint import average_checkpoints, round_to_half
 
     if output.exists():
         raise SettingsError(f"--output {output} exists already; choose a new folder")

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from lingon.errors import SettingsError
 from lingon.text import BOS, EOS
-from lingon.training.data.batches import pad
+from lingon.training.batches import pad
 from lingon.training.models.interface import AnyModel, select_rows
 
 LENGTH_FACTOR, LENGTH_EXTRA = 2.0, 16  # most target tokens: LENGTH_FACTOR * source tokens + LENGTH_EXTRA

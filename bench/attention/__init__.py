@@ -1,1 +1,1 @@
-"""`lingon bench attention`: systems with and without attention, compared. Imports anything below it in bench."""
+"""Attention compared: systems trained alike, and the costs of single layers."""

@@ -1,4 +1,4 @@
-"""The results for the reader: a table of the systems, and the chart of BLEU against the length of the source."""
+"""The results of `lingon bench attention`: a table of the systems, and a chart of BLEU by the length of the source."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from lingon.bench.charts import load_pyplot
+from lingon.bench.results_file import load_pyplot
 
 Row = dict[str, Any]
 Bucket = tuple[int, int]  # the fewest and the most source words

@@ -21,7 +21,7 @@ from typing import Any
 
 from lingon.bench.decode.plan import module_of
 from lingon.bench.engines.base import BenchEngine, Cell, Setting, Tokens
-from lingon.bundle import open_bundle
+from lingon.bundle.store import open_bundle
 
 STAGGER = 2  # decoder steps: the sentences of a staggered run arrive within the time of this many steps
 IDLE_TIMEOUT_S = 2.0  # seconds that a process has to become idle

@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lingon.bench.engines.base import Cell, Tokens
-from lingon.bench.engines.batches import batches, limit
-from lingon.bundle import Bundle
+from lingon.bench.engines.base import Cell, Tokens, batches, limit
+from lingon.bundle.store import Bundle
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.text import EOS, PAD
 
@@ -27,7 +26,7 @@ Cause = Literal["tie", "bound", "ours is likelier", "theirs is likelier"]
 
 tie: the log-probabilities that decided are within TIE of each other: those of the first different token or, in beam
     search, those of the hypotheses
-bound: our length limit ended one of them; theirs, the limit of a batch (lingon.bench.engines.batches), was higher
+bound: our length limit ended one of them; theirs, the limit of a batch (lingon.bench.engines.base), was higher
 ours (theirs) is likelier: neither of these; one search found a hypothesis that the other missed
 """
 

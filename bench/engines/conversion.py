@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import onnx
 
-from lingon import bundle as names
-from lingon.bundle import Bundle
+from lingon.bundle import names
+from lingon.bundle.store import Bundle
 from lingon.errors import BundleError
 
 PRECISION = "fp32"

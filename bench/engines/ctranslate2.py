@@ -4,7 +4,7 @@ Its search compared to ours, without a length penalty (training/search.py): both
 those that end within the first beam_size, and continue with the best beam_size others. CTranslate2 stops when the first
 in rank ends; our search stops when the best finished hypothesis is at least as good as the first in rank. Since scores
 only fall, the best hypothesis is the same. At the length limit, which is the same for a whole batch
-(lingon.bench.engines.batches), both take the hypotheses in the beam, finished or not. With a shortlist, CTranslate2
+(lingon.bench.engines.base), both take the hypotheses in the beam, finished or not. With a shortlist, CTranslate2
 gives every sentence the union of the shortlists of its batch; our engine gives every sentence its own shortlist.
 """
 
@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lingon.bench.engines.base import Cell, Setting, Tokens
-from lingon.bench.engines.batches import batches, limit, read_limits, write_limits
+from lingon.bench.engines.base import Cell, Setting, Tokens, batches, limit, read_limits, write_limits
 from lingon.bench.engines.conversion import (
     Affine,
     Candidates,
@@ -28,7 +27,7 @@ from lingon.bench.engines.conversion import (
     candidates_of,
     model_of,
 )
-from lingon.bundle import Bundle
+from lingon.bundle.store import Bundle
 from lingon.errors import SettingsError
 
 SPECIAL = ("<blank>", "<s>", "</s>", "<unk>")  # CTranslate2's names of the ids 0 to 3

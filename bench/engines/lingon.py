@@ -7,15 +7,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from lingon.bench.engines.base import Cell, Setting, Tokens
-from lingon.bench.engines.batches import limit
-from lingon.bundle import Bundle, open_bundle
+from lingon.bench.engines.base import Cell, Setting, Tokens, limit
+from lingon.bundle.store import Bundle, open_bundle
 from lingon.errors import RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.runtime.device import FP32_NATIVE, NATIVE
-from lingon.serving.runtime.kernels import kernels_missing
+from lingon.serving.runtime.device import FP32_NATIVE, NATIVE, kernels_missing
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 
 DEVICE_BATCH_TOKENS = 16_384

@@ -11,9 +11,8 @@ import warnings
 from pathlib import Path
 
 from lingon.bench.engines import transformers
-from lingon.bench.engines.base import Setting
-from lingon.bench.engines.batches import read_limits
-from lingon.bundle import Bundle
+from lingon.bench.engines.base import Setting, read_limits
+from lingon.bundle.store import Bundle
 
 TASK = "text2text-generation-with-past"
 EXPORTED = "onnx"

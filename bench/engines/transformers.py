@@ -5,7 +5,7 @@ bundle's, since their sines and cosines are in another order), linear layers wit
 keeps special pieces away. `generate` ranks 2 * beam_size continuations, keeps those that end within the first
 beam_size, and with early_stopping=False continues until the worst of beam_size finished hypotheses is at least as good
 as the best unfinished one. Without a length penalty scores only fall, so that its best hypothesis is the one at which
-our search stops earlier (training/search.py). The length limit is that of a batch (lingon.bench.engines.batches).
+our search stops earlier (training/search.py). The length limit is that of a batch (lingon.bench.engines.base).
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from lingon.bench.engines.base import Cell, Setting, Tokens
-from lingon.bench.engines.batches import batches, limit, read_limits, write_limits
+from lingon.bench.engines.base import Cell, Setting, Tokens, batches, limit, read_limits, write_limits
 from lingon.bench.engines.conversion import Affine, CrossAttention, Layer, Model, Side, model_of
-from lingon.bundle import Bundle, Limits
+from lingon.bundle.manifest import Limits
+from lingon.bundle.store import Bundle
 from lingon.errors import BundleError, SettingsError
 from lingon.text import BOS, EOS, PAD
 

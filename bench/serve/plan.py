@@ -1,20 +1,26 @@
-"""The plan of `lingon bench serve`: the servers to measure, the sentences, the cores, and the settings of the load."""
+"""The plan of `lingon bench serve`: servers as processes, their memory, sentences, cores, settings of the load."""
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import sys
-from collections.abc import Callable, Mapping
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from lingon.bench.serve.load.latency import Objective
-from lingon.bench.worker_process import Cores
-from lingon.bench.workloads.sample_sentences import sample_file
-from lingon.bundle import Bundle
-from lingon.errors import SettingsError
-from lingon.lines import read_lines
+from lingon.bench.serve.load import Objective
+from lingon.bench.worker_process import ChildProcess, Cores
+from lingon.bench.workloads import sample_file
+from lingon.bundle.names import WEIGHTS
+from lingon.bundle.store import Bundle
+from lingon.errors import LingonError, SettingsError
+from lingon.files import read_lines
 from lingon.text import normalise
 
 LINGON, CTRANSLATE2, EXTERNAL = "lingon", "ctranslate2", "server"
@@ -113,10 +119,10 @@ def lingon_command(model: Path, options: Mapping[str, object]) -> tuple[str, ...
 def ctranslate2_systems(
     bundle: Bundle, folder: Path, options: Mapping[str, object], write: Callable[[str], None]
 ) -> list[System]:
-    """The server of lingon.bench.serve.servers.ctranslate2; empty, with a line to `write`, if it cannot run here.
+    """The server of lingon.bench.serve.ctranslate2_server; empty, with a line to `write`, if it cannot run here.
 
     folder: the converted model is written here
-    options: those of lingon.bench.serve.servers.ctranslate2; None leaves an option at its default
+    options: those of lingon.bench.serve.ctranslate2_server; None leaves an option at its default
     """
     from lingon.bench.engines import ctranslate2
 
@@ -125,7 +131,7 @@ def ctranslate2_systems(
         return []
     ctranslate2.prepare(bundle, folder)
     flags = _flags({"model": bundle.folder, "converted": folder, **options})
-    command = (sys.executable, "-m", "lingon.bench.serve.servers.ctranslate2", *flags)
+    command = (sys.executable, "-m", "lingon.bench.serve.ctranslate2_server", *flags)
     return [System(name=CTRANSLATE2, command=command)]
 
 
@@ -147,3 +153,90 @@ def sentences(bundle: Bundle, data: Path | None, seed: int) -> list[str]:
         raise SettingsError(f"{path}: has no sentence of at most {most} tokens, the limit of {bundle.label}")
     random.Random(seed).shuffle(texts)
     return texts
+
+
+READY = re.compile(r"^ready: .*? on (?P<address>\S+:\d+)(?:, metrics on (?P<metrics>\S+:\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server.
+
+    address: HOST:PORT
+    ready: the line with which the server reported that it is ready
+    seconds: from the start of the process to that line
+    metrics: HOST:PORT of its /metrics, if it has one
+    """
+
+    address: str
+    ready: str
+    seconds: float
+    pid: int
+    metrics: str | None = None
+
+    def memory(self) -> dict[str, float]:
+        """Resident memory now (rss_mb) and at its highest (peak_mb), in megabytes."""
+        text = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
+        kilobytes = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB$", text, re.MULTILINE))
+        return {"rss_mb": int(kilobytes["VmRSS"]) * 1024 / 1e6, "peak_mb": int(kilobytes["VmHWM"]) * 1024 / 1e6}
+
+
+@contextmanager
+def serving(command: Sequence[str], cores: Cores) -> Iterator[Server]:
+    """Start a server and wait for its line `ready: ... on HOST:PORT`; terminate it at the end of the block."""
+    start = time.perf_counter()
+    with ChildProcess(command, cores=cores) as process:
+        found = _wait_until_ready(process, command)
+        seconds = time.perf_counter() - start
+        yield Server(found["address"], found.string.strip(), seconds, process.pid, found["metrics"])
+
+
+def _wait_until_ready(process: ChildProcess, command: Sequence[str]) -> re.Match[str]:
+    while line := process.read_line():
+        if found := READY.match(line):
+            return found
+    raise LingonError(f"{' '.join(command[1:4])} ended before it was ready: {process.exit_reason()}")
+
+
+BASE_MB = 150.0  # megabytes of Python, gRPC and ONNX Runtime
+REST_SECONDS = 3.0  # after which memory is measured once more: a server may free some when there is no work
+STATE_BYTES = "lingon_state_bytes"  # the gauge of a server for its decoder states
+
+
+def memory_bound(graphs_mb: float, caches_mb: float) -> float:
+    """The bound of resident memory, in megabytes."""
+    return 2 * graphs_mb + caches_mb + BASE_MB
+
+
+def loaded_mb(bundle: Bundle, precision: str) -> float:
+    """The size in megabytes of the files that a server reads for a precision."""
+    graphs = [name for name in bundle.manifest.checksums if name.startswith(f"{precision}/")]
+    weights = [f"{WEIGHTS}/{name}" for name in bundle.manifest.precisions[precision].weights]
+    return sum((bundle.folder / name).stat().st_size for name in graphs + weights) / 1e6
+
+
+def gauge_sum(metrics: str, name: str) -> float | None:
+    """The sum of all series of a gauge in the text of /metrics; None if there is no such gauge."""
+    values = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", metrics, re.MULTILINE)
+    return sum(map(float, values)) if values else None
+
+
+def memory_row(plan: Plan, name: str, server: Server, beam_size: int) -> dict[str, Any]:
+    """The memory of a server after the loads of a beam size; for our server also the bound."""
+    row = {"kind": "memory", "system": name, "beam_size": beam_size}
+    held = {key: round(value, 1) for key, value in server.memory().items()}
+    if name != LINGON or not server.metrics:
+        return {**row, **held}
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is on this machine
+    with opener.open(f"http://{server.metrics}/metrics", timeout=10) as reply:
+        metrics = reply.read().decode()
+    precision = re.findall(r'lingon_model_info{[^}]*precision="([\w-]+)"', metrics)[0]
+    graphs, caches = loaded_mb(plan.bundle, precision), gauge_sum(metrics, STATE_BYTES)
+    return {
+        **row,
+        **held,
+        "precision": precision,
+        "graphs_mb": round(graphs, 1),
+        "caches_mb": None if caches is None else round(caches / 1e6, 1),
+        "bound_mb": round(memory_bound(graphs, (caches or 0.0) / 1e6), 1),
+    }

@@ -9,10 +9,9 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from lingon.bench.charts import load_pyplot
-from lingon.bench.serve.load.latency import Objective
-from lingon.bench.serve.plan import CTRANSLATE2, LINGON
-from lingon.bench.serve.servers.memory import BASE_MB
+from lingon.bench.results_file import load_pyplot
+from lingon.bench.serve.load import Objective
+from lingon.bench.serve.plan import BASE_MB, CTRANSLATE2, LINGON
 
 Row = dict[str, Any]
 COLOURS = {LINGON: "#1f4e79", CTRANSLATE2: "#b3541e"}

@@ -1,20 +1,46 @@
-"""`lingon bench serve` step by step: starts, a single client, capacity, then the ladder of loads, in turns."""
+"""`lingon bench serve` step by step: starts, a single client, capacity, loads in turns; and what a request costs."""
 
 from __future__ import annotations
 
 import os
 import statistics
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
-from lingon.bench.serve.load.jobs import ClosedLoad, LoadJob, OpenLoad, Target, ladder, to_json
-from lingon.bench.serve.load.latency import OK, Answer, LoadPoint, best, saturated, summarise
-from lingon.bench.serve.plan import CTRANSLATE2, LINGON, Plan, System
-from lingon.bench.serve.servers.memory import REST_SECONDS, memory_row
-from lingon.bench.serve.servers.processes import Server, serving
-from lingon.bench.worker_process import Worker
+from rich import box
+from rich.table import Table
+
+from lingon.bench.results_file import percentile
+from lingon.bench.serve.load import (
+    OK,
+    Answer,
+    ClosedLoad,
+    LoadJob,
+    LoadPoint,
+    OpenLoad,
+    Target,
+    best,
+    ladder,
+    saturated,
+    summarise,
+    to_json,
+)
+from lingon.bench.serve.plan import (
+    CTRANSLATE2,
+    LINGON,
+    REST_SECONDS,
+    CpuPlan,
+    Plan,
+    Server,
+    System,
+    memory_row,
+    serving,
+)
+from lingon.bench.worker_process import Worker, cpu_seconds
 from lingon.errors import LingonError
 
 Row = dict[str, Any]
@@ -57,7 +83,7 @@ def _measurement(plan: Plan, write: WriteLine) -> Iterator[Measurement]:
     """The measurement, with its servers and its load generator."""
     with ExitStack() as stack:
         servers = {system.name: stack.enter_context(_server_of(plan, system)) for system in plan.systems}
-        generator = stack.enter_context(Worker("lingon.bench.serve.load.generator", cores=plan.cpus.client))
+        generator = stack.enter_context(Worker("lingon.bench.serve.load", cores=plan.cpus.client))
         generator.ask(texts=plan.texts)
         yield Measurement(plan, servers, generator, write)
 
@@ -173,7 +199,7 @@ class Measurement:
     def _engine_baseline(self) -> Worker:
         """The engine without a server, on the core of the servers."""
         plan = self._plan
-        worker = Worker("lingon.bench.serve.servers.engine_baseline", cores=plan.cpus.server)
+        worker = Worker("lingon.bench.serve.engine_baseline", cores=plan.cpus.server)
         model = str(plan.bundle.folder)
         worker.ask(model=model, precision=plan.precision, threads=plan.threads, texts=plan.texts_of_single_client)
         return worker
@@ -215,3 +241,62 @@ def _server_of(plan: Plan, system: System) -> AbstractContextManager[Server]:
     if system.address:
         return nullcontext(Server(system.address, "", 0.0, 0))
     return serving(system.command, plan.cpus.server)
+
+
+KINDS = ("lingon", "echo")
+CLIENTS = (1, 64)
+
+
+def measure_overhead(
+    model: Path, texts: Sequence[str], cpus: CpuPlan, *, seconds: float, rounds: int, write: Callable[[str], None]
+) -> list[Row]:
+    """Return a row for each server and number of clients: medians over rounds in which the servers take turns."""
+    found: dict[tuple[int, str], list[Row]] = {}
+    with ExitStack() as stack:
+        servers = {
+            kind: stack.enter_context(
+                serving([sys.executable, "-m", "lingon.bench.serve.null_engine", kind, str(model)], cpus.server)
+            )
+            for kind in KINDS
+        }
+        generator = stack.enter_context(Worker("lingon.bench.serve.load", cores=cpus.client))
+        generator.ask(texts=list(texts))
+        for counted in range(rounds + 1):
+            for clients in CLIENTS:
+                for kind, server in servers.items():
+                    row = _measured(server, generator, clients, seconds)
+                    if counted:
+                        found.setdefault((clients, kind), []).append(row)
+            write(f"round {counted} of {rounds}" if counted else "warmed up")
+    return [{"kind": kind, "clients": clients, **_medians(each)} for (clients, kind), each in found.items()]
+
+
+def overhead_table(rows: Sequence[Row]) -> Table:
+    """The rows for the terminal."""
+    shown = Table("server", "clients", "requests/s", "p50 ms", "p99 ms", "CPU ms a request", box=box.SIMPLE)
+    for row in rows:
+        figures = (f"{row['per_s']:.0f}", f"{row['p50_ms']:.2f}", f"{row['p99_ms']:.2f}", f"{row['cpu_ms']:.3f}")
+        shown.add_row(row["kind"], str(row["clients"]), *figures)
+    return shown
+
+
+def _measured(server: Server, generator: Worker, clients: int, seconds: float) -> Row:
+    target = Target(address=server.address)
+    job = ClosedLoad(target=target, clients=clients, requests=10_000_000, seconds=seconds)
+    before = cpu_seconds(server.pid)
+    answer = generator.ask(**to_json(job))
+    used = cpu_seconds(server.pid) - before
+    if failed := [code for _, _, code in answer["answers"] if code != OK]:
+        raise LingonError(f"{len(failed)} requests failed, the first with {failed[0]}")
+    latencies = [latency for _, latency, _ in answer["answers"]]
+    return {
+        "requests": len(latencies),
+        "per_s": len(latencies) / answer["seconds"],
+        "p50_ms": percentile(latencies, 50),
+        "p99_ms": percentile(latencies, 99),
+        "cpu_ms": 1000 * used / len(latencies),
+    }
+
+
+def _medians(rows: Sequence[Row]) -> Row:
+    return {name: round(statistics.median(row[name] for row in rows), 4) for name in rows[0]}

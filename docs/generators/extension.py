@@ -11,19 +11,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from docs.generators.attention import lengths, systems
-from docs.generators.bundle import declarations, layout, tensors
 from docs.generators.chaos import chaos
-from docs.generators.cli import command_line
-from docs.generators.errors import errors, exit_codes
-from docs.generators.kept_strings import forms
 from docs.generators.markdown import fence
-from docs.generators.metrics import metrics
-from docs.generators.models import model_settings
-from docs.generators.options import score_options, translate_options
 from docs.generators.proto import reference
-from docs.generators.settings import settings
-from docs.generators.witness_table import witnesses
+from docs.generators.reference import (
+    command_line,
+    declarations,
+    errors,
+    exit_codes,
+    forms,
+    layout,
+    metrics,
+    model_settings,
+    score_options,
+    settings,
+    tensors,
+    translate_options,
+)
+from docs.generators.results import lengths, systems, witnesses
 
 ROOT = Path(__file__).parents[2]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from lingon import bundle
+from lingon.bundle import names
 from lingon.export.graphs.layers import BLOCK, Layers, bias_of, embedding_of, pad_to_blocks, table_name, to_numpy
 from lingon.export.graphs.onnx_writer import GraphBuilder
 from lingon.training.models.interface import FORBIDDEN_LOGIT, AnyModel
@@ -58,8 +58,8 @@ class OutputLayer:
         The others are inputs of the graph: the ids of the pieces, and bool (sentences, union), which it may use.
         """
         graph = blocks.graph
-        pieces = graph.input(bundle.PIECE_IDS, np.int64, ["union"])
-        allowed = graph.input(bundle.ALLOWED, np.bool_, ["sentences", "union"])
+        pieces = graph.input(names.PIECE_IDS, np.int64, ["union"])
+        allowed = graph.input(names.ALLOWED, np.bool_, ["sentences", "union"])
         chosen = [graph.input(f"{NAME}.{number}", *kept) for number, kept in enumerate(self._piece_tensors(blocks))]
         return blocks.matmul.linear_of_pieces(NAME, rows, chosen), pieces, allowed
 
@@ -103,11 +103,11 @@ def write_candidates(graph: GraphBuilder, logits: str, pieces: str | None = None
     pieces: the piece of each column; without it, the piece of a column is its index
     block: pieces of a block of the search, which divides the columns
     """
-    count = graph.input(bundle.CANDIDATE_COUNT, np.int64, [1])
+    count = graph.input(names.CANDIDATE_COUNT, np.int64, [1])
     columns, terms = _candidates(graph, logits, count, block)
     rows = ("rows", "candidates")
-    graph.op("Add", *terms, named=graph.declare_output(bundle.CANDIDATE_LOG_PROBS, np.float32, rows))
-    ids = graph.declare_output(bundle.CANDIDATE_IDS, np.int64, rows)
+    graph.op("Add", *terms, named=graph.declare_output(names.CANDIDATE_LOG_PROBS, np.float32, rows))
+    ids = graph.declare_output(names.CANDIDATE_IDS, np.int64, rows)
     if pieces is None:
         graph.op("Identity", columns, named=ids)
     else:
@@ -123,21 +123,21 @@ def write_greedy_step(graph: GraphBuilder, logits: str, token_ids: str, position
     block: see write_candidates
     """
     columns = _likeliest(graph, logits, block)
-    index = graph.input(bundle.STEP_INDEX, np.int64, [1])
-    history = graph.input(bundle.HISTORY, np.float32, ["steps", "rows", 2])
+    index = graph.input(names.STEP_INDEX, np.int64, [1])
+    history = graph.input(names.HISTORY, np.float32, ["steps", "rows", 2])
     tokens = graph.op("Reshape", columns, graph.int64s(-1))
-    graph.output(tokens, bundle.changed_name(token_ids), np.int64, ["rows"])
+    graph.output(tokens, names.changed_name(token_ids), np.int64, ["rows"])
     after = graph.op("Add", positions, _ones(graph, tokens, np.int64))
-    graph.output(after, bundle.changed_name(positions), np.int64, ["rows"])
+    graph.output(after, names.changed_name(positions), np.int64, ["rows"])
     entry = graph.op(
         "Concat", graph.op("Cast", columns, to=TensorProto.FLOAT), _log_prob(graph, logits, columns), axis=1
     )
     where, entries = graph.op("Unsqueeze", index, graph.int64s(1)), graph.op("Unsqueeze", entry, graph.int64s(0))
-    changed = graph.declare_output(bundle.changed_name(bundle.HISTORY), np.float32, ["steps", "rows", 2])
+    changed = graph.declare_output(names.changed_name(names.HISTORY), np.float32, ["steps", "rows", 2])
     graph.op("ScatterND", history, where, entries, named=changed)
     written = graph.op("Slice", graph.op("Reshape", changed, graph.int64s(-1)), *_first_element(graph))
     following = graph.op("Add", index, _ones(graph, written, np.float32))
-    graph.output(following, bundle.changed_name(bundle.STEP_INDEX), np.int64, [1])
+    graph.output(following, names.changed_name(names.STEP_INDEX), np.int64, [1])
 
 
 def _ones(graph: GraphBuilder, tokens: str, dtype: type[Any]) -> str:

@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from lingon import bundle
-from lingon.bundle import State
-from lingon.bundle.publish import Content
+from lingon.bundle import names
+from lingon.bundle.manifest import State
+from lingon.bundle.store import Content
 from lingon.errors import CheckpointError, SettingsError
-from lingon.export.graphs.native.recurrent import NativeRecurrentGraphs
-from lingon.export.graphs.native.transformer import NativeTransformerGraphs
+from lingon.export.graphs.native import NativeRecurrentGraphs, NativeTransformerGraphs
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.quantisation import Range, Sentence, calibrate, emulate, narrow_states, smooth_and_calibrate
-from lingon.export.graphs.recurrent.graphs import RecurrentGraphs, RecurrentModel, system_of
-from lingon.export.graphs.transformer.graphs import TransformerGraphs
-from lingon.export.graphs.transformer.graphs import states as transformer_states
+from lingon.export.graphs.recurrent import RecurrentGraphs, RecurrentModel, system_of
+from lingon.export.graphs.transformer import TransformerGraphs
+from lingon.export.graphs.transformer import states as transformer_states
 from lingon.serving.runtime.device import CPU, CUDA, FP32_NATIVE, FP32_ON_CUDA, NATIVE
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.models.interface import AnyModel
@@ -179,4 +178,4 @@ def _recurrent_graphs(
 
 def weight_files(weights: WeightFiles) -> dict[str, Content]:
     """Return the weight files by their paths in the bundle."""
-    return {f"{bundle.WEIGHTS}/{name}": content for name, content in weights.contents().items()}
+    return {f"{names.WEIGHTS}/{name}": content for name, content in weights.contents().items()}

@@ -21,8 +21,7 @@ from torch import Tensor, nn
 from lingon.text import BOS
 from lingon.training.models.attention import QueryNormProducts
 from lingon.training.models.interface import AnyModel
-from lingon.training.models.layers import Norm, PreNorm, Residual
-from lingon.training.models.ssru import SSRU
+from lingon.training.models.layers import SSRU, Norm, PreNorm, Residual
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
 
 ModelT = TypeVar("ModelT", bound=AnyModel)

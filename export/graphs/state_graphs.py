@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from onnx import numpy_helper
 
-from lingon import bundle
-from lingon.bundle import State
+from lingon.bundle import names
+from lingon.bundle.manifest import State
 from lingon.export.graphs.onnx_writer import GraphBuilder, WeightFiles
 
 BLOCK_BYTES = 16  # that one thread copies, at most
@@ -30,9 +30,9 @@ def state_graphs(states: Sequence[State], dtype: type[np.floating[Any]]) -> dict
     memory = [each for each in states if each.kind == "memory"]
     past = [each for each in states if each.kind != "memory"]
     return {
-        bundle.PLACE: _place(states, dtype),
-        bundle.COPY_MEMORY: _copy("copy_memory", memory, dtype),
-        bundle.COPY_ROWS: _copy("copy_rows", past, dtype),
+        names.PLACE: _place(states, dtype),
+        names.COPY_MEMORY: _copy("copy_memory", memory, dtype),
+        names.COPY_ROWS: _copy("copy_rows", past, dtype),
     }
 
 
@@ -42,10 +42,10 @@ def _place(states: Sequence[State], dtype: type[np.floating[Any]]) -> bytes:
     Recurrent states of the rows `targets` get the outputs `sources`.
     """
     graph = GraphBuilder("place", WeightFiles(), dtype)
-    slots, indices = (graph.input(name, np.int64, ["placed"]) for name in (bundle.SLOTS, bundle.INDICES))
+    slots, indices = (graph.input(name, np.int64, ["placed"]) for name in (names.SLOTS, names.INDICES))
     recurrent = any(each.kind == "recurrent" for each in states)
     targets, sources = (
-        (graph.input(name, np.int64, ["placed_rows"]) if recurrent else "") for name in (bundle.TARGETS, bundle.SOURCES)
+        (graph.input(name, np.int64, ["placed_rows"]) if recurrent else "") for name in (names.TARGETS, names.SOURCES)
     )
     blocks = _Blocks(graph)
     for state in states:
@@ -53,7 +53,7 @@ def _place(states: Sequence[State], dtype: type[np.floating[Any]]) -> bytes:
             continue
         old, block = blocks.declare(state, dtype, _elements(state))
         shape = ["encoded_length" if size == "source_length" else size for size in state.shape]
-        encoded = graph.input(bundle.encoded_name(state.name), dtype, ["batch", *shape])
+        encoded = graph.input(names.encoded_name(state.name), dtype, ["batch", *shape])
         chosen = graph.op("Gather", encoded, indices if state.kind == "memory" else sources, axis=0)
         if "source_length" in state.shape:
             width = graph.op("Div", blocks.elements_of_entry(old, block), graph.int64s(_elements(state)))
@@ -66,7 +66,7 @@ def _place(states: Sequence[State], dtype: type[np.floating[Any]]) -> bytes:
 def _copy(name: str, states: Iterable[State], dtype: type[np.floating[Any]]) -> bytes:
     """Return the graph that copies entries `sources` of every state to entries `targets`."""
     graph = GraphBuilder(name, WeightFiles(), dtype)
-    sources, targets = (graph.input(each, np.int64, ["copied"]) for each in (bundle.SOURCES, bundle.TARGETS))
+    sources, targets = (graph.input(each, np.int64, ["copied"]) for each in (names.SOURCES, names.TARGETS))
     blocks = _Blocks(graph)
     for state in states:
         size = _elements(state) * np.dtype(dtype).itemsize
@@ -88,7 +88,7 @@ class _Blocks:
         """Declare a state as values of dtype, of which an entry has a multiple; return its name and the block."""
         block = math.gcd(multiple, BLOCK_BYTES // np.dtype(dtype).itemsize)
         first = "sentences" if state.kind == "memory" else "rows"
-        self._declared[state.name] = dtype, [first, bundle.blocks_name(state.name), block]
+        self._declared[state.name] = dtype, [first, names.blocks_name(state.name), block]
         return self._graph.input(state.name, *self._declared[state.name]), block
 
     def elements_of_entry(self, state: str, block: int) -> str:
@@ -97,7 +97,7 @@ class _Blocks:
 
     def scatter(self, state: State, old: str, places: str, values: str) -> None:
         """Output a state with values (places, blocks, block) at some places of its first dimension."""
-        changed = self._graph.declare_output(bundle.changed_name(state.name), *self._declared[old])
+        changed = self._graph.declare_output(names.changed_name(state.name), *self._declared[old])
         self._graph.op("ScatterND", old, self._pairs(state, old, places), values, named=changed)
 
     def _pairs(self, state: State, old: str, places: str) -> str:

@@ -16,8 +16,8 @@ from lingon.errors import SourceModelError
 from lingon.importers.files.fields import Fields
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.files.tensors import Tensors
-from lingon.importers.source import Rows, Weight
-from lingon.training.config import TransformerSettings
+from lingon.importers.foreign_model import Rows, Weight
+from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.layers import sinusoids
 
 MOST = 2**20  # of a size

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from lingon.bundle import MANY
+from lingon.bundle.manifest import MANY
 from lingon.language_tags import canonical, primary
 from lingon.training.config import LanguageSettings
 

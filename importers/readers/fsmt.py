@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lingon.bundle import Language
+from lingon.bundle.manifest import Language
 from lingon.bundle.schema import unmet_rule
 from lingon.importers.files.fields import Fields
-from lingon.importers.files.merges import moses_tokenizer, read_merges
-from lingon.importers.files.pieces import Numbering, SpecialIds, renumber
+from lingon.importers.files.pieces import Numbering, SpecialIds, moses_tokenizer, read_merges, renumber
 from lingon.importers.files.tensors import open_tensors, tensor_files
+from lingon.importers.foreign_model import Facts, ForeignModel
 from lingon.importers.readers.bart import MOST, BartReader, read_sizes
 from lingon.importers.readers.opus_mt import (
     ACTIVATIONS,
@@ -19,8 +19,7 @@ from lingon.importers.readers.opus_mt import (
     TOKENIZER_CONFIG,
     Vocabulary,
 )
-from lingon.importers.source import Facts, ForeignModel
-from lingon.training.config import TransformerSettings
+from lingon.training.model_settings import TransformerSettings
 
 VOCABULARIES = {"src": "vocab-src.json", "tgt": "vocab-tgt.json"}
 MERGES = "merges.txt"

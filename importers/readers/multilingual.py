@@ -13,6 +13,7 @@ from lingon.importers.files.fast_tokenizer import TOKENIZER, FastTokenizer
 from lingon.importers.files.fields import Fields
 from lingon.importers.files.pieces import Numbering, Piece, SpecialIds, read_model, renumber, rewrite, spare_rows
 from lingon.importers.files.tensors import open_tensors, tensor_files
+from lingon.importers.foreign_model import Facts, ForeignModel
 from lingon.importers.readers.bart import MOST, BartReader, read_sizes
 from lingon.importers.readers.codes import M2M_100, MBART_25, WMT21, languages_of_one_target, tags_of
 from lingon.importers.readers.opus_mt import (
@@ -25,9 +26,9 @@ from lingon.importers.readers.opus_mt import (
     Vocabulary,
     read_file,
 )
-from lingon.importers.source import Facts, ForeignModel
 from lingon.text import Tokenizer
-from lingon.training.config import LanguageSettings, TransformerSettings
+from lingon.training.config import LanguageSettings
+from lingon.training.model_settings import TransformerSettings
 
 PIECES, SPECIAL = "sentencepiece.bpe.model", "special_tokens_map.json"
 LISTS = ("additional_special_tokens", "extra_special_tokens")

@@ -7,17 +7,17 @@ from pathlib import Path
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
-from lingon.bundle import Language
+from lingon.bundle.manifest import Language
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SourceModelError
 from lingon.importers.files.fields import MOST_JSON_BYTES, Fields, shown
 from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, spare_rows, tokenizer_of
 from lingon.importers.files.tensors import open_tensors, tensor_files
+from lingon.importers.foreign_model import Facts, ForeignModel
 from lingon.importers.readers.bart import MOST, BartReader, read_sizes
 from lingon.importers.readers.codes import languages_by_code
-from lingon.importers.source import Facts, ForeignModel
 from lingon.text import Tokenizer
-from lingon.training.config import Activation, TransformerSettings
+from lingon.training.model_settings import Activation, TransformerSettings
 
 CONFIG, TOKENIZER_CONFIG, GENERATION = "config.json", "tokenizer_config.json", "generation_config.json"
 SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"

@@ -2,7 +2,8 @@
 
 A bundle holds data only, and a published version never changes. No file in its folder is a link; the folder itself may
 be reached by one. A reader reads regular files only, checks their size, and uses the same bytes that it hashed. Every
-value of the manifest has the type and the bounds that are declared below.
+value of the manifest has the type and the bounds that are declared below: first the languages of a bundle that serves
+several, then what a bundle knows about texts, then the manifest itself.
 """
 
 from __future__ import annotations
@@ -10,18 +11,181 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Never
 
-from lingon.bundle.languages import Language, Languages
 from lingon.bundle.names import CROSS_ATTENTION, TOKEN_LOG_PROBS
 from lingon.bundle.schema import MaxLength, Pattern, Range, SchemaError, parse_dataclass
-from lingon.bundle.text_data import TextData
-from lingon.errors import BundleError, DamagedBundle
-from lingon.text import BOS, EOS, PAD, UNK
+from lingon.errors import BundleError, DamagedBundle, first_of
+from lingon.text import BOS, EOS, PAD, UNK, LanguageTokens
+
+MANY = "mul"  # of ISO 639: several languages; what a manifest names where there are several
+MOST_LANGUAGES = 500  # on each side
+MOST_SHOWN = 20  # languages in a line
+
+Language = Annotated[str, Pattern(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8}){0,8}", "a BCP-47 language tag")]
+TokenIds = Annotated[tuple[Annotated[int, Range(0, 2**20)], ...], MaxLength(16)]
+
+
+def shown_languages(tags: Sequence[str]) -> str:
+    """Return tags for a line of text, the first MOST_SHOWN of them."""
+    return first_of(tags, MOST_SHOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLanguage:
+    """A language that is translated.
+
+    before, after: source ids before the pieces of a text, and after its end token if the model reads one
+    """
+
+    language: Language
+    before: TokenIds
+    after: TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class TargetLanguage:
+    """A language that is translated into.
+
+    source: source ids before all others
+    forced: target ids that every translation begins with, and that are not part of it
+    """
+
+    language: Language
+    source: TokenIds
+    forced: TokenIds
+
+
+@dataclass(frozen=True, slots=True)
+class Languages:
+    """Every source language is translated into every other target language."""
+
+    sources: Annotated[tuple[SourceLanguage, ...], MaxLength(MOST_LANGUAGES)]
+    targets: Annotated[tuple[TargetLanguage, ...], MaxLength(MOST_LANGUAGES)]
+
+    def tokens(self, source: str, target: str) -> LanguageTokens:
+        """Return the tokens of a pair; raise KeyError for a language that is not there. The tags are as here."""
+        of_source = {each.language: each for each in self.sources}[source]
+        of_target = {each.language: each for each in self.targets}[target]
+        return LanguageTokens((*of_target.source, *of_source.before), of_source.after, of_target.forced)
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Yield the pairs that are served, as they are written here."""
+        for source in self.sources:
+            for target in self.targets:
+                if source.language != target.language:
+                    yield source.language, target.language
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The source and the target language, MANY for a side that has several."""
+        sides = [each.language for each in self.sources], [each.language for each in self.targets]
+        source, target = (side[0] if len(side) == 1 else MANY for side in sides)
+        return source, target
+
+    @property
+    def most_source_tokens(self) -> int:
+        """The largest number of tokens that a pair adds to a source."""
+        of_sources = (len(each.before) + len(each.after) for each in self.sources)
+        return max(of_sources, default=0) + max((len(each.source) for each in self.targets), default=0)
+
+    @property
+    def most_forced_tokens(self) -> int:
+        """The largest number of tokens that a translation begins with and that are not part of it."""
+        return max((len(each.forced) for each in self.targets), default=0)
+
+    def __str__(self) -> str:
+        """Return the languages of both sides for a line of text."""
+        source, target = (shown_languages([each.language for each in side]) for side in (self.sources, self.targets))
+        return f"{source} to {target}"
+
+    def problems(self, source_vocab: int, target_vocab: int) -> Iterator[str]:
+        """Yield messages about what contradicts the vocabularies or itself."""
+        sides = [each.language for each in self.sources], [each.language for each in self.targets]
+        for side, names in zip(("sources", "targets"), sides, strict=True):
+            lower = [name.lower() for name in names]
+            if len(set(lower)) < len(lower):
+                yield f"languages.{side}: two have the same language"
+        if next(self.pairs(), None) is None:
+            yield "languages must have a pair of two different languages"
+        read = [token for each in self.sources for token in (*each.before, *each.after)]
+        read += [token for each in self.targets for token in each.source]
+        written = [token for each in self.targets for token in each.forced]
+        for name, ids, bound in (("source", read, source_vocab), ("target", written, target_vocab)):
+            if max(ids, default=0) >= bound:
+                yield f"languages: the {name} ids must be below {bound}, got {max(ids)}"
+        for each in self.targets:
+            if EOS in each.forced:  # every translation would end there
+                yield f"languages: {each.language} must not force the end token"
+
+
+Feature = Literal["mean", "root", "total", "characters", "ratio", "unknown"]
+Share = Annotated[float, Range(0, 1)]
+Weight = Annotated[float, Range(-1e6, 1e6)]
+TokenRatio = Annotated[float, Range(0, 1e6)]
+Word = Annotated[str, Pattern(r"\w{1,64}", "a word of at most 64 letters and digits")]
+
+
+@dataclass(frozen=True, slots=True)
+class LengthRange:
+    """The usual lengths of translations of sources with at most `most_source` tokens.
+
+    least, most: target tokens / source tokens, without end tokens; one pair of 1,000 is below, and one is above
+    """
+
+    most_source: Annotated[int, Range(1, 2**15)]
+    least: TokenRatio
+    most: TokenRatio
+
+
+@dataclass(frozen=True, slots=True)
+class ReliabilityBin:
+    """Sentences of held-out text with a similar confidence.
+
+    confidence: their mean; right: the share of them whose chrF is at least 50
+    """
+
+    sentences: Annotated[int, Range(1, 2**31)]
+    confidence: Share
+    right: Share
+
+
+@dataclass(frozen=True, slots=True)
+class Confidence:
+    """A logistic regression for the probability that a translation has a chrF of at least 50.
+
+    The probability is 1 / (1 + exp(-(bias + sum of weight * feature))).
+
+    weights: of each feature; `lingon.serving.guard` computes the features
+    low: below it a translation has LOW_CONFIDENCE; 1 % of held-out text of the bundle's own kind is below
+    reliability: what the confidence was worth on held-out text of the bundle's own kind, ascending
+    """
+
+    bias: Weight
+    weights: dict[Feature, Weight]
+    low: Share
+    reliability: Annotated[tuple[ReliabilityBin, ...], MaxLength(100)]
+
+
+@dataclass(frozen=True, slots=True)
+class TextData:
+    """See the fields.
+
+    words: words that translate to themselves, the surest first
+    lengths: ascending by most_source; the last one holds for longer sources too; empty if they were not measured
+    confidence: None if it was not fitted
+
+    The profiles of the two languages are in PROFILES, if there was enough training text.
+    """
+
+    words: Annotated[tuple[Word, ...], MaxLength(64)]
+    lengths: Annotated[tuple[LengthRange, ...], MaxLength(64)] = ()
+    confidence: Confidence | None = None
+
 
 FORMAT = 8  # the only one that is written and read; it changes when the manifest or the meaning of a graph does
 
@@ -260,3 +424,14 @@ def _refuse_constant(name: str) -> Never:
 
 def _dump(value: Any) -> bytes:
     return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+POOR_BLEU = 5.0
+"""BLEU; a model below it translates hardly any sentence, so that it was most likely trained for too short a time."""
+
+
+def poor_quality(bleu: float | None) -> str | None:
+    """A warning about a model with a low BLEU; None if it is high enough or unknown."""
+    if bleu is None or bleu >= POOR_BLEU:
+        return None
+    return f"BLEU is {bleu:.2f}, below {POOR_BLEU:g}: this model hardly translates; train it for longer or on more text"

@@ -1,21 +1,81 @@
-"""Bundles on disk: finds, opens, reads (every byte is checked) and atomically publishes them."""
+"""Bundles on disk: finds, opens, reads (every byte is checked) and atomically publishes them; which ones are trusted.
+
+An operator may trust bundles by a file of SHA-256 digests of their manifests, as sha256sum prints them:
+
+    (cd models && sha256sum */*/manifest.json) > trusted.sha256
+
+    # each line is DIGEST  NAME/VERSION/manifest.json; folders before NAME and comments are allowed
+    4f0c...  en-de/2/manifest.json
+
+The checksums in a manifest show that the files of a bundle belong together. They do not show who made it, because a
+person who can write a bundle can write its manifest too. The digest of the manifest in a file of the operator does:
+the manifest has the SHA-256 of every other file.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from mmap import mmap
 from pathlib import Path
 from typing import TypeVar
 
 from lingon.bundle.manifest import Manifest
 from lingon.bundle.names import MANIFEST, WEIGHTS
-from lingon.bundle.publish import Content, publish_bundle, write_files
-from lingon.errors import BundleError, DamagedBundle, first_of
-from lingon.files import read_plain_file
+from lingon.errors import BundleError, DamagedBundle, SettingsError, first_of
+from lingon.files import publish_folder, read_plain_file, read_setting_text
 from lingon.text import Tokenizer
+
+Content = bytes | mmap
+"""Of a file; one that is mapped into memory takes none until it is read."""
+
+
+@contextmanager
+def publish_bundle(folder: Path) -> Iterator[Path]:
+    """A temporary folder to write files in; if the block ends without an error it becomes `folder`.
+
+    After an error nothing stays, not even parent folders that this call made. Raises BundleError if the folder exists
+    or if files cannot be written.
+    """
+    missing = [above for above in folder.parents if not above.exists()]  # innermost first
+    inner: BaseException | None = None  # an error of the block is raised unchanged
+    try:
+        with publish_folder(folder) as part:
+            try:
+                yield part
+            except BaseException as error:
+                inner = error
+                raise
+    except BaseException as error:
+        for above in missing:
+            with suppress(OSError):  # it is not empty or was not made
+                above.rmdir()
+        if error is inner:
+            raise
+        if isinstance(error, FileExistsError) and folder.exists():
+            raise BundleError(f"{folder}: is there already; a published version never changes") from None
+        if isinstance(error, OSError):
+            raise _cannot_write(folder, error) from None
+        raise
+
+
+def write_files(part: Path, files: Mapping[str, Content], folder: Path) -> None:
+    """Write files by their paths below part, the temporary folder of `folder`. Raises BundleError."""
+    try:
+        for name, content in files.items():
+            (part / name).parent.mkdir(parents=True, exist_ok=True)
+            (part / name).write_bytes(content)
+    except OSError as error:
+        raise _cannot_write(folder, error) from None
+
+
+def _cannot_write(folder: Path, error: OSError) -> BundleError:
+    return BundleError(f"{folder}: cannot be written ({error.strerror or error})")
+
 
 MAX_FILE_BYTES = {MANIFEST: 2**20, f"{WEIGHTS}/": 2**36, "": 2**28}
 """Largest number of bytes of a file, by the beginning of its name; for weights memory is the actual bound."""
@@ -197,3 +257,47 @@ def _read(folder: Path, name: str) -> bytes:
         return read_plain_file(folder, name, most)
     except OSError as error:
         raise DamagedBundle(f"{folder / name}: {error.strerror}") from None
+
+
+_LINE = re.compile(
+    rf"(?P<digest>[0-9a-f]{{64}}) [ *](?:.*/)?(?P<label>\w[\w.+-]{{0,127}}/[1-9]\d*)/{re.escape(MANIFEST)}"
+)
+
+
+def read_trusted(path: Path) -> dict[str, str]:
+    """The digests of the manifests by label, such as "en-de/2". Raises SettingsError, which names the line."""
+    trusted: dict[str, str] = {}
+    for number, line in enumerate(read_setting_text(path).splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise SettingsError(
+                f"{path}: line {number} must be a SHA-256, two spaces and NAME/VERSION/{MANIFEST}, as sha256sum prints "
+                f"them, got {line[:128]!r}"
+            )
+        label, digest = found["label"], found["digest"]
+        if trusted.setdefault(label, digest) != digest:
+            raise SettingsError(f"{path}: line {number} has a second digest of {label}; a version has one")
+    return trusted
+
+
+def trusted_line(bundle: Bundle) -> str:
+    """The line with which a file trusts a bundle."""
+    return f"{bundle.manifest_digest}  {bundle.label}/{MANIFEST}"
+
+
+def check_trusted(bundle: Bundle, path: Path) -> None:
+    """Raise BundleError unless the file at path has the digest of the bundle's manifest.
+
+    The file is read at every call, so that a change applies to the next bundle. A file that cannot be read or parsed
+    trusts no bundle: SettingsError.
+    """
+    wanted = read_trusted(path).get(bundle.label)
+    if wanted is None:
+        raise BundleError(f"{bundle.folder}: is not trusted: {path} has no digest of {bundle.label}")
+    if bundle.manifest_digest != wanted:
+        raise BundleError(
+            f"{bundle.folder}: is not trusted: {path} has the digest {wanted} of {bundle.label}, its {MANIFEST} has "
+            f"{bundle.manifest_digest}"
+        )

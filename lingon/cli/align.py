@@ -7,10 +7,17 @@ from typing import Annotated
 
 import typer
 
-from lingon.cli.options.backend import BackendOptions
-from lingon.cli.options.decoding import SourceLanguageOption, TargetLanguageOption
-from lingon.cli.options.groups import with_option_groups
-from lingon.cli.options.lines import BatchSizeOption, JsonLinesOption, OutputOption, PairSourceOption, PairTargetOption
+from lingon.cli.backend import BackendOptions
+from lingon.cli.options import (
+    BatchSizeOption,
+    JsonLinesOption,
+    OutputOption,
+    PairSourceOption,
+    PairTargetOption,
+    SourceLanguageOption,
+    TargetLanguageOption,
+    with_option_groups,
+)
 
 GoldOption = Annotated[
     Path | None,
@@ -98,10 +105,10 @@ def align(
     from 0, words separated by white space.
     """
     from lingon.cli.aligning import Aligner, Heads, JudgeLinks, LinkFile, PrintLinks, attention_options
-    from lingon.cli.lines.input import input_pairs
-    from lingon.cli.lines.loop import Work, run
-    from lingon.client.values.options import ScoreOptions
-    from lingon.client.values.results import ScoreResult
+    from lingon.cli.input import input_pairs
+    from lingon.cli.lines import Work, run
+    from lingon.client.options import ScoreOptions
+    from lingon.client.results import ScoreResult
 
     check_choice(gold=gold, choose=choose, layer=layer, head=head, shift=shift, symmetrisation=symmetrisation)
     heads = None if choose else Heads(layer, tuple(sorted(set(head or ()))), shift)

@@ -23,10 +23,9 @@ from lingon.alignment import (
     word_links,
 )
 from lingon.cli.backend import Translator
-from lingon.cli.lines.loop import answer_non_blank
-from lingon.client.values.attention import AttentionSelection
-from lingon.client.values.options import ScoreOptions
-from lingon.client.values.results import AttentionMatrix, Piece, ScoreResult
+from lingon.cli.lines import answer_non_blank
+from lingon.client.options import AttentionSelection, ScoreOptions
+from lingon.client.results import AttentionMatrix, Piece, ScoreResult
 from lingon.errors import CorpusError, ServerError
 from lingon.text import normalise
 

@@ -7,16 +7,13 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from lingon.cli.backend import open_translator
-from lingon.cli.lines.format import Columns
-from lingon.cli.lines.input import Input, size_of
-from lingon.cli.lines.loop import LineReport, TranslateWork, answered
-from lingon.cli.lines.output import check_output, print_message
-from lingon.cli.lines.progress import wants_progress
-from lingon.cli.options.backend import BackendOptions
-from lingon.client.protocol.documents import only_target, options_of, write
-from lingon.client.values.options import TranslateOptions
-from lingon.client.values.results import TextResult
+from lingon.cli.backend import BackendOptions, open_translator
+from lingon.cli.input import Input, size_of
+from lingon.cli.lines import Columns, LineReport, TranslateWork, answered
+from lingon.cli.output import check_output, print_message, wants_progress
+from lingon.client.options import TranslateOptions
+from lingon.client.protocol import only_target, options_of, write
+from lingon.client.results import TextResult
 from lingon.documents import (
     SUFFIXES,
     Document,

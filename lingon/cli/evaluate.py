@@ -9,28 +9,47 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
-from lingon.cli.lines.output import check_output, print_message, writing
-from lingon.cli.lines.progress import progress_bar
-from lingon.cli.options.decoding import OwnBeamSizeOption, OwnDeviceOption, SourceLanguageOption, TargetLanguageOption
-from lingon.cli.options.evaluation import (
-    JsonOption,
-    LimitOption,
-    ModelArgument,
-    OwnLengthPenaltyOption,
-    PrecisionOption,
-    TestSourceOption,
-    TestTargetOption,
-    TranslationsOption,
-)
+from lingon.bundle.manifest import poor_quality
+from lingon.cli.options import OwnBeamSizeOption, OwnDeviceOption, SourceLanguageOption, TargetLanguageOption
+from lingon.cli.output import check_output, print_message, progress_bar, writing
 from lingon.errors import CorpusError, LingonError, SettingsError
 from lingon.extras import find_entry_points, name_missing_extra
-from lingon.lines import TranslatedLines, read_parallel
-from lingon.quality import poor_quality
+from lingon.files import TranslatedLines, read_parallel
 from lingon.scoring import Scores, score
+
+ModelArgument = Annotated[
+    Path, typer.Argument(help="A checkpoint, a training run or a bundle (models/NAME or models/NAME/VERSION).")
+]
+TestSourceOption = Annotated[
+    Path, typer.Option(metavar="FILE", help="Text to translate, one sentence a line, plain or .gz.")
+]
+TestTargetOption = Annotated[
+    Path, typer.Option(metavar="FILE", help="Reference translations of --source, line by line.")
+]
+OwnLengthPenaltyOption = Annotated[
+    float, typer.Option(min=0.0, help="alpha in the score of a translation, log-probability / length^alpha.")
+]
+PrecisionOption = Annotated[
+    str | None,
+    typer.Option(help="Precision of a bundle, such as fp32, fp16 or int8.", show_default="the best one for the device"),
+]
+LimitOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="Evaluate only this many sentences from the beginning.", show_default="all"),
+]
+TranslationsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write the translations to this file, one a line, compressed if it ends in .gz.",
+        show_default="not written",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the scores as one JSON object. Default: a table.")]
 
 
 @dataclass(frozen=True, slots=True)

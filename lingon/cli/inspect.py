@@ -10,7 +10,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lingon.bundle import Bundle, Manifest
+    from lingon.bundle.manifest import Manifest
+    from lingon.bundle.store import Bundle
 
 MOST_NAMED = 5  # files that an error names; the list above it has all
 FileState = Literal["ok", "altered", "missing", "not listed"]
@@ -23,7 +24,7 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object. Default: tables.")] = False,
 ) -> None:
     """Print the content of a bundle and verify the checksum of every file; exit code 1 if one does not match."""
-    from lingon.bundle import open_bundle
+    from lingon.bundle.store import open_bundle
     from lingon.errors import BundleError, first_of
 
     opened = open_bundle(bundle)
@@ -39,7 +40,7 @@ def inspect(
 
 def file_table(bundle: Bundle) -> list[dict[str, Any]]:
     """Name, bytes and state of every file that the manifest lists or the folder holds, sorted by name."""
-    from lingon.bundle import MANIFEST
+    from lingon.bundle.names import MANIFEST
 
     present = {path.relative_to(bundle.folder).as_posix(): path for path in bundle.folder.rglob("*") if _is_file(path)}
     names = sorted({*bundle.manifest.checksums, *present} - {MANIFEST})
@@ -85,7 +86,7 @@ def _print_json(bundle: Bundle, files: list[dict[str, Any]], intact: bool) -> No
 def _print_tables(bundle: Bundle, files: list[dict[str, Any]]) -> None:
     from rich.console import Console
 
-    from lingon.bundle import trusted_line
+    from lingon.bundle.store import trusted_line
 
     typer.echo(trusted_line(bundle))  # not in a table, which folds it in a narrow terminal
     console = Console(soft_wrap=True, highlight=False)

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from lingon.cli.lines.wording import reworded
+from lingon.cli.output import reworded
 from lingon.errors import Interrupted, LingonError, RequestError, ServerError
 from lingon.extras import find_entry_points, name_missing_extra
 

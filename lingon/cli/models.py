@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lingon.cli.options.connection import Credentials
-from lingon.cli.options.groups import with_option_groups
+from lingon.cli.backend import Credentials
+from lingon.cli.options import with_option_groups
 from lingon.errors import LingonError
 
 if TYPE_CHECKING:
     from lingon.admin.v1 import admin_pb2 as pb
-    from lingon.client.admin import ModelsClient
+    from lingon.client.client import ModelsClient
 
 ADMIN_VARIABLE = "LINGON_ADMIN"
 POLL_INTERVAL = 0.25  # seconds between two looks at the models of a server that changes them
@@ -120,7 +120,7 @@ models.command("unload")(unload)
 def _client(server: str | None, timeout: float, credentials: Credentials) -> ModelsClient:
     import os
 
-    from lingon.client.admin import DEFAULT_ADMIN, ModelsClient
+    from lingon.client.client import DEFAULT_ADMIN, ModelsClient
 
     address = server or os.environ.get(ADMIN_VARIABLE) or DEFAULT_ADMIN
     return ModelsClient(address, timeout=timeout, **credentials.client_arguments())
@@ -165,7 +165,7 @@ def _line(model: pb.Model) -> str:
 
 def _languages(model: pb.Model) -> str:
     """Return the languages of a model; a list of several is in brackets, since commas separate the parts of a line."""
-    from lingon.bundle import shown_languages
+    from lingon.bundle.manifest import shown_languages
 
     sides = (
         (model.source_language_code, model.source_language_codes),

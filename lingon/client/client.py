@@ -1,6 +1,6 @@
-"""The clients of a Lingon server: `Client`, and `AsyncClient` for asyncio.
+"""The clients of a Lingon server: `Client`, `AsyncClient` for asyncio, and `ModelsClient` for its admin port.
 
-Both send what `lingon.client.protocol` decides; this file holds the channels and the waiting.
+They send what `lingon.client.protocol` decides; this file holds the channels and the waiting.
 """
 
 from __future__ import annotations
@@ -15,15 +15,24 @@ import grpc
 from google.rpc import code_pb2
 from grpc import aio
 
-from lingon.client.address import START, with_port
-from lingon.client.calls.awaited import AsyncCalls, closed_as_error
-from lingon.client.calls.blocking import Blocking, BlockingCalls
-from lingon.client.calls.iterables import Pending
-from lingon.client.protocol.exchanges import ClientProtocol
-from lingon.client.protocol.steps import Send, Sleep
-from lingon.client.proxies import NO_PROXY, proxy_of, proxy_options, through_proxy, unavailable
-from lingon.client.retry import Retry
-from lingon.client.tls import AUTHORIZATION, Tls, authorization, check_encrypted
+from lingon.admin.v1 import admin_pb2 as pb
+from lingon.client.calls import AsyncCalls, Blocking, BlockingCalls, Pending, closed_as_error
+from lingon.client.connection import (
+    AUTHORIZATION,
+    NO_PROXY,
+    START,
+    Tls,
+    authorization,
+    check_encrypted,
+    proxy_of,
+    proxy_options,
+    through_proxy,
+    unavailable,
+    with_port,
+)
+from lingon.client.messages import write_request
+from lingon.client.protocol import ClientProtocol
+from lingon.client.steps import Method, Retry, Send, Sleep
 from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.status import call_error
 
@@ -272,3 +281,58 @@ class AsyncClient(_ClientBase, AsyncCalls):
 
 def _serialise(request: Any) -> bytes:
     return bytes(request.SerializeToString())
+
+
+DEFAULT_ADMIN_PORT = 50052
+DEFAULT_ADMIN = f"127.0.0.1:{DEFAULT_ADMIN_PORT}"
+
+_SERVICE = f"/{pb.DESCRIPTOR.services_by_name['ModelService'].full_name}"
+LIST = Method(f"{_SERVICE}/ListModels", pb.ListModelsResponse.FromString)
+LOAD = Method(f"{_SERVICE}/LoadModel", pb.LoadModelResponse.FromString)
+SWAP = Method(f"{_SERVICE}/SwapModel", pb.SwapModelResponse.FromString)
+UNLOAD = Method(f"{_SERVICE}/UnloadModel", pb.UnloadModelResponse.FromString)
+
+
+class ModelsClient(SyncClientBase):
+    """Lists, loads, swaps and unloads the models of a server.
+
+    A call is sent once: a change that was refused or whose answer was lost is never repeated. A timeout ends the
+    waiting; the server still completes the change.
+    """
+
+    _default_port = DEFAULT_ADMIN_PORT
+    _start = "start the server with --admin-port"
+    _where = "models are listed and changed on the admin port, --admin-port of `lingon serve`"
+
+    def __init__(
+        self,
+        target: str = DEFAULT_ADMIN,
+        *,
+        timeout: float = 600.0,
+        tls: bool | Tls = False,
+        api_key: str | None = None,
+        insecure: bool = False,
+    ) -> None:
+        """Store the settings.
+
+        target: host:port of the admin port; without a port 50052 is taken
+        timeout: seconds for each call; the others are those of `Client`
+        """
+        super().__init__(target, timeout=timeout, retries=0, tls=tls, api_key=api_key, insecure=insecure)
+
+    def models(self) -> list[pb.Model]:
+        """The models of the server, ordered by name and version."""
+        return list(self._drive(self._protocol.call(LIST, pb.ListModelsRequest())).models)
+
+    def load(self, path: str) -> pb.Model:
+        """Serve the bundle at this path of the server's machine in addition to those that are served."""
+        return self._drive(self._protocol.call(LOAD, write_request(pb.LoadModelRequest, path=path))).model
+
+    def swap(self, path: str) -> tuple[pb.Model, list[str]]:
+        """Serve the bundle in place of all other versions of its name; returns it and the versions unloaded."""
+        reply = self._drive(self._protocol.call(SWAP, write_request(pb.SwapModelRequest, path=path)))
+        return reply.model, list(reply.unloaded)
+
+    def unload(self, name: str, version: str) -> None:
+        """Stop serving a version."""
+        self._drive(self._protocol.call(UNLOAD, write_request(pb.UnloadModelRequest, name=name, version=version)))

@@ -13,13 +13,9 @@ from typing import Any, Self, TypeVar
 
 from google.rpc import code_pb2
 
-from lingon.client.calls.awaited import AsyncCalls, closed_as_error
-from lingon.client.calls.blocking import BlockingCalls
-from lingon.client.calls.iterables import Pending
-from lingon.client.protocol.exchanges import ClientProtocol
-from lingon.client.protocol.languages import DEFAULT_MAX_TEXTS
-from lingon.client.protocol.steps import Method, Send, Sleep
-from lingon.client.retry import Retry
+from lingon.client.calls import AsyncCalls, BlockingCalls, Pending, closed_as_error
+from lingon.client.protocol import DEFAULT_MAX_TEXTS, ClientProtocol
+from lingon.client.steps import Method, Retry, Send, Sleep
 from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError, SettingsError
 from lingon.extras import find_entry_points, name_missing_extra
 

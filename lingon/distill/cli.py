@@ -1,26 +1,58 @@
-"""The verb distill."""
+"""The verb distill and its options."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from lingon.cli.options.backend import BackendOptions
-from lingon.cli.options.decoding import OwnBeamSizeOption, SourceLanguageOption, TargetLanguageOption
-from lingon.cli.options.groups import with_option_groups
-from lingon.distill.choice import Choice
-from lingon.distill.options import (
-    ChooseOption,
-    FolderOption,
-    HumanTranslationsOption,
-    NumHypothesesOption,
-    TextFilesOption,
-    WholeOption,
-)
+import typer
+
+from lingon.cli.backend import BackendOptions
+from lingon.cli.options import OwnBeamSizeOption, SourceLanguageOption, TargetLanguageOption, with_option_groups
+from lingon.distill.shards import Choice
 from lingon.errors import SettingsError
 
 if TYPE_CHECKING:
     from lingon.distill.shards import Report
+
+TextFilesOption = Annotated[
+    list[Path],
+    typer.Option(metavar="FILE", help="Text to translate, one a line, plain or .gz; may be given several times."),
+]
+FolderOption = Annotated[Path, typer.Option(help="Folder for the corpus; a run that was ended goes on from it.")]
+HumanTranslationsOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE",
+        help="Human translations of each --source, which --choose closest needs.",
+        show_default="none",
+    ),
+]
+NumHypothesesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--num-hypotheses",
+        "--n-best",
+        min=1,
+        help="Translations of each text, at most --beam-size.",
+        show_default="1, else --beam-size",
+    ),
+]
+ChooseOption = Annotated[
+    Choice,
+    typer.Option(
+        help="Which translations become training pairs: the best one, all of --num-hypotheses, or the one that is "
+        "closest to a human translation by chrF."
+    ),
+]
+
+WholeOption = Annotated[
+    bool,
+    typer.Option(
+        "--whole",
+        help="The teacher reads each text as it is: none is split, no string is kept, numbers alone are read too.",
+    ),
+]
 
 
 @with_option_groups
@@ -45,10 +77,9 @@ def distill(
     A run that was ended, at any time, goes on where it was. A terminal shows texts done, rate and time left.
     """
     from lingon.cli.backend import open_translator
-    from lingon.cli.lines.progress import progress_bar, wants_progress
-    from lingon.distill.shards import REPORT, Plan, Shards
+    from lingon.cli.output import progress_bar, wants_progress
+    from lingon.distill.shards import REPORT, Plan, Shards, digest, unique_texts
     from lingon.distill.teacher import Teacher, missing_bytes
-    from lingon.distill.texts import digest, unique_texts
     from lingon.source_language import check_named
 
     targets, hypotheses = target or [], _hypotheses(choose, num_hypotheses, beam_size)
@@ -85,7 +116,7 @@ def _hypotheses(choose: Choice, given: int | None, beam_size: int) -> int:
 
 def _check(sources: list[Path], targets: list[Path], choose: Choice) -> None:
     """Raise an error for files that do not fit before a model is loaded."""
-    from lingon.lines import check_files
+    from lingon.files import check_files
 
     check_files([*sources, *targets])
     if targets and len(targets) != len(sources):

@@ -7,18 +7,105 @@ translates the shards that are missing.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from lingon.cli.lines.output import writing
-from lingon.distill.choice import Choice, chosen
-from lingon.distill.texts import Text
-from lingon.errors import LingonError, SettingsError
-from lingon.files import make_folders, remove_partial_files, write_bytes, write_json
+from lingon.cli.output import writing
+from lingon.client.results import TextResult
+from lingon.errors import CorpusError, LingonError, SettingsError
+from lingon.files import make_folders, read_lines, read_parallel, remove_partial_files, write_bytes, write_json
+from lingon.scoring import sentence_chrf
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text to translate.
+
+    references: its human translations, each once, in the order of the corpora; none if only sources were given
+    """
+
+    source: str
+    references: tuple[str, ...] = ()
+
+
+def unique_texts(sources: Sequence[Path], targets: Sequence[Path]) -> list[Text]:
+    """Return the lines of all sources that are not blank, each once, in the order of their first place.
+
+    targets: line-parallel with the sources, or empty
+
+    Raises CorpusError if a file cannot be read, or if there is no text.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for source, target in _pairs(sources, targets):
+        if source.strip():
+            references = found.setdefault(source, {})
+            if target is not None and target.strip():
+                references[target] = None
+    if not found:
+        raise CorpusError(f"{', '.join(map(str, sources))}: no text")
+    return [Text(source, tuple(references)) for source, references in found.items()]
+
+
+def _pairs(sources: Sequence[Path], targets: Sequence[Path]) -> Iterator[tuple[str, str | None]]:
+    if targets:
+        for source, target in zip(sources, targets, strict=True):
+            yield from read_parallel(source, target)
+    else:
+        for source in sources:
+            yield from ((line, None) for line in read_lines(source))
+
+
+def digest(texts: Sequence[Text]) -> str:
+    """Return the SHA-256 of texts and references, in hexadecimal."""
+    found = hashlib.sha256()
+    for text in texts:
+        found.update(json.dumps([text.source, *text.references]).encode() + b"\n")
+    return found.hexdigest()
+
+
+HARMLESS = {"split", "low_confidence", "retried"}
+"""Warnings that leave a translation fit for training. A low confidence says only that the text is hard."""
+
+
+class Choice(StrEnum):
+    """Which of the teacher's translations of a text become training pairs.
+
+    BEST: the one with the best score: sequence-level distillation (Kim and Rush, 2016, section 3.2)
+    ALL: every one
+    CLOSEST: the one with the highest chrF against a human translation: their sequence-level interpolation (section 3.3)
+    """
+
+    BEST = "best"
+    ALL = "all"
+    CLOSEST = "closest"
+
+
+def fault_of(result: TextResult) -> str | None:
+    """Return what makes a result unfit for training, as the code of a warning or an error; None if nothing does."""
+    if result.error is not None:
+        return (result.error.reason or "error").lower()
+    return next((warning.code for warning in result.warnings if warning.code not in HARMLESS), None)
+
+
+def chosen(choice: Choice, text: Text, translations: Sequence[str]) -> list[str]:
+    """Return the translations of a text that become training pairs, each once and without blank ones."""
+    different = list(dict.fromkeys(each for each in translations if each.strip()))
+    if choice is Choice.ALL or not different:
+        return different
+    if choice is Choice.CLOSEST and text.references and len(different) > 1:
+        return [max(different, key=_nearness(text))]
+    return different[:1]
+
+
+def _nearness(text: Text) -> Callable[[str], float]:
+    return lambda translation: max(sentence_chrf(translation, reference) for reference in text.references)
+
 
 PLAN, SHARDS, REPORT = "plan.json", "shards", "report.json"
 SOURCE, TARGET = "distilled.source.gz", "distilled.target.gz"

@@ -7,13 +7,11 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from lingon.cli.backend import Translator
-from lingon.cli.lines.batching import in_order
-from lingon.cli.lines.progress import Advance
-from lingon.client.values.options import TranslateOptions
-from lingon.client.values.results import TextResult
-from lingon.distill.choice import fault_of
-from lingon.distill.shards import Shards, Translated
-from lingon.distill.texts import Text
+from lingon.cli.lines import in_order
+from lingon.cli.output import Advance
+from lingon.client.options import TranslateOptions
+from lingon.client.results import TextResult
+from lingon.distill.shards import Shards, Text, Translated, fault_of
 from lingon.errors import LingonError
 
 BATCH = 64  # texts of a request

@@ -7,23 +7,18 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from lingon.documents.document import Document
-from lingon.documents.errors import UnreadableDocument
+from lingon.documents.apple_files import read_apple_strings, read_catalogue, read_stringsdict
+from lingon.documents.document import Document, UnreadableDocument
 from lingon.documents.gettext import read_gettext
-from lingon.documents.languages import Languages
-from lingon.documents.localisation.apple_strings import read_apple_strings
-from lingon.documents.localisation.catalogues import read_catalogue
-from lingon.documents.localisation.json_files import is_json, read_arb, read_json
-from lingon.documents.localisation.properties import read_properties
-from lingon.documents.localisation.stringsdict import read_stringsdict
-from lingon.documents.localisation.tables import read_table
-from lingon.documents.localisation_xml import SUFFIXES as LOCALISATION
-from lingon.documents.localisation_xml import read_localisation
+from lingon.documents.json_files import is_json, read_arb, read_json
 from lingon.documents.office import SUFFIXES as ARCHIVES
 from lingon.documents.office import read_archive, suffix_of_archive
-from lingon.documents.text_files.plain import charset_of, read_page, read_text
-from lingon.documents.text_files.substation import read_substation
-from lingon.documents.text_files.subtitles import read_subtitles
+from lingon.documents.pages import Languages, charset_of, read_page, read_text
+from lingon.documents.properties import read_properties
+from lingon.documents.subtitles import read_substation, read_subtitles
+from lingon.documents.tables import read_table
+from lingon.documents.xml_files import SUFFIXES as XML
+from lingon.documents.xml_files import read_xml_file
 
 __all__ = [
     "SUFFIXES",
@@ -42,19 +37,19 @@ _MESSAGE = re.compile(rb"(?:\A|\n)msgid[ \t]*+\"[^\n]*+\n(?:[ \t]*+\"[^\n]*+\n)*
 
 
 def _read_yaml(content: bytes, target: str) -> Document:
-    from lingon.documents.localisation.yaml_files import read_yaml  # 50 ms, which other files do not need
+    from lingon.documents.yaml_files import read_yaml  # 50 ms, which other files do not need
 
     return read_yaml(content, target)
 
 
 def _read_fluent(content: bytes, target: str) -> Document:
-    from lingon.documents.localisation.fluent_files import read_fluent  # 15 ms, which other files do not need
+    from lingon.documents.fluent_files import read_fluent  # 15 ms, which other files do not need
 
     return read_fluent(content, target)
 
 
 def _read_markdown(content: bytes) -> Document:
-    from lingon.documents.markdown.blocks import read_markdown  # loads the parser, which takes a while
+    from lingon.documents.markdown import read_markdown  # loads the parser, which takes a while
 
     return read_markdown(content)
 
@@ -62,7 +57,7 @@ def _read_markdown(content: bytes) -> Document:
 TARGETED: Mapping[str, Callable[[bytes, str], Document]] = {
     ".po": read_gettext,
     ".pot": read_gettext,
-    **{suffix: partial(read_localisation, suffix) for suffix in LOCALISATION},
+    **{suffix: partial(read_xml_file, suffix) for suffix in XML},
     ".json": read_json,
     ".arb": read_arb,
     ".properties": read_properties,

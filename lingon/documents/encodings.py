@@ -1,4 +1,4 @@
-"""The encodings of text files: which one a file has, and how its translation is written.
+"""The encodings of files of text and of XML: which one a file has, and how its translation is written.
 
 A file in UTF-8 is read as such. Another one has a byte order mark, says its encoding, or is judged by its bytes. What
 was judged is said in a note, since it may be wrong. charset-normalizer tells the encodings of other scripts apart; of
@@ -11,10 +11,10 @@ from __future__ import annotations
 import codecs
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from lingon.documents.errors import UnreadableDocument
+from lingon.documents.document import Document, UnreadableDocument
 
 UTF_8 = "utf-8"
 _MARKS = (
@@ -66,9 +66,7 @@ LEAST_OTHER = 40  # bytes beyond ASCII by which the encoding of another script i
 SAMPLE_BYTES = 65_536  # by which an encoding is judged
 MOST_CHAOS = 0.12  # of charset-normalizer: above it, it is not sure
 LEAST_KNOWN = 0.97  # part of the letters beyond ASCII that the alphabet of one language must have
-NUL_SHARE = (
-    0.2  # part of the bytes of UTF-16 without a mark that are NUL, at least; a text with spaces and lines has it
-)
+NUL_SHARE = 0.2  # part of the bytes of UTF-16 without a mark that are NUL, at least; a text with spaces has it
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
@@ -142,11 +140,11 @@ def read_encoded(content: bytes, stated: str = "") -> tuple[str, Encoding]:
     return _decoded(content, _judged(content))
 
 
-def _decoded(content: bytes, encoding: Encoding) -> tuple[str, Encoding]:
+def _decoded(content: bytes, encoding: Encoding, subject: str = "the file") -> tuple[str, Encoding]:
     try:
         return content.decode(encoding.codec), encoding
     except UnicodeDecodeError as error:
-        raise UnreadableDocument(f"the file is not {encoding.name}: {error.reason} at byte {error.start}") from None
+        raise UnreadableDocument(f"{subject} is not {encoding.name}: {error.reason} at byte {error.start}") from None
 
 
 def _is_utf_8(content: bytes) -> bool:
@@ -236,3 +234,85 @@ def _of_latin(sample: bytes) -> str:
             found.append((LEAST_KNOWN, codec))  # names of several languages, if no language alone fits better
     share, codec = max(found, key=lambda each: each[0], default=(0.0, ""))
     return codec if share >= LEAST_KNOWN else ""
+
+
+# Files of XML in UTF-16, and in the encodings of eight bits that their declarations name, are read as UTF-8.
+# They are written in their own encoding, in which a character that it lacks becomes a reference.
+
+_DECLARED = re.compile(rb"""<\?xml\s[^<>]{0,200}?\bencoding\s{0,20}=\s{0,20}["']([A-Za-z0-9._-]{1,40})["']""")
+_UTF_8 = frozenset(["utf-8", "ascii", "utf-16", "utf-16-le", "utf-16-be"])
+"""What is read as UTF-8 if the file has no bytes of UTF-16: some programs change a file and not its declaration."""
+_OF_EIGHT_BITS = re.compile(r"iso8859-\d{1,2}|cp125\d|koi8-[ru]|mac-\w{1,20}")
+_BEGINS = {
+    codecs.BOM_UTF16_LE: Encoding("utf-16-le", codecs.BOM_UTF16_LE),
+    codecs.BOM_UTF16_BE: Encoding("utf-16-be", codecs.BOM_UTF16_BE),
+    b"<\x00": Encoding("utf-16-le"),
+    b"\x00<": Encoding("utf-16-be"),
+}
+"""The encodings of files in UTF-16 by their first two bytes."""
+
+_CDATA, _CDATA_END = "<![CDATA[", "]]>"
+
+
+def read_recoded(content: bytes, read: Callable[[bytes], Document]) -> Document:
+    """Return the document of a file in any of these encodings; raises UnreadableDocument.
+
+    read: returns that of a file in UTF-8
+    """
+    encoding = _encoding_of(content)
+    if encoding is None:
+        return read(content)
+    text, _ = _decoded(content[len(encoding.mark) :], encoding, "the XML in the file")
+    document = read(text.encode())
+
+    def write(translations: Sequence[str]) -> bytes:
+        written = document.write(translations).decode()
+        return encoding.mark + _encoded(written, encoding.codec)
+
+    return replace(document, write=write)
+
+
+def _encoding_of(content: bytes) -> Encoding | None:
+    """Return the encoding of a file of XML; None for UTF-8."""
+    if content.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        raise UnreadableDocument("the XML in the file is UTF-32; it must be UTF-8 or UTF-16")
+    if (found := _BEGINS.get(content[:2])) is not None:
+        return found
+    declared = _DECLARED.match(content)
+    if declared is None:
+        return None
+    name = declared[1].decode()
+    try:
+        codec = codecs.lookup(name).name
+    except LookupError:
+        codec = ""
+    if codec in _UTF_8:
+        return None
+    if not _OF_EIGHT_BITS.fullmatch(codec):
+        raise UnreadableDocument(f"the XML in the file declares the encoding {name}; it must be UTF-8 or UTF-16")
+    return Encoding(codec, stated=True)
+
+
+def _encoded(text: str, encoding: str) -> bytes:
+    """Return a text in an encoding, in which a character that it lacks is a reference, which CDATA cannot have."""
+    found, at = list[bytes](), 0
+    while (begin := text.find(_CDATA, at)) >= 0 and (end := text.find(_CDATA_END, begin)) >= 0:
+        found.append(text[at:begin].encode(encoding, "xmlcharrefreplace"))
+        found += [_encoded_in_cdata(text[begin:end], encoding)]
+        at = end
+    return b"".join([*found, text[at:].encode(encoding, "xmlcharrefreplace")])
+
+
+def _encoded_in_cdata(text: str, encoding: str) -> bytes:
+    try:
+        return text.encode(encoding)
+    except UnicodeEncodeError:
+        parts = (_with_border(each, encoding) for each in text)
+        return "".join(parts).encode(encoding)
+
+
+def _with_border(character: str, encoding: str) -> str:
+    """Return a character of CDATA, or a reference to it between the end of CDATA and a new begin."""
+    if character.encode(encoding, "ignore"):
+        return character
+    return f"{_CDATA_END}&#{ord(character)};{_CDATA}"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lingon.documents import UnreadableDocument, read_document, suffix_of, translated_suffix
-from lingon.documents.bounds import check_reply
+from lingon.documents.document import check_reply
 from lingon.translation.v1 import translation_pb2 as pb
 
 READ, WRITE = b"read", b"write"

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
-from lingon.documents.errors import UnreadableDocument
+from lingon.documents.document import UnreadableDocument
 
 # Their repetitions give nothing back, or each would take 100 bytes until the end: a tag may have millions of blanks.
 _TAG = re.compile(rb"""<(?:[^<>"']++|"[^"]*+"|'[^']*+')*+>""")
@@ -81,7 +81,7 @@ class Element:
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute:
+class XmlAttribute:
     """An attribute as the file has it; begin, end: its place in the file, with the blanks before it."""
 
     name: bytes
@@ -95,10 +95,10 @@ class Attribute:
         return self.name.rpartition(b":")[2]
 
 
-def attributes_of(content: bytes, begin: int, end: int) -> Iterator[Attribute]:
+def attributes_of(content: bytes, begin: int, end: int) -> Iterator[XmlAttribute]:
     """Yield the attributes of the start tag that has this place in a file."""
     for each in _ATTRIBUTE.finditer(content, begin, end):
-        yield Attribute(each[1], each[2][1:-1], *each.span())
+        yield XmlAttribute(each[1], each[2][1:-1], *each.span())
 
 
 def read_tree(

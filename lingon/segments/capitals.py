@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from lingon.segments.boundaries import Span
-from lingon.segments.protection.spans import ProtectedSpan
+from lingon.segments.kept_forms import ProtectedSpan
 
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 _LETTERS = 4  # capitals in a sentence: fewer may be two abbreviations

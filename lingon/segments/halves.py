@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 
 from lingon.segments.boundaries import is_blank
-from lingon.segments.document import Split, cut
-from lingon.segments.layout.marks import mark_at
-from lingon.segments.markup.blocks import Block
-from lingon.segments.markup.reading import read_html
-from lingon.segments.markup.rules import MarkupRules
+from lingon.segments.layout import Split, cut, mark_at
+from lingon.segments.markup import read_html
+from lingon.segments.markup_blocks import Block
+from lingon.segments.markup_tokens import MarkupRules
 from lingon.translation.v1 import translation_pb2 as pb
 
 SPLITS = {

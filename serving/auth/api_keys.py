@@ -36,7 +36,7 @@ from lingon.errors import AuthenticationUnavailable, Forbidden, SettingsError, U
 from lingon.files import read_setting_text, write_private
 from lingon.serving.auth.quota import Quota
 from lingon.serving.auth.watched_files import WatchedFiles
-from lingon.serving.observability.key_usage import KeyUsage
+from lingon.serving.observability.metrics import KeyUsage
 
 EMPTY_FILE_DELAY = 2.0  # seconds; an empty file takes effect after it, because editors truncate a file before writing
 CHECK_INTERVAL = 0.2  # seconds between two checks of the file; a revoked key stays valid for so long at most
@@ -105,7 +105,7 @@ class ApiKeyFile:
             self.usage.set_names({key.name for key in self.file.value})
 
     def _parse(self, raw: bytes) -> tuple[ApiKey, ...]:
-        """The keys of the file; raises SettingsError if they were removed a moment ago, see EMPTY_FILE_DELAY."""
+        """Return the keys of the file; raises SettingsError if they were removed a moment ago, see EMPTY_FILE_DELAY."""
         keys = parse(raw, str(self._path))
         if self._had_keys and not keys and self._just_written():
             raise SettingsError(
@@ -122,12 +122,12 @@ class ApiKeyFile:
             raise SettingsError(f"{self._path}: {error.strerror}") from None
 
     def find(self, presented: str) -> tuple[ApiKey, Quota]:
-        """The entry of a key that a caller sent, and its quota; raises Unauthenticated."""
+        """Return the entry of a key that a caller sent, and its quota; raises Unauthenticated."""
         key = self.identify(presented)
         return key, self.accept(key)
 
     def identify(self, presented: str) -> ApiKey:
-        """The entry of a key that a caller sent, which may be invalid; raises Unauthenticated for an unknown key."""
+        """Return the entry of a key that a caller sent, valid or not; raises Unauthenticated for an unknown key."""
         self.reload_if_changed()
         if self.file.expired:
             raise AuthenticationUnavailable("the server's file of API keys is unusable; no key is valid meanwhile")
@@ -140,7 +140,7 @@ class ApiKeyFile:
         return found
 
     def accept(self, key: ApiKey, *, admin: bool = False) -> Quota:
-        """The quota of a key; raises Unauthenticated if the key is disabled or has expired.
+        """Return the quota of a key; raises Unauthenticated if the key is disabled or has expired.
 
         admin: raise Forbidden unless the key has access to the admin port
         """
@@ -151,7 +151,7 @@ class ApiKeyFile:
         return self._quota(key)
 
     def _quota(self, key: ApiKey) -> Quota:
-        """The quota of a key; it survives a reload of the file unless the limits of the key changed."""
+        """Return the quota of a key; it survives a reload of the file unless the limits of the key changed."""
         limits = (key.requests_per_minute, key.characters_per_minute)
         quota = self._quotas.get(key.name)
         if quota is None or quota.limits != limits:
@@ -160,7 +160,7 @@ class ApiKeyFile:
 
 
 def parse(raw: bytes, file: str) -> tuple[ApiKey, ...]:
-    """The keys of a file's content; raises SettingsError, whose message never quotes what could be a key."""
+    """Return the keys of a file's content; raises SettingsError, whose message never quotes what could be a key."""
     try:
         content = tomllib.loads(raw.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -187,17 +187,17 @@ def parse(raw: bytes, file: str) -> tuple[ApiKey, ...]:
 
 
 def new_key() -> str:
-    """A new random key; its prefix lets scanners for leaked secrets recognise it."""
+    """Return a new random key; its prefix lets scanners for leaked secrets recognise it."""
     return f"lingon_{secrets.token_urlsafe(32)}"
 
 
 def hash_of(key: str) -> str:
-    """The hash of a key, as the file holds it."""
+    """Return the hash of a key, as the file holds it."""
     return _SCHEME + hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def key_table(name: str, key: str, **fields: int | str | date | None) -> str:
-    """The [[key]] table of a key; fields: of ApiKey. Fields that are None or False are left out."""
+    """Return the [[key]] table of a key; fields: of ApiKey. Fields that are None or False are left out."""
     lines = ["[[key]]", f'name = "{name}"', f'hash = "{hash_of(key)}"']
     for field, value in fields.items():
         if value is not None and value is not False:

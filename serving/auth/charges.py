@@ -12,14 +12,14 @@ from typing import Any
 
 from google.rpc import code_pb2
 
-from lingon.bundle import Defaults
+from lingon.bundle.manifest import Defaults
 from lingon.errors import NotBegun, RequestError
 from lingon.serving.auth.quota import Quota
 from lingon.serving.decoding.job import ended_hypotheses
 from lingon.serving.engine.cost import ENCODE, SCORE, token_cost
-from lingon.serving.observability.key_usage import KeyUsage
+from lingon.serving.observability.metrics import KeyUsage
 from lingon.serving.settings import MAX_TEXTS
-from lingon.serving.translation.planning.options import MAX_PATIENCE
+from lingon.serving.translation.options import MAX_PATIENCE
 from lingon.serving.translation.translator import texts_read
 from lingon.source_language import DETECTED_CHARACTERS
 from lingon.translation.v1 import translation_pb2 as pb

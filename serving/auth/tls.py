@@ -89,7 +89,7 @@ class TlsFiles:
         return self.pair.value, self.authorities.value if self.authorities is not None else None
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:
-        """The files as gRPC takes them; the same object until one of them changes."""
+        """Return the files as gRPC takes them; the same object until one of them changes."""
         with self._lock:
             latest = self._latest()
             if latest != self._used:

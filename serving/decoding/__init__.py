@@ -1,1 +1,4 @@
-"""The decoding steps of a running batch, without threads or queues; imports `serving.runtime` and `.constraints`."""
+"""What decoding decides: the rules of a request, choices, running batches. It has no threads and no queues.
+
+It imports of `serving` only `runtime` and `guard`.
+"""

@@ -15,8 +15,8 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from lingon.errors import EngineFault, OutOfMemory, RequestError
-from lingon.serving.constraints.rules import Progress
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
+from lingon.serving.decoding.rules import Progress
 from lingon.serving.runtime.runner import BatchShape, Buffers, Encoded
 
 logger = logging.getLogger(__name__)

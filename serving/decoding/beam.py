@@ -1,21 +1,197 @@
-"""Batches of beam search: several rows per sentence; the hypotheses of all sentences are ranked and copied at once."""
+"""Beam search: hypotheses are ranked, forced words get their part of the beam, and a batch takes its steps.
+
+A batch has several rows per sentence; the hypotheses of all sentences are ranked and copied at once. The properties of
+the search are stated in training/search.py. The beams of a sentence are ordered by rank. `rows` maps each rank to the
+row of the running batch that holds its past, so that a change of rank copies nothing: only a parent with several
+children does.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import NamedTuple
 
 import numpy as np
 
-from lingon.serving.constraints.rules import Progress, Rules
-from lingon.serving.decoding.allocation import allocate
 from lingon.serving.decoding.batch import Failures, JobResult, RunningBatch, make_hypothesis, max_steps, noting_failure
+from lingon.serving.decoding.choice import Candidates, RowState, RuledRow, bias_of
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
-from lingon.serving.decoding.ruled_row import Candidates, RowState, RuledRow, bias_of
-from lingon.serving.decoding.search import Ranked, assign_rows, rank, select_survivors
+from lingon.serving.decoding.rules import Progress, Rules
 from lingon.serving.runtime.runner import BatchShape, BeamBuffers, BeamStates, Buffers, EndedBeams
-from lingon.text import BOS, EOS
+from lingon.text import BOS, EOS, PAD
+
+
+class Ranked(NamedTuple):
+    """Continuations of the hypotheses of each sentence, best first; (sentences, continuations) each.
+
+    parents: the rank of the hypothesis that is continued
+    totals: log-probability of the whole hypothesis
+    log_probs: log-probability of the token
+    """
+
+    parents: np.ndarray
+    tokens: np.ndarray
+    totals: np.ndarray
+    log_probs: np.ndarray
+
+
+class Copies(NamedTuple):
+    """Pasts to copy between rows of one sentence; (copies) each."""
+
+    sentences: np.ndarray
+    sources: np.ndarray
+    targets: np.ndarray
+
+
+def rank(totals: np.ndarray, candidate_ids: np.ndarray, candidate_log_probs: np.ndarray) -> Ranked:
+    """Return the best 2 * beam_size continuations; equal ones by parent, then by the order of the candidates.
+
+    totals: (sentences, beam_size), ordered by rank
+    candidate_ids, candidate_log_probs: (sentences, beam_size, candidates), ordered by rank, likeliest first
+    """
+    sentences, beam_size, candidates = candidate_ids.shape
+    sums = (totals[:, :, None] + candidate_log_probs).reshape(sentences, -1)
+    order = np.argsort(-sums, axis=1, kind="stable")[:, : 2 * beam_size]
+    flat = order + np.arange(0, sums.size, sums.shape[1])[:, None]  # indices into the flattened arrays
+    return Ranked(order // candidates, candidate_ids.take(flat), sums.take(flat), candidate_log_probs.take(flat))
+
+
+def select_survivors(ranked: Ranked, beam_size: int) -> Ranked:
+    """Return the best beam_size continuations that do not end; there are enough, since one of a parent ends at most."""
+    ends = ranked.tokens == EOS
+    if not ends[:, :beam_size].any():
+        return Ranked(*(column[:, :beam_size] for column in ranked))
+    chosen = np.argsort(ends, axis=1, kind="stable")[:, :beam_size]
+    return Ranked(*(np.take_along_axis(column, chosen, axis=1) for column in ranked))
+
+
+def assign_rows(rows: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, Copies]:
+    """Return the rows of the new ranks, (sentences, beam_size), and the pasts to copy.
+
+    rows: (sentences, beam_size), the row of each old rank
+    parents: (sentences, beam_size), the old rank that each new rank continues
+
+    The first child of a parent keeps the row of the parent. The other children take rows of hypotheses without
+    children, so that no row is both copied and overwritten.
+    """
+    index = np.arange(len(rows))[:, None]
+    assigned = rows[index, parents]
+    same_parent = parents[:, :, None] == parents[:, None, :]
+    later_child = (same_parent & _earlier_ranks(rows.shape[1])).any(axis=2)
+    childless = np.ones(rows.shape, bool)
+    childless[index, parents] = False
+    sentences = np.nonzero(later_child)[0]
+    # A sentence has as many childless rows as later children, and both are in its order.
+    copies = Copies(sentences, assigned[later_child], rows[childless])
+    assigned[later_child] = copies.targets
+    return assigned, copies
+
+
+@functools.cache
+def _earlier_ranks(beam_size: int) -> np.ndarray:
+    """(beam_size, beam_size), True if the rank of the column is before that of the row."""
+    return np.tri(beam_size, k=-1, dtype=np.bool_)
+
+
+class Continuation(NamedTuple):
+    """A hypothesis with one more token; see Ranked. Their order is that of their ranks."""
+
+    negative_total: float
+    parent: int
+    token: int
+    log_prob: float
+
+
+def allocate(rows: Sequence[RuledRow | None], totals: np.ndarray, candidates: Candidates, ranked: Ranked) -> None:
+    """Replace the continuations of a sentence by those that dynamic beam allocation chooses, in place.
+
+    Hypotheses compete only with those that have come as far with the forced words: a *bank* holds the continuations
+    with the same number of forced tokens. The beam is divided among the banks, so that a hypothesis with a forced word,
+    which the model finds unlikely at first, is not lost. A hypothesis ends only with all words (Post and Vilar 2018).
+
+    rows: by rank of the hypothesis; None for one that is not live
+    totals: (beam_size), log-probability of each hypothesis
+    candidates: (beam_size, candidates) each, what the rules permit after each hypothesis
+    ranked: (2 * beam_size), the likeliest continuations that the rules permit; afterwards those that end, then the
+        others, each best first
+    """
+    beam_size = len(totals)
+    every = (*_finite(ranked), *_own(rows, totals, candidates), *_advancing(rows, totals))
+    found = sorted({(each.parent, each.token): each for each in every}.values())
+    banks: dict[int, list[Continuation]] = {}
+    endings: list[Continuation] = []
+    for each in found:
+        row = rows[each.parent]
+        assert row is not None
+        bank, complete = _bank(row, each.token)
+        rank = len(banks.setdefault(bank, []))
+        if each.token != EOS:
+            banks[bank].append(each)
+        elif complete and rank + len(endings) < beam_size:
+            endings.append(each)
+    survivors = _deal([banks[bank] for bank in sorted(banks, reverse=True)], beam_size)
+    if not survivors and not endings:
+        endings = [each for each in found if each.token == EOS][:beam_size]
+    _write([*endings, *sorted(survivors)], ranked)
+
+
+def _finite(continuations: Ranked) -> Iterator[Continuation]:
+    columns = (column.tolist() for column in continuations)
+    for parent, token, total, log_prob in zip(*columns, strict=True):
+        if total > -math.inf:
+            yield Continuation(-total, parent, token, log_prob)
+
+
+def _own(rows: Sequence[RuledRow | None], totals: np.ndarray, candidates: Candidates) -> Iterator[Continuation]:
+    """Yield the likeliest continuation of each hypothesis, and all candidates of one that has all words."""
+    for parent, row in enumerate(rows):
+        if row is not None:
+            count = 1 if row.rules.lacks_words(row.state.progress) else candidates.ids.shape[1]
+            ids, log_probs = candidates.ids[parent, :count], candidates.log_probs[parent, :count]
+            columns = np.full(count, parent), ids, totals[parent] + log_probs, log_probs
+            yield from _finite(Ranked(*columns))
+
+
+def _advancing(rows: Sequence[RuledRow | None], totals: np.ndarray) -> Iterator[Continuation]:
+    """Yield the continuations that bring in a missing forced word."""
+    for parent, row in enumerate(rows):
+        if row is None or not row.rules.lacks_words(row.state.progress) or not (tokens := row.advancing()):
+            continue
+        log_probs = row.log_probs(np.array(tokens))
+        sums = (totals[parent] + log_probs).tolist()
+        for token, total, log_prob in zip(tokens, sums, log_probs.tolist(), strict=True):
+            yield Continuation(-total, parent, token, log_prob)
+
+
+def _bank(row: RuledRow, token: int) -> tuple[int, bool]:
+    """Return how many forced tokens a continuation has, and whether it has all."""
+    forced = row.rules.forced
+    assert forced is not None
+    if not row.rules.lacks_words(row.state.progress):
+        return forced.total, True
+    progress = row.state.progress.forced
+    if token != EOS:
+        progress = forced.read(progress, token)
+    return forced.total - forced.tokens_needed(progress) + progress.taken, forced.is_met(progress)
+
+
+def _deal(banks: Sequence[Sequence[Continuation]], count: int) -> list[Continuation]:
+    """Return `count` continuations: the best of every bank, then the second best, and so on; the fullest bank first."""
+    dealt = (each for places in zip_longest(*banks) for each in places if each is not None)
+    return [each for each, _ in zip(dealt, range(count), strict=False)]
+
+
+def _write(chosen: Sequence[Continuation], ranked: Ranked) -> None:
+    count = len(chosen)
+    ranked.parents[:], ranked.tokens[:], ranked.log_probs[:], ranked.totals[:] = 0, PAD, 0, -np.inf
+    ranked.parents[:count] = [each.parent for each in chosen]
+    ranked.tokens[:count] = [each.token for each in chosen]
+    ranked.totals[:count] = [-each.negative_total for each in chosen]
+    ranked.log_probs[:count] = [each.log_prob for each in chosen]
 
 
 @dataclass(eq=False, slots=True)

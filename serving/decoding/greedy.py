@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lingon.serving.constraints.rules import Progress
 from lingon.serving.decoding.batch import JobResult, RunningBatch, make_hypothesis, max_steps
+from lingon.serving.decoding.choice import Candidates, RowState, RuledRow, bias_of, draw, log_prob
 from lingon.serving.decoding.job import DecodeJob
-from lingon.serving.decoding.ruled_row import Candidates, RowState, RuledRow, bias_of, log_prob
-from lingon.serving.decoding.sampling import draw
-from lingon.serving.guard.repetition import is_looping
+from lingon.serving.decoding.rules import Progress
+from lingon.serving.guard import is_looping
 from lingon.serving.runtime.runner import BatchShape, Buffers, GreedyBuffers
 from lingon.serving.runtime.runner import Step as Found
 from lingon.text import BOS, EOS

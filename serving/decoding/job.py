@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from lingon.errors import RequestError
-from lingon.serving.constraints.rules import Rules
+from lingon.serving.decoding.rules import Rules
 from lingon.serving.runtime.runner import AttentionChoice, Scored
 
 _numbers = itertools.count()
@@ -149,7 +149,7 @@ class _QueuedJob:
     deadline: in seconds of `time.monotonic`; None if there is none
     caller, call: the caller and the number of the call; queuing is fair between callers, and between the calls of one
     short: whether it queues apart from the other calls of its caller; set by the engine, see
-        `lingon.serving.engine.lanes`
+        `lingon.serving.engine.policy`
     phase_times: filled in by the engine if given
     cost: in units of `lingon.serving.engine.cost`, which computes it once
     """

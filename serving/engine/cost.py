@@ -1,7 +1,7 @@
 """What work costs an engine. Everything that orders, limits or forecasts work counts in the unit of this module.
 
 The unit is the work of one source token of a greedy translation: it is encoded, and one target token is decoded for it.
-`python -m lingon.bench.tools.engine.costs BUNDLE` measures the constants, apart from RESTRICT and FORCE, which follow
+`python -m lingon.bench.tools.costs BUNDLE` measures the constants, apart from RESTRICT and FORCE, which follow
 from `bench/results/2026-11-22-choosing.json`. They differ between models: those
 below lie between a model of 5 and one of 60 million parameters.
 """

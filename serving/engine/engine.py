@@ -11,15 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from lingon.attention_kinds import AttentionKind
+from lingon.alignment import AttentionKind
 from lingon.errors import Cancelled, EngineLost, RequestError
 from lingon.serving.decoding.job import Job
-from lingon.serving.engine.batches import SPARE_BATCHES, SPARE_BYTES
-from lingon.serving.engine.lanes import reserved_rows
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.observer import NullObserver, Observer
-from lingon.serving.engine.scheduler import Forecast, Scheduler
-from lingon.serving.engine.worker import LOST, Worker
+from lingon.serving.engine.policy import reserved_rows
+from lingon.serving.engine.scheduler import Forecast, NullObserver, Observer, Scheduler
+from lingon.serving.engine.worker import LOST, SPARE_BATCHES, SPARE_BYTES, Worker
 from lingon.serving.runtime.runner import AttentionSize, BatchShape, Runner, width_for
 from lingon.text import EOS
 

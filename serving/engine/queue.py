@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from lingon.errors import QueueFull
 from lingon.serving.decoding.job import Job
 from lingon.serving.engine.cost import cost_of, rows_of, tokens_of
-from lingon.serving.engine.fair_queue import FairQueue
-from lingon.serving.engine.lanes import Party, party_of
 from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.engine.policy import FairQueue, Party, party_of
 
 
 @dataclass(slots=True)

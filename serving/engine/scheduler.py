@@ -1,4 +1,7 @@
-"""The scheduler of an engine: queued and running jobs, and which worker does what next, behind one lock."""
+"""The scheduler of an engine: queued and running jobs, which worker does what next, and what is reported of them.
+
+All of it is behind one lock.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,81 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job
 from lingon.serving.engine.cost import ThroughputEstimator, TypicalCalls, cost_of, cost_of_steps, rows_of
-from lingon.serving.engine.lanes import LIGHT, MAIN, Lanes, PresentWork, Running, admits, fair_share, party_of
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.observer import EngineLoad, Observer
+from lingon.serving.engine.policy import LIGHT, MAIN, Lanes, PresentWork, Running, admits, fair_share, party_of
 from lingon.serving.engine.queue import Queue
+
+
+class EngineLoad(NamedTuple):
+    """What an engine holds at one moment."""
+
+    queued: int  # jobs
+    queued_tokens: int  # of sources, and of targets to score
+    queued_work: int  # units of lingon.serving.engine.cost
+    running: int  # jobs
+
+
+class Observer(Protocol):
+    """Receives measurements as they arise. Durations are in seconds."""
+
+    def watch(self, load: Callable[[], EngineLoad]) -> None:
+        """Receive a function that returns the current load; called once by every engine, before it starts."""
+
+    def left_queue(self, waited: float) -> None:
+        """A job left the queue after so many seconds: it joined a batch, or it ended there."""
+
+    def encoded(self, sentences: int, tokens: int, padded_tokens: int, seconds: float) -> None:
+        """The encoder ran."""
+
+    def scored(self, pairs: int, seconds: float) -> None:
+        """The scorer ran, for pairs to score or for the alignment of translations."""
+
+    def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float, steps: int) -> None:
+        """The decoder made some steps: each computed `rows` rows, of which live_rows belong to a sentence.
+
+        copied_bytes: of the past, since the last step
+        seconds: of all steps
+        """
+
+    def first_token(self, seconds: float) -> None:
+        """The first token of a job was decided, so many seconds after its submission."""
+
+    def states_changed(self, more_bytes: int) -> None:
+        """Memory for decoder states was allocated, or freed if the number is negative."""
+
+    def rows_limited(self, rows: int) -> None:
+        """At most so many rows run together from now on."""
+
+    def ended(self, outcome: str, target_tokens: int) -> None:
+        """A job ended: "OK" or the reason of its error."""
+
+
+class NullObserver:
+    """Measures nothing."""
+
+    def watch(self, load: Callable[[], EngineLoad]) -> None: ...
+
+    def left_queue(self, waited: float) -> None: ...
+
+    def encoded(self, sentences: int, tokens: int, padded_tokens: int, seconds: float) -> None: ...
+
+    def scored(self, pairs: int, seconds: float) -> None: ...
+
+    def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float, steps: int) -> None: ...
+
+    def first_token(self, seconds: float) -> None: ...
+
+    def states_changed(self, more_bytes: int) -> None: ...
+
+    def rows_limited(self, rows: int) -> None: ...
+
+    def ended(self, outcome: str, target_tokens: int) -> None: ...
+
 
 CONTENTION_SECONDS = 2.0  # seconds for which runs stay short after a heavy caller and another one had work together
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from lingon.bundle import Languages, Manifest, shown_languages
+from lingon.bundle.manifest import Languages, Manifest, shown_languages
 from lingon.errors import InvalidRequest, SettingsError, UnknownModel
-from lingon.language_pairs import is_one_language
-from lingon.language_tags import canonical, distance, primary
+from lingon.language_tags import canonical, distance, is_one_language, primary
 
 Model = TypeVar("Model")
 MAX_CACHED = 1000  # different selections that are found once

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lingon.bundle import Bundle, Defaults, check_trusted, use_highest_whole
+from lingon.bundle.manifest import Defaults
+from lingon.bundle.store import Bundle, check_trusted, use_highest_whole
 from lingon.errors import BundleError, DamagedBundle, RequestError
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.inflight import InFlight
 from lingon.serving.models.loading import LoadFunction, LoadOptions, load_translator
-from lingon.serving.models.memory_need import memory_need, report_memory
-from lingon.serving.observability.load_progress import LoadProgress
+from lingon.serving.models.memory import memory_need, report_memory
 from lingon.serving.observability.logs import event, fault
-from lingon.serving.observability.metrics import Metrics, ModelMetrics
+from lingon.serving.observability.metrics import LoadProgress, Metrics, ModelMetrics
 from lingon.serving.runtime.device import cuda_missing, expects_cuda, has_fallen_back, instruction_set_of
 from lingon.serving.runtime.failpoints import Failpoints
 from lingon.serving.settings import Settings

@@ -11,7 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lingon.bundle import MANIFEST, Bundle, Manifest, all_versions, open_bundle, open_version
+from lingon.bundle.manifest import Manifest
+from lingon.bundle.names import MANIFEST
+from lingon.bundle.store import Bundle, all_versions, open_bundle, open_version
 from lingon.errors import (
     ChangeInProgress,
     ChangeRefused,
@@ -24,12 +26,12 @@ from lingon.errors import (
 from lingon.files import is_link_loop
 from lingon.language_tags import canonical
 from lingon.serving.models.catalog import Catalog, Entry
+from lingon.serving.models.memory import release_memory
 from lingon.serving.models.registry import ModelRegistry, ServedModel
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics
-from lingon.serving.runtime.sessions.errors import GraphLoadError
-from lingon.serving.system.memory import release_memory
-from lingon.serving.system.threads import run_in_thread
+from lingon.serving.runtime.sessions import GraphLoadError
+from lingon.serving.threads import run_in_thread
 
 MAX_PATH = 4096  # characters
 LOADING_LOG_INTERVAL = 120.0  # seconds between two log lines while a model is loading

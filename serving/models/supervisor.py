@@ -11,7 +11,7 @@ from lingon.serving.engine.engine import Engine
 from lingon.serving.models.catalog import Entry
 from lingon.serving.models.registry import ServedModel
 from lingon.serving.observability.logs import event, fault
-from lingon.serving.system.threads import run_in_thread
+from lingon.serving.threads import run_in_thread
 
 MINUTE = 60.0  # seconds over which restarts count
 POLL = 0.1  # seconds between two looks at a replaced engine

@@ -1,26 +1,196 @@
-"""The Prometheus metrics of a server. Label values come from closed sets, and every series exists from the start."""
+"""The Prometheus metrics of a server. Label values come from closed sets, and every series exists from the start.
+
+One declaration is the only source of a metric's name, kind, help text, labels and buckets: the Prometheus registry,
+the attributes of an instance and the documentation are made from it.
+"""
 
 from __future__ import annotations
 
 import collections
+import json
+import logging
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from itertools import product
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from google.rpc import code_pb2
+from grpc._cython import cygrpc  # type: ignore[attr-defined]
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from lingon.errors import RequestError
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.observer import EngineLoad
-from lingon.serving.guard.judge import REASONS as GUARD_REASONS
-from lingon.serving.observability.families import Metric, MetricFamily, counter, declared, gauge, histogram
-from lingon.serving.observability.key_usage import KeyUsage
-from lingon.serving.observability.load_progress import PHASES, LoadProgress
+from lingon.serving.engine.scheduler import EngineLoad
+from lingon.serving.guard import REASONS as GUARD_REASONS
+from lingon.serving.observability.logs import event
 from lingon.translation.v1 import translation_pb2 as pb
+
+Metric = Counter | Gauge | Histogram
+
+
+@dataclass(frozen=True, slots=True)
+class MetricFamily:
+    """A metric and all its series.
+
+    kind: the class of prometheus_client
+    help: what is measured, with the unit; shown by /metrics and in the documentation
+    labels: names of the labels, each with all its values; without values if they are known only at run time
+    buckets: upper bounds, of a histogram
+    """
+
+    kind: type[Metric]
+    name: str
+    help: str
+    labels: Mapping[str, Sequence[str]]
+    buckets: Sequence[float] = ()
+
+    @property
+    def exported_name(self) -> str:
+        """The name on /metrics; a histogram adds _bucket, _sum and _count to it."""
+        return f"lingon_{self.name}_total" if self.kind is Counter else f"lingon_{self.name}"
+
+    @property
+    def type_name(self) -> str:
+        """The type of the metric as Prometheus names it: counter, gauge or histogram."""
+        return self.kind.__name__.lower()
+
+    def register(self, registry: CollectorRegistry, *first_labels: str) -> Metric:
+        """Add the metric to a registry; first_labels come before the labels of the declaration."""
+        name, labels = f"lingon_{self.name}", (*first_labels, *self.labels)
+        if self.kind is Histogram:
+            return Histogram(name, self.help, labels, registry=registry, buckets=self.buckets)
+        return self.kind(name, self.help, labels, registry=registry)
+
+    def label_values(self) -> Iterator[tuple[str, ...]]:
+        """The label values of every series that is known before run time; nothing for a metric without labels."""
+        return product(*self.labels.values()) if self.labels else iter(())
+
+
+def counter(name: str, help: str, **labels: Sequence[str]) -> Counter:
+    """Declare a counter; the type is that of the attribute of an instance, as with `dataclasses.field`."""
+    return cast(Counter, MetricFamily(Counter, name, help, labels))
+
+
+def gauge(name: str, help: str, **labels: Sequence[str]) -> Gauge:
+    """Declare a gauge; see `counter`."""
+    return cast(Gauge, MetricFamily(Gauge, name, help, labels))
+
+
+def histogram(name: str, help: str, buckets: Sequence[float], **labels: Sequence[str]) -> Histogram:
+    """Declare a histogram; see `counter`."""
+    return cast(Histogram, MetricFamily(Histogram, name, help, labels, buckets))
+
+
+def declared(table: type) -> Iterator[tuple[str, MetricFamily]]:
+    """Yield the families that a class declares, each with the name of its attribute."""
+    for attribute, family in vars(table).items():
+        if isinstance(family, MetricFamily):
+            yield attribute, family
+
+
+PHASES = ("checksums", "sessions", "checks", "golden_sentences", "warm_up")
+"""In this order: every byte of the bundle is verified, ONNX Runtime builds the graphs, manifest and graphs are compared
+and run at their limits, the golden sentences are translated, the engine is warmed up."""
+
+logger = logging.getLogger(__name__)
+
+
+class LoadProgress:
+    """Measures and logs the phases of a load, which begins now. One thread loads; any thread may read."""
+
+    def __init__(self, label: str, clock: Callable[[], float] = time.monotonic) -> None:
+        """label: of the model; clock: returns seconds."""
+        self.label, self._clock = label, clock
+        self._start = clock()
+        self._begins: list[tuple[str, float]] = []  # each phase and its begin; the last phase is "" if the load ended
+
+    @property
+    def ended(self) -> bool:
+        """Whether the load has succeeded or failed."""
+        return bool(self._begins) and not self._begins[-1][0]
+
+    @property
+    def phase(self) -> str:
+        """The phase that is under way; empty before the first one and after the last one."""
+        return self._begins[-1][0] if self._begins else ""
+
+    def is_in(self, phase: str) -> bool:
+        """Whether this phase is under way."""
+        return self.phase == phase
+
+    def begin(self, phase: str) -> None:
+        """End the phase that is under way, and begin another one."""
+        assert phase in PHASES, phase
+        self._begins.append((phase, self._clock()))
+        event(logger, logging.INFO, "loading", model=self.label, phase=phase, seconds=round(self.total(), 2))
+
+    def end(self, **fields: object) -> None:
+        """End the load, which succeeded; fields: of the model, for the log."""
+        self._begins.append(("", self._clock()))
+        phases = {phase: round(self.seconds(phase), 2) for phase, _ in self._begins[:-1]}
+        event(logger, logging.INFO, "loaded", model=self.label, **fields, seconds=round(self.total(), 2), **phases)
+
+    def fail(self) -> None:
+        """End the load, which failed in the phase that is under way."""
+        phase = self.phase
+        self._begins.append(("", self._clock()))
+        event(logger, logging.INFO, "loading failed", model=self.label, phase=phase, seconds=round(self.total(), 2))
+
+    def seconds(self, phase: str) -> float:
+        """The duration of a phase in seconds: so far if it is under way, 0 if it did not begin."""
+        begins = self._begins.copy()  # the thread that loads may add to it
+        ends = [begin for _, begin in begins[1:]] + [self._clock()]
+        return sum(end - begin for (name, begin), end in zip(begins, ends, strict=True) if name == phase)
+
+    def total(self) -> float:
+        """The duration of the load in seconds: so far if it is under way."""
+        return (self._begins[-1][1] if self.ended else self._clock()) - self._start
+
+
+class KeyUsage:
+    """What each key of the file uses: a key that leaves the file leaves the metrics. For use on the event loop only."""
+
+    def __init__(self, requests: Counter, characters: Counter, last_used: Gauge) -> None:
+        """requests: with the labels key and code; characters and last_used: with the label key."""
+        self._requests, self._characters, self._last_used = requests, characters, last_used
+        self._codes: dict[str, set[str]] = {}  # by key: the codes that have a series
+
+    def set_names(self, names: Collection[str]) -> None:
+        """Add the series of new keys, and remove those of keys that left the file."""
+        for name in self._codes.keys() - set(names):
+            for code in self._codes.pop(name):
+                self._requests.remove(name, code)
+            self._characters.remove(name)
+            self._last_used.remove(name)
+        for name in names:
+            if name not in self._codes:
+                self._codes[name] = {"OK"}
+                self._requests.labels(name, "OK")
+                self._characters.labels(name)
+                self._last_used.labels(name)
+
+    def accepted(self, name: str, now: float) -> None:
+        """Record that a key was accepted; now: seconds since 1970."""
+        if name in self._codes:
+            self._last_used.labels(name).set(now)
+
+    def ended(self, name: str, code: str) -> None:
+        """Count a call with a key that ended, unless the key left the file meanwhile."""
+        if name in self._codes:
+            self._codes[name].add(code)
+            self._requests.labels(name, code).inc()
+
+    def charged(self, name: str, characters: int) -> None:
+        """Count the characters of a request that was charged to a key."""
+        if name in self._codes:
+            self._characters.labels(name).inc(characters)
+
 
 METHODS = tuple(method.name for method in pb.DESCRIPTOR.services_by_name["TranslationService"].methods)
 CODES = tuple(code_pb2.Code.keys())
@@ -351,22 +521,22 @@ class ModelMetrics:
         self.running.set_function(lambda: load().running)
 
     def left_queue(self, waited: float) -> None:
-        """See lingon.serving.engine.observer.Observer."""
+        """See lingon.serving.engine.scheduler.Observer."""
         self.queue_duration.observe(waited)
 
     def encoded(self, sentences: int, tokens: int, padded_tokens: int, seconds: float) -> None:
-        """See lingon.serving.engine.observer.Observer."""
+        """See lingon.serving.engine.scheduler.Observer."""
         self.encoder_duration.observe(seconds)
         self.source_tokens.inc(tokens)
         self.padded_tokens.inc(padded_tokens)
 
     def scored(self, pairs: int, seconds: float) -> None:
-        """See lingon.serving.engine.observer.Observer."""
+        """See lingon.serving.engine.scheduler.Observer."""
         self.scorer_duration.observe(seconds)
         self.scored_pairs.inc(pairs)
 
     def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float, steps: int) -> None:
-        """See lingon.serving.engine.observer.Observer."""
+        """See lingon.serving.engine.scheduler.Observer."""
         for _ in range(steps):
             self.step_duration.observe(seconds / steps)
             self.batch_rows.observe(live_rows)
@@ -376,19 +546,19 @@ class ModelMetrics:
             self.past_copied.inc(copied_bytes)
 
     def first_token(self, seconds: float) -> None:
-        """See lingon.serving.engine.observer.Observer."""
+        """See lingon.serving.engine.scheduler.Observer."""
         self.time_to_first_token.observe(seconds)
 
     def states_changed(self, more_bytes: int) -> None:
-        """See lingon.serving.engine.observer.Observer."""
+        """See lingon.serving.engine.scheduler.Observer."""
         self.state_bytes.inc(more_bytes)
 
     def rows_limited(self, rows: int) -> None:
-        """See lingon.serving.engine.observer.Observer."""
+        """See lingon.serving.engine.scheduler.Observer."""
         self.row_limit.set(rows)
 
     def ended(self, outcome: str, target_tokens: int) -> None:
-        """See lingon.serving.engine.observer.Observer."""
+        """See lingon.serving.engine.scheduler.Observer."""
         self._outcomes[outcome].inc()
         self.target_tokens.inc(target_tokens)
 
@@ -398,3 +568,41 @@ def families() -> Iterator[tuple[MetricFamily, tuple[str, ...]]]:
     for table, first_labels in ((Metrics, ()), (ModelMetrics, MODEL)):
         for _, family in declared(table):
             yield family, (*first_labels, *family.labels)
+
+
+class ReceivedCalls:
+    """Counts the calls of the gRPC servers that are made after this object, until `watch`.
+
+    gRPC's own statistics (channelz) also have the calls that no handler and no interceptor sees: those that gRPC ends
+    because they are not of its protocol, and those whose caller leaves before they are taken. This uses internal names
+    of grpc, which the package grpcio-channelz uses too.
+    """
+
+    def __init__(self, counter: Counter) -> None:
+        self._counter, self._lock = counter, threading.Lock()
+        self._earlier = {number for number, _ in _servers()}
+        self._counts: dict[int, int] = {}  # by number of the server
+
+    def watch(self) -> None:
+        """Count the calls of the servers that were made since then."""
+        self._counts = {number: 0 for number, _ in _servers() if number not in self._earlier}
+
+    def update(self) -> None:
+        """Add the calls since the last update to the counter; safe from any thread."""
+        with self._lock:
+            for number, calls in _servers():
+                if number in self._counts:
+                    self._counter.inc(calls - self._counts[number])
+                    self._counts[number] = calls
+
+
+def _servers() -> Iterator[tuple[int, int]]:
+    """Yield the number of each gRPC server in this process, and the calls that it received so far."""
+    start = 0
+    while True:
+        page: dict[str, Any] = json.loads(cygrpc.channelz_get_servers(start))
+        for server in page.get("server", ()):
+            start = int(server["ref"]["serverId"]) + 1
+            yield start - 1, int(server["data"].get("callsStarted", 0))
+        if page.get("end", True):
+            return

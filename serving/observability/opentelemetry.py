@@ -34,7 +34,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from lingon.errors import RequestError, SettingsError
 from lingon.serving.decoding.job import Job, PhaseTimes, ScoreJob
 from lingon.serving.observability.tracing import Metadata, NullTrace, Trace, TracedJob
-from lingon.serving.system.threads import run_in_thread
+from lingon.serving.threads import run_in_thread
 from lingon.translation.v1 import translation_pb2 as pb
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name

@@ -267,7 +267,7 @@ class Call:
             self._interceptor.call_log.record(_CODE_NAMES[code], **self._fields(code))
 
     def _fields(self, code: int) -> dict[str, str]:
-        """The ids of the call and the caller for the log; also the address if the caller was refused."""
+        """Return the ids of the call and the caller for the log; also the address if the caller was refused."""
         fields = {**self._ids, "caller": self.caller}
         if code in _REFUSED and self.caller != self._address:
             fields["address"] = self._address.partition("/")[2]

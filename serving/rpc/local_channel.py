@@ -18,8 +18,8 @@ from grpc.aio import Metadata
 
 from lingon.errors import RequestError
 from lingon.serving.auth.callers import OWN_GATEWAY
-from lingon.serving.rpc.arrival.accepting import Services
 from lingon.serving.rpc.calls import SERVICE
+from lingon.serving.rpc.grpc_server import Services
 
 WRITTEN = 16  # replies of a stream that wait to be read, until the method waits
 

@@ -18,10 +18,10 @@ from google.protobuf.message import DecodeError, Message
 
 from lingon.errors import Expired, InvalidRequest, RequestError, TooManyCalls
 from lingon.machine import usable_cores
+from lingon.serving.event_loop import IdleTime
 from lingon.serving.models.inflight import arrived
-from lingon.serving.rpc.arrival.waiting import leave_place
+from lingon.serving.rpc.arrival import leave_place
 from lingon.serving.rpc.calls import Context
-from lingon.serving.system.event_loop import IdleTime
 
 SMALL_BYTES = 65_536  # bytes; a request up to this size is not counted in held_bytes, since max_calls bounds it
 SLOW_SECONDS = 0.1  # seconds after which a request that is not whole is slow; a small one is whole when it is read

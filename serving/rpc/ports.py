@@ -17,19 +17,18 @@ from grpc_health.v1 import health
 from lingon.errors import LingonError
 from lingon.pem import RevocationLists
 from lingon.serving.auth.api_keys import ApiKeyFile
+from lingon.serving.auth.callers import ApiKeyInterceptor, CertificateCheck
 from lingon.serving.auth.charges import NO_DEFAULTS, DefaultsOf
-from lingon.serving.auth.interceptor import ApiKeyInterceptor, CertificateCheck
 from lingon.serving.auth.tls import Certificates, TlsFiles
 from lingon.serving.auth.watched_files import WatchedFiles
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics
-from lingon.serving.rpc.arrival.accepting import make_server
-from lingon.serving.rpc.arrival.shedding import EarlyRefusal, LoadShedder
-from lingon.serving.rpc.arrival.waiting import Arrivals
+from lingon.serving.rpc.arrival import Arrivals, EarlyRefusal, LoadShedder
 from lingon.serving.rpc.calls import Context, Metadata
+from lingon.serving.rpc.grpc_server import make_server
 from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
 from lingon.serving.rpc.open_calls import CallLimits
-from lingon.serving.rpc.reflection import V1, V1ALPHA
+from lingon.serving.rpc.standard_services import V1, V1ALPHA
 from lingon.serving.settings import HELD_BYTES, LOOPBACK, SLOW_BYTES, Settings
 
 SPARE_FILES = 256  # that are no connections: graphs, libraries, logs, health checks

@@ -1,4 +1,4 @@
-"""A model on ONNX Runtime; it imports of `serving` only `system`. Importing it turns the runtime's telemetry off."""
+"""A model on ONNX Runtime; it imports of `serving` only `threads`. Importing it turns the runtime's telemetry off."""
 
 import os
 

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lingon.attention_kinds import AttentionKind
-from lingon.bundle import Limits
+from lingon.alignment import AttentionKind
+from lingon.bundle.manifest import Limits
 from lingon.errors import LingonError, SettingsError
 from lingon.serving.runtime.runner import (
     AttentionChoice,

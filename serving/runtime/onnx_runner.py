@@ -19,21 +19,17 @@ from typing import NamedTuple
 import numpy as np
 import onnxruntime as ort
 
-from lingon import bundle as names
-from lingon.attention_kinds import AttentionKind
-from lingon.bundle import Bundle, Limits, Manifest
+from lingon.alignment import AttentionKind
+from lingon.bundle import names
+from lingon.bundle.manifest import Limits, Manifest
+from lingon.bundle.store import Bundle
 from lingon.machine import usable_cores
-from lingon.serving.runtime.attention import ATTENTION, attention_sizes, choose_matrices
+from lingon.serving.runtime.cuda import Device, DeviceBuffers, GraphRecorder, StateBindings, StateGraphs
 from lingon.serving.runtime.device import CPU, CUDA, NATIVE, NATIVES
-from lingon.serving.runtime.on_device.arrays import Device
-from lingon.serving.runtime.on_device.bindings import StateBindings
-from lingon.serving.runtime.on_device.buffers import DeviceBuffers
-from lingon.serving.runtime.on_device.cuda_graphs import GraphRecorder
-from lingon.serving.runtime.on_device.state_graphs import StateGraphs
-from lingon.serving.runtime.on_host.buffers import OnnxBuffers, StateLayout
-from lingon.serving.runtime.on_host.shortlist_buffers import ShortlistBuffers, ShortlistGraphs
+from lingon.serving.runtime.host import OnnxBuffers, ShortlistBuffers, ShortlistGraphs, StateLayout
 from lingon.serving.runtime.runner import (
     AttentionChoice,
+    AttentionMatrix,
     AttentionSize,
     BatchShape,
     Buffers,
@@ -41,13 +37,51 @@ from lingon.serving.runtime.runner import (
     Scored,
     matrix_shape,
 )
-from lingon.serving.runtime.sessions.create import create_session
-from lingon.serving.runtime.sessions.errors import raises_memory_error
-from lingon.serving.runtime.sessions.pair import ActiveThreads, HelpedSession, SessionPair
-from lingon.serving.runtime.sessions.weights import SharedWeights
+from lingon.serving.runtime.sessions import (
+    ActiveThreads,
+    HelpedSession,
+    SessionPair,
+    SharedWeights,
+    create_session,
+    raises_memory_error,
+)
 from lingon.serving.runtime.shortlist import Shortlist
-from lingon.serving.system.threads import run_at_low_priority
+from lingon.serving.threads import run_at_low_priority
 from lingon.text import BOS, EOS, PAD
+
+ATTENTION: dict[AttentionKind, str] = {
+    "encoder": names.ENCODER_ATTENTION,
+    "decoder": names.DECODER_ATTENTION,
+    "cross": names.CROSS_ATTENTION,
+}
+"""The outputs of the scorer, (batch, layers, heads, rows, columns) each."""
+
+
+def attention_sizes(scorer: ort.InferenceSession) -> dict[AttentionKind, AttentionSize]:
+    """Return layers and heads of each kind that a scorer outputs; lingon.serving.runtime.validation checks them."""
+    dims = {each.name: each.shape for each in scorer.get_outputs()}
+    return {kind: AttentionSize(*dims[name][1:3]) for kind, name in ATTENTION.items() if name in dims}
+
+
+def choose_matrices(
+    choice: AttentionChoice, weights: Mapping[AttentionKind, np.ndarray], source: int, target: int
+) -> tuple[AttentionMatrix, ...]:
+    """Return copies of the matrices of one pair; source, target: its tokens, see `matrix_shape`.
+
+    weights: (layers, heads, rows, columns) of each kind that is chosen, padded
+    """
+    found: list[AttentionMatrix] = []
+    for each in choice:
+        rows, columns = matrix_shape(each.kind, source, target)
+        for layer in each.layers:
+            of_layer = weights[each.kind][layer, list(each.heads), :rows, :columns]
+            if each.mean:
+                found.append(AttentionMatrix(each.kind, layer, None, of_layer.mean(axis=0)))
+            else:
+                one_by_one = zip(each.heads, of_layer, strict=True)
+                found += [AttentionMatrix(each.kind, layer, head, one.copy()) for head, one in one_by_one]
+    return tuple(found)
+
 
 REQUIRED_GRAPHS = names.ENCODER, names.DECODER, names.SCORER
 SHORTLIST_GRAPHS = names.OUTPUT_ROWS, names.DECODER_SHORTLIST
@@ -77,7 +111,7 @@ def load_runner(
     threads: cores that one run may use
     shared_threads: cores that each run may use while several threads compute; default: threads
     low_priority: load at low priority, because other models are being served
-    cuda_graphs: whether decoder steps on CUDA are recorded, see lingon.serving.runtime.on_device.cuda_graphs
+    cuda_graphs: whether decoder steps on CUDA are recorded, see lingon.serving.runtime.cuda
     """
     read = functools.partial(bundle.graphs, precision, *_graph_names(bundle, precision))
     graphs, weights = run_at_low_priority(read, low_priority)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from lingon.attention_kinds import AttentionKind
-from lingon.bundle import Limits
+from lingon.alignment import AttentionKind
+from lingon.bundle.manifest import Limits
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import PAD, LanguageTokens
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from lingon import bundle as names
-from lingon.bundle import MANIFEST, Bundle, Manifest, State
+from lingon.bundle import names
+from lingon.bundle.manifest import Manifest, State
+from lingon.bundle.names import MANIFEST
+from lingon.bundle.store import Bundle
 from lingon.errors import BundleError
-from lingon.serving.runtime.attention import ATTENTION
-from lingon.serving.runtime.on_device.state_graphs import StateGraphs
-from lingon.serving.runtime.on_host.beam import CANDIDATES, CHANGED, FOUND
-from lingon.serving.runtime.on_host.shortlist_buffers import ShortlistGraphs
-from lingon.serving.runtime.onnx_runner import OnnxRunner
+from lingon.serving.runtime.cuda import StateGraphs
+from lingon.serving.runtime.host import CANDIDATES, CHANGED, FOUND, ShortlistGraphs
+from lingon.serving.runtime.onnx_runner import ATTENTION, OnnxRunner
 from lingon.serving.runtime.runner import (
     BatchShape,
     BeamBuffers,
@@ -30,7 +30,7 @@ from lingon.serving.runtime.runner import (
     matrix_shape,
     width_for,
 )
-from lingon.serving.runtime.sessions.errors import as_graph_load_error
+from lingon.serving.runtime.sessions import as_graph_load_error
 from lingon.text import BOS
 
 FEW = 8  # tokens of a short sentence

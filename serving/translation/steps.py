@@ -1,36 +1,128 @@
-"""A sentence that is not decoded as it is, while the engine works on what the text layer asks for."""
+"""A sentence that is not decoded as it is, while the engine works on what the text layer asks for.
+
+Tags are placed in its translation by the strings that both keep. One that the guard suspects is decoded once more.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from lingon.bundle import Limits
+from lingon.bundle.manifest import Limits
+from lingon.bundle.store import Bundle
 from lingon.errors import InvalidRequest, TextTooLong
 from lingon.segments.boundaries import Span
-from lingon.segments.placing.inlines import Kept
-from lingon.segments.protection.requests import Align, Answer, Output, Request, Restored, Translate
-from lingon.segments.protection.sentence import kept_spans
-from lingon.segments.protection.spans import Kind, replaced
+from lingon.segments.kept_forms import DIVIDING, Kind, ProtectedSpan, replaced
+from lingon.segments.placing_alignment import Kept
+from lingon.segments.sentence import Align, Answer, Output, Request, Restored, Translate, kept_spans
 from lingon.segments.steps import translate_sentence
-from lingon.serving.decoding.job import Hypotheses, Hypothesis
+from lingon.serving.decoding.job import Hypotheses, Hypothesis, Options
+from lingon.serving.decoding.rules import Vocabulary
+from lingon.serving.guard import DEGENERATE, Guard, Judgement
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import Scored
-from lingon.serving.translation.coverage import covering_tokens, with_coverage
+from lingon.serving.translation.attention import WordWeights, covering_tokens, with_coverage, word_weights
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
-from lingon.serving.translation.planning.input_processor import Part, parts_of, plan_pair
-from lingon.serving.translation.planning.lexicon import Lexicon
-from lingon.serving.translation.planning.options import ResolvedOptions
-from lingon.serving.translation.replies.kept_pairs import kept_pairs
-from lingon.serving.translation.replies.layout import PartHypothesis
-from lingon.serving.translation.replies.output_processor import linked_tokens, source_spans, target_spans
-from lingon.serving.translation.replies.word_weights import WordWeights, word_weights
-from lingon.serving.translation.retry import Guarding
-from lingon.serving.translation.target_prefix import Begin, text_of
+from lingon.serving.translation.options import ResolvedOptions
+from lingon.serving.translation.plans import Begin, Lexicon, Part, parts_of, plan_pair, text_of
+from lingon.serving.translation.replies import PartHypothesis, linked_tokens, source_spans, target_spans
 from lingon.text import Tokenizer, normalise
+
+_READ = frozenset(
+    {
+        Kind.URL,
+        Kind.EMAIL,
+        Kind.PATH,
+        Kind.NUMBER,
+        Kind.FIGURE,
+        Kind.EMOJI,
+        Kind.LINE,
+        Kind.CODE,
+        Kind.KEEP,
+        Kind.UNKNOWN,
+    }
+)
+"""What a reader sees as it is, so that a tag may be inside, as in 10<sup>1000</sup>; in all others no tag may be."""
+
+
+def kept_pairs(text: str, spans: Sequence[ProtectedSpan], restored: Restored) -> list[Kept]:
+    """Return what a sentence and its translation keep, in the order of the sentence; see `Aligned.kept`.
+
+    Equal strings are in the same order. A string that is not found in the translation has an empty target, and a string
+    of the translation that is none of the sentence an empty source, at its begin.
+
+    spans: what is protected in the sentence, in order and without overlap
+    """
+    sources = kept_spans(text, spans)
+    whole = [span for span in spans if span.kind not in _READ]
+    dividing = [span for span in whole if span.kind in DIVIDING]
+    copies: dict[str, deque[Span]] = {}
+    for copy in restored.kept:
+        copies.setdefault(restored.text[slice(*copy)], deque()).append(copy)
+    found = dict[Span, Span]()
+    for source in sources:
+        if same := copies.get(text[slice(*source)]):
+            found[source] = same.popleft()
+    rest = sorted(copy for same in copies.values() for copy in same if copy[0] < copy[1])
+    left = [source for source in sources if source not in found]
+    if len(rest) == len(left):  # such as numbers whose separators are those of the target
+        found.update(zip(left, rest, strict=True))
+        rest = []
+    pairs = [Kept((0, 0), copy) for copy in rest]
+    for source in sources:
+        divides = any(True for _ in _inside(dividing, source))
+        pairs.append(Kept(source, found.get(source, (0, 0)), [*_inside(whole, source)], divides))
+    return pairs
+
+
+def _inside(spans: Sequence[ProtectedSpan], around: Span) -> Iterator[Span]:
+    """Yield the spans within another one; spans: in order."""
+    first = bisect_left(spans, around[0], key=lambda span: span.begin)
+    for span in spans[first : bisect_right(spans, around[1], key=lambda span: span.end)]:
+        yield span.begin, span.end
+
+
+BEAM = 4
+NGRAM = 4  # tokens; no run of so many occurs twice in another attempt
+FACTOR = 1.5  # target tokens of another attempt for each source token, besides `Limits.output_extra`
+
+
+@dataclass(frozen=True, slots=True)
+class Guarding:
+    """The guard of a model, and how it makes another attempt at a sentence."""
+
+    guard: Guard
+    attempt: Options
+
+    @classmethod
+    def of(cls, bundle: Bundle, tokenizer: Tokenizer, vocabulary: Vocabulary) -> Guarding:
+        """Return the guard of a bundle; raises BundleError if its profiles do not have the right size."""
+        rules = vocabulary.rules(no_repeat_ngram=NGRAM)
+        beam_size = min(BEAM, bundle.manifest.limits.max_beam_size)
+        return cls(Guard.of(bundle, tokenizer), Options(beam_size=beam_size, rules=rules.of_part(0)))
+
+    def options(self, first: Options, source_tokens: int, limits: Limits) -> Options:
+        """Return the options of another attempt.
+
+        first: of the first attempt; source_tokens: with the end token
+        """
+        most = min(first.max_output_tokens, int(FACTOR * source_tokens) + limits.output_extra)
+        return replace(self.attempt, length_penalty=first.length_penalty, max_output_tokens=max(most, 1))
+
+
+def better(first: Judgement, second: Judgement) -> bool:
+    """Whether another attempt has fewer of the flags for which it was made, or as many and fewer in all."""
+    return _badness(second) < _badness(first)
+
+
+def _badness(judgement: Judgement) -> tuple[int, int]:
+    return len(DEGENERATE.intersection(judgement.flags)), len(judgement.flags)
+
 
 _WORD = re.compile(r"\S+")
 

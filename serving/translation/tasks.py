@@ -9,32 +9,30 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from lingon.errors import Degenerate, EngineFault, Expired, RequestError
-from lingon.segments.protection.requests import Rung
-from lingon.segments.protection.stand_ins import lacks_figures
+from lingon.segments.sentence import Means
+from lingon.segments.stand_ins import lacks_figures
 from lingon.serving.decoding.job import DecodeJob, Hypotheses, Hypothesis, PrefixBias
+from lingon.serving.event_loop import TimeSlice
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice, Scored
-from lingon.serving.system.event_loop import TimeSlice
-from lingon.serving.translation.coverage import covering_tokens, with_coverage
+from lingon.serving.translation.attention import covering_tokens, with_coverage
+from lingon.serving.translation.detokenizer import IncrementalDetokenizer
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
-from lingon.serving.translation.pieces import written
-from lingon.serving.translation.planning.input_processor import PairPlan, Part, Steps, TextPlan, max_output
-from lingon.serving.translation.planning.options import ResolvedOptions
-from lingon.serving.translation.planning.text_options import Format
-from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer
-from lingon.serving.translation.replies.guarding import SecondTries, judge_parts, part_judgement
-from lingon.serving.translation.replies.layout import PartHypothesis
-from lingon.serving.translation.replies.output_processor import (
+from lingon.serving.translation.options import Format, ResolvedOptions
+from lingon.serving.translation.plans import PairPlan, Part, Steps, TextPlan, max_output, text_of, written
+from lingon.serving.translation.replies import (
+    Judged,
+    PartHypothesis,
+    judge_parts,
     pair_error,
     pair_result,
     pair_without_source,
+    part_judgement,
     text_error,
     text_result,
     weights_of,
 )
-from lingon.serving.translation.retry import better
-from lingon.serving.translation.steps import PartPlace, SentenceTask, TextModel
-from lingon.serving.translation.target_prefix import text_of
+from lingon.serving.translation.steps import PartPlace, SentenceTask, TextModel, better
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -120,7 +118,7 @@ class TextTask:
         grows = on_growth is not None and plan.plain is None and bool(plan.parts)
         self._detokenizer = self._new_detokenizer() if grows else None
         self._announced = False  # whether on_growth was called since the last `delta`
-        self._second: SecondTries | None = None
+        self._judged: Judged | None = None
         self._written = ""  # a translation that is one delta: with markup, or of a text with nothing to translate
         self._in_steps = {place: self._steps_of(place) for place, part in enumerate(plan.parts) if part.steps}
         self._jobs: list[Sequence[PendingJob[Hypotheses]]] = [
@@ -151,7 +149,7 @@ class TextTask:
         """See RequestTask."""
         try:
             found = await self._hypotheses()
-            steps = text_result(self._plan, found, self._options, self._tokenizer, self._guarding.guard, self._second)
+            steps = text_result(self._plan, found, self._options, self._tokenizer, self._guarding.guard, self._judged)
             result = await self._time_slice.run(steps)
         except (Degenerate, EngineFault) as error:
             return text_error(error)
@@ -266,7 +264,7 @@ class TextTask:
                 raise
             except RequestError:
                 continue  # the first translation is there
-            if again.restored is not None and again.restored.rung < Rung.SPLIT:
+            if again.restored is not None and again.restored.means < Means.SPLIT:
                 found[place] = [replace(again, restored=None)]
         return found
 
@@ -293,7 +291,7 @@ class TextTask:
             if better(judgements[place], judgement):
                 parts[place], judgements[place] = second, judgement
                 replaced.add(place)
-        self._second = SecondTries(judgements, frozenset(replaced))
+        self._judged = Judged(judgements, frozenset(replaced))
         return [[part] for part in parts]
 
     def _attempt(self, place: int) -> PendingJob[Hypotheses]:

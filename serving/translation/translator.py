@@ -14,27 +14,24 @@ from typing import TypedDict, TypeVar
 
 import sentencex  # noqa: F401 # or the first text would load it, on the event loop
 
-from lingon.bundle import Bundle, Manifest
+from lingon.bundle.manifest import Manifest
+from lingon.bundle.store import Bundle
 from lingon.errors import RequestError
-from lingon.serving.constraints.words import Vocabulary
+from lingon.serving.decoding.rules import Vocabulary
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.guard.judge import profiles_of
+from lingon.serving.event_loop import TimeSlice
+from lingon.serving.guard import profiles_of
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice
-from lingon.serving.system.event_loop import TimeSlice
-from lingon.serving.translation.engine_client import EngineClient
-from lingon.serving.translation.planning.alphabet import alphabet_of
-from lingon.serving.translation.planning.attention import choose_attention
-from lingon.serving.translation.planning.input_processor import PairPlan, TextPlan
-from lingon.serving.translation.planning.lexicon import lexicon
-from lingon.serving.translation.planning.options import ResolvedOptions, check_alignment, resolve
-from lingon.serving.translation.planning.planner import Planner, Request
-from lingon.serving.translation.replies.output_processor import pair_error, text_error
-from lingon.serving.translation.retry import Guarding
-from lingon.serving.translation.steps import TextModel
+from lingon.serving.translation.attention import choose_attention
+from lingon.serving.translation.engine_client import EngineClient, ValidUtf8
+from lingon.serving.translation.options import ResolvedOptions, check_alignment, resolve
+from lingon.serving.translation.planner import Planner, Request, alphabet_of
+from lingon.serving.translation.plans import PairPlan, TextPlan, lexicon
+from lingon.serving.translation.replies import pair_error, text_error
+from lingon.serving.translation.steps import Guarding, TextModel
 from lingon.serving.translation.tasks import PairTask, RequestTask, TextEvents, TextTask
-from lingon.serving.translation.valid_utf8 import ValidUtf8
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 

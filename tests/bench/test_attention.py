@@ -10,10 +10,8 @@ import pytest
 import torch
 import typer
 
-from lingon.bench.attention.lengths import joined, rows_by_length
-from lingon.bench.attention.plan import CORPORA, SYSTEMS, Budget, selected
 from lingon.bench.attention.report import cells, draw
-from lingon.bench.attention.scores import Translations
+from lingon.bench.attention.systems import CORPORA, SYSTEMS, Budget, Translations, joined, rows_by_length, selected
 from lingon.bench.cli import attention
 from lingon.errors import SettingsError
 from lingon.training.config import load_config

@@ -13,7 +13,18 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from lingon.bench.attention_cost.layers import (
+from lingon.bench.attention.cost import (
+    CostOptions,
+    draw,
+    draw_positions,
+    fit_exponent,
+    growth,
+    kept_bytes,
+    left_out_lines,
+    measure,
+    too_large,
+)
+from lingon.bench.attention.layers import (
     FLOAT,
     LAYERS,
     FullyConnected,
@@ -21,10 +32,11 @@ from lingon.bench.attention_cost.layers import (
     Recurrent,
     Size,
     WindowedSelfAttention,
+    mix_by_matrix,
+    mix_fused,
+    mix_in_blocks,
+    mix_linearly,
 )
-from lingon.bench.attention_cost.measure import CostOptions, fit_exponent, growth, kept_bytes, measure, too_large
-from lingon.bench.attention_cost.mixing import mix_by_matrix, mix_fused, mix_in_blocks, mix_linearly
-from lingon.bench.attention_cost.report import draw, draw_positions, left_out_lines
 from lingon.errors import SettingsError
 from lingon.training.models.attention import KeyValue, attend, visible_positions, within_window
 

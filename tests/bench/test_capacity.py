@@ -9,22 +9,25 @@ from collections.abc import Sequence
 
 import pytest
 
-from lingon.bench.capacity.__main__ import highest_load, percentiles, with_slow
-from lingon.bench.capacity.chart import draw
-from lingon.bench.capacity.measurement import AT_ONCE, Measured, measure
-from lingon.bench.capacity.queues import (
+from lingon.bench.capacity import (
+    AT_ONCE,
     POLICIES,
     Counts,
     Machine,
+    Measured,
     Speed,
     after_warm_up,
+    draw,
     fewest,
+    highest_load,
+    measure,
+    percentiles,
     poisson_calls,
     shared,
     simulate,
+    with_slow,
 )
-from lingon.bench.results_file import save
-from lingon.bench.statistics import percentile
+from lingon.bench.results_file import percentile, save
 from tests.support.echo_engine import running
 
 CALLS = 40_000  # of a simulation: the mean is then known to 3 % at a load of 0.7

@@ -13,22 +13,28 @@ import pytest
 
 from lingon.bench.decode.plan import TORCH_GRAPH, EngineSetting
 from lingon.bench.engines.agreement import compare
-from lingon.bench.engines.base import Cell, Setting
-from lingon.bench.engines.batches import limit
+from lingon.bench.engines.base import Cell, Setting, limit
 from lingon.bench.engines.conversion import model_of
-from lingon.bench.gpu.measure import missing_row
-from lingon.bench.gpu.plan import GpuOptions, cells_of, engine_settings, sources_of
-from lingon.bench.gpu.processes import FallibleEngines
-from lingon.bench.gpu.report import lines_of, measured, table_of, write_chart
-from lingon.bench.workloads.random_weights import Shape
-from lingon.bench.workloads.synthetic import forced_workloads
-from lingon.bench.workloads.workload import Workload
-from lingon.bundle import open_bundle
+from lingon.bench.gpu import (
+    FallibleEngines,
+    GpuOptions,
+    cells_of,
+    engine_settings,
+    lines_of,
+    measured,
+    missing_row,
+    sources_of,
+    table_of,
+    write_chart,
+)
+from lingon.bench.synthetic import Shape, forced_workloads
+from lingon.bench.workloads import Workload
+from lingon.bundle.store import open_bundle
 from lingon.errors import SettingsError
 from lingon.serving.runtime.device import CPU
-from tests.support.eventually import eventually_blocking
 from tests.support.random_models import random_runner, random_sources
 from tests.support.repository import ROOT
+from tests.support.timing import eventually_blocking
 
 TINY = Shape(layers=1, dim=32, heads=2, ffn=64, vocab=200)
 COLUMNS = {

@@ -13,13 +13,20 @@ import pytest
 import torch
 
 from lingon.bench.cli import multi30k
-from lingon.bench.multi30k.measure import measure
-from lingon.bench.multi30k.plan import PAIRS, PAPER, PUBLISHED, SETS, SYSTEMS
-from lingon.bench.multi30k.quick import PARTS, overrides
-from lingon.bench.multi30k.report import table
-from lingon.bench.multi30k.run import averaged, translated
-from lingon.bench.trained_runs import last_checkpoints, train
-from lingon.bench.workloads.sample_corpus import write_sample_corpus
+from lingon.bench.multi30k import (
+    PAIRS,
+    PAPER,
+    PARTS,
+    PUBLISHED,
+    SETS,
+    SYSTEMS,
+    averaged,
+    measure,
+    overrides,
+    table,
+    translated,
+)
+from lingon.bench.trained_runs import last_checkpoints, train, write_sample_corpus
 from lingon.errors import CheckpointError, Interrupted, SettingsError
 from lingon.training.checkpoint import load_checkpoint, saved_steps
 from lingon.training.config import Config, load_config

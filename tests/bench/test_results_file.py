@@ -1,12 +1,17 @@
-"""Where the results of a benchmark are written, and the command line in them."""
+"""What a run keeps: its results with the command line, the resume file, and percentiles."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import platform
 from pathlib import Path
 
-from lingon.bench.results_file import command, machine, results_folder
+import pytest
+
+from lingon.bench.results_file import ResumeFile, command, machine, percentile, results_folder
+from lingon.errors import SettingsError
 
 
 def test_a_trial_run_writes_nothing_beside_the_results_that_are_kept() -> None:
@@ -33,3 +38,34 @@ def test_the_machine_has_its_family_and_model(tmp_path: Path):
     facts.write_text("Features\t: asimddp\n")  # of an Arm processor
     assert machine(facts) == f"{platform.machine()}, {os.cpu_count()} cores, "
     assert machine(tmp_path / "none") == f"{platform.machine()}, {os.cpu_count()} cores"
+
+
+def test_a_killed_run_resumes_with_the_complete_records(tmp_path):
+    path = tmp_path / "decode.part.jsonl"
+    resume_file = ResumeFile(path, {"runs": "7"}, resume=False)
+    resume_file.add("one", [1])
+    with path.open("a") as file:
+        file.write('{"key": "two", "rec')
+    again = ResumeFile(path, {"runs": "7"}, resume=True)
+    assert (again.get("one"), again.get("two")) == ([1], None)
+    again.add("two", [2])
+    assert ResumeFile(path, {"runs": "7"}, resume=True).get("two") == [2]
+
+
+def test_a_run_with_other_options_is_not_resumed(tmp_path):
+    ResumeFile(tmp_path / "part", {"commit": "a", "runs": "7"}, resume=False)
+    with pytest.raises(SettingsError, match="was begun with runs '7', this is '9'"):
+        ResumeFile(tmp_path / "part", {"commit": "a", "runs": "9"}, resume=True)
+
+
+def test_without_resume_the_records_of_the_last_run_are_dropped(tmp_path):
+    ResumeFile(tmp_path / "part", {}, resume=False).add("one", 1)
+    assert ResumeFile(tmp_path / "part", {}, resume=False).get("one") is None
+    assert len((tmp_path / "part").read_text().splitlines()) == 1
+    assert json.loads((tmp_path / "part").read_text()) == {"head": {}}
+
+
+def test_percentiles_are_observed_values():
+    assert [percentile(range(1, 101), percent) for percent in (50, 95, 99, 100)] == [50, 95, 99, 100]
+    assert percentile([7.0], 99) == 7.0
+    assert math.isnan(percentile([], 50))

@@ -10,29 +10,28 @@ import numpy as np
 import pytest
 import torch
 
-from lingon.bench.roofline.device_peaks import DevicePeaks
-from lingon.bench.train.baseline import BaselineLoop, BaselineTransformer, batch_size, batches
-from lingon.bench.train.data import on_device, settings
-from lingon.bench.train.flops import flops_per_target_token
-from lingon.bench.train.run import Rounds, loop_settings, measure, paired_ratio, prepared, table
-from lingon.bench.train.worker import run_baseline, run_lingon
+from lingon.bench.device_roofline import DevicePeaks
+from lingon.bench.train import Rounds, loop_settings, measure, on_device, paired_ratio, prepared, settings, table
+from lingon.bench.train_worker import (
+    BaselineLoop,
+    BaselineTransformer,
+    batch_size,
+    batches,
+    flops_per_target_token,
+    run_baseline,
+    run_lingon,
+)
 from lingon.errors import SettingsError
 from lingon.text import BOS, EOS, PAD, Tokenizer
+from lingon.training.batches import EncodedPairs, encode_pairs
 from lingon.training.checkpoint import saved_steps
-from lingon.training.config import (
-    Config,
-    RnnencSettings,
-    TokenizerSettings,
-    TrainingSettings,
-    TransformerSettings,
-    load_config,
-)
-from lingon.training.data.batches import EncodedPairs, encode_pairs
-from lingon.training.data.corpus import Pair
-from lingon.training.data.tokenizer import train_tokenizer
+from lingon.training.config import Config, TokenizerSettings, TrainingSettings, load_config
+from lingon.training.corpus import Pair
+from lingon.training.model_settings import RnnencSettings, TransformerSettings
 from lingon.training.models.transformer import Transformer
+from lingon.training.tokenizer import train_tokenizer
 from tests.support.repository import ROOT
-from tests.support.tiny_training import tiny_config_text, write_digit_corpus
+from tests.support.training_runs import tiny_config_text, write_digit_corpus
 
 TINY = TransformerSettings.model_validate({"preset": "tiny", "max_positions": 32, "norm": "pre"})
 LEARNING = TrainingSettings(batch_tokens=600, learning_rate=4e-3, warmup_steps=20, max_steps=1000)

@@ -10,26 +10,23 @@ import numpy as np
 import pytest
 import torch
 
-from lingon.bench.workloads.output_statistics import outputs
-from lingon.bench.workloads.random_weights import NEVER_GENERATED, Shape, random_transformer
-from lingon.bench.workloads.sample_sentences import sample_file
-from lingon.bench.workloads.shipped import shipped_workloads
-from lingon.bench.workloads.synthetic import TARGET_TOKENS, base_workload
-from lingon.bench.workloads.synthetic import random_sources as base_sources
-from lingon.bench.workloads.workload import Workload
-from lingon.bundle import Limits, is_bundle, open_bundle, write_bundle
+from lingon.bench.synthetic import NEVER_GENERATED, TARGET_TOKENS, Shape, base_workload, outputs, random_transformer
+from lingon.bench.synthetic import random_sources as base_sources
+from lingon.bench.workloads import Workload, sample_file, shipped_workloads
+from lingon.bundle.manifest import Limits
+from lingon.bundle.store import is_bundle, open_bundle, write_bundle
 from lingon.errors import SettingsError
-from lingon.export.gates.translations.decode import decode_all
-from lingon.lines import read_parallel
+from lingon.export.gates_text import decode_all
+from lingon.files import read_parallel
 from lingon.serving.decoding.job import Options
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.text import EOS
 from lingon.training.config import TokenizerSettings
-from lingon.training.data.corpus import Pair
-from lingon.training.data.tokenizer import train_tokenizer
+from lingon.training.corpus import Pair
 from lingon.training.search import SearchSettings, translate
+from lingon.training.tokenizer import train_tokenizer
 from tests.support.random_models import manifest_of, random_model, random_sources
 from tests.support.repository import ROOT
 

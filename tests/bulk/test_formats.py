@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lingon.bulk.format import MAX_VALUE_BYTES, Column, Value, packed, unpacked
 from lingon.bulk.formats import Unreadable, format_of, suffix_of
-from lingon.bulk.formats.format import MAX_VALUE_BYTES, Column, Value
-from lingon.bulk.formats.packing import packed, unpacked
 from lingon.errors import CorpusError, SettingsError
 
 TEXTS = ["one", "  two ", "drei\u2028vier", "", 'five "quoted", here', "sechs\u0085", "7" * 300, "acht"]

@@ -13,13 +13,12 @@ import fsspec
 import pytest
 
 from lingon.bulk import Translate, missing, plan
-from lingon.bulk.formats.packing import packed
+from lingon.bulk.format import packed
 from lingon.bulk.planning import PLAN
 from lingon.bulk.runs import LocalEngine, run
 from lingon.bulk.storage import input_files, open_folder
 from lingon.errors import LingonError, SettingsError
-from tests.support.bulk import LINES, MIXED, Ending, Silent, parts, write_parquet
-from tests.support.s3 import Faults, faulty_proxy, s3_server
+from tests.support.bulk import LINES, MIXED, Ending, Faults, Silent, faulty_proxy, parts, s3_server, write_parquet
 
 pytest.importorskip("s3fs", reason="needs the package s3fs")
 pytest.importorskip("moto", reason="needs the package moto")

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bulk import Translate, missing, plan, processes
+from lingon.bulk import Translate, missing, plan, runs
 from lingon.bulk.planning import Plan, Shard
-from lingon.bulk.processes import ProcessEngine
-from lingon.bulk.runs import LocalEngine, run
+from lingon.bulk.runs import LocalEngine, ProcessEngine, run
 from lingon.bulk.shards import Record
 from lingon.errors import LingonError
 from tests.support.bulk import BACKEND, LINES, MIXED, Silent, parts, translator, write_parquet
@@ -138,9 +137,9 @@ class Alone(LocalEngine):
 def test_one_process_is_enough_where_more_would_be_idle_or_too_large(
     source: Path, translate: Translate, monkeypatch: pytest.MonkeyPatch, free: int, shard_rows: int
 ) -> None:
-    monkeypatch.setattr(processes, "free_bytes", lambda: free)
-    monkeypatch.setattr(processes, "usable_cores", lambda: 8)
-    monkeypatch.setattr(processes, "LocalEngine", Alone)
+    monkeypatch.setattr(runs, "free_bytes", lambda: free)
+    monkeypatch.setattr(runs, "usable_cores", lambda: 8)
+    monkeypatch.setattr(runs, "LocalEngine", Alone)
     work = plan(str(source), str(source.parent / "out"), translate, shard_rows=shard_rows)
     with pytest.raises(LingonError, match="alone"):
         run(work, ProcessEngine(), translate, Silent())

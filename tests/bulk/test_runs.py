@@ -22,7 +22,7 @@ from lingon.bulk.planning import MOST_PLAN_BYTES, PLAN
 from lingon.bulk.runs import LocalEngine, run
 from lingon.bulk.shards import MANIFEST, RECORDS, SUCCESS
 from lingon.bulk.storage import LocalFolder
-from lingon.cli.options.backend import BackendOptions
+from lingon.cli.backend import BackendOptions
 from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.files import lock_path
 from tests.support.bulk import (
@@ -37,9 +37,9 @@ from tests.support.bulk import (
     write_jsonl,
     write_parquet,
 )
-from tests.support.multilingual_bundles import TEXTS, write_multilingual_bundle
 from tests.support.processes import ENVIRONMENT, lingon
-from tests.support.scale import FULL
+from tests.support.random_models import TEXTS, write_multilingual_bundle
+from tests.support.repository import FULL
 
 SOURCES = ("en", "de", "fr")  # of the bundle of several languages
 

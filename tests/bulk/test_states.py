@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from lingon.bulk import Translate, finish, missing, plan
-from lingon.bulk.formats.format import Value
+from lingon.bulk.format import Value
 from lingon.bulk.planning import PLAN, STATE
 from lingon.bulk.runs import LocalEngine, run
 from lingon.bulk.shards import MANIFEST, RECORDS, SEAL, SUCCESS, ShardWorker
@@ -25,7 +25,7 @@ from lingon.bulk.storage import digest
 from lingon.bulk.translating import Cell, Counts
 from lingon.errors import LingonError
 from tests.support.bulk import LINES, Ending, Silent, parts, write_jsonl
-from tests.support.scale import FULL
+from tests.support.repository import FULL
 
 ROWS, SHARD_ROWS = 9, 3
 NESTED = "[" * 100_000 + "]" * 100_000

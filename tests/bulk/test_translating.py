@@ -12,8 +12,8 @@ import pytest
 
 from lingon.bulk.formats import Unreadable
 from lingon.bulk.translating import BATCH, Cell, Translate
-from lingon.bundle import open_bundle
-from lingon.client.values.results import TextResult, Translation
+from lingon.bundle.store import open_bundle
+from lingon.client.results import TextResult, Translation
 from lingon.errors import ServerError, SettingsError
 from tests.support import shipped_model
 from tests.support.bulk import LINES, translator

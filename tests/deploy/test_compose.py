@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from lingon.gateway.translations.kept_files import MOST_BYTES
-from lingon.serving.setting_sources import CLIENT_VARIABLES, load
-from lingon.serving.settings import DOCUMENT_BYTES, DOCUMENT_PROCESSES, Settings
+from lingon.gateway.documents import MOST_BYTES
+from lingon.serving.settings import CLIENT_VARIABLES, DOCUMENT_BYTES, DOCUMENT_PROCESSES, Settings, load
 from tests.support.deploy_files import DEPLOY, read, seconds
 from tests.support.repository import ROOT
 

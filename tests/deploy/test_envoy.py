@@ -16,19 +16,18 @@ import grpc
 import pytest
 from google.protobuf import json_format
 
-import chaos.verdict.checker as checker
-from chaos.verdict.history import Outcome
 from deploy.envoy.configure import configured
 from lingon.translation.v1 import translation_pb2 as pb
+from tests.reliability import checker
+from tests.reliability.history import Outcome
 from tests.support.echo_engine import EchoRunner, RunningServer, running
-from tests.support.envoy import ALONE, COMMAND, Envoy, envoy, missing
-from tests.support.eventually import eventually
+from tests.support.envoy import ALONE, COMMAND, Envoy, envoy, missing, rolled
 from tests.support.gateway import KNOWS_LANGUAGES, send
-from tests.support.http import get
+from tests.support.http2 import get
 from tests.support.pages import free_ports
-from tests.support.rolling_envoy import rolled
-from tests.support.scale import FULL
+from tests.support.repository import FULL
 from tests.support.scripted_server import FakeService, Fault, serving
+from tests.support.timing import eventually
 
 pytestmark = pytest.mark.ops
 TEXT = "Tom lives in Boston."

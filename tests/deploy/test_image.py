@@ -13,8 +13,7 @@ import pytest
 
 from kernels.build import LIBRARY
 from lingon.serving.settings import Settings
-from tests.support.deploy_files import DEPLOY
-from tests.support.dockerfile import DOCKERFILE, environment, instructions, stages
+from tests.support.deploy_files import DEPLOY, DOCKERFILE, environment, instructions, stages
 from tests.support.repository import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))

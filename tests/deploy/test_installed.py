@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from kernels.build import COMPILERS, LIBRARY
-from tests.support.deploy_files import DEPLOY
-from tests.support.dockerfile import environment
+from tests.support.deploy_files import DEPLOY, environment
 from tests.support.repository import ROOT
 
 pytestmark = [pytest.mark.ops, pytest.mark.timeout(600)]

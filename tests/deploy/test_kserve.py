@@ -15,7 +15,7 @@ import yaml
 from lingon.bundle import manifest
 from lingon.serving.settings import PREFIX, Settings
 from tests.support.deploy_files import DEPLOY, read
-from tests.support.server_process import server_process
+from tests.support.processes import server_process
 from tests.support.shipped_model import MODEL
 
 FOLDER = DEPLOY / "kserve"

@@ -12,8 +12,7 @@ import pytest
 
 from lingon.serving.runtime.device import expects_cuda
 from tests.support.deploy_files import DASHBOARD, alerts, runbook_queries
-from tests.support.prometheus import wait_until
-from tests.support.watched_server import Watch, lowered, watched
+from tests.support.prometheus import Watch, lowered, wait_until, watched
 
 pytestmark = pytest.mark.ops
 BOARD = json.loads(DASHBOARD.read_text(encoding="utf-8"))

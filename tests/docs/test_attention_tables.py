@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from docs.generators.attention import NONE_YET, lengths, systems
+from docs.generators.results import NONE_YET, lengths, systems
 
 ROW = {
     "corpus": "multi30k",

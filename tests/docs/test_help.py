@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from docs.generators.cli import commands
+from docs.generators.reference import commands
 from lingon.cli.main import main
 
 COMMANDS = commands()

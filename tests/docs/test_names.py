@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from docs.generators.cli import commands
-from docs.generators.metrics import metric_names
+from docs.generators.reference import commands, metric_names
 from lingon.serving.observability.metrics import reasons
 from tests.support.pages import DOCS, PAGES, blocks
 from tests.support.repository import PACKAGES, ROOT
 
-FOLDERS = (*PACKAGES, "kernels", "chaos", "configs", "deploy", "docs", "models", "protos", "scripts", "tests")
+FOLDERS = (*PACKAGES, "kernels", "configs", "deploy", "docs", "models", "protos", "scripts", "tests")
 OTHER_OPTIONS = {"--profile"}  # of docker compose
 TEXTS = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
 

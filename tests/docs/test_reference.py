@@ -10,14 +10,11 @@ from collections.abc import Iterable
 import pytest
 
 import lingon
-from docs.generators.bundle import layout, tensors
-from docs.generators.chaos import hostile
 from docs.generators.extension import definitions
-from docs.generators.kept_strings import forms
-from docs.generators.options import score_options, translate_options
-from docs.generators.witness_table import CONFIRMED, witnesses
+from docs.generators.reference import forms, layout, score_options, tensors, translate_options
+from docs.generators.results import CONFIRMED, witnesses
 from lingon import ScoreOptions, TranslateOptions
-from lingon.bundle.manifest import BEAM_TABLE, LABELS, TOKEN_IDS, TOTAL_LENGTH
+from lingon.bundle.names import BEAM_TABLE, LABELS, TOKEN_IDS, TOTAL_LENGTH
 from lingon.segments.protection import TABLE
 from tests.support.pages import DOCS
 from tests.support.repository import ROOT
@@ -93,7 +90,3 @@ def test_every_form_of_kept_strings_is_in_one_table_with_all_its_examples():
 
 def _forms_in(page: str) -> Iterable[str]:
     return (line for line in page.splitlines() if line.startswith("| ") and not line.startswith(("| form", "| ---")))
-
-
-def test_a_figure_that_is_not_known_is_said_to_be_unknown():
-    assert "nan" not in re.findall(r"\w+", hostile())

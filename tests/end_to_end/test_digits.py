@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import lingon, serving
-from tests.support.tiny_training import tiny_config_text, write_digit_corpus
+from tests.support.training_runs import tiny_config_text, write_digit_corpus
 
 
 @pytest.fixture(scope="module")

@@ -9,26 +9,27 @@ from pathlib import Path
 import pytest
 import torch
 
-from lingon.bundle import CARD, Alignment, Bundle, open_bundle
+from lingon.bundle.manifest import Alignment
+from lingon.bundle.names import CARD
+from lingon.bundle.store import Bundle, open_bundle
 from lingon.errors import SettingsError
-from lingon.export.gates.translations.golden import golden_sentences
+from lingon.export.gates_text import golden_sentences
 from lingon.export.manifest import build_manifest
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Texts
 from lingon.serving.in_process import LocalTranslator, translate_lines
 from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.runtime.onnx_runner import load_runner
-from lingon.serving.translation.planning.text_options import WHOLE
+from lingon.serving.translation.options import WHOLE
 from lingon.training.checkpoint import Checkpoint, Progress
 from lingon.training.config import load_config
-from lingon.training.data.corpus import Pair
-from lingon.training.data.tokenizer import train_tokenizer
+from lingon.training.corpus import Pair
 from lingon.training.models.build import build_model
+from lingon.training.tokenizer import train_tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.checkpoints import accept_any_quality
+from tests.support.random_models import SIZES, accept_any_quality
 from tests.support.repository import ROOT
-from tests.support.systems import SIZES
-from tests.support.tiny_training import tiny_config_text, write_digit_corpus
+from tests.support.training_runs import tiny_config_text, write_digit_corpus
 
 DIGITS = ROOT / "tests" / "data" / "digits"
 KINDS = [kind for kind in SIZES if kind != "transformer"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.multilingual_bundles import TEXTS, write_multilingual_bundle
+from tests.support.random_models import TEXTS, write_multilingual_bundle
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 

@@ -12,7 +12,7 @@ import pytest
 
 from lingon.client.client import Client
 from tests.support.processes import lingon, serving
-from tests.support.several_pairs import config_text, write_corpora
+from tests.support.training_runs import config_text, write_corpora
 
 SUFFIXES = {"de": "target", "fr": "copy"}
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import CARD, Bundle, open_bundle
+from lingon.bundle.names import CARD
+from lingon.bundle.store import Bundle, open_bundle
 from lingon.scoring import score
 from lingon.serving.in_process import translate_lines
 from tests.support.repository import ROOT

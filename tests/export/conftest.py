@@ -6,9 +6,9 @@ import pytest
 
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.config import load_config
-from lingon.training.data.corpus import Pair, read_pairs
-from tests.support.checkpoints import random_checkpoint
-from tests.support.tiny_training import tiny_config_text, write_digit_corpus
+from lingon.training.corpus import Pair, read_pairs
+from tests.support.random_models import random_checkpoint
+from tests.support.training_runs import tiny_config_text, write_digit_corpus
 
 
 @pytest.fixture(scope="session")

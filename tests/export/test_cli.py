@@ -9,16 +9,19 @@ from typing import Any
 
 import pytest
 
-from lingon.bundle import open_bundle
+from lingon.bundle.manifest import PASSED, Precision
+from lingon.bundle.store import open_bundle
 from lingon.errors import CheckpointError, DeviceError, SettingsError
 from lingon.export.cli import export as verb
+from lingon.export.cli import print_report
 from lingon.export.graphs.precisions import PRECISION_KINDS, precisions_of
 from lingon.serving.runtime.device import CPU
 from lingon.training.checkpoint import Checkpoint, save_checkpoint
-from lingon.training.config import ModelSettings, TransformerSettings
+from lingon.training.model_settings import ModelSettings, TransformerSettings
 from lingon.training.models.build import build_model
 from tests.support.bundles import write_small_bundle
-from tests.support.checkpoints import accept_any_quality
+from tests.support.echo_engine import bundle
+from tests.support.random_models import accept_any_quality
 
 LONG = "1 " * 30
 
@@ -122,3 +125,20 @@ def test_a_folder_of_models_is_no_folder_for_versions(saved: Path, tmp_path: Pat
     with pytest.raises(SettingsError, match=f"^{models}: is a folder of models, such as digits, .* {models}/NAME$"):
         verb(checkpoint=saved, folder=models)
     assert [path.name for path in models.iterdir()] == ["digits"]
+
+
+@pytest.mark.parametrize(("bleu", "warned"), [(0.134, True), (4.99, True), (35.0, False)])
+def test_a_model_that_hardly_translates_is_exported_with_a_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], bleu: float, warned: bool
+) -> None:
+    report = {"quality": {"sentences": 9, "bleu": bleu, "fp32_bleu": bleu}}
+    written = bundle(tmp_path, precisions={"int8": Precision("CPUExecutionProvider", PASSED, (), report)})
+    print_report(written)
+    printed, told = capsys.readouterr()
+    assert printed.splitlines() == [
+        "en-de/1: parity",
+        "int8 on CPU: gate passed",
+        f"  quality: sentences 9, bleu {bleu:.3g}, fp32 bleu {bleu:.3g}",
+        f"written: {written.folder}",
+    ]
+    assert told.startswith(f"lingon: warning: BLEU is {bleu:.2f}, below 5: ") if warned else told == ""

@@ -1,4 +1,4 @@
-"""The version that a manifest names, and the heads as the source of alignments."""
+"""The manifest and the model card of an export."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
-from lingon.bundle import Alignment
+from lingon.bundle.manifest import Alignment
 from lingon.errors import SettingsError
 from lingon.export.manifest import build_manifest
+from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings
 from lingon.training.checkpoint import Checkpoint
-from lingon.training.config import TransformerSettings
+from lingon.training.config import OriginSettings
+from lingon.training.model_settings import TransformerSettings
+from tests.support.bundles import MANIFEST
 
 
 def alignment(checkpoint: Checkpoint, folder: Path, training: dict[str, Any], **settings: Any) -> Alignment:
@@ -55,3 +58,17 @@ def test_a_head_that_the_model_does_not_have_is_refused(checkpoint: Checkpoint, 
 def test_the_version_is_higher_than_one_that_is_being_copied(checkpoint: Checkpoint, tmp_path: Path) -> None:
     (tmp_path / "digits" / "7").mkdir(parents=True)
     assert build_manifest(checkpoint, tmp_path / "digits", ExportSettings()).version == 8
+
+
+ORIGIN = OriginSettings(form="Marian", licence="CC-BY-4.0", files={"model.npz": "0" * 64})
+
+
+def test_the_card_of_an_imported_model_that_was_trained_further_has_its_origin_and_its_training(
+    checkpoint: Checkpoint,
+) -> None:
+    config = checkpoint.config.model_copy(update={"origin": ORIGIN})
+    card = model_card(replace(checkpoint, config=config), MANIFEST)
+    for line in ("## Origin", "- imported: Marian", "- licence: CC-BY-4.0", "## Training"):
+        assert f"\n{line}\n" in card
+    assert "- training text: train.source, train.target; validation text: valid.source, valid.target\n" in card
+    assert "## Origin" not in model_card(checkpoint, MANIFEST)

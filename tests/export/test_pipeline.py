@@ -10,25 +10,23 @@ from typing import Any
 import pytest
 import torch
 
-import lingon.export.gates.translations.quality
-import lingon.export.gates.translations.searches
 import lingon.export.pipeline
-from lingon.bundle import CARD, open_bundle
+from lingon.bundle.names import CARD
+from lingon.bundle.store import open_bundle
 from lingon.errors import BundleError, CheckpointError, DeviceError, ParityError, SettingsError
+from lingon.export import gates, gates_text
 from lingon.export.differences import LOG_PROBS, Tolerance
-from lingon.export.gates.translations import decode, tokens
-from lingon.export.gates.translations.tokens import check_tokens
-from lingon.export.gates.verifier import NOT_ON_CUDA
+from lingon.export.gates_text import engine_search
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Texts
-from lingon.export.shortlist.build import ShortlistSettings
+from lingon.export.shortlist import ShortlistSettings
+from lingon.export.verifier import NOT_ON_CUDA
 from lingon.serving.runtime.device import CPU, CUDA
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.training.checkpoint import Checkpoint
-from lingon.training.data.corpus import Pair
+from lingon.training.corpus import Pair
 from lingon.training.search import SearchSettings, translate
-from tests.support.checkpoints import accept_any_quality
-from tests.support.random_models import random_model, random_runner
+from tests.support.random_models import accept_any_quality, random_model, random_runner
 
 FP32 = ExportSettings(precisions=("fp32",), shortlist=None)
 
@@ -91,7 +89,7 @@ def test_tokens_that_differ_name_the_first_sentence(checkpoint: Checkpoint, pair
     texts = [pair.source for pair in pairs[:20]]
     for beam_size in (1, 4):
         with pytest.raises(ParityError, match=rf"beam size {beam_size}: '\d.*' becomes .* in the engine and .* in the"):
-            check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts, beam_size, 1.0)
+            gates.check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts, beam_size, 1.0)
 
 
 def test_int8_that_loses_too_much_quality_leaves_no_bundle(
@@ -302,9 +300,9 @@ def test_gates_use_the_default_search_and_the_numbers_of_sentences_of_the_settin
 
     def noted(runner: OnnxRunner, sources: list[tuple[int, ...]], width: int, *rest: Any, **more: Any) -> Any:
         searches.append((len(sources), width))
-        return decode.engine_search(runner, sources, width, *rest, **more)
+        return engine_search(runner, sources, width, *rest, **more)
 
-    monkeypatch.setattr(lingon.export.gates.translations.searches, "engine_search", noted)
+    monkeypatch.setattr(gates_text, "engine_search", noted)
     accept_any_quality(monkeypatch)
     settings = ExportSettings(precisions=("int8",), shortlist=None, beam_size=beam_size, parity_sentences=4)
     settings, lines = replace(settings, gate_sentences=3), list[str]()
@@ -349,12 +347,12 @@ def test_of_few_sentences_one_may_be_a_near_tie(
     runner = load_runner(bundle, "fp32", threads=1)
     with torch.no_grad():  # every translation differs
         checkpoint.model.target_embedding.pieces.weight += 0.5 * torch.randn_like(checkpoint.model.output.weight)
-    monkeypatch.setattr(tokens, "is_near_tie", lambda *_: True)
+    monkeypatch.setattr(gates, "is_near_tie", lambda *_: True)
     texts = [pair.source for pair in pairs[:2]]
-    report = check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts[:1], 4, 1.0)
+    report = gates.check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts[:1], 4, 1.0)
     assert str(report) == "0 of 1 sentences identical, 1 near ties (at most 1)"
     with pytest.raises(ParityError, match="2 of 2 sentences are near ties, at most 1 may be; the first is"):
-        check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts, 4, 1.0)
+        gates.check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts, 4, 1.0)
 
 
 def test_the_alignment_layer_must_exist(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:
@@ -366,10 +364,10 @@ def test_a_near_tie_is_excused_and_any_other_difference_is_not(monkeypatch: pyte
     model, runner = random_model(norm="pre"), random_runner(norm="pre")
     source = (5, 6, 7, 2)
     (mine,), (theirs,) = (
-        decode.engine_search(runner, [source], 1, 0.0)[0],
-        tokens.translate(model, [source], tokens.reference_settings(runner.limits, 1, 0.0))[0],
+        engine_search(runner, [source], 1, 0.0)[0],
+        translate(model, [source], gates.reference_settings(runner.limits, 1, 0.0))[0],
     )
     other = replace(theirs, tokens=(theirs.tokens[0] + 1, *theirs.tokens[1:]))
-    assert not tokens.is_near_tie(model, runner, source, (mine, other), SearchSettings())
-    monkeypatch.setattr(tokens, "NEAR_TIE", 1e9)
-    assert tokens.is_near_tie(model, runner, source, (mine, other), SearchSettings())
+    assert not gates.is_near_tie(model, runner, source, (mine, other), SearchSettings())
+    monkeypatch.setattr(gates, "NEAR_TIE", 1e9)
+    assert gates.is_near_tie(model, runner, source, (mine, other), SearchSettings())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import open_bundle
+from lingon.bundle.store import open_bundle
 from lingon.cli.main import main
 from lingon.errors import SettingsError
 from lingon.export.calibration import calibration_sentences
@@ -17,10 +17,10 @@ from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Texts
 from lingon.training.checkpoint import Checkpoint, save_checkpoint
 from lingon.training.config import LanguageSettings
-from lingon.training.data.corpus import Pair
+from lingon.training.corpus import Pair
 from lingon.training.evaluation import translate_lines
 from tests.support.bundles import MANIFEST
-from tests.support.checkpoints import accept_any_quality
+from tests.support.random_models import accept_any_quality
 
 REFUSED = "--shortlist: text of one pair of languages would leave out the pieces of the others; "
 VALID = ("valid.source", "valid.target")

@@ -10,9 +10,8 @@ import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import http2
-from tests.support.foreign_server import ForeignServer
-from tests.support.h2load import h2load
-from tests.support.scale import scaled
+from tests.support.foreign_server import ForeignServer, h2load
+from tests.support.repository import scaled
 from tests.support.shipped_model import LINES
 
 pytestmark = pytest.mark.foreign("h2load")

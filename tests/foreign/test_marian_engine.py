@@ -13,21 +13,30 @@ from typing import Any
 import pytest
 
 from lingon.export.settings import ExportSettings, Texts
-from lingon.export.shortlist.build import ShortlistSettings
+from lingon.export.shortlist import ShortlistSettings
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported
-from lingon.importers.witness.marian import MarianEngine
+from lingon.importers.toolkits.marian import MarianEngine
 from lingon.serving.in_process import LocalTranslator
 from lingon.serving.runtime.device import FP32_NATIVE
-from lingon.training.data.corpus import Pair
+from lingon.training.corpus import Pair
 from lingon.training.search import Hypothesis, SearchSettings, translate
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.foreign_clients import NODE_CLIENT
-from tests.support.marian_forms import FORMS, FREQUENT, LINES, TRAINED, Files, in_8_bits, measured_alphas, written
-from tests.support.marian_models import Marian
-from tests.support.marian_search import marian_beam, marian_candidates
-from tests.support.scale import scaled
-from tests.support.witness_table import write_rows
+from tests.support.marian_engine import marian_beam, marian_candidates
+from tests.support.marian_models import (
+    FORMS,
+    FREQUENT,
+    LINES,
+    TRAINED,
+    Files,
+    Marian,
+    in_8_bits,
+    measured_alphas,
+    written,
+)
+from tests.support.repository import scaled
+from tests.support.transformers_kept import write_rows
 
 pytestmark = [pytest.mark.foreign("node"), pytest.mark.no_cover]
 

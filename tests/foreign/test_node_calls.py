@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.support.foreign_server import QUEUE, ForeignServer
-from tests.support.node_client import Answer, call, make_calls
-from tests.support.scale import scaled
+from tests.support.foreign_server import QUEUE, Answer, ForeignServer, call, make_calls
+from tests.support.repository import scaled
 from tests.support.shipped_model import LINES, bundle
 
 pytestmark = pytest.mark.foreign("node")

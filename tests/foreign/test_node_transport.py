@@ -6,9 +6,8 @@ import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import http2
-from tests.support.foreign_server import ForeignServer
-from tests.support.node_client import call, http_request, make_calls, ping, send_requests
-from tests.support.scale import FULL
+from tests.support.foreign_server import ForeignServer, call, http_request, make_calls, ping, send_requests
+from tests.support.repository import FULL
 from tests.support.shipped_model import LINES
 
 pytestmark = pytest.mark.foreign("node")

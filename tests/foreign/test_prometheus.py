@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from chaos.verdict.prometheus import Scrape, Series
 from lingon import Client
+from tests.reliability.checker import Scrape, Series
 from tests.support.deploy_files import ALERTS, read
 from tests.support.foreign_server import ForeignServer
 from tests.support.prometheus import Prometheus, configuration, running_prometheus, wait_until

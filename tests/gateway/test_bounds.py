@@ -13,14 +13,14 @@ from pathlib import Path
 import grpc
 import pytest
 
+from lingon.gateway import body as body_module
 from lingon.gateway import connection as connection_module
-from lingon.gateway.requests import body as body_module
 from lingon.serving.auth.api_keys import new_key
 from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.credentials import write_key_file
 from tests.support.echo_engine import EchoRunner
-from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, gateway
-from tests.support.key_files import write_key_file
+from tests.support.timing import eventually
 
 IDLE = 2000  # connections without a request
 TEXTS = {"texts": ["Tom"]}

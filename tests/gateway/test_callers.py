@@ -9,11 +9,10 @@ import pytest
 from google.rpc import code_pb2
 
 from lingon.errors import ServerError
-from lingon.gateway.backend import Caller
-from lingon.gateway.requests.known_callers import KNOWN_SECONDS, MOST_KNOWN, KnownCallers
+from lingon.gateway.backend import KNOWN_SECONDS, MOST_KNOWN, Caller, KnownCallers
 from lingon.serving.auth.api_keys import new_key
+from tests.support.credentials import write_key_file
 from tests.support.gateway import Gateway, gateway
-from tests.support.key_files import write_key_file
 
 TEXTS = {"texts": ["Tom"]}
 BROKEN = b'{"texts": ['

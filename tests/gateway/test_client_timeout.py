@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from lingon.gateway.requests.client_timeout import HEADERS
+from lingon.gateway.endpoint import HEADERS
 from lingon.status import CLIENT_ADDRESS
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from tests.support.echo_engine import EchoRunner
-from tests.support.eventually import eventually
 from tests.support.gateway import gateway
+from tests.support.timing import eventually
 
 WORK = {
     "/v1/translate": {"texts": ["Tom"]},
@@ -74,7 +74,7 @@ async def test_a_client_that_waits_for_a_short_time_gets_the_end_of_its_call_on_
 
 
 async def test_a_client_that_waits_for_longer_than_a_call_may_take_changes_nothing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("lingon.gateway.run.CALL_SECONDS", 0.3)
+    monkeypatch.setattr("lingon.gateway.app.CALL_SECONDS", 0.3)
     runner = EchoRunner()
     async with gateway(runner) as http:
         runner.gate.clear()

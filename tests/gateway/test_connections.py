@@ -21,15 +21,15 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from chaos.hostile.http_storm import Storm, chunked, get, pieces, post
 from lingon.gateway import connection as connection_module
 from lingon.gateway import server as server_module
+from lingon.gateway.connection import OpenConnections
 from lingon.gateway.metrics import GatewayMetrics
-from lingon.gateway.open_connections import OpenConnections
 from lingon.gateway.server import HttpOptions, listening
+from tests.reliability.http_storm import Storm, chunked, get, pieces, post
 from tests.support.echo_engine import EchoRunner
-from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, gateway
+from tests.support.timing import eventually
 
 BODY = b'{"texts": ["Tom"]}'
 LARGE = "/openapi.json"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lingon.gateway.dialects.deepl import UsedCharacters
-from lingon.gateway.requests.endpoint import json_error
-from lingon.gateway.requests.problem import Problem
+from lingon.gateway.deepl import UsedCharacters
+from lingon.gateway.endpoint import json_error
+from lingon.gateway.problem import Problem
 from tests.support.echo_engine import LIMITS
 from tests.support.gateway import gateway
 

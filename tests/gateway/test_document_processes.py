@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from lingon.documents.bounds import MOST_REPLY_BYTES
+from lingon.documents.document import MOST_REPLY_BYTES
 from lingon.errors import LingonError
-from lingon.gateway.requests.problem import Problem
-from lingon.gateway.translations.document_processes import DocumentLimits, DocumentProcesses, File, Places
-from tests.support.eventually import eventually
+from lingon.gateway.documents import DocumentLimits, DocumentProcesses, File, Places
+from lingon.gateway.problem import Problem
+from tests.support.documents import docx, files_of, paragraph, run
 from tests.support.gateway import gateway
-from tests.support.office_files import docx, files_of, paragraph, run
+from tests.support.timing import eventually
 
 SMALL = File("a.txt", b"It is raining.\n", "de", "a")
 LARGE = File("a.md", b"It is *raining* in the `town`.\n\n" * 24_000, "de", "a")  # takes seconds

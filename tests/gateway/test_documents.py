@@ -10,19 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from lingon.documents.text_files.plain import BLOCK_LINES
-from lingon.gateway import run as run_module
+from lingon.documents.pages import BLOCK_LINES
+from lingon.gateway import app as app_module
+from lingon.gateway import documents as documents_module
 from lingon.gateway.backend import Caller
-from lingon.gateway.translations import kept_files
-from lingon.gateway.translations.document_processes import DocumentLimits
-from lingon.gateway.translations.kept_files import LEAST_BYTES, KeptFiles
+from lingon.gateway.documents import LEAST_BYTES, DocumentLimits, KeptFiles
 from lingon.serving import server as server_module
 from lingon.serving.auth.api_keys import new_key
+from tests.support.credentials import write_key_file
+from tests.support.documents import docx, files_of, odt, paragraph, pptx, run, xlsx
 from tests.support.echo_engine import EchoRunner
-from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, Reply, gateway
-from tests.support.key_files import write_key_file
-from tests.support.office_files import docx, files_of, odt, paragraph, pptx, run, xlsx
+from tests.support.timing import eventually
 
 CALLER = Caller(None, "192.0.2.1", "")
 DOCUMENT, DETECTED = "/v1/translate:document", "x-lingon-detected-language"
@@ -352,7 +351,7 @@ async def test_without_a_folder_files_are_not_supported():
 
 
 async def test_old_files_are_removed_without_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(kept_files, "REMOVE_SECONDS", 0.01)
+    monkeypatch.setattr(documents_module, "REMOVE_SECONDS", 0.01)
     old = await KeptFiles(tmp_path / "documents", clock=lambda: 0).begin("deepl", CALLER, 1)
     async with gateway(http_data_dir=tmp_path):
         await eventually(lambda: not (tmp_path / "documents" / old.number).exists())
@@ -369,7 +368,7 @@ async def test_the_language_of_a_file_is_detected_once(tmp_path: Path):
 async def test_keys_of_its_own_making_give_a_caller_no_more_room_where_none_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(kept_files, "MOST_BYTES", 8 * LEAST_BYTES)
+    monkeypatch.setattr(documents_module, "MOST_BYTES", 8 * LEAST_BYTES)
     async with gateway(http_data_dir=tmp_path) as http:
         found = [
             await http.upload("/translate_file", "a.txt", b"Tom", source="en", target="de", api_key=f"k{number}")
@@ -394,7 +393,7 @@ async def test_a_document_whose_process_cannot_be_started_ends_in_an_error(
 async def test_all_documents_that_are_accepted_are_translated_however_many_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(run_module, "DocumentLimits", partial(DocumentLimits, waiting=2))
+    monkeypatch.setattr(app_module, "DocumentLimits", partial(DocumentLimits, waiting=2))
     async with gateway(http_data_dir=tmp_path) as http:
         fields = {"target_lang": "DE", "source_lang": "EN"}
         sent = [http.upload("/v2/document", "a.txt", f"Tom {number}.".encode(), **fields) for number in range(8)]

@@ -13,16 +13,16 @@ import pytest
 from google.protobuf import json_format
 from google.rpc import status_pb2
 
-from chaos.hostile.http_storm import post
 from lingon.serving.auth.api_keys import new_key
-from lingon.serving.rpc.arrival.shedding import FRESH_SECONDS
+from lingon.serving.rpc.arrival import FRESH_SECONDS
 from lingon.status import CLIENT_ADDRESS, STATUS_DETAILS
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+from tests.reliability.http_storm import post
+from tests.support.credentials import write_key_file
 from tests.support.echo_engine import EchoRunner
-from tests.support.eventually import eventually
 from tests.support.gateway import Gateway, gateway
-from tests.support.key_files import write_key_file
+from tests.support.timing import eventually
 
 ROUTES = {"/v1/translate": "Translate", "/v1/translate:stream": "TranslateStream", "/v1/score": "Score"}
 MODEL = {"model": "en-de", "version": "1"}

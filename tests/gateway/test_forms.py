@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import pytest
 
-from lingon.gateway.requests.forms import MAX_FIELDS, MULTIPART, URLENCODED, read_form, read_query
-from lingon.gateway.requests.problem import Problem
+from lingon.gateway.body import MAX_FIELDS, MULTIPART, URLENCODED, read_form, read_query
+from lingon.gateway.problem import Problem
 from tests.support.gateway import gateway
 
 TEXT = "Café; 10% & more"

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from lingon.gateway import documents as documents_module
 from lingon.gateway.backend import Caller
-from lingon.gateway.requests.problem import Problem
-from lingon.gateway.translations import kept_files
-from lingon.gateway.translations.kept_files import KEEP_SECONDS, LEAST_BYTES, MOST_BYTES, KeptFiles
-from tests.support.eventually import eventually
+from lingon.gateway.documents import KEEP_SECONDS, LEAST_BYTES, MOST_BYTES, KeptFiles
+from lingon.gateway.problem import Problem
+from tests.support.timing import eventually
 
 CALLER = Caller(None, "192.0.2.1", "")
 
@@ -27,7 +27,7 @@ def names_in(folder: Path) -> set[str]:
 async def test_files_beyond_the_room_are_refused_and_those_of_one_caller_leave_room_for_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(kept_files, "MOST_BYTES", 8 * LEAST_BYTES)
+    monkeypatch.setattr(documents_module, "MOST_BYTES", 8 * LEAST_BYTES)
     files, caller = KeptFiles(tmp_path / "d"), CALLER
     first = [await files.begin("deepl", caller, 1) for _ in range(2)]
     with pytest.raises(Problem, match="there is no room for more files") as refused:
@@ -51,7 +51,7 @@ async def test_a_full_disk_is_no_room_and_leaves_nothing(tmp_path: Path, monkeyp
 
     files = KeptFiles(tmp_path)
     kept = await files.begin("deepl", CALLER, 1)
-    monkeypatch.setattr(kept_files, "write_private", fail)
+    monkeypatch.setattr(documents_module, "write_private", fail)
     for refused in (files.begin("deepl", CALLER, 1), files.finish(kept, ".txt", b"text", 4)):
         with pytest.raises(Problem, match="there is no room"):
             await refused
@@ -84,7 +84,7 @@ async def test_an_upload_that_is_cancelled_as_its_file_begins_leaves_nothing(tmp
 async def test_a_file_is_written_before_it_is_read_and_not_after_it_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    write = kept_files.write_private
+    write = documents_module.write_private
 
     def slow(path: Path, content: bytes) -> None:
         time.sleep(0.05)
@@ -92,7 +92,7 @@ async def test_a_file_is_written_before_it_is_read_and_not_after_it_is_removed(
 
     files = KeptFiles(tmp_path)
     kept = await files.begin("deepl", CALLER, 1)
-    monkeypatch.setattr(kept_files, "write_private", slow)
+    monkeypatch.setattr(documents_module, "write_private", slow)
     finishing = asyncio.create_task(files.finish(kept, ".txt", b"text", 4))
     await asyncio.sleep(0)
     assert kept.status == "done"  # which a client sees, and fetches it
@@ -130,7 +130,7 @@ async def test_a_file_with_an_error_takes_the_room_of_its_record_alone_after_a_r
 async def test_files_are_gone_after_an_hour_whatever_becomes_of_the_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(kept_files, "REMOVE_SECONDS", 0.001)
+    monkeypatch.setattr(documents_module, "REMOVE_SECONDS", 0.001)
     now = [time.time() + 30 * KEEP_SECONDS]
     files = KeptFiles(tmp_path, clock=lambda: now[0])
     await files.begin("deepl", CALLER, 1)

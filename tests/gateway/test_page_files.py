@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.office_files import docx, files_of, paragraph, run
+from tests.support.documents import docx, files_of, paragraph, run
 
 pytestmark = pytest.mark.foreign("chromium", "playwright")
 

@@ -7,12 +7,11 @@ from typing import Any
 
 from lingon.google.v3 import cloud_translation_pb2 as google
 from lingon.serving.auth.api_keys import new_key
-from lingon.serving.rpc.services.google import SERVICE
+from lingon.serving.rpc.google import SERVICE
 from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.credentials import bearer, write_key_file
 from tests.support.echo_engine import RunningServer, running
-from tests.support.gateway import gateway
-from tests.support.key_files import bearer, write_key_file
-from tests.support.two_models import BUNDLES, TwoModels
+from tests.support.gateway import BUNDLES, TwoModels, gateway
 
 TWO: dict[str, Any] = {"bundles": BUNDLES, "loader": TwoModels}
 SOURCE, TARGET = "Der alte Mann. Das Meer.", "Le vieil homme. La mer."

@@ -14,8 +14,8 @@ import grpc
 import pytest
 
 from lingon.serving.auth.api_keys import new_key
+from tests.support.credentials import write_key_file
 from tests.support.foreign_clients import NODE_CLIENT
-from tests.support.key_files import write_key_file
 from tests.support.processes import Server, serving
 from tests.support.repository import ROOT
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.server_process import ServerProcess, server_process
-from tests.support.tampered_bundles import copy
+from tests.support.bundles import copy
+from tests.support.processes import ServerProcess, server_process
 
 
 @pytest.fixture(scope="module")

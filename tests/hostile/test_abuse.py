@@ -8,8 +8,8 @@ import grpc
 import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.scale import scaled
-from tests.support.server_process import CONTRACT, MEBIBYTE, SERVICE, ServerProcess, log_entries
+from tests.support.processes import CONTRACT, MEBIBYTE, SERVICE, ServerProcess, log_entries
+from tests.support.repository import scaled
 
 CANARY = "kanarienvogel"
 TEXT = f"The {CANARY} sings."

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import MANIFEST, MAX_FILE_BYTES
+from lingon.bundle.names import MANIFEST
+from lingon.bundle.store import MAX_FILE_BYTES, open_bundle
+from tests.support.bundles import copy, refusal, sign
 from tests.support.echo_engine import tokenizer_model
 from tests.support.shipped_model import bundle
-from tests.support.tampered_bundles import refusal
 
 FILES = sorted([*bundle().manifest.checksums, MANIFEST])
 FEW = [MANIFEST, "tokenizer.model", "int8/decoder.onnx", "weights/int8.bin", "fp16/encoder.onnx", "MODEL_CARD.md"]
@@ -168,3 +169,29 @@ def test_the_command_ends_with_one_line_and_never_serves(folder: Path, name: str
     assert last.startswith(f"lingon: error: {folder}")
     assert name in last
     assert "Traceback" not in ran.stderr
+
+
+@pytest.fixture
+def tampered(tmp_path):
+    folder = copy(tmp_path)
+    weights = folder / "weights" / "int8.bin"
+    content = bytearray(weights.read_bytes())
+    content[len(content) // 2] ^= 1
+    weights.write_bytes(content)
+    sign(folder)
+    return open_bundle(folder)
+
+
+def test_a_server_refuses_a_tampered_bundle_with_valid_checksums(tampered, tmp_path):
+    tampered.verify()
+    path = tmp_path / "trusted"
+    path.write_text(f"{bundle().manifest_digest}  {bundle().label}/manifest.json\n")
+    command = [sys.executable, "-m", "lingon", "serve", tampered.folder, "--trust", path, "--log-level", "error"]
+    ran = subprocess.run(
+        [*command, "--port", "0", "--metrics-port", "0"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == (
+        f"lingon: error: {tampered.folder}: is not trusted: {path} has the digest {bundle().manifest_digest} of "
+        f"{bundle().label}, its manifest.json has {tampered.manifest_digest}\n"
+    )

@@ -11,8 +11,7 @@ import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import http2
-from tests.support.scale import scaled
-from tests.support.server_process import (
+from tests.support.processes import (
     CONTRACT,
     MEBIBYTE,
     MOST_IN_FLIGHT_MIB,
@@ -22,6 +21,7 @@ from tests.support.server_process import (
     is_prompt,
     stays_healthy,
 )
+from tests.support.repository import scaled
 
 REQUEST = pb.TranslateRequest(texts=["Tom"]).SerializeToString()
 USUAL = http2.call_headers(SERVICE + "Translate")

@@ -16,23 +16,20 @@ import pytest
 from lingon.errors import InvalidRequest
 from lingon.segments.boundaries import Span
 from lingon.segments.capitals import is_in_capitals
-from lingon.segments.document import Document
-from lingon.segments.placing.inlines import Kept
-from lingon.segments.protection.requests import Restored, Translate
-from lingon.segments.protection.sentence import kept_spans, kept_strings
+from lingon.segments.layout import TextLayout
+from lingon.segments.placing_alignment import Kept
+from lingon.segments.sentence import Restored, Translate, kept_spans, kept_strings
 from lingon.segments.steps import translate_sentence
-from lingon.serving.constraints.automaton import ROOT, Automaton
+from lingon.serving.decoding.spelling import ROOT, Automaton
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.translation.planning.request_size import RequestSize
-from lingon.serving.translation.planning.source import ReadText, read_source
-from lingon.serving.translation.planning.text_options import Format, TextChoice, text_choice
-from lingon.serving.translation.replies.kept_pairs import kept_pairs
+from lingon.serving.translation.options import Format, TextChoice, text_choice
+from lingon.serving.translation.planner import ReadText, RequestSize, read_source
+from lingon.serving.translation.steps import kept_pairs
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.generators import run_to_end
-from tests.support.growth import LINEAR, Work, growth_of
-from tests.support.hostile_texts import ALPHABETS, TextPattern, strings, text_patterns
-from tests.support.scale import scaled
+from tests.support.hostile_documents import ALPHABETS, TextPattern, strings, text_patterns
+from tests.support.repository import scaled
+from tests.support.timing import LINEAR, Work, growth_of, run_to_end
 
 SEED = int(os.environ.get("TEST_SEED", "1"))
 PATTERNS = scaled(12, 300)
@@ -71,7 +68,7 @@ def write(text: str, options: TextChoice) -> None:
     source = read(text, options)
     if source is None or source.plain is None:
         return
-    document = Document(source.text, tuple(span for span, _ in source.sentences(options, "en")))
+    document = TextLayout(source.text, tuple(span for span, _ in source.sentences(options, "en")))
     joined = document.join([f"{document.segment(index).upper()} x" for index in range(len(document.segments))])
     run_to_end(source.plain.write(document, joined, [None] * len(document.segments)))
 
@@ -87,7 +84,7 @@ def write_kept(text: str, options: TextChoice) -> None:
         moved = tuple((first + 2, last + 2) for first, last in kept_spans(sentence, spans))
         segments.append((begin, end))
         kept.append(kept_pairs(sentence, spans, Restored(f"x {sentence}", moved)))
-    document = Document(source.text, tuple(segments))
+    document = TextLayout(source.text, tuple(segments))
     joined = document.join([f"x {document.segment(index)}" for index in range(len(segments))])
     run_to_end(source.plain.write(document, joined, [None] * len(segments), kept))
 

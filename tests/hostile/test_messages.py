@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.server_process import MEBIBYTE, MOST_IN_FLIGHT_MIB, Answer, ServerProcess
+from tests.support.processes import MEBIBYTE, MOST_IN_FLIGHT_MIB, Answer, ServerProcess
 
 LIMIT = 4 * MEBIBYTE  # bytes: the default of max_message_bytes
 MOST_GROWTH = 10.0  # MiB that memory may grow by

@@ -14,8 +14,8 @@ from typing import TypeGuard
 import pytest
 from packaging.requirements import Requirement
 
-from lingon.bundle import SHORTLIST, WEIGHTS
-from lingon.serving.runtime.kernels import LIBRARY
+from lingon.bundle.names import SHORTLIST, WEIGHTS
+from lingon.serving.runtime.device import LIBRARY
 from lingon.serving.runtime.shortlist import Shortlist
 from tests.support.repository import PACKAGES, ROOT
 from tests.support.shipped_model import bundle
@@ -51,7 +51,7 @@ DANGEROUS = {
 
 TENSORS_ALONE = "torch.load(weights_only=True)"  # an import reads foreign checkpoints, and this form builds no objects
 READS_TENSORS = "importers/files/tensors.py"
-OWN_OPERATORS = "serving/runtime/sessions/create.py: register_custom_ops_library"  # of the package, not of a bundle
+OWN_OPERATORS = "serving/runtime/sessions.py: register_custom_ops_library"  # of the package, not of a bundle
 SAFE = {"torch.load", "weights_only=True"}
 
 

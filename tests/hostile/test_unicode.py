@@ -11,11 +11,11 @@ import pytest
 from google.rpc import code_pb2
 
 from lingon.errors import TextTooLong
-from lingon.serving.translation.planning.input_processor import blocks, joined, most_characters, parts_of
+from lingon.serving.translation.plans import blocks, joined, most_characters, parts_of
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import shipped_model
-from tests.support.server_process import MEBIBYTE, ServerProcess, stays_healthy
+from tests.support.processes import MEBIBYTE, ServerProcess, stays_healthy
 
 SPLIT = pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT, beam_size=1)
 LIMITS = shipped_model.bundle().manifest.limits

@@ -10,9 +10,9 @@ from google.rpc import code_pb2
 
 from tests.support import http2
 from tests.support.echo_engine import EchoRunner, running
-from tests.support.eventually import eventually
-from tests.support.scale import scaled
-from tests.support.server_process import MEBIBYTE, RESPONSE_SECONDS, SERVICE, ServerProcess, stays_healthy
+from tests.support.processes import MEBIBYTE, RESPONSE_SECONDS, SERVICE, ServerProcess, stays_healthy
+from tests.support.repository import scaled
+from tests.support.timing import eventually
 
 UNIMPLEMENTED = grpc.StatusCode.UNIMPLEMENTED.value[0]
 PATHS = {

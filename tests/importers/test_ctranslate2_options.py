@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from lingon import Model
-from lingon.bundle import open_bundle
+from lingon.bundle.store import open_bundle
 from lingon.cli.main import main
-from lingon.client.values.results import TextResult
+from lingon.client.results import TextResult
 from lingon.text import Tokenizer, normalise
 from tests.support.ctranslate2_models import save_ctranslate2
 from tests.support.foreign_models import DATA, lines, save_opus_mt

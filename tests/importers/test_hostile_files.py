@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 import gzip
+import json
 import struct
 import zipfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
+from onnx import TensorProto, helper
+from safetensors.torch import save_file
+from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from lingon.errors import CheckpointError, SettingsError, SourceModelError
 from lingon.importers.files.fields import Fields
+from lingon.importers.files.pieces import Numbering, Piece, SpecialIds, read_merges, read_model, renumber, rewrite
 from lingon.importers.files.tensors import PICKLED, open_tensors
-from lingon.importers.readers.ctranslate2.container import read_variables
-from lingon.importers.readers.marian.container import open_model
-from lingon.importers.readers.marian.files import read_decoder_options
-from lingon.importers.readers.marian.options import MOST_NESTED, MOST_OPTIONS, MarianOptions
-from lingon.importers.readers.marian.vocabulary import read_vocabulary
+from lingon.importers.readers.codes import languages_by_code, tags_of
+from lingon.importers.readers.ctranslate2 import read_vocabularies
+from lingon.importers.readers.ctranslate2_files import read_variables
+from lingon.importers.readers.marian_files import (
+    MOST_NESTED,
+    MOST_OPTIONS,
+    MarianOptions,
+    open_model,
+    read_decoder_options,
+    read_lexicon,
+    read_vocabulary,
+)
+from lingon.importers.readers.opus_mt import Vocabulary
 from lingon.training.checkpoint import load_progress
-from lingon.training.config.run import load_config
+from lingon.training.config import load_config
+from tests.support.timing import LINEAR, growth_of
 
 LEVELS = 40  # of values that stand for two of the level below: together more than memory holds
 
@@ -142,3 +159,199 @@ def test_deep_nesting_in_settings_and_checkpoints_of_lingon_is_one_line(tmp_path
             load_config(tmp_path / name)
     with pytest.raises(CheckpointError, match="nested too deeply"):
         load_progress(tmp_path)
+
+
+MEASURABLE = 0.005  # seconds of CPU time; a file is made longer until it takes so long
+LEAST, MOST = 1_250, 300_000  # parts of a file
+Read = Callable[[], object]
+
+
+def _letters(number: int) -> str:
+    """A name of eight letters for each number."""
+    return "".join(chr(97 + number // 26**place % 26) for place in range(8))
+
+
+def marian_arrays(folder: Path, n: int) -> Read:
+    """A binary file of many arrays, the last two of one name."""
+    names = [f"{number:07d}".encode() for number in (*range(n - 1), n - 2)]
+    heads = b"".join(struct.pack("<4Q", len(name), 0x0404, 1, 4) for name in names)
+    shapes, data = struct.pack(f"<{n}i", *[1] * n), bytes(4 * n)
+    path = folder / "model.bin"
+    path.write_bytes(struct.pack("<2Q", 1, n) + heads + b"".join(names) + shapes + struct.pack("<Q", 0) + data)
+    return lambda: open_model(path)
+
+
+def marian_archive(folder: Path, n: int) -> Read:
+    """A NumPy archive of many arrays, each of which is read."""
+    path = folder / "model.npz"
+    np.savez(path, **{f"a{number}": np.zeros(1, np.float32) for number in range(n // 4)}, **_options())
+
+    def read() -> None:
+        tensors, _ = open_model(path)
+        for name in tensors:
+            tensors.take(name, (1,))
+
+    return read
+
+
+def _options() -> dict[str, Any]:
+    return {"special:model.yml": np.frombuffer(b"type: transformer\n\0", np.int8)}
+
+
+def dictionary_of_lines(folder: Path, n: int) -> Read:
+    path = folder / "vocab.yml"
+    path.write_text("</s>: 0\n<unk>: 1\n" + "".join(f'"{_letters(number)}\\"": {number}\n' for number in range(2, n)))
+    return lambda: read_vocabulary(path)
+
+
+def dictionary_with_a_long_line(folder: Path, n: int) -> Read:
+    """A key that ends in blanks, without a colon: where does the key end?"""
+    path = folder / "vocab.yml"
+    path.write_text("</s>: 0\n<unk>: 1\na" + " " * (30 * n) + "\n")
+    return lambda: read_vocabulary(path)
+
+
+def dictionary_with_colons(folder: Path, n: int) -> Read:
+    path = folder / "vocab.yml"
+    path.write_text("</s>: 0\n<unk>: 1\na" + " : 1" * (30 * n) + " x\n")
+    return lambda: read_vocabulary(path)
+
+
+def dictionary_of_json(folder: Path, n: int) -> Read:
+    path = folder / "vocab.json"
+    path.write_text(json.dumps({"<pad>": 0, "</s>": 1, **{_letters(number): number for number in range(2, n)}}))
+    return lambda: Vocabulary.read(path)
+
+
+def lexicon(folder: Path, n: int) -> Read:
+    """Each source piece with some target pieces."""
+    path, pieces = folder / "lex.s2t", tuple(_letters(number) for number in range(n // 10))
+    path.write_text("".join(f"{pieces[-each]} {pieces[each]} 0.5\n" * 3 for each in range(n // 10)))
+    numbering = Numbering(pieces, tuple(range(len(pieces))), (), 0)
+    return lambda: read_lexicon(path, numbering, numbering, (n, n), shared=True)
+
+
+def merges(folder: Path, n: int) -> Read:
+    path = folder / "merges.txt"
+    path.write_text("#version: 0.2\n" + "".join(f"{_letters(number)} {_letters(number)}</w>\n" for number in range(n)))
+    return lambda: read_merges(path)
+
+
+def ctranslate2_variables(folder: Path, n: int) -> Read:
+    """Numbers, arrays and names that stand for others, as many of each."""
+
+    def text(value: str) -> bytes:
+        return struct.pack("<H", len(value) + 1) + value.encode() + b"\0"
+
+    n //= 4
+    scalars = b"".join(text(f"s{number:07d}") + struct.pack("<BBIi", 0, 3, 4, 1) for number in range(n))
+    arrays = b"".join(text(f"a{number:07d}") + struct.pack("<BIBIi", 1, 1, 3, 4, 1) for number in range(n))
+    aliases = b"".join(text(f"b{number:07d}") + text(f"a{number:07d}") for number in range(n))
+    path, count = folder / "model.bin", struct.pack("<I", 2 * n)
+    head = struct.pack("<I", 6) + text("TransformerSpec") + struct.pack("<I", 1)
+    path.write_bytes(head + count + scalars + arrays + struct.pack("<I", n) + aliases)
+    return lambda: read_variables(path)
+
+
+def ctranslate2_vocabulary(folder: Path, n: int) -> Read:
+    """Many pieces, of which the last one comes twice."""
+    (folder / "shared_vocabulary.txt").write_text("".join(f"{_letters(number)}\n" for number in (*range(n), n - 1)))
+    return lambda: read_vocabularies(folder, "<unk>")
+
+
+def codes_of_one_language(folder: Path, n: int) -> Read:
+    """Scripts and regions of one language."""
+    codes = [f"deu_{_letters(number)[:4].title()}_{_letters(number)[4:8]}x" for number in range(n // 20)]
+    return lambda: tags_of(codes)
+
+
+def codes_of_many_languages(folder: Path, n: int) -> Read:
+    codes = {f">>{_letters(number)[:5]}<<" for number in range(n // 20)}
+    return lambda: languages_by_code(codes, ("en", "de"))
+
+
+def pieces(folder: Path, n: int) -> Read:
+    """Single characters that the segmenter does not have, and pieces that are never generated."""
+    segmenter = ModelProto()
+    for text, kind in (("<unk>", Piece.UNKNOWN), ("</s>", Piece.CONTROL), ("x", Piece.NORMAL)):
+        segmenter.pieces.add(piece=text, type=kind)
+    n //= 4
+    single, silent = [chr(0x20000 + number) for number in range(n)], [f">>{_letters(number)}<<" for number in range(n)]
+    vocabulary = ["</s>", "<unk>", *single, *silent, "<pad>"]
+    special = SpecialIds(pad=2 * n + 2, start=2 * n + 2, eos=0, unk=1)
+
+    def read() -> None:
+        model = read_model(segmenter.SerializeToString(), "source.spm")
+        rewrite(model, renumber(vocabulary, special, [model], set(silent)), set(silent))
+
+    return read
+
+
+def segmenter(folder: Path, n: int) -> Read:
+    model = ModelProto()
+    for number in range(n):
+        model.pieces.add(piece=_letters(number), type=Piece.UNKNOWN if number == 0 else Piece.NORMAL)
+    content = model.SerializeToString()
+    return lambda: read_model(content, "source.spm")
+
+
+def safetensors(folder: Path, n: int) -> Read:
+    save_file({_letters(number): torch.zeros(1) for number in range(n // 4)}, folder / "model.safetensors")
+    return lambda: [open_tensors(folder).take(_letters(0), (1,))]
+
+
+def pickled(folder: Path, n: int) -> Read:
+    torch.save({_letters(number): torch.zeros(1) for number in range(n // 20)}, folder / "pytorch_model.bin")
+    return lambda: open_tensors(folder).take(_letters(0), (1,))
+
+
+def graphs(folder: Path, n: int) -> Read:
+    """Tensors with names of their own, with made-up names, and copies of them."""
+    zero, nodes, tensors = helper.make_tensor, [], []
+    for number in range(n // 20):
+        name = f"model.layers.{_letters(number)}"
+        tensors.append(zero(f"onnx::MatMul_{number}", TensorProto.FLOAT, [1, 1], [0.0]))
+        nodes.append(helper.make_node("MatMul", ["x", f"onnx::MatMul_{number}"], [f"y{number}"], f"/{name}/MatMul"))
+        nodes.append(helper.make_node("Identity", [f"onnx::MatMul_{number}"], [f"{name}.weight"], f"copy{number}"))
+    model = helper.make_model(helper.make_graph(nodes, "graph", [], [], tensors))
+    for name in ("encoder_model.onnx", "decoder_model.onnx"):
+        onnx.save(model, folder / name)
+    return lambda: open_tensors(folder)
+
+
+GENERATORS = [
+    marian_arrays,
+    marian_archive,
+    dictionary_of_lines,
+    dictionary_with_a_long_line,
+    dictionary_with_colons,
+    dictionary_of_json,
+    lexicon,
+    merges,
+    ctranslate2_variables,
+    ctranslate2_vocabulary,
+    codes_of_one_language,
+    codes_of_many_languages,
+    pieces,
+    segmenter,
+    safetensors,
+    pickled,
+    graphs,
+]
+
+
+@pytest.mark.parametrize("write", GENERATORS)
+def test_twice_the_file_takes_twice_the_time(tmp_path: Path, write: Callable[[Path, int], Read]) -> None:
+    def prepare(n: int) -> Read:
+        folder = tmp_path / str(n)
+        folder.mkdir(exist_ok=True)
+        read = write(folder, n)
+
+        def work() -> None:
+            with suppress(SourceModelError):
+                read()
+
+        return work
+
+    growth = growth_of(prepare, LEAST, worth=MEASURABLE, most=MOST)
+    assert growth.ratio <= LINEAR, growth

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import open_bundle
+from lingon.bundle.store import open_bundle
 from lingon.cli.main import main
 from lingon.serving.in_process import LocalTranslator
 from lingon.training.checkpoint import load_checkpoint
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.bundles import write_small_bundle
-from tests.support.checkpoints import accept_any_quality
-from tests.support.foreign_models import DATA, lines, save_multilingual, save_opus_mt
-from tests.support.foreign_t5 import save_t5
+from tests.support.foreign_models import DATA, lines, save_multilingual, save_opus_mt, save_t5
+from tests.support.random_models import accept_any_quality
 
 GATES = ("--gate-source", str(DATA / "tatoeba.en"), "--gate-sentences", "40", "--parity-sentences", "20")
 
@@ -92,7 +91,7 @@ def test_blank_references_alone_are_no_text_for_the_gates(
 def test_int8_is_left_out_with_a_line_if_it_costs_too_much(
     opus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lingon.export.gates.translations.quality.LEAST_LIKE_BLEU", 100.5)
+    monkeypatch.setattr("lingon.export.gates_text.LEAST_LIKE_BLEU", 100.5)
     models = tmp_path / "models" / "opus"
     assert main(["import", str(opus), str(models), *GATES, "--least-log-prob", "-9", "--no-compare"]) == 0
     assert "; the bundle has no int8" in capsys.readouterr().err

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-import lingon.export.gates.translations.quality
-import lingon.export.gates.verifier
+import lingon.export.gates_text
+import lingon.export.verifier
 from lingon.errors import ParityError
-from lingon.export.gates.translations.quality import check_likeness
-from lingon.export.greedy import own_sentences
+from lingon.export.calibration import own_sentences
+from lingon.export.gates_text import check_likeness
 from lingon.export.settings import ExportSettings, Texts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.text import normalise
-from lingon.training.data.corpus import Pair
+from lingon.training.corpus import Pair
 from tests.support.foreign_models import lines, save_multilingual
 
 TEXTS = [normalise(text) for text in lines("en")[:12]]
@@ -47,7 +47,7 @@ def test_int8_is_compared_with_fp32_in_every_target_language(
     imported: Imported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for bound in ("LEAST_LIKE_BLEU", "LEAST_LIKE_CHRF"):
-        monkeypatch.setattr(lingon.export.gates.translations.quality, bound, 0)  # the model is not trained
+        monkeypatch.setattr(lingon.export.gates_text, bound, 0)  # the model is not trained
     texts = Texts([Pair(text, "") for text in TEXTS])
     bundle = pipeline.export_imported(imported, tmp_path / "models" / "many", texts, SETTINGS, silent)
     quality = bundle.manifest.precisions["int8"].report["quality"]
@@ -64,8 +64,8 @@ def test_int8_that_fails_in_one_of_them_is_left_out(
         return check_likeness(what, *texts)
 
     for bound in ("LEAST_LIKE_BLEU", "LEAST_LIKE_CHRF"):
-        monkeypatch.setattr(lingon.export.gates.translations.quality, bound, 0)
-    monkeypatch.setattr(lingon.export.gates.verifier, "check_likeness", judged)
+        monkeypatch.setattr(lingon.export.gates_text, bound, 0)
+    monkeypatch.setattr(lingon.export.verifier, "check_likeness", judged)
     texts, said = Texts([Pair(text, "") for text in TEXTS]), list[str]()
     bundle = pipeline.export_imported(imported, tmp_path / "models" / "many", texts, SETTINGS, said.append)
     assert list(bundle.manifest.precisions) == ["fp32"]

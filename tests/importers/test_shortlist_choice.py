@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lingon.bundle import SHORTLIST, Bundle, open_bundle
+from lingon.bundle.names import SHORTLIST
+from lingon.bundle.store import Bundle, open_bundle
 from lingon.cli.main import main
 from lingon.errors import SettingsError, SourceModelError
 from lingon.importers import pipeline
-from lingon.importers.pipeline import ImportSettings
-from lingon.importers.shortlist import LEARN, NONE, OWN, pairs_to_learn
+from lingon.importers.pipeline import LEARN, NONE, OWN, ImportSettings, pairs_to_learn
 from lingon.text import EOS, FORBIDDEN
-from lingon.training.data.corpus import Pair
+from lingon.training.corpus import Pair
 from tests.support.foreign_models import DATA, lines, save_opus_mt
 from tests.support.marian_models import lexicon
 
@@ -40,8 +40,8 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def few_gates(monkeypatch: pytest.MonkeyPatch) -> None:
     """A random model may lose more than a trained one by a shortlist: here it may lose all."""
-    monkeypatch.setattr("lingon.export.gates.translations.quality.LEAST_LIKE_BLEU", 0.0)
-    monkeypatch.setattr("lingon.export.gates.translations.quality.LEAST_LIKE_CHRF", 0.0)
+    monkeypatch.setattr("lingon.export.gates_text.LEAST_LIKE_BLEU", 0.0)
+    monkeypatch.setattr("lingon.export.gates_text.LEAST_LIKE_CHRF", 0.0)
 
 
 def text_lexicon(folder: Path) -> Path:

@@ -10,8 +10,7 @@ import pytest
 
 from lingon import Model
 from lingon.cli.main import main
-from tests.support.foreign_models import DATA, save_multilingual, save_opus_mt
-from tests.support.moses_models import save_fsmt
+from tests.support.foreign_models import DATA, save_fsmt, save_multilingual, save_opus_mt
 
 GATES = ("--gate-source", str(DATA / "tatoeba.en"), "--gate-sentences", "20", "--parity-sentences", "10")
 KINDS: dict[str, Callable[[Path], Path]] = {

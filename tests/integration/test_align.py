@@ -12,14 +12,14 @@ import typer
 from typer.testing import CliRunner
 
 from lingon.alignment import format_links, parse_links
-from lingon.bundle import Bundle
+from lingon.bundle.store import Bundle
 from lingon.cli.align import align
 from lingon.cli.aligning import Aligner, Heads, JudgeLinks, LinkFile, PrintLinks
-from lingon.client.values.results import ScoreResult
+from lingon.client.results import ScoreResult
 from lingon.errors import CorpusError, LingonError, ServerError, SettingsError
-from tests.support.published_systems import publish
-from tests.support.real_server import serving
+from tests.support.random_models import publish
 from tests.support.repository import ROOT
+from tests.support.shipped_model import serving
 
 DIGITS = ROOT / "tests" / "data" / "digits"
 PAIRS = [("1 2 3 4", "4 3 2 1"), ("3 1 4 1 5", "5 1 4 1 3")]

@@ -14,8 +14,8 @@ import pytest
 
 from lingon import AsyncModel, LingonError, Model, ServerError
 from lingon.errors import SettingsError
-from tests.support.eventually import eventually
 from tests.support.shipped_model import MODEL
+from tests.support.timing import eventually
 
 TEXTS = ["Tom lives in Boston.", " ", "How are you? It is raining."]
 LONG = [f"I have seen {number} houses and {number + 1} gardens." for number in range(256)]

@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from lingon.bundle import Bundle
-from lingon.cli.backend import open_translator
-from lingon.cli.options.backend import BackendOptions
+from lingon.bundle.store import Bundle
+from lingon.cli.backend import BackendOptions, open_translator
 from lingon.client.client import AsyncClient, Client
-from lingon.client.values.attention import AttentionSelection
-from lingon.client.values.results import AttentionMatrix, ScoreResult
+from lingon.client.options import AttentionSelection
+from lingon.client.results import AttentionMatrix, ScoreResult
 from lingon.errors import ServerError
 from lingon.serving.engine.limits import EngineLimits
 from lingon.text import BOS
 from lingon.training.models.interface import AttentionModel
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.published_systems import publish, system_model
-from tests.support.real_server import serving
+from tests.support.random_models import publish, system_model
+from tests.support.shipped_model import serving
 
 PAIRS = [("the fox jumps", "over a dog"), ("a", "my box jumps over the fox"), ("my box", "a")]
 SYSTEMS = ("transformer", "rnnsearch gru", "luong local-predictive", "rnnenc lstm")

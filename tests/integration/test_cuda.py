@@ -10,22 +10,28 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lingon.bundle import Precision, write_bundle
-from lingon.export.gates.attention import check_attention
-from lingon.export.gates.tensors import check_tensors
-from lingon.export.gates.translations.decode import engine_search
-from lingon.export.gates.translations.quality import ExactSearch, check_agreement
-from lingon.export.gates.translations.scores import check_scores
+from lingon.bundle.manifest import Precision
+from lingon.bundle.store import write_bundle
+from lingon.export.gates import check_attention, check_tensors
+from lingon.export.gates_text import ExactSearch, check_agreement, check_scores, engine_search
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
-from lingon.export.verification.checks import verify_bundle
+from lingon.export.verification import verify_bundle
 from lingon.serving.runtime.device import CUDA, FP32_ON_CUDA, choose_device
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import BatchShape
 from lingon.text import BOS
 from tests.support import shipped_model
-from tests.support.fixed_tokens import STEPS, decode, encode
-from tests.support.random_models import manifest_of, random_grid, random_model, random_runner, random_sources
+from tests.support.random_models import (
+    STEPS,
+    decode,
+    encode,
+    manifest_of,
+    random_grid,
+    random_model,
+    random_runner,
+    random_sources,
+)
 
 pytestmark = pytest.mark.gpu
 

@@ -15,15 +15,14 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from lingon.export.gates.translations.decode import engine_search
-from lingon.serving.runtime.on_device import cuda_graphs
-from lingon.serving.runtime.on_device.cuda_graphs import EAGER, GRAPH_ID, NO_WAIT, RECORDING_RUNS, GraphRecorder
+from lingon.export.gates_text import engine_search
+from lingon.serving.runtime import cuda
+from lingon.serving.runtime.cuda import EAGER, GRAPH_ID, NO_WAIT, RECORDING_RUNS, GraphRecorder
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import BatchShape
 from lingon.text import BOS
 from tests.support.engine_harness import options_for, running_engine
-from tests.support.fixed_tokens import encode
-from tests.support.random_models import device_runner, random_runner, random_sources
+from tests.support.random_models import device_runner, encode, random_runner, random_sources
 
 
 class RecordingSession:
@@ -158,7 +157,7 @@ def test_steps_beyond_the_last_position_are_not_recorded(recording: OnnxRunner) 
 
 
 def test_only_so_many_graphs_are_recorded(recording: OnnxRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_graphs, "MOST_GRAPHS", 2)
+    monkeypatch.setattr(cuda, "MOST_GRAPHS", 2)
     for width in (32, 64, 128):
         buffers = recording.open(BatchShape(1, 1, width, 32))
         buffers.place(0, encode(recording, random_sources(1)), 0)

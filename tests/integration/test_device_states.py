@@ -12,18 +12,15 @@ import numpy as np
 import pytest
 
 from lingon.errors import EngineFault
-from lingon.export.gates.translations.decode import engine_search
+from lingon.export.gates_text import engine_search
 from lingon.serving.decoding.batch import JobResult
 from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob, Options, Sampling
-from lingon.serving.runtime.on_device.bindings import MOST_STEPS, StateBindings
-from lingon.serving.runtime.on_device.buffers import DeviceBuffers
-from lingon.serving.runtime.on_device.cuda_graphs import GraphRecorder
+from lingon.serving.runtime.cuda import MOST_STEPS, DeviceBuffers, GraphRecorder, StateBindings
 from lingon.serving.runtime.runner import BatchShape, GreedySteps
 from lingon.text import BOS
 from tests.support.engine_harness import options_for, running_engine
-from tests.support.fixed_tokens import STEPS, decode, encode
-from tests.support.random_models import device_runner, random_runner, random_sources
+from tests.support.random_models import STEPS, decode, device_runner, encode, random_runner, random_sources
 
 SHAPE = BatchShape(4, 1, 32, 64)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lingon.serving.decoding.job import Options, Sampling, ScoreJob
-from lingon.serving.engine.batches import SPARE_BATCHES
+from lingon.serving.engine.worker import SPARE_BATCHES
 from lingon.serving.runtime.runner import Runner, Scored
 from lingon.text import EOS
 from lingon.training.search import SearchSettings, translate

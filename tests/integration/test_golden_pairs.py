@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import GOLDEN, Bundle, Languages, write_bundle
 from lingon.bundle.golden import Golden
+from lingon.bundle.manifest import Languages
+from lingon.bundle.names import GOLDEN
+from lingon.bundle.store import Bundle, write_bundle
 from lingon.errors import BundleError
-from lingon.export.gates.translations.golden import MOST_PAIRS, golden_sentences
+from lingon.export.gates_text import MOST_PAIRS, golden_sentences
 from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.runtime.onnx_runner import load_runner
-from tests.support.multilingual_bundles import LANGUAGES, PAIRS, TEXTS, write_multilingual_bundle
+from tests.support.random_models import LANGUAGES, PAIRS, TEXTS, write_multilingual_bundle
 
 WORDS = " ".join(TEXTS).split()
 POOL = [" ".join(each) for each in itertools.islice(itertools.combinations(WORDS, 3), 0, 200, 2)]

@@ -21,8 +21,8 @@ from typing import Any
 import grpc
 import pytest
 
-from lingon.bundle import Languages, open_bundle, write_bundle
-from lingon.bundle.languages import SourceLanguage, TargetLanguage
+from lingon.bundle.manifest import Languages, SourceLanguage, TargetLanguage
+from lingon.bundle.store import open_bundle, write_bundle
 from lingon.cli.main import main
 from lingon.errors import BundleError, DeviceError, Expired, InvalidRequest, UnknownModel
 from lingon.export.graphs.onnx_writer import WeightFiles
@@ -32,9 +32,9 @@ from lingon.machine import usable_cores
 from lingon.serving.doctor import examine, lacking, report
 from lingon.serving.in_process import LocalTranslator, translate_lines
 from lingon.serving.models.catalog import Catalog, Entry
+from lingon.serving.models.loading import default_engines
 from lingon.serving.server import _ready_line
 from lingon.serving.settings import Settings
-from lingon.serving.system.cpu import default_engines
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from tests.support.random_models import VOCAB, manifest_of, random_model

@@ -15,8 +15,8 @@ from lingon.serving.engine.limits import RECOVERY_SECONDS, EngineLimits, MemoryL
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.runner import Runner
 from tests.support.engine_harness import Recorder, options_for, running_engine
-from tests.support.eventually import eventually_blocking
 from tests.support.random_models import device_runner, random_runner, random_sources
+from tests.support.timing import eventually_blocking
 
 
 class Rows(Recorder):

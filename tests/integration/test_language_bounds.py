@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lingon.bundle import MANY, Limits
+from lingon.bundle.manifest import MANY, Limits
 from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
@@ -17,8 +17,7 @@ from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import BatchShape
 from lingon.text import EOS
 from tests.support.engine_harness import running_engine
-from tests.support.multilingual_bundles import LANGUAGES, PAIRS, tokens_of
-from tests.support.random_models import device_runner, random_runner
+from tests.support.random_models import LANGUAGES, PAIRS, device_runner, random_runner, tokens_of
 
 LIMITS = Limits(max_source_tokens=64, max_target_tokens=100, output_factor=1.5, output_extra=8, max_beam_size=8)
 MOST_FORCED = 2  # tokens, of French

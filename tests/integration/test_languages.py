@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from lingon.bundle import Bundle
+from lingon.bundle.store import Bundle
 from lingon.cli.main import main
 from lingon.client.client import AsyncClient
 from lingon.serving.decoding.job import DecodeJob, Options, PhaseTimes
@@ -24,12 +24,12 @@ from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.in_process import LocalTranslator, translate_lines
 from lingon.serving.runtime.onnx_runner import load_runner
-from lingon.serving.translation.planning.text_options import WHOLE
+from lingon.serving.translation.options import WHOLE
 from lingon.text import BOS, EOS
 from lingon.training.search import SearchSettings, translate
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.multilingual_bundles import PAIRS, TEXTS, model, tokenizer_of, tokens_of, write_multilingual_bundle
-from tests.support.real_server import serving
+from tests.support.random_models import PAIRS, TEXTS, model, tokenizer_of, tokens_of, write_multilingual_bundle
+from tests.support.shipped_model import serving
 
 CLOSE = pytest.approx
 SEARCHES = ((1, 1, 0.0), (4, 1, 0.0), (4, 4, 1.0))  # beam size, hypotheses and length penalty

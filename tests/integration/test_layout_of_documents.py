@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from lingon import Model
-from tests.support.office_files import docx, files_of, paragraph, pptx, run, text_of, xlsx
+from tests.support.documents import docx, files_of, paragraph, pptx, run, text_of, xlsx
 from tests.support.shipped_model import MODEL
 
 UNITS = [

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from lingon import Model, NormalisedText, TextDelta, TextDone
-from lingon.client.values.results import TextResult
-from tests.support.scale import scaled
+from lingon.client.results import TextResult
+from tests.support.repository import scaled
 from tests.support.shipped_model import LINES, MODEL
 
 MARKS = ["•", "·", "-", "–", "*", "+", "#", "»", ">", "▪", "‣", "a)", "1)", "1.", "(a)", "(1)", "i.", "iv.", "IV."]

@@ -12,12 +12,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lingon.client.values.messages import translate_request
-from lingon.client.values.replies import text_results
+from lingon.client.messages import text_results, translate_request
 from lingon.serving.in_process import LocalTranslator
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.nested_tags import tagged, tags_of, without_tags
-from tests.support.scale import scaled
+from tests.support.documents import tagged, tags_of, without_tags
+from tests.support.repository import scaled
 from tests.support.shipped_model import LINES, MODEL
 
 SENTENCES = [line for line in LINES if not set(line) & set("<>&{}%/")][: scaled(150, 500)]

@@ -18,9 +18,9 @@ import lingon.client.model
 from lingon import Client, LingonError, Model, ServerError, StreamStart, TextDone
 from lingon.errors import Cancelled, SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.eventually import eventually_blocking
 from tests.support.processes import serving
 from tests.support.shipped_model import MODEL
+from tests.support.timing import eventually_blocking
 
 TEXTS = ["Tom lives in Boston.", " ", "How are you? It is raining.", "I have never seen such a beautiful house."]
 LONG = [f"I have seen {number} houses and {number + 1} gardens, and none was as beautiful." for number in range(256)]

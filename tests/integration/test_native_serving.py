@@ -14,16 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import open_bundle, write_bundle
+from lingon.bundle.store import open_bundle, write_bundle
 from lingon.errors import BundleError
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
-from lingon.serving.runtime.device import NATIVE
-from lingon.serving.runtime.kernels import instruction_set
+from lingon.serving.runtime.device import NATIVE, instruction_set
 from lingon.serving.runtime.onnx_runner import load_runner
+from tests.support.bundles import sign
 from tests.support.random_models import VOCAB, manifest_of, random_model
 from tests.support.repository import ROOT
-from tests.support.tampered_bundles import sign
 from tests.support.tokenizers import train_sentencepiece
 
 pytestmark = [pytest.mark.native, pytest.mark.usefixtures("native_library")]

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.eventually import eventually_blocking
 from tests.support.processes import ENVIRONMENT, lingon
 from tests.support.repository import ROOT
+from tests.support.timing import eventually_blocking
 
 MODEL = ROOT / "models" / "en-de"
 

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from lingon.bundle import open_bundle, write_bundle
+from lingon.bundle.store import open_bundle, write_bundle
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.in_process import LocalTranslator
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
-from lingon.serving.translation.coverage import LEAST_COVERAGE, coverage, covering_tokens, with_coverage
+from lingon.serving.translation.attention import LEAST_COVERAGE, coverage, covering_tokens, with_coverage
 from lingon.text import PAD, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.random_models import VOCAB, manifest_of, random_model

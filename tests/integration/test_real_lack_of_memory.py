@@ -14,8 +14,7 @@ import numpy as np
 
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import BatchShape
-from tests.support.fixed_tokens import encode
-from tests.support.random_models import device_runner, random_runner
+from tests.support.random_models import device_runner, encode, random_runner
 
 PAIRS, TOKENS = 4000, 60
 LEFT = 64 << 20  # bytes of address space that the process has left

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lingon.export.gates.translations.scores import check_scores, check_shortlist_steps
+from lingon.export.gates_text import check_scores, check_shortlist_steps
 from lingon.serving.decoding.job import Options, Sampling, ScoreJob
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import OnnxRunner
@@ -18,9 +18,20 @@ from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, UNK
 from lingon.training.search import SearchSettings, translate
 from tests.support.engine_harness import options_for, running_engine
-from tests.support.fixed_tokens import STEPS, decode, encode, step
-from tests.support.random_models import VOCAB, limits_of, random_sources, runner_of
-from tests.support.recurrent_models import KINDS, VARIANTS, recurrent_model, recurrent_runner
+from tests.support.random_models import (
+    KINDS,
+    STEPS,
+    VARIANTS,
+    VOCAB,
+    decode,
+    encode,
+    limits_of,
+    random_sources,
+    recurrent_model,
+    recurrent_runner,
+    runner_of,
+    step,
+)
 
 kinds = pytest.mark.parametrize("name", [*KINDS, *VARIANTS])
 precisions = pytest.mark.parametrize("precision", ["fp32", "int8", "int8-native"])

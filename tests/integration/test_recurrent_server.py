@@ -10,14 +10,14 @@ import grpc
 import pytest
 
 from lingon.admin.v1 import admin_pb2, admin_pb2_grpc
-from lingon.bundle import Alignment, write_bundle
+from lingon.bundle.manifest import Alignment
+from lingon.bundle.store import write_bundle
 from lingon.errors import BundleError
 from lingon.serving.models.loading import LoadOptions, load_translator
-from lingon.serving.translation.planning.text_options import WHOLE
+from lingon.serving.translation.options import WHOLE
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.published_systems import PHRASES, publish
-from tests.support.real_server import RealServer, serving
-from tests.support.recurrent_models import KINDS
+from tests.support.random_models import KINDS, PHRASES, publish
+from tests.support.shipped_model import RealServer, serving
 
 kinds = pytest.mark.parametrize("name", KINDS)
 

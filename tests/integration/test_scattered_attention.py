@@ -11,20 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lingon import bundle as names
+from lingon.bundle import names
 from lingon.errors import EngineFault
-from lingon.export.gates.translations.decode import engine_search
+from lingon.export.gates_text import engine_search
 from lingon.serving.decoding.batch import JobResult
 from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob
+from lingon.serving.runtime.cuda import DeviceBuffers
 from lingon.serving.runtime.device import FP32_ON_CUDA
-from lingon.serving.runtime.on_device.buffers import DeviceBuffers
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import BatchShape
 from lingon.text import BOS
 from tests.support.engine_harness import options_for, running_engine
-from tests.support.fixed_tokens import STEPS, decode, encode
-from tests.support.random_models import random_runner, random_sources
+from tests.support.random_models import STEPS, decode, encode, random_runner, random_sources
 
 TOLERANCE = 1e-5  # of a log-probability: the two attentions add in another order
 

@@ -7,13 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lingon.export.gates.reference import Reference
+from lingon.export.gates import Reference
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import AttentionChoice, HeadChoice, Scored
 from lingon.text import EOS
-from lingon.training.data.batches import pad
-from tests.support.random_models import random_grid, random_runner, random_sources
-from tests.support.recurrent_models import KINDS, recurrent_grid, recurrent_runner
+from lingon.training.batches import pad
+from tests.support.random_models import (
+    KINDS,
+    random_grid,
+    random_runner,
+    random_sources,
+    recurrent_grid,
+    recurrent_runner,
+)
 
 systems = pytest.mark.parametrize("name", ["transformer", *KINDS])
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lingon.serving.constraints.pieces import Pieces
-from lingon.serving.constraints.rules import Rules
-from lingon.serving.constraints.spelling import Spelling
 from lingon.serving.decoding.job import Alternative, Hypothesis, Options, PrefixBias, Sampling, ended_hypotheses
+from lingon.serving.decoding.rules import Rules
+from lingon.serving.decoding.spelling import Pieces, Spelling
 from lingon.text import BOS, EOS, PAD, UNK
 from tests.support.engine_harness import EngineHarness, Recorder, options_for, running_engine
 from tests.support.naive_search import NaiveRules, NaiveSearch, logits_after

@@ -13,9 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import load_runner
-from lingon.serving.runtime.sessions.create import create_session
-from lingon.serving.runtime.sessions.errors import GraphLoadError
-from lingon.serving.runtime.sessions.weights import SharedWeights
+from lingon.serving.runtime.sessions import GraphLoadError, SharedWeights, create_session
 from tests.support.shipped_model import bundle
 
 VALUES = np.arange(24, dtype=np.float32).reshape(4, 6)

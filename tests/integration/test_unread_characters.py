@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from lingon.client.values.messages import translate_request
-from lingon.client.values.replies import TextResult, text_results
+from lingon.client.messages import TextResult, text_results, translate_request
 from lingon.serving.in_process import LocalTranslator
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.repository import ROOT

@@ -12,7 +12,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from tests.support import shipped_model
 from tests.support.processes import serving
-from tests.support.scale import FULL, scaled
+from tests.support.repository import FULL, scaled
 
 TOGETHER = 100  # texts of a request
 TEXTS = scaled(200, 500)

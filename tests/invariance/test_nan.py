@@ -10,7 +10,7 @@ from google.rpc import code_pb2
 
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import shipped_model
-from tests.support.real_server import serving
+from tests.support.shipped_model import serving
 
 pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
 TEXTS = shipped_model.LINES[:40]

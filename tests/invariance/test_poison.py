@@ -6,7 +6,7 @@ import pytest
 
 from lingon.serving.runtime.failpoints import Failpoints
 from tests.support import shipped_model
-from tests.support.scale import scaled
+from tests.support.repository import scaled
 
 pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
 

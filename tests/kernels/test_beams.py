@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from lingon.serving.decoding.search import assign_rows, rank, select_survivors
+from lingon.serving.decoding.beam import assign_rows, rank, select_survivors
 from lingon.text import EOS
 from tests.support.native_operators import refusal, run, same_bits
 

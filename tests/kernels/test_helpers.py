@@ -13,7 +13,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from lingon.serving.runtime.kernels import use_helpers
+from lingon.serving.runtime.device import use_helpers
 from tests.support.native_operators import in_process, same_bits, session_of
 
 pytestmark = pytest.mark.usefixtures("native_library")
@@ -109,8 +109,8 @@ def test_a_helper_leaves_the_core_of_the_thread_that_it_helps() -> None:
 IN_A_STEP_AT_LOW_PRIORITY = """
 import os
 from pathlib import Path
-from lingon.serving.runtime.sessions.pair import ActiveThreads, HelpedSession
-from lingon.serving.system.threads import run_at_low_priority
+from lingon.serving.runtime.sessions import ActiveThreads, HelpedSession
+from lingon.serving.threads import run_at_low_priority
 
 session = HelpedSession(None, ActiveThreads(), 1)
 run_at_low_priority(lambda: session.__enter__() or session.__exit__())

@@ -12,7 +12,7 @@ from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.native
 
-DIGEST = "from tests.support.native_digest import print_outputs; print_outputs()"
+DIGEST = "from tests.support.native_operators import print_outputs; print_outputs()"
 
 
 def test_every_instruction_set_gives_the_bits_of_the_portable_one() -> None:
@@ -25,7 +25,7 @@ def test_every_instruction_set_gives_the_bits_of_the_portable_one() -> None:
 
 
 def test_a_name_without_kernels_is_no_instruction_set() -> None:
-    ask = "from lingon.serving.runtime.kernels import kernels_missing; print(kernels_missing())"
+    ask = "from lingon.serving.runtime.device import kernels_missing; print(kernels_missing())"
     assert b"LINGON_KERNELS is sse, and this processor has no native operators" in native.in_process("sse", ask)
 
 

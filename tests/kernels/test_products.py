@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.export.graphs.native.matmul import GROUP, PANEL
+from lingon.export.graphs.native import GROUP, PANEL
 from tests.support import native_operators as native
 from tests.support.native_operators import run, same_bits
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.scripted_server import FakeService, serving
-from tests.support.verbs import Command
+from tests.support.scripted_server import Command, FakeService, serving
 
 
 @pytest.fixture

@@ -16,9 +16,8 @@ import grpc
 import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.eventually import eventually_blocking
-from tests.support.scripted_server import FakeService, Fault, queue_full, serving
-from tests.support.verbs import Command
+from tests.support.scripted_server import Command, FakeService, Fault, queue_full, serving
+from tests.support.timing import eventually_blocking
 
 
 def test_standard_input_is_translated_line_by_line_and_an_empty_line_stays_one(lingon: Command) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from lingon import AsyncClient, Client, ServerError, TextDelta, TextDone
 from lingon.cli.main import main
-from lingon.client.retry import Retry
+from lingon.client.steps import Retry
 from tests.support.echo_engine import running
 
 TEXTS = ["Tom lives in Boston.", "The old man", "Grüße 😀", "what time it is"]

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from lingon.cli.main import main
+from tests.support.documents import docx, files_of, paragraph, run
 from tests.support.echo_engine import EchoRunner, running
-from tests.support.eventually import eventually_blocking
-from tests.support.office_files import docx, files_of, paragraph, run
-from tests.support.scripted_server import FakeService
-from tests.support.verbs import Command
+from tests.support.scripted_server import Command, FakeService
+from tests.support.timing import eventually_blocking
 
 CONTENT = docx(
     "".join(paragraph(run("It is "), run("raining", "<w:b/>"), run(f" in house {number}.")) for number in range(70))

@@ -11,12 +11,12 @@ import pytest
 
 from lingon import AsyncClient, Client, DocumentResult, ServerError
 from lingon.cli.main import main
-from lingon.client.protocol.documents import options_of
+from lingon.client.protocol import options_of
 from lingon.documents import UnreadableDocument, read_document
 from lingon.errors import SettingsError
+from tests.support.documents import docx, files_of, paragraph, run
 from tests.support.echo_engine import EchoRunner, RunningServer, running
-from tests.support.office_files import docx, files_of, paragraph, run
-from tests.support.two_models import BUNDLES, TwoModels
+from tests.support.gateway import BUNDLES, TwoModels
 
 TWO: dict[str, Any] = {"bundles": BUNDLES, "loader": TwoModels}
 Call = Callable[..., Awaitable[Any]]

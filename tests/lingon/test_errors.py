@@ -12,7 +12,7 @@ import pytest
 from google.rpc import code_pb2
 
 from lingon import errors
-from lingon.client.values.results import TextResult
+from lingon.client.results import TextResult
 from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError
 
 TABLE = {

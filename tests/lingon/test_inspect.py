@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import Alignment, Bundle, Languages, Precision, SourceLanguage, TargetLanguage, write_bundle
+from lingon.bundle.manifest import Alignment, Languages, Precision, SourceLanguage, TargetLanguage
+from lingon.bundle.store import Bundle, write_bundle
 from lingon.cli.inspect import MOST_NAMED
 from lingon.cli.main import main
 from tests.support.bundles import FILES, MANIFEST, write_small_bundle

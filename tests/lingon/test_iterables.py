@@ -16,12 +16,12 @@ import grpc
 import pytest
 
 from lingon import AsyncClient, Client, LingonError, Sampling, ServerError, TextResult
-from lingon.client.calls.parts import IN_FLIGHT, SLOW, TEXTS
+from lingon.client.calls import IN_FLIGHT, SLOW, TEXTS
 from lingon.errors import SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import running
-from tests.support.eventually import eventually, eventually_blocking
 from tests.support.scripted_server import FakeService, queue_full
+from tests.support.timing import eventually, eventually_blocking
 
 MOST_READ = TEXTS * (IN_FLIGHT + 1)
 

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from lingon.errors import BundleError
 from lingon.moses import MosesPieces, apply_merges, serialised
-from lingon.serving.translation.replies.detokenizer import PartDetokenizer
-from lingon.serving.translation.replies.output_processor import generated_spans, source_spans
+from lingon.serving.translation.detokenizer import PartDetokenizer
+from lingon.serving.translation.replies import generated_spans, source_spans
 from lingon.text import UNK, Tokenizer, normalise
-from tests.support.foreign_models import HEAD, lines
-from tests.support.merges import END, learn_merges, pieces_of, slow_pieces
-from tests.support.moses_models import moses_tokens
+from tests.support.foreign_models import HEAD, lines, moses_tokens
+from tests.support.tokenizers import END, learn_merges, pieces_of, slow_pieces
 
 MARKS = [
     "&apos;",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import json
+import re
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from google.rpc import code_pb2
@@ -11,20 +16,26 @@ from grpc_health.v1 import health_pb2
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lingon import ServerError
-from lingon.client.protocol.exchanges import ClientProtocol
-from lingon.client.protocol.steps import (
+from lingon import AsyncClient, Client, NormalisedText, ServerError
+from lingon.cli.main import main
+from lingon.client.large_texts import joined
+from lingon.client.messages import MAX_BYTES, cut, prefixes_of, score_request, text_results, translate_request
+from lingon.client.options import Sampling
+from lingon.client.protocol import ClientProtocol
+from lingon.client.results import TextResult, TextWarning
+from lingon.client.steps import (
     HEALTH_STATES,
     LIST_MODELS,
     TRANSLATE,
     HealthCheckRequest,
     HealthCheckResponse,
+    Retry,
     Send,
     Sleep,
 )
-from lingon.client.retry import Retry
-from lingon.client.values.messages import MAX_BYTES, cut
+from lingon.errors import SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.echo_engine import running
 
 
 @given(st.lists(st.text(max_size=5)), st.integers(1, 6))
@@ -137,3 +148,239 @@ def test_the_messages_of_the_health_service_are_those_of_its_own_package() -> No
     for number, state in enumerate(HEALTH_STATES):
         reply = health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.ServingStatus.Value(state))
         assert HealthCheckResponse.FromString(reply.SerializeToString()).value == number
+
+
+@pytest.mark.parametrize("words", ["word", 5])
+@pytest.mark.parametrize("name", ["forbidden_words", "forced_words", "keep"])
+def test_words_that_are_no_list_are_refused(name: Any, words: Any) -> None:
+    with pytest.raises(SettingsError, match=f"^{name} must be a list of str, got "):
+        translate_request(pb.TranslateRequest, ["hello"], [], {name: words})
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ({"beam_size": "4"}, "beam_size = '4'"),
+        ({"beam_size": -1}, "beam_size = -1"),
+        ({"length_penalty": "high"}, "length_penalty = 'high'"),
+        ({"source": 5}, "source = 5"),
+        ({"forced_words": [5]}, "forced_words = [5]"),
+        ({"sampling": Sampling(temperature="hot")}, "temperature = 'hot'"),  # type: ignore[arg-type]
+        ({"model": "\udcff" * 99}, "model = '\\udcff"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused_with_the_name_of_its_option(options: Any, shown: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        translate_request(pb.TranslateRequest, ["hello"], prefixes_of(["hello"], options), options)
+    assert str(caught.value).startswith(shown)
+    assert " cannot be written into a request: " in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def test_a_selection_of_attention_is_no_dictionary() -> None:
+    with pytest.raises(SettingsError, match=r"^attention must be a lingon\.AttentionSelection, got dict$"):
+        score_request([("a", "b")], {"attention": {"layers": [0]}})  # type: ignore[typeddict-item]
+
+
+def test_the_documentation_of_a_warning_has_every_code() -> None:
+    codes = {name.removeprefix("WARNING_CODE_").lower() for name, code in pb.WarningCode.items() if code}
+    assert set(re.findall(r'"(\w+)"', TextWarning.__doc__ or "")) == codes
+
+
+def test_missing_words_and_their_warning_are_read() -> None:
+    warning = pb.Warning(code=pb.WARNING_CODE_FORCED_WORDS, message="1 of 1")
+    reply = pb.TextResult(hypotheses=[pb.Hypothesis(text="a", missing_words=["b", "c d"])], warnings=[warning])
+    (result,) = text_results(pb.TranslateResponse(results=[reply]))
+    assert result.best.missing_words == ("b", "c d")
+    assert [each.code for each in result.warnings] == ["forced_words"]
+
+
+def test_every_option_of_texts_is_in_the_request() -> None:
+    request = translate_request(
+        pb.TranslateRequest,
+        ["hello"],
+        [],
+        {
+            "split_sentences": "nonewlines",
+            "return_sentences": True,
+            "keep": ["Lingon"],
+            "protect": False,
+            "lower_capitals": False,
+            "format": "html",
+            "guard": "refuse",
+            "ignore_tags": ["code"],
+            "splitting_tags": ["div"],
+            "non_splitting_tags": ["p"],
+            "translate_attributes": ["alt"],
+        },
+    )
+    assert request.text == pb.TextOptions(
+        split_sentences=pb.SENTENCE_SPLITTING_NONEWLINES,
+        return_sentences=True,
+        keep=["Lingon"],
+        protect=False,
+        lower_capitals=False,
+        format=pb.TEXT_FORMAT_HTML,
+        guard=pb.GUARD_POLICY_REFUSE,
+        ignore_tags=["code"],
+        splitting_tags=["div"],
+        non_splitting_tags=["p"],
+        translate_attributes=["alt"],
+    )
+    assert not translate_request(pb.TranslateRequest, ["hello"], [], {}).HasField("text")
+
+
+WORDS = ["Tom lives in Boston.", "It is raining today.", "She likes the old sea.", "What is it?", "Ja."]
+LINE = " ".join(WORDS[number % 5] for number in range(53))
+LINES = "".join(f"- {WORDS[number % 5]}\r\n" if number % 7 else "\n" for number in range(60))
+CHINESE = "你好。你好吗？很好！" * 15
+RUSSIAN = " ".join("Привет всем людям." for _ in range(40))
+HTML = "".join(f"<p>Tom <b>has {number}</b> boats.</p>\n" for number in range(40))
+TEXTS = {"line": LINE, "lines": LINES, "chinese": CHINESE, "russian": RUSSIAN}
+FEW, MANY = {"max_queue_texts": 8}, {"max_queue_texts": 1024}
+
+
+async def asked(text: str, limits: dict[str, int], kind: str = "sync", **options: Any) -> TextResult:
+    async with running(**limits) as server:
+        target = f"127.0.0.1:{server.server.port}"
+        if kind == "async":
+            async with AsyncClient(target) as client:
+                return await client.translate(text, **options)
+        return await asyncio.to_thread(_ask, target, text, options)
+
+
+def _ask(target: str, text: str, options: dict[str, Any]) -> TextResult:
+    with Client(target) as client:
+        return client.translate(text, **options)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("name", TEXTS)
+async def test_the_result_is_that_of_the_whole(name: str, kind: str):
+    text = TEXTS[name]
+    wanted = {"return_alignment": True, "return_sentences": True, "return_tokens": True}
+    whole, parts = await asked(text, MANY, kind, **wanted), await asked(text, FEW, kind, **wanted)
+    assert parts.text == whole.text == text
+    assert parts.sentences == whole.sentences
+    assert parts.best.tokens == whole.best.tokens
+    assert parts.normalised_text == whole.normalised_text == NormalisedText(text).text
+    assert [(link.source, link.target) for link in parts.best.alignment] == [
+        (link.source, link.target) for link in whole.best.alignment
+    ]
+    assert parts.best.score == pytest.approx(whole.best.score)
+    assert (parts.source_tokens, parts.target_tokens) == (whole.source_tokens, whole.target_tokens)
+    assert parts.confidence == whole.confidence
+    assert [_counted(each) for each in parts.warnings] == [_counted(each) for each in whole.warnings]
+
+
+def _counted(warning: TextWarning) -> tuple[str, str]:
+    return warning.code, re.sub(" of [0-9]+ ", " ", warning.message)
+
+
+@pytest.mark.parametrize("code", ["copy", "unreadable", "retried"])
+@pytest.mark.parametrize("counts", [(1, 1, 1), (1, 3), (4, 1, 2), (0, 1, 1), (2, 0, 1), (1, 1, 0, 5)])
+def test_a_warning_counts_the_sentences_of_all_parts(code: str, counts: tuple[int, ...]):
+    """The server gives no number in a text of one sentence."""
+    found = None
+    for count in counts:
+        message = f"{count} of 6 parts: it is so" if count > 1 else "it is so"
+        warnings = (TextWarning(code, message),) if count else ()
+        result = TextResult(warnings=warnings)
+        found = result if found is None else joined(("A. ", "B."), (found, result))
+    assert found is not None
+    (warning,) = found.warnings
+    assert re.sub(" of [0-9]+ ", " ", warning.message) == f"{sum(counts)} parts: it is so"
+    if counts == (1, 1, 1):
+        assert warning.message == "3 of 3 parts: it is so"
+
+
+@pytest.mark.parametrize(
+    ("code", "alone", "several", "both"),
+    [
+        (
+            "split",
+            "longer than the model reads: translated in 2 parts",
+            "1 of 3 sentences are longer than the model reads: translated in 4 parts",
+            "2 of 4 sentences are longer than the model reads: translated in 6 parts",
+        ),
+        (
+            "markup_split",
+            "the sentence was cut at a string that is kept",
+            "2 of 3 sentences were cut at a string that is kept",
+            "3 of 4 sentences were cut at a string that is kept",
+        ),
+        (
+            "length",
+            "1 of 2 translations hit the bound on their length",
+            "2 of 2 translations hit the bound on their length",
+            "2 of 2 translations hit the bound on their length",
+        ),
+    ],
+)
+def test_warnings_about_sentences_and_translations_are_added_as_they_count(
+    code: str, alone: str, several: str, both: str
+):
+    results = [TextResult(warnings=(TextWarning(code, message),)) for message in (alone, several)]
+    assert [each.message for each in joined(("A. ", "B."), results).warnings] == [both]
+    assert [each.message for each in joined(("A. ", "B."), results[::-1]).warnings] == [both]
+
+
+async def test_html_is_cut_between_its_blocks():
+    assert (await asked(HTML, FEW, format="html")).text == HTML
+
+
+async def test_wrapped_text_is_cut_between_its_paragraphs():
+    text = "\n\n".join(["Tom lives\nin Boston. It is\nraining."] * 20)
+    result = await asked(text, FEW, split_sentences="nonewlines", return_sentences=True)
+    assert result.text == (await asked(text, MANY, split_sentences="nonewlines")).text
+    assert [text[slice(*each.source)] for each in result.sentences[:2]] == ["Tom lives\nin Boston.", "It is\nraining."]
+
+
+async def test_the_prefix_belongs_to_the_first_part():
+    result = await asked(LINE, FEW, target_prefix="Tom")
+    assert result.text == (await asked(LINE, MANY, target_prefix="Tom")).text
+    assert result.text.startswith("Tom")
+
+
+async def test_a_text_that_is_read_as_one_sentence_is_not_cut():
+    async with running(**FEW) as server:
+        target = f"127.0.0.1:{server.server.port}"
+
+        def ask() -> list[TextResult]:
+            with Client(target) as client:
+                return client.translate(
+                    [LINE, "Tom"], split_sentences="nonewlines", forced_words=["Tom"], long_text="split"
+                )
+
+        results = await asyncio.to_thread(ask)
+    assert results[0].error is not None
+    assert (results[0].error.reason, results[1].text) == ("REQUEST_TOO_LARGE", "Tom")
+
+
+async def test_a_text_that_has_no_place_to_be_cut_is_refused_with_the_bound():
+    async with running(max_queue_tokens=64) as server:
+        target = f"127.0.0.1:{server.server.port}"
+
+        def ask() -> list[TextResult]:
+            with Client(target) as client:
+                return client.translate(["Tom " * 200, "Tom"], long_text="split")
+
+        results = await asyncio.to_thread(ask)
+    assert "a request may have 64 at most" in str(results[0].error)
+    assert results[1].text == "Tom"
+
+
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+async def test_the_command_line_translates_a_long_line(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], flags: tuple[str, ...]
+):
+    path = tmp_path / "in.txt"
+    path.write_text(f"Tom.\n{LINE}\n\nJa.\n")
+    async with running(**FEW) as server:
+        arguments = ["translate", "--server", f"127.0.0.1:{server.server.port}", "--input", str(path), *flags]
+        status = await asyncio.to_thread(main, arguments)
+    lines = capsysbinary.readouterr().out.decode().splitlines()
+    assert not status
+    if flags:
+        lines = [json.loads(line)["text"] for line in lines]
+    assert lines == ["Tom.", LINE, "", "Ja."]

@@ -11,14 +11,13 @@ import pytest
 
 from lingon import AsyncClient, Client, ServerError, StreamStart, TextDelta, TextDone, TextResult
 from lingon.cli.main import main
-from lingon.client.protocol.exchanges import ClientProtocol
-from lingon.client.protocol.steps import DETECT_LANGUAGES, LIST_MODELS, TRANSLATE, drive
-from lingon.client.values.options import TranslateOptions
+from lingon.client.options import TranslateOptions
+from lingon.client.protocol import ClientProtocol
+from lingon.client.steps import DETECT_LANGUAGES, LIST_MODELS, TRANSLATE, drive
 from lingon.errors import SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import RunningServer, running
-from tests.support.gateway import KNOWS_LANGUAGES
-from tests.support.two_models import BUNDLES, TwoModels
+from tests.support.gateway import BUNDLES, KNOWS_LANGUAGES, TwoModels
 
 TWO: dict[str, Any] = {"bundles": BUNDLES, "loader": TwoModels}
 GERMAN, ENGLISH, FRENCH = "Der alte Mann. Das Meer.", "The sea.", "Je voudrais savoir quelle heure il est, et où."

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import Bundle, check_trusted, open_bundle, read_trusted
+from lingon.bundle.store import Bundle, check_trusted, open_bundle, read_trusted
 from lingon.errors import BundleError, LingonError, SettingsError
-from tests.support.bundles import MANIFEST, write_small_bundle
-from tests.support.tampered_bundles import sign
+from tests.support.bundles import MANIFEST, sign, write_small_bundle
 
 DIGEST = "0123456789abcdef" * 4
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lingon.bundle import open_bundle
+from lingon.bundle.store import open_bundle
 from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.text import BOS, EOS
 from lingon.training.config import load_config

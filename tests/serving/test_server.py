@@ -22,12 +22,10 @@ from lingon.errors import BundleError, LingonError
 from lingon.serving.engine.engine import Engine, any_worker_alive
 from lingon.serving.server import SERVICE
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import EchoRunner, bundle, running
-from tests.support.eventually import eventually
-from tests.support.health import NOT_SERVING, SERVING
-from tests.support.http import get
+from tests.support.echo_engine import NOT_SERVING, SERVING, EchoRunner, bundle, details, failure, running
+from tests.support.http2 import get
 from tests.support.repository import ROOT
-from tests.support.statuses import details, failure
+from tests.support.timing import eventually
 
 MAIN = """
 import asyncio, sys

@@ -15,9 +15,8 @@ from lingon.errors import SettingsError
 from lingon.machine import granted_cores, usable_cores
 from lingon.serving.cli import log_settings, with_setting_options
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.setting_sources import load
-from lingon.serving.settings import TEST_HOOKS, Settings, describe_settings
-from lingon.serving.system.cpu import default_engines, threads_per_engine
+from lingon.serving.models.loading import default_engines, threads_per_engine
+from lingon.serving.settings import TEST_HOOKS, Settings, describe_settings, load
 
 
 def toml(folder: Path, text: str) -> Path:

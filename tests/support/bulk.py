@@ -1,12 +1,21 @@
-"""Input for bulk translation, and its output read again."""
+"""Input for bulk translation, its output read again, and an S3 server that fails now and then."""
 
 from __future__ import annotations
 
 import csv
 import gzip
+import http.client
 import io
 import json
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +26,10 @@ from lingon.bulk.planning import Plan, Shard
 from lingon.bulk.runs import LocalEngine, Watch
 from lingon.bulk.shards import Record
 from lingon.bulk.translating import Translate
-from lingon.cli.options.backend import BackendOptions
+from lingon.cli.backend import BackendOptions
 from lingon.errors import LingonError
 from tests.support import shipped_model
+from tests.support.pages import free_ports
 from tests.support.repository import ROOT
 
 LINES = (ROOT / "tests/data/tatoeba.en").read_text().splitlines()
@@ -92,3 +102,105 @@ class Ending(LocalEngine):
     def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: Watch) -> Iterator[Record]:
         yield from super().run(plan, left[: self.shards], translate, watch)  # type: ignore[attr-defined]
         raise LingonError("killed")
+
+
+@contextmanager
+def s3_server() -> Iterator[int]:
+    """Run the server; yields its port."""
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            while process.poll() is None:
+                try:
+                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                    break
+                except OSError:
+                    time.sleep(0.05)
+            yield port
+        finally:
+            process.kill()
+
+
+class Faults:
+    """Which requests fail: every second one for a while, answered with 500 before or after it took effect, or cut."""
+
+    def __init__(self) -> None:
+        self.share = 0.0
+        self.counted: dict[str, int] = {"500 before": 0, "500 after": 0, "cut": 0}
+        self._random, self._lock = random.Random(7), threading.Lock()
+
+    def next(self) -> str | None:
+        """The fault of the next request, if it has one."""
+        with self._lock:
+            if self._random.random() >= self.share:
+                return None
+            fault = self._random.choice(list(self.counted))
+            self.counted[fault] += 1
+            return fault
+
+
+class _Proxy(ThreadingHTTPServer):
+    """Listens for requests to a server; target: its port."""
+
+    def __init__(self, target: int, faults: Faults) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.target, self.faults = target, faults
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Proxy
+    protocol_version = "HTTP/1.1"
+
+    def _forward(self) -> None:
+        fault = self.server.faults.next()
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if fault == "500 before":
+            return self._answer(500, [], b"")
+        status, headers, content = self._ask(body[: len(body) // 2] if fault == "cut" and body else body, fault)
+        if fault == "cut":
+            self.close_connection = True
+            return self.connection.shutdown(socket.SHUT_RDWR)
+        return self._answer(500, [], b"") if fault == "500 after" else self._answer(status, headers, content)
+
+    def _ask(self, body: bytes, fault: str | None) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Ask the server; a request that is cut has half of its body, and its connection ends there."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.target, timeout=30)
+        connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in self.headers.items():
+            connection.putheader(name, value)
+        connection.endheaders(body)
+        if fault == "cut":
+            connection.close()
+            return 0, [], b""
+        answer = connection.getresponse()
+        found = answer.status, answer.getheaders(), answer.read()
+        connection.close()
+        return found
+
+    def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+        self.send_response_only(status)
+        for name, value in headers:
+            if name.lower() not in ("transfer-encoding", "connection"):
+                self.send_header(name, value)
+        if not any(name.lower() == "content-length" for name, _ in headers):
+            self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _forward
+
+    def log_message(self, *arguments: Any) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def faulty_proxy(port: int, faults: Faults) -> Iterator[int]:
+    """Forward requests to a server; yields the port of the proxy."""
+    with _Proxy(port, faults) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()

@@ -1,4 +1,4 @@
-"""A real server, engine and tokenizer with a fake runner in NumPy that translates a text to itself."""
+"""A real server, engine and tokenizer with a fake runner in NumPy that translates a text to itself or fails."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ import functools
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
+import pytest
+from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_status import rpc_status
 
-from lingon.attention_kinds import AttentionKind
-from lingon.bundle import Alignment, Bundle, Defaults, Limits, Manifest, Precision, write_bundle
-from lingon.serving.constraints.words import Vocabulary
+from lingon.alignment import AttentionKind
+from lingon.bundle.manifest import Alignment, Defaults, Limits, Manifest, Precision
+from lingon.bundle.store import Bundle, write_bundle
+from lingon.serving.decoding.job import Job
+from lingon.serving.decoding.rules import Vocabulary
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.scheduler import Scheduler
-from lingon.serving.guard.judge import REASONS
+from lingon.serving.guard import REASONS
 from lingon.serving.models.loading import LoadOptions
 from lingon.serving.runtime.runner import (
     AttentionChoice,
@@ -331,3 +336,47 @@ async def running(
             await asyncio.wait({task}, timeout=20)
             await channel.close()
             await asyncio.to_thread(fake_loader.end)
+
+
+CANARY = "canary"
+"""A text that must appear in no reply and no log."""
+
+
+class BrokenEngine(Engine):
+    """An engine that raises an unexpected error with CANARY in its message."""
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        raise ValueError(f"secret {CANARY} /etc/path")
+
+
+async def failure(call: Awaitable[Any]) -> tuple[status_pb2.Status, dict[str, Any]]:
+    """Return the status with which a call fails, and its trailing metadata."""
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await call
+    status = rpc_status.from_call(raised.value)  # type: ignore[arg-type]
+    if status is None:
+        status = status_pb2.Status(code=raised.value.code().value[0], message=raised.value.details())
+    assert (status.code, status.message) == (raised.value.code().value[0], raised.value.details())
+    return status, dict(raised.value.trailing_metadata())
+
+
+def details(status: status_pb2.Status) -> dict[str, Any]:
+    """Return the details of a status by the name of their message type."""
+    kinds = [
+        error_details_pb2.ErrorInfo,
+        error_details_pb2.BadRequest,
+        error_details_pb2.RetryInfo,
+        error_details_pb2.ResourceInfo,
+    ]
+    found = {}
+    for packed in status.details:
+        (kind,) = [kind for kind in kinds if packed.Is(kind.DESCRIPTOR)]
+        message = kind()
+        packed.Unpack(message)
+        found[kind.DESCRIPTOR.name] = message
+    assert found["ErrorInfo"].domain == "lingon"
+    return found
+
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import onnx
 import sentencepiece
 import torch
+from onnx import GraphProto, ModelProto, helper
 from sentencepiece import sentencepiece_model_pb2 as spm
 
+from lingon.importers.files.tensors import DECODERS, ENCODER, SAFETENSORS
 from tests.support.repository import ROOT
+from tests.support.tokenizers import END, learn_merges, pieces_of
 
 DATA = ROOT / "tests" / "data"
 
@@ -236,3 +243,214 @@ def _spread(model: Any, seed: int, ends: float) -> None:
             parameter.copy_(noise if parameter.dim() == 2 else parameter + noise)
         row = model.model.shared.weight[2]
         model.model.decoder.layer_norm.bias += ends * row / row.dot(row)
+
+
+CODES = ("<2de>", "<2en>", "<2fr>")
+PREFIX = "translate English to {}: "
+SIZES = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4}
+TASKS = {
+    f"translation_en_to_{tag}": {"prefix": PREFIX.format(name)} for tag, name in (("de", "German"), ("fr", "French"))
+}
+KINDS: dict[str, dict[str, Any]] = {
+    "t5": {"feed_forward_proj": "relu", "task_specific_params": TASKS, "n_positions": 128},
+    "t5-v1.1": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    "mt5": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    "madlad": {
+        "feed_forward_proj": "gated-gelu",
+        "tie_word_embeddings": False,
+        "d_kv": 16,
+        "pad_token_id": 1,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 0,
+    },
+}
+
+
+def save_t5(folder: Path, kind: str, *, seed: int = 1, ends: float = 3.0, **config: Any) -> Path:
+    """Save a model with the files of a published one; kind: a key of KINDS. ends: raises the logit of the end."""
+    from transformers import (
+        GenerationConfig,
+        MT5Config,
+        MT5ForConditionalGeneration,
+        T5Config,
+        T5ForConditionalGeneration,
+    )
+
+    content = _pieces(kind)
+    folder.mkdir(parents=True)
+    (folder / "spiece.model").write_bytes(content)
+    extra = 0 if kind == "madlad" else 100
+    rows = len(sentencepiece.SentencePieceProcessor(model_proto=content)) + extra + 12
+    given = {"vocab_size": rows, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    values = {**SIZES, **given, **KINDS[kind], **config}
+    torch.manual_seed(seed)
+    model: Any
+    if kind == "mt5":
+        model = MT5ForConditionalGeneration(MT5Config(**values)).eval()
+    else:
+        model = T5ForConditionalGeneration(T5Config(**values)).eval()
+    _spread_t5(model, seed, ends)
+    model.generation_config = GenerationConfig(max_length=128)
+    model.save_pretrained(folder)
+    tokenizer = {
+        "tokenizer_class": "T5Tokenizer",
+        "extra_ids": extra,
+        "pad_token": "<s>" if kind == "madlad" else "<pad>",
+        "additional_special_tokens": [f"<extra_id_{number}>" for number in range(extra)] or list(CODES),
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+    return folder
+
+
+def _pieces(kind: str) -> bytes:
+    """Return a sentencepiece model with padding 0, end 1 and unknown 2, of MADLAD-400 1, 2 and 0."""
+    texts = [*lines("en"), *lines("de")] + [task["prefix"] for task in TASKS.values()] * 60
+    ids = dict(unk_id=0, bos_id=1, eos_id=2, pad_id=-1) if kind == "madlad" else dict(pad_id=0, eos_id=1, unk_id=2)
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts),
+        model_writer=written,
+        vocab_size=400,
+        minloglevel=2,
+        hard_vocab_limit=False,
+        user_defined_symbols=list(CODES) if kind == "madlad" else [],
+        **({"bos_id": -1} | ids),
+    )
+    return written.getvalue()
+
+
+def _spread_t5(model: Any, seed: int, ends: float) -> None:
+    """Set weights large enough for varied outputs that end; `ends` scales the row of the end in the output layer.
+
+    RMSNorm has no bias by which its logit could be raised; a longer row is the largest logit more often.
+    """
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            spread = 0.5 if "shared" in name or "lm_head" in name else 0.3 if parameter.dim() == 2 else 0.1
+            if name.endswith(".q.weight"):  # scores are not scaled: large ones amplify the rounding of float32
+                spread *= model.config.d_kv**-0.5
+            noise = spread * torch.randn(parameter.shape, generator=random)
+            parameter.copy_(noise if parameter.dim() == 2 else parameter + noise)
+        eos = model.config.eos_token_id
+        model.lm_head.weight[eos] *= ends
+
+
+LENGTH, OPSET = 5, 17
+
+
+def save_graphs(model: Path, folder: Path, *, opset: int = OPSET) -> Path:
+    """Export the model in a folder as optimum does: its encoder, and itself with the states of an encoder."""
+    from transformers import AutoModelForSeq2SeqLM
+
+    shutil.copytree(model, folder, ignore=shutil.ignore_patterns(SAFETENSORS))
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(model, attn_implementation="eager").eval()
+    loaded.config.use_cache = False
+    ids, mask = torch.full((1, LENGTH), 3), torch.ones(1, LENGTH, dtype=torch.long)
+    states = torch.zeros(1, LENGTH, loaded.config.d_model)
+    _export(loaded.get_encoder(), {"input_ids": ids, "attention_mask": mask}, folder / ENCODER, opset)
+    given = {"attention_mask": mask, "decoder_input_ids": ids, "encoder_outputs": (states,)}
+    _export(loaded, given, folder / DECODERS[0], opset)
+    return folder
+
+
+def merge(folder: Path) -> None:
+    """Turn the decoder into one of two graphs that share their weights, one in each branch of an `If`."""
+    model = onnx.load(folder / DECODERS[0])
+    names = {tensor.name: f"{tensor.name}_merged_0" for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        for number, given in enumerate(node.input):
+            node.input[number] = names.get(given, given)
+    for tensor in model.graph.initializer:
+        tensor.name = names[tensor.name]
+    onnx.save(_in_branches(model), folder / DECODERS[1])
+    (folder / DECODERS[0]).unlink()
+
+
+def save_beside(path: Path) -> Path:
+    """Save a graph with its weights in a file beside it; return that file."""
+    model = onnx.load(path)
+    data = path.with_name(f"{path.name}_data")
+    onnx.save(model, path, save_as_external_data=True, location=data.name, size_threshold=0)
+    return data
+
+
+def _export(model: Any, given: dict[str, Any], path: Path, opset: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of tracing, and of this form of export, which optimum still uses
+        torch.onnx.export(model, (), str(path), kwargs=given, opset_version=opset, dynamo=False)
+
+
+def _in_branches(model: ModelProto) -> ModelProto:
+    graph = model.graph
+    branches = []
+    for name in ("then_branch", "else_branch"):
+        branch = GraphProto(name=name)
+        branch.node.extend(graph.node)
+        branch.output.extend(graph.output)
+        branches.append((name, branch))
+    condition = helper.make_tensor_value_info("use_cache_branch", onnx.TensorProto.BOOL, [1])
+    outputs = [output.name for output in graph.output]
+    choice = helper.make_node("If", [condition.name], outputs, name="optimum::if", **dict(branches))
+    whole = helper.make_graph([choice], "merged", [*graph.input, condition], graph.output, graph.initializer)
+    return helper.make_model(whole, opset_imports=model.opset_import, ir_version=model.ir_version)
+
+
+def moses_tokens(language: str, count: int = 300) -> Counter[str]:
+    """Return the Moses tokens of the test corpus and how often each of them is there."""
+    from sacremoses import MosesTokenizer
+
+    tokenizer = MosesTokenizer(lang=language)
+    texts = lines(language)[:count]
+    return Counter(token for text in texts for token in tokenizer.tokenize(text, aggressive_dash_splits=True))
+
+
+def save_fsmt(folder: Path, *, seed: int = 1, ends: float = 4.0, **config: Any) -> Path:
+    """Save an FSMTForConditionalGeneration with the files of facebook/wmt19-en-de."""
+    from transformers import FSMTConfig, FSMTForConditionalGeneration, GenerationConfig
+
+    tokens = {"src": moses_tokens("en"), "tgt": moses_tokens("de")}
+    merges = learn_merges(tokens["src"] + tokens["tgt"], 200)
+    folder.mkdir(parents=True)
+    sizes = {}
+    for side, counted in tokens.items():
+        pieces = [piece for piece in pieces_of(counted, merges) if piece != f"Tom{END}"]
+        ids = {piece: number for number, piece in enumerate([*HEAD, *pieces])}
+        sizes[f"{side}_vocab_size"] = len(ids)
+        (folder / f"vocab-{side}.json").write_text(json.dumps(ids), encoding="utf-8")
+    listed = "".join(f"{first} {second} {rank}\n" for rank, (first, second) in enumerate(merges))
+    (folder / "merges.txt").write_text(listed, encoding="utf-8")
+    values = {"langs": ["en", "de"], "tokenizer_class": "FSMTTokenizer", "do_lower_case": False}
+    (folder / "tokenizer_config.json").write_text(json.dumps(values), encoding="utf-8")
+    torch.manual_seed(seed)
+    model = FSMTForConditionalGeneration(FSMTConfig(**_config(), **sizes, **config)).eval()
+    _spread_fsmt(model, seed, ends)
+    model.generation_config = GenerationConfig(num_beams=5, max_length=200)
+    model.save_pretrained(folder)
+    return folder
+
+
+def _config() -> dict[str, Any]:
+    return {
+        "langs": ["en", "de"],
+        "d_model": 32,
+        **{f"{side}_layers": 2 for side in ("encoder", "decoder")},
+        **{f"{side}_attention_heads": 4 for side in ("encoder", "decoder")},
+        **{f"{side}_ffn_dim": 64 for side in ("encoder", "decoder")},
+        "max_position_embeddings": 128,
+        "forced_eos_token_id": None,
+    }
+
+
+def _spread_fsmt(model: Any, seed: int, ends: float) -> None:
+    """Set weights for varied outputs that end: the bias of the last norm points to the row of the end token."""
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "positions" in name:
+                continue
+            spread = 0.15 if "embed" in name else 0.3 if parameter.dim() == 2 else 0.1
+            noise = spread * torch.randn(parameter.shape, generator=random)
+            parameter.copy_(noise if parameter.dim() == 2 else parameter + noise)
+        row = model.model.decoder.embed_tokens.weight[2]
+        model.model.decoder.layers[-1].final_layer_norm.bias += ends * row / row.dot(row)

@@ -1,21 +1,27 @@
-"""A server with the shipped model as a user starts it, and checks of what clients in other languages got from it."""
+"""A server as a user starts it, called by Node and h2load, and checks of what those clients got from it."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import re
+import subprocess
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import chaos.verdict.checker as checker
-from chaos.server import Server
-from chaos.verdict.history import Outcome
-from chaos.verdict.prometheus import Scrape
 from lingon import Client
-from tests.support.eventually import eventually_blocking
+from tests.reliability import checker
+from tests.reliability.checker import Scrape
+from tests.reliability.history import Outcome, from_json
+from tests.reliability.server import Server
+from tests.support.foreign_clients import NODE_CLIENT
 from tests.support.repository import ROOT
+from tests.support.timing import eventually_blocking
 
 QUEUE = 256  # texts in the queue of the shared server, so that a part of 1,000 calls at once is refused
 IDLE = 20.0  # seconds until nothing runs any more, also on a busy machine
@@ -83,3 +89,128 @@ def foreign_server(folder: Path, **settings: Any) -> Iterator[ForeignServer]:
         yield ForeignServer(process)
     finally:
         process.kill()
+
+
+PATIENCE = 180  # seconds for all calls of a run; a call has a deadline of its own in the client
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a call ended in Node.
+
+    details: those of google.rpc.Status, by the names of their types
+    retry_after: the milliseconds of the trailer, None without one
+    text: the deltas of a stream, joined
+    """
+
+    outcome: Outcome
+    message: str
+    details: dict[str, Any]
+    retry_after: int | None
+    text: str
+
+    @property
+    def code(self) -> str:
+        return self.outcome.code
+
+
+def call(
+    name: str,
+    *texts: str,
+    method: str = "Translate",
+    due: float = 0.0,
+    deadline: float | None = None,
+    cancel_after: float | None = None,
+    metadata: Mapping[str, str] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """A call for the client to make.
+
+    name: its request id
+    due: seconds after the start; the two other times count from the call
+    options: those of decoding
+    """
+    request = {"texts": texts, "options": {"beam_size": 1, **options}}
+    times = {"due": due, "deadline": deadline, "cancel_after": cancel_after}
+    return {"id": name, "method": method, "request": request, "metadata": dict(metadata or {}), **times}
+
+
+def make_calls(address: str, calls: Sequence[Mapping[str, Any]], **channel: Any) -> list[Answer]:
+    """Make calls on one channel; channel: options of grpc-js, with underscores after the first dot."""
+    options = {f"grpc.{name}": value for name, value in channel.items()}
+    found = []
+    for values in _run("calls.js", {"address": address, "channel": options, "calls": calls}):
+        delay = values["retry_after"]
+        values |= {"outcome": from_json(values["outcome"]), "retry_after": None if delay is None else int(delay)}
+        found.append(Answer(**values))
+    return found
+
+
+def http_request(
+    protocol: str, path: str, body: bytes = b"", *, method: str = "POST", headers: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """A request for Node's own clients to send; protocol: h1 or h2."""
+    usual = {":method": method, ":path": path, "content-type": "application/grpc"}
+    usual |= {"te": "trailers"} if protocol == "h2" else {}
+    return {"protocol": protocol, "headers": {**usual, **(headers or {})}, "body": b64encode(body).decode()}
+
+
+def send_requests(address: str, requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Send HTTP requests one after the other; returns how each ended, see tests/foreign/node/transport.js."""
+    return _run("transport.js", {"address": address, "requests": requests})
+
+
+def ping(address: str, seconds: float, count: int) -> dict[str, Any]:
+    """Ping on an idle connection, a ping every some seconds; returns the answers and why the server closed it."""
+    (found,) = _run("pings.js", {}, address, str(seconds), str(count))
+    return found
+
+
+def _run(program: str, message: Mapping[str, Any], *arguments: str) -> list[dict[str, Any]]:
+    ran = subprocess.run(
+        ["node", program, *arguments],
+        cwd=NODE_CLIENT,
+        input=json.dumps(message),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+_REPORT = re.compile(
+    r"^requests: (\d+) total, .* (\d+) succeeded, (\d+) failed, (\d+) errored, (\d+) timeout$"
+    r".*^status codes: (\d+) 2xx,.*\((\d+)\) data$",
+    re.MULTILINE | re.DOTALL,
+)
+RUN_SECONDS = 120  # seconds for a run
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What h2load counted.
+
+    failed: requests that failed, broke off or had no answer in time
+    ok: answers with HTTP status 200; data: bytes of their bodies, without frames and headers
+    """
+
+    requests: int
+    succeeded: int
+    failed: int
+    ok: int
+    data: int
+
+
+def h2load(address: str, path: str, body: Path, *, requests: int, connections: int, streams: int) -> Load:
+    """Send a body `requests` times over some connections, with some streams at once on each."""
+    command = ["h2load", f"--requests={requests}", f"--clients={connections}", f"--max-concurrent-streams={streams}"]
+    command += [f"--data={body}", "--header=content-type: application/grpc", "--header=te: trailers"]
+    ran = subprocess.run(
+        [*command, f"http://{address}{path}"], capture_output=True, text=True, timeout=RUN_SECONDS, check=False
+    )
+    found = _REPORT.search(ran.stdout)
+    assert found, ran.stdout + ran.stderr
+    total, succeeded, *wrong, ok, data = map(int, found.groups())
+    return Load(total, succeeded, sum(wrong), ok, data)

@@ -1,19 +1,22 @@
-"""A server with HTTP APIs in this process, and requests to it as clients send them."""
+"""Servers with HTTP APIs in this process: one that echoes, and one that translates through a second language."""
 
 from __future__ import annotations
 
 import asyncio
 import http.client
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from lingon.bundle import PROFILES
-from lingon.serving.guard.languages import profile
-from tests.support.echo_engine import EchoRunner, RunningServer, running
+from lingon.bundle.names import PROFILES
+from lingon.bundle.store import Bundle
+from lingon.serving.guard import profile
+from lingon.serving.models.loading import LoadOptions
+from lingon.serving.translation.translator import Translator
+from tests.support.echo_engine import EchoRunner, Loader, RunningServer, running, tokenizer
 from tests.support.repository import ROOT
 
 ENGLISH, GERMAN = (
@@ -89,3 +92,51 @@ async def gateway(runner: EchoRunner | None = None, **settings: Any) -> AsyncIte
     settings = {"bundles": (KNOWS_LANGUAGES,), "http_port": 0, **settings}
     async with running(runner, **settings) as server:
         yield Gateway(server, server.server.http_port)
+
+
+FRENCH = ["Le vieil homme et la mer.", "Où est la gare ?", "Je voudrais savoir quelle heure il est."]
+TO_ENGLISH = {
+    "Der alte Mann.": "The old man.",
+    "Wo ist er?": "Where? Is he there?",
+    "Das Meer.": "The sea.",
+    "Nichts.": "",
+}
+TO_FRENCH = {"The old man.": "Le vieil homme.", "Where?": "Où ?", "Is he there?": "Est-il là ?", "The sea.": "La mer."}
+
+BUNDLES = tuple(
+    {
+        "name": name,
+        "source_language": name[:2],
+        "target_language": name[3:],
+        "files": {PROFILES: profile(texts) + profile(others)},
+    }
+    for name, texts, others in (("de-en", GERMAN, ENGLISH), ("en-fr", ENGLISH, FRENCH))
+)
+"""Both models, which tell the languages apart."""
+
+
+class Dictionary(EchoRunner):
+    """A runner that translates the sentences of a dictionary, and others to themselves."""
+
+    def __init__(self, sentences: dict[str, str], **rest: Any) -> None:
+        super().__init__(says=says(sentences), **rest)
+
+
+def says(sentences: dict[str, str]) -> Callable[[list[int]], list[int]]:
+    def translated(source: list[int]) -> list[int]:
+        text = tokenizer().decode(source[:-1]).strip()
+        return tokenizer().encode_source(sentences.get(text, text))
+
+    return translated
+
+
+class TwoModels(Loader):
+    """Loads a dictionary for each model."""
+
+    def __init__(self, *rest: Any) -> None:
+        super().__init__(*rest)
+        self.runners = {"de-en": Dictionary(TO_ENGLISH), "en-fr": Dictionary(TO_FRENCH)}
+
+    def __call__(self, bundle: Bundle, options: LoadOptions) -> Translator:
+        self.runner = self.runners.get(bundle.manifest.name, self.runner)
+        return super().__call__(bundle, options)

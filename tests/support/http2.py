@@ -1,4 +1,4 @@
-"""HTTP/2 written by hand, so that tests can send invalid frames: frames, headers, a call, and the bytes received."""
+"""HTTP/2 written by hand: invalid frames, calls whose request is never whole, and a plain GET request."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 import socket
 import time
 from collections.abc import Sequence
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
@@ -91,3 +93,114 @@ def _text(text: str) -> bytes:
         digits.append(rest & 127 | 128)
         rest >>= 7
     return bytes([*digits, rest]) + raw
+
+
+WINDOW = 65_535  # bytes; the initial window of HTTP/2
+MAX_FRAME = 16_384  # bytes
+
+
+class HalfCall:
+    """A connection with one call that has sent its headers; `pump` sends the request as far as the server lets it.
+
+    ended: whether the server ended the call; status: its grpc-status, if that is a literal header
+    """
+
+    def __init__(self, port: int, path: str, request: bytes, source: str = "127.0.0.1") -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=10, source_address=(source, 0))
+        headers = frame(HEADERS, END_HEADERS, 1, fields(call_headers(path)))
+        self.socket.sendall(opening() + headers)
+        self.socket.setblocking(False)
+        self.rest, self.ended, self.status = request, False, None
+        self._heard, self._parsed = b"", 0
+        self._stream = self._connection = self._initial = WINDOW
+
+    def pump(self) -> None:
+        """Read what has arrived, then send as much of the request as the windows allow."""
+        self._read()
+        while not self.ended and (size := min(len(self.rest), self._stream, self._connection, MAX_FRAME)) > 0:
+            try:
+                sent = self.socket.send(frame(DATA, 0, 1, self.rest[:size]))
+            except BlockingIOError:
+                return
+            except OSError:
+                self.ended = True
+                return
+            if sent < size + 9:  # the rest of the frame
+                self.socket.setblocking(True)
+                self.socket.sendall(frame(DATA, 0, 1, self.rest[:size])[sent:])
+                self.socket.setblocking(False)
+            self.rest = self.rest[size:]
+            self._stream -= size
+            self._connection -= size
+
+    def __enter__(self) -> HalfCall:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def _read(self) -> None:
+        try:
+            while more := self.socket.recv(65_536):
+                self._heard += more
+            self.ended = True
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.ended = True
+        while (end := self._frame_end()) is not None:
+            self._take(self._heard[self._parsed : end])
+            self._parsed = end
+
+    def _frame_end(self) -> int | None:
+        start = self._parsed
+        if len(self._heard) < start + 9:
+            return None
+        end = start + 9 + int.from_bytes(self._heard[start : start + 3], "big")
+        return end if len(self._heard) >= end else None
+
+    def _take(self, received: bytes) -> None:
+        kind, flags, stream, payload = received[3], received[4], int.from_bytes(received[5:9], "big"), received[9:]
+        if kind == WINDOW_UPDATE:
+            if stream:
+                self._stream += int.from_bytes(payload, "big")
+            else:
+                self._connection += int.from_bytes(payload, "big")
+        elif kind == SETTINGS and not flags & ACK:
+            for place in range(0, len(payload), 6):
+                if int.from_bytes(payload[place : place + 2], "big") == INITIAL_WINDOW_SIZE:
+                    initial = int.from_bytes(payload[place + 2 : place + 6], "big")
+                    self._stream += initial - self._initial
+                    self._initial = initial
+            self.socket.send(frame(SETTINGS, ACK, 0))
+        elif kind == PING and not flags & ACK:
+            self.socket.send(frame(PING, ACK, 0, payload))
+        elif stream == 1 and (kind == RST_STREAM or (kind == HEADERS and flags & END_STREAM)):
+            self.ended = True
+            self.status = status(self._heard)
+
+
+def count_open(calls: Sequence[HalfCall]) -> int:
+    """The calls that the server has not ended."""
+    for call in calls:
+        call.pump()
+    return sum(not call.ended for call in calls)
+
+
+def pump_all(calls: Sequence[HalfCall], seconds: float) -> None:
+    """Send as much as the server takes, until all is sent or the calls have ended, for so many seconds at most."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and any(call.rest and not call.ended for call in calls):
+        for call in calls:
+            call.pump()
+        time.sleep(0.001)
+
+
+def get(port: int, path: str) -> tuple[int, str]:
+    """Status and body of the HTTP endpoint."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as reply:
+            return reply.status, reply.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()

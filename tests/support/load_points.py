@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lingon.bench.serve.load.latency import OK, Answer, LoadPoint, Objective, summarise
+from lingon.bench.serve.load import OK, Answer, LoadPoint, Objective, summarise
 
 
 def answers(latencies: Sequence[float], lag: float = 0.1, code: str = OK) -> list[Answer]:

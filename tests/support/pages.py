@@ -16,8 +16,8 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from tests.support.eventually import eventually_blocking
 from tests.support.repository import ROOT
+from tests.support.timing import eventually_blocking
 
 DOCS = ROOT / "docs"
 TOP_PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]

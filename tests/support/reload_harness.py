@@ -14,11 +14,11 @@ import numpy as np
 
 from lingon.admin.v1 import admin_pb2 as pb
 from lingon.admin.v1 import admin_pb2_grpc as pb_grpc
-from lingon.bundle import GOLDEN, Bundle, write_bundle
 from lingon.bundle.golden import Golden
+from lingon.bundle.names import GOLDEN
+from lingon.bundle.store import Bundle, write_bundle
 from lingon.serving.engine.engine import Engine
-from lingon.serving.models.golden import check_golden
-from lingon.serving.models.loading import LoadOptions
+from lingon.serving.models.loading import LoadOptions, check_golden
 from lingon.serving.runtime.runner import Encoded
 from lingon.serving.translation.translator import Translator
 from lingon.text import EOS

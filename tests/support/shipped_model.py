@@ -1,29 +1,34 @@
-"""The shipped model and real sentences, with the translation of each alone and in a batch with others."""
+"""The shipped model and real sentences, each translated alone and in a batch, and a server with this model."""
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import itertools
 import queue
 import random
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from lingon.bundle import Bundle, open_bundle
+import grpc
+
+from lingon.bundle.store import Bundle, open_bundle
 from lingon.errors import RequestError
-from lingon.serving.constraints.rules import Rules
-from lingon.serving.constraints.words import Vocabulary
 from lingon.serving.decoding.job import DecodeJob, Options, Sampling, ScoreJob
+from lingon.serving.decoding.rules import Rules, Vocabulary
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import Runner
+from lingon.serving.server import Server
+from lingon.serving.settings import Settings
 from lingon.text import EOS, Tokenizer, normalise
-from tests.support.repository import ROOT
-from tests.support.scale import scaled
+from lingon.translation.v1 import translation_pb2 as pb
+from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+from tests.support.repository import ROOT, scaled
 
 MODEL = ROOT / "models" / "en-de"
 LINES = (ROOT / "tests" / "data" / "tatoeba.en").read_text(encoding="utf-8").splitlines()
@@ -243,3 +248,44 @@ def _other_job(draw: random.Random) -> DecodeJob | ScoreJob:
 
 def _ignore(answer: Any) -> None:
     pass
+
+
+@dataclass(frozen=True, slots=True)
+class RealServer:
+    """A ready server and a stub for it."""
+
+    server: Server
+    stub: Any
+
+    async def translate(
+        self, texts: list[str], text: pb.TextOptions | None = None, **options: Any
+    ) -> pb.TranslateResponse:
+        asked = pb.DecodingOptions(return_tokens=True, **options)
+        request = pb.TranslateRequest(texts=texts, options=asked, text=text)
+        reply: pb.TranslateResponse = await self.stub.Translate(request, timeout=60)
+        return reply
+
+    def counted(self, name: str, **labels: str) -> float:
+        """The value of a counter; 0 if nothing was counted yet."""
+        return self.server.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+@asynccontextmanager
+async def serving(**settings: Any) -> AsyncIterator[RealServer]:
+    """Run a server with the shipped model; settings: those of lingon.serving.settings."""
+    values = {"models": (MODEL,), "port": 0, "metrics_port": 0, "engines": 1, "threads": 1, **settings}
+    announced = asyncio.Event()
+    server = Server(Settings.model_validate(values), lambda _: announced.set())
+    task = asyncio.create_task(server.run())
+    waiting = asyncio.create_task(announced.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if task.done():
+        task.result()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+            stub: Any = pb_grpc.TranslationServiceStub(channel)
+            yield RealServer(server, stub)
+    finally:
+        server.stop()
+        await task

@@ -1,8 +1,12 @@
-"""Tiny models, and training runs in this process that can be stopped after a step."""
+"""The task of the tests, to reverse a line of digits: corpora, settings, and training runs in this process."""
 
 from __future__ import annotations
 
 import json
+import os
+import random
+import shutil
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -12,13 +16,108 @@ import torch
 from torch import Tensor
 
 from lingon.training.checkpoint import Progress
-from lingon.training.config import Config, TransformerSettings, load_config
+from lingon.training.config import Config, load_config
+from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.transformer import Transformer
-from lingon.training.run.interrupt import Interrupt
-from lingon.training.run.report import Report
-from lingon.training.run.setup import open_run
-from lingon.training.run.trainer import Trainer
-from tests.support.tiny_training import tiny_config_text
+from lingon.training.processes import Interrupt
+from lingon.training.report import Report
+from lingon.training.setup import open_run
+from lingon.training.trainer import Trainer
+
+
+def write_digit_corpus(folder: Path, pairs: int = 2000, seed: int = 1) -> None:
+    """Write train, valid and test text (.source and .target) into folder: `3 1 4` translates to `4 1 3`.
+
+    pairs: how many pairs of training text; validation and test text have 50 other pairs each
+    """
+    draw = random.Random(seed)
+    lines: dict[str, None] = {}
+    while len(lines) < pairs + 100:
+        lines[" ".join(str(draw.randrange(10)) for _ in range(draw.randint(2, 8)))] = None
+    texts = list(lines)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, part in (("train", texts[:-100]), ("valid", texts[-100:-50]), ("test", texts[-50:])):
+        (folder / f"{name}.source").write_text("".join(f"{line}\n" for line in part), encoding="utf-8")
+        (folder / f"{name}.target").write_text("".join(f"{line[::-1]}\n" for line in part), encoding="utf-8")
+
+
+def tiny_config_text(**blocks: dict[str, Any]) -> str:
+    """Return the TOML of a run on the digit corpus in the same folder.
+
+    blocks: single keys to override, as in training={"max_steps": 5}; a model with a kind replaces the whole block,
+    because its keys are others. Without them the run learns the task: it does 1,000 updates in half a minute on one
+    core.
+    """
+    settings: dict[str, dict[str, Any]] = {
+        "data": {"source_language": "en", "target_language": "de", "max_tokens": 20},
+        "tokenizer": {"kind": "unigram", "vocab_size": 280, "character_coverage": 1.0},
+        "model": {"preset": "tiny", "max_positions": 32, "dropout": 0.0, "norm": "pre"},
+        "training": {
+            "batch_tokens": 600,
+            "max_steps": 1000,
+            "learning_rate": 4e-3,
+            "warmup_steps": 100,
+            "cooldown_steps": 300,
+            "log_every": 100,
+            "valid_every": 500,
+            "valid_sentences": 50,
+            "device": "cpu",
+        },
+    }
+    for block, values in blocks.items():
+        settings[block] = values if block == "model" and "kind" in values else settings[block] | values
+    corpora = '[[data.train]]\nsource = "train.source"\ntarget = "train.target"\n\n'
+    corpora += '[data.valid]\nsource = "valid.source"\ntarget = "valid.target"\n'
+    return "\n".join([*(_block(name, values) for name, values in settings.items()), corpora])
+
+
+def train_command(*arguments: object) -> list[str]:
+    """Return the command line of `lingon train` with these arguments, to be run in the root of the repository."""
+    script = "import sys; from importlib.metadata import EntryPoint; from lingon.cli.main import main; "
+    script += "verb = EntryPoint('train', 'lingon.training.cli:train', 'lingon.verbs'); "
+    script += "sys.exit(main(entries=[verb]))"
+    return [sys.executable, "-W", "error", "-c", script, "train", *map(str, arguments)]
+
+
+def one_thread() -> dict[str, str]:
+    """Return the environment of a command that uses one core."""
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def _block(name: str, values: dict[str, Any]) -> str:
+    return "\n".join([f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items()), ""])
+
+
+FRENCH = {"source_language": "en", "target_language": "fr"}
+
+
+def write_corpora(folder: Path, pairs: int = 300, french: int = 100) -> None:
+    """Write the text of both pairs: that of `write_digit_corpus`, and the first sources with the suffix .copy."""
+    write_digit_corpus(folder, pairs)
+    for name in ("train", "valid", "test"):
+        shutil.copy(folder / f"{name}.source", folder / f"{name}.copy")
+    lines = (folder / "train.source").read_text(encoding="utf-8").splitlines(keepends=True)[:french]
+    (folder / "train.copy").write_text("".join(lines), encoding="utf-8")
+
+
+def corpus_block(block: str, source: str, target: str, **keys: str) -> str:
+    """Return the TOML of a corpus; block: such as data.train."""
+    lines = [f'{name} = "{value}"' for name, value in {"source": source, "target": target, **keys}.items()]
+    return "\n".join([f"[[{block}]]", *lines, ""])
+
+
+def config_text(**blocks: dict[str, Any]) -> str:
+    """Return the TOML of a run on the text of `write_corpora` in the same folder; blocks: see `tiny_config_text`."""
+    text = tiny_config_text(**blocks).replace("[data.valid]", "[[data.valid]]")
+    french = [corpus_block(f"data.{name}", f"{name}.copy", f"{name}.copy", **FRENCH) for name in ("train", "valid")]
+    return "\n".join([text, *french])
+
+
+def write_config_of_pairs(folder: Path, **blocks: dict[str, Any]) -> Config:
+    """Write the config of a run into folder, and return its settings."""
+    (folder / "config.toml").write_text(config_text(**blocks), encoding="utf-8")
+    return load_config(folder / "config.toml")
+
 
 VOCAB = 20
 

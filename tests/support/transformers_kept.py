@@ -11,24 +11,39 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shutil
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
-from lingon.importers.witness import transformers as toolkit
-from lingon.importers.witness.comparison import never_generated
+from lingon.importers.toolkits import transformers as toolkit
+from lingon.importers.toolkits.comparison import never_generated
 from lingon.text import normalise
 from lingon.training.search import SearchSettings
-from tests.support.foreign_models import lines, save_multilingual, save_opus_mt
-from tests.support.foreign_t5 import save_t5
+from tests.support.foreign_models import lines, save_multilingual, save_opus_mt, save_t5
 from tests.support.repository import ROOT
+
+TABLES = ROOT / "docs" / "generators" / "witnesses"
+VARIABLE = "LINGON_WITNESS_TABLE"
+
+
+def write_rows(table: str, rows: Iterable[dict[str, Any]]) -> None:
+    """Write rows to a table of TABLES; those of the same form and search are replaced. Does nothing by default."""
+    if os.environ.get(VARIABLE) != "1":
+        return
+    path = TABLES / f"{table}.json"
+    known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    found = {(row["family"], row["form"], row["search"]): row for row in (*known, *rows)}
+    TABLES.mkdir(exist_ok=True)
+    path.write_text(json.dumps(list(found.values()), indent=1) + "\n", encoding="utf-8")
+
 
 KEPT = ROOT / "tests" / "data" / "transformers_5.tar.xz"
 FOUND = "found.json"

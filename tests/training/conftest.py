@@ -6,9 +6,9 @@ import pytest
 
 from lingon.text import Tokenizer
 from lingon.training.config import TokenizerSettings
-from lingon.training.data.corpus import Pair
-from lingon.training.data.tokenizer import train_tokenizer
-from tests.support.tiny_training import write_digit_corpus
+from lingon.training.corpus import Pair
+from lingon.training.tokenizer import train_tokenizer
+from tests.support.training_runs import write_digit_corpus
 
 
 @pytest.fixture(scope="session")

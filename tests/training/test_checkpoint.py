@@ -11,12 +11,18 @@ import torch
 from lingon.errors import CheckpointError
 from lingon.text import Tokenizer
 from lingon.training import checkpoint as files
-from lingon.training.averaging import average_checkpoints, round_to_half
-from lingon.training.checkpoint import Progress, load_checkpoint, load_weights, save_checkpoint
+from lingon.training.checkpoint import (
+    Progress,
+    average_checkpoints,
+    load_checkpoint,
+    load_weights,
+    round_to_half,
+    save_checkpoint,
+)
 from lingon.training.config import TokenizerSettings
-from lingon.training.data.corpus import Pair
-from lingon.training.data.tokenizer import train_tokenizer
+from lingon.training.corpus import Pair
 from lingon.training.models.transformer import Transformer
+from lingon.training.tokenizer import train_tokenizer
 from tests.support.training_runs import same, write_config
 
 

@@ -16,8 +16,7 @@ from lingon.training.checkpoint import load_checkpoint
 from lingon.training.cli import average, tokenizer
 from lingon.training.cli import train as train_verb
 from tests.support.repository import ROOT
-from tests.support.tiny_training import tiny_config_text
-from tests.support.training_runs import train, write_config
+from tests.support.training_runs import tiny_config_text, train, write_config
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from lingon.cli.evaluate import evaluate, kind_of
-from lingon.cli.lines import progress
 from lingon.errors import CorpusError, LingonError, SettingsError
 from lingon.scoring import score
 from lingon.training.evaluation import translate_lines
@@ -97,7 +96,7 @@ def test_a_terminal_shows_the_progress_of_an_evaluation(
 
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr("lingon.cli.output.DELAY", 0.0)
     evaluate(run, digits / "test.source", digits / "test.target", beam_size=1)
     assert "50 lines" in terminal.getvalue()
 

@@ -9,13 +9,13 @@ import pytest
 
 from lingon.alignment import Agreement, GoldLinks, agreement, piece_links, word_links
 from lingon.errors import CorpusError, SettingsError
-from lingon.serving.translation.replies.output_processor import spans
+from lingon.serving.translation.replies import spans
+from lingon.training.batches import encode_pairs
 from lingon.training.checkpoint import load_checkpoint
 from lingon.training.config import Config, load_config, parse_config
-from lingon.training.data.batches import encode_pairs
-from lingon.training.data.corpus import read_linked_pairs
+from lingon.training.corpus import read_linked_pairs
 from lingon.training.models.interface import AttentionModel
-from lingon.training.run.trainer import Trainer
+from lingon.training.trainer import Trainer
 from tests.support.training_runs import counted, same, train, weights_of, write_config
 
 KINDS: dict[str, dict[str, Any]] = {

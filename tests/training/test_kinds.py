@@ -11,10 +11,10 @@ import torch
 
 from lingon.errors import CheckpointError, SettingsError
 from lingon.text import Tokenizer
-from lingon.training.averaging import average_checkpoints
-from lingon.training.checkpoint import Progress, load_checkpoint, load_weights, save_checkpoint
-from lingon.training.config import MODEL_KINDS, Config, TransformerSettings, load_config
-from lingon.training.data.batches import encode_pairs
+from lingon.training.batches import encode_pairs
+from lingon.training.checkpoint import Progress, average_checkpoints, load_checkpoint, load_weights, save_checkpoint
+from lingon.training.config import Config, load_config
+from lingon.training.model_settings import MODEL_KINDS, TransformerSettings
 from lingon.training.models.build import build_model
 from lingon.training.models.interface import AnyModel, AttentionModel
 from lingon.training.models.loss import diagonal_penalty

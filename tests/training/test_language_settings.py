@@ -10,8 +10,7 @@ import pytest
 
 from lingon.errors import SettingsError
 from lingon.training.config import Config, load_config, setting_differences
-from tests.support.several_pairs import config_text, corpus_block
-from tests.support.tiny_training import tiny_config_text
+from tests.support.training_runs import config_text, corpus_block, tiny_config_text
 
 EN_DE, EN_FR, DE_EN = ("en", "de"), ("en", "fr"), ("de", "en")
 MANY = ['languages.sources=[{language="en"}]', 'languages.targets=[{language="de"},{language="fr"},{language="it"}]']

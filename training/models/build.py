@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import init
 from torch.overrides import TorchFunctionMode
 
-from lingon.training.config import (
+from lingon.training.model_settings import (
     LuongSettings,
     ModelSettings,
     RnnencSettings,
@@ -17,9 +17,7 @@ from lingon.training.config import (
     TransformerSettings,
 )
 from lingon.training.models.interface import AnyModel
-from lingon.training.models.recurrent.luong import Luong
-from lingon.training.models.recurrent.rnnenc import Rnnenc
-from lingon.training.models.recurrent.rnnsearch import Rnnsearch
+from lingon.training.models.recurrent import Luong, Rnnenc, Rnnsearch
 from lingon.training.models.transformer import Transformer
 
 DRAWING = (init.normal_, init.uniform_, init.kaiming_uniform_, init.xavier_uniform_, Tensor.normal_, Tensor.uniform_)

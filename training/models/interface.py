@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lingon.text import FORBIDDEN
-from lingon.training.config import ModelSettings
+from lingon.training.model_settings import ModelSettings
 
 FORBIDDEN_LOGIT = -3e4  # gives probability 0 in every precision, and is finite in fp16 (at most 65504)
 

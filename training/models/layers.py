@@ -1,23 +1,25 @@
-"""The layers of a Transformer besides attention: embeddings, feed-forward, dropout, residual connections."""
+"""The layers of a Transformer besides attention: embeddings, feed-forward, dropout, residual connections, the SSRU."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lingon.training.config import DROPOUT_STEPS, TransformerSettings
+from lingon.training.model_settings import DROPOUT_STEPS, TransformerSettings
+
+# The layers of a Transformer besides attention: embeddings, feed-forward, dropout, residual connections.
 
 Norm = nn.LayerNorm | nn.RMSNorm
-Form = Literal["interleaved", "halves", "inclusive-halves"]
+SinusoidForm = Literal["interleaved", "halves", "inclusive-halves"]
 
 
-def sinusoids(positions: int, dim: int, form: Form = "interleaved", first: int = 0) -> Tensor:
+def sinusoids(positions: int, dim: int, form: SinusoidForm = "interleaved", first: int = 0) -> Tensor:
     """Sinusoidal encodings (positions, dim) of the positions first, first + 1 and so on; dim is even.
 
     interleaved: Vaswani et al. (2017), section 3.5: PE(pos, 2i) = sin(pos / 10000^(2i/dim)), PE(pos, 2i+1) = cos of it
@@ -193,3 +195,55 @@ class Embedding(nn.Module):
         """Return (batch, length, dim), for ids (batch, length) at the positions first, first + 1 and so on."""
         positions = self.positions[first : first + ids.size(1)]
         return self.dropout(self.norm(self.pieces(ids) * self.scale + positions))  # type: ignore[no-any-return]
+
+
+class CellState(NamedTuple):
+    """What a cell keeps of the tokens of each row.
+
+    cell: (rows, dim)
+    length: number of these tokens (rows), int64
+    """
+
+    cell: Tensor
+    length: Tensor
+
+
+class SSRU(nn.Module):
+    """Kim et al. (2019), section 3.1: a cell whose gate reads the input alone, so that one product computes all gates.
+
+    f_t = sigmoid(x_t W_f + b_f), c_t = f_t * c_(t-1) + (1 - f_t) * (x_t W + b), y_t = max(0, c_t), with c_0 = 0. The
+    paper has no b; a model that has none has zeros there. W_f and W are one matrix, W_f first.
+    """
+
+    def __init__(self, settings: TransformerSettings) -> None:
+        super().__init__()
+        self.gates = nn.Linear(settings.dim, 2 * settings.dim)
+
+    def start(self, rows: int) -> CellState:
+        """Return the state before the first token."""
+        weight = self.gates.weight
+        lengths = torch.zeros(rows, dtype=torch.long, device=weight.device)
+        return CellState(weight.new_zeros(rows, weight.size(1)), lengths)
+
+    def forward(self, hidden: Tensor, visible: Tensor | None = None, *, causal: bool = True) -> Tensor:
+        """Return (batch, length, dim), from hidden of the same shape; every position reads those up to it."""
+        assert visible is None
+        assert causal
+        keep, new = self._gated(hidden)
+        cell, found = torch.zeros_like(new[:, 0]), []
+        for position in range(hidden.size(1)):
+            cell = keep[:, position] * cell + new[:, position]
+            found.append(cell)
+        return torch.stack(found, dim=1).relu()
+
+    def step(self, hidden: Tensor, past: CellState) -> tuple[Tensor, CellState]:
+        """Read one more position, hidden (rows, 1, dim); return (rows, 1, dim), and the state after it."""
+        keep, new = self._gated(hidden)
+        cell = keep[:, 0] * past.cell + new[:, 0]
+        return cell[:, None].relu(), CellState(cell, past.length + 1)
+
+    def _gated(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the share of the cell that each position keeps, and what it adds: (batch, length, dim) each."""
+        gate, value = self.gates(hidden).chunk(2, dim=-1)
+        keep = torch.sigmoid(gate)
+        return keep, (1 - keep) * value

@@ -11,24 +11,23 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from lingon.training.config import TransformerSettings
+from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.attention import (
     CrossAttention,
     KeyValue,
+    RelativeBias,
     SelfAttention,
     encoder_heads_of,
     visible_positions,
     within_window,
 )
 from lingon.training.models.interface import AttentionModel
-from lingon.training.models.layers import Embedding, FeedForward, norm_of, residual_connection
-from lingon.training.models.relative import RelativeBias
-from lingon.training.models.ssru import SSRU, CellState
+from lingon.training.models.layers import SSRU, CellState, Embedding, FeedForward, norm_of, residual_connection
 
 LayerPast = KeyValue | CellState
 
 
-class Memory(NamedTuple):
+class TransformerMemory(NamedTuple):
     """The encoded batch of sources that the decoder reads, computed once.
 
     layers: keys and values of the cross-attention of every decoder layer
@@ -74,7 +73,7 @@ class DecoderLayer(nn.Module):
     def forward(self, hidden: Tensor, memory: KeyValue, visible: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return (batch, target_length, dim), from hidden of the same shape.
 
-        memory, visible: as in `Memory`
+        memory, visible: as in `TransformerMemory`
         bias: what self-attention adds to its scores, see `RelativeBias.causal`; None without relative positions
         """
         return self._rest(self._attend_to_itself(hidden, bias), memory, visible)
@@ -114,7 +113,7 @@ class DecoderLayer(nn.Module):
         return self.around_feed_forward.after(hidden, self.feed_forward(self.around_feed_forward.before(hidden)))
 
 
-class Transformer(AttentionModel[Memory, list[LayerPast]]):
+class Transformer(AttentionModel[TransformerMemory, list[LayerPast]]):
     """Encoder and decoder of figure 1. The past is the keys and values, or the state of the cell, of every layer."""
 
     settings: TransformerSettings
@@ -138,7 +137,7 @@ class Transformer(AttentionModel[Memory, list[LayerPast]]):
         self._initialise()
         self._tie(self.source_embedding.pieces, self.target_embedding.pieces)  # section 3.4
 
-    def encode(self, source_ids: Tensor, source_lengths: Tensor) -> Memory:
+    def encode(self, source_ids: Tensor, source_lengths: Tensor) -> TransformerMemory:
         visible = visible_positions(source_lengths, source_ids.size(1))
         seen = within_window(visible, self.settings.encoder_window) if self.settings.encoder_window else visible
         if self.encoder_bias is not None:
@@ -147,22 +146,22 @@ class Transformer(AttentionModel[Memory, list[LayerPast]]):
         for layer in self.encoder:
             hidden = layer(hidden, seen)
         encoder_output = self.encoder_norm(hidden)
-        return Memory([layer.cross.project_key_value(encoder_output) for layer in self.decoder], visible)
+        return TransformerMemory([layer.cross.project_key_value(encoder_output) for layer in self.decoder], visible)
 
-    def decode(self, target_ids: Tensor, memory: Memory) -> Tensor:
+    def decode(self, target_ids: Tensor, memory: TransformerMemory) -> Tensor:
         hidden, bias = self.target_embedding(target_ids), self._bias(target_ids.size(1))
         for layer, layer_memory in zip(self.decoder, memory.layers, strict=True):
             hidden = layer(hidden, layer_memory, memory.visible, bias)
         return self.output(self.decoder_norm(hidden))  # type: ignore[no-any-return]
 
-    def decode_with_attention(self, target_ids: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    def decode_with_attention(self, target_ids: Tensor, memory: TransformerMemory) -> tuple[Tensor, Tensor]:
         hidden, bias, weights = self.target_embedding(target_ids), self._bias(target_ids.size(1)), []
         for layer, layer_memory in zip(self.decoder, memory.layers, strict=True):
             hidden, layer_weights = layer.with_weights(hidden, layer_memory, memory.visible, bias)
             weights.append(layer_weights)
         return self.output(self.decoder_norm(hidden)), torch.stack(weights, dim=1)
 
-    def start(self, memory: Memory) -> list[LayerPast]:
+    def start(self, memory: TransformerMemory) -> list[LayerPast]:
         """Return the empty past of every decoder layer: (rows, heads, 0, head_dim), or cells of zeros (rows, dim)."""
         rows = memory.visible.size(0)
         empty = self.output.weight.new_empty(rows, self.settings.heads, 0, self.settings.head_dim)
@@ -171,7 +170,9 @@ class Transformer(AttentionModel[Memory, list[LayerPast]]):
             for layer in self.decoder
         ]
 
-    def decode_step(self, token_ids: Tensor, past: list[LayerPast], memory: Memory) -> tuple[Tensor, list[LayerPast]]:
+    def decode_step(
+        self, token_ids: Tensor, past: list[LayerPast], memory: TransformerMemory
+    ) -> tuple[Tensor, list[LayerPast]]:
         """Return logits (rows, vocab) after one more token for each row, and the past with that token added.
 
         token_ids: (rows)

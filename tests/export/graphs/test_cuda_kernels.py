@@ -11,10 +11,10 @@ import onnx
 import pytest
 from onnx import TensorProto, shape_inference
 
-from lingon import bundle as names
+from lingon.bundle import names
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import PRECISION_KINDS, build
-from lingon.export.graphs.transformer.graphs import TransformerGraphs, states
+from lingon.export.graphs.transformer import TransformerGraphs, states
 from lingon.serving.runtime.device import CUDA, FP32_ON_CUDA
 from tests.support.random_models import random_model
 

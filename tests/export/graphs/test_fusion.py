@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import NodeProto, helper
 
-from lingon import bundle as names
-from lingon.bundle import write_bundle
+from lingon.bundle import names
+from lingon.bundle.store import write_bundle
 from lingon.export.graphs.fusion import fuse_norms
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files

@@ -8,11 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
-from lingon import bundle
-from lingon.export.gates.attention import check_attention
-from lingon.export.gates.reference import draw_grid
-from lingon.export.gates.tensors import check_emulation, check_tensors
-from lingon.export.graphs.native.transformer import NativeTransformerGraphs
+from lingon.bundle import names
+from lingon.export.gates import check_attention, check_emulation, check_tensors, draw_grid
+from lingon.export.graphs.native import NativeTransformerGraphs
 from lingon.export.graphs.onnx_writer import KERNELS, WeightFiles
 from lingon.export.graphs.precisions import build
 from lingon.serving.runtime.device import FP32_NATIVE, NATIVE, NATIVES
@@ -89,4 +87,4 @@ def test_the_declared_rows_of_the_output_layer_are_those_that_are_gathered(size:
     read = {each.name: each for each in onnx.load_model_from_string(graphs.decoder_shortlist()).graph.input}
     panels = read["output.0"].type.tensor_type.shape.dim[1].dim_value
     assert panels == -(-size // 8) * 8 * 16
-    assert {each.name for each in written.graph.input} == {bundle.PIECE_IDS}
+    assert {each.name for each in written.graph.input} == {names.PIECE_IDS}

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from lingon.export.graphs.native.fusion import fuse
+from lingon.export.graphs.fusion import fuse
 from lingon.export.graphs.onnx_writer import IR_VERSION, KERNELS, OPSET
-from lingon.serving.runtime.kernels import LIBRARY
+from lingon.serving.runtime.device import LIBRARY
 from tests.support.native_operators import same_bits
 
 pytestmark = pytest.mark.native

@@ -9,7 +9,7 @@ import onnxruntime as ort
 import pytest
 import torch
 
-from lingon.export.graphs.matmul import Int8MatMul
+from lingon.export.graphs.layers import Int8MatMul
 from lingon.export.graphs.onnx_writer import GraphBuilder, WeightFiles
 from lingon.export.graphs.quantisation import MAX_WEIGHT, Range, calibrate, quantise_columns, smooth_and_calibrate
 from lingon.text import BOS

@@ -11,23 +11,26 @@ import numpy as np
 import onnx
 import pytest
 
-from lingon import bundle
-from lingon.export.gates.attention import check_attention
-from lingon.export.gates.reference import draw_grid
-from lingon.export.gates.tensors import check_emulation, check_tensors
+from lingon.bundle import names
+from lingon.export.gates import check_attention, check_emulation, check_tensors, draw_grid
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import PRECISION_KINDS, build, states_of
 from lingon.serving.runtime.onnx_runner import OnnxRunner
-from tests.support.fixed_tokens import STEPS, decode, encode
-from tests.support.random_models import limits_of, random_pairs, random_sources, runner_of
-from tests.support.recurrent_models import (
+from tests.support.random_models import (
     KINDS,
     RECURRENT,
+    STEPS,
     VARIANTS,
+    decode,
     emulated_grid,
+    encode,
+    limits_of,
+    random_pairs,
+    random_sources,
     recurrent_grid,
     recurrent_model,
     recurrent_runner,
+    runner_of,
 )
 
 pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
@@ -155,10 +158,10 @@ def test_a_step_reads_all_of_a_past_state_before_it_writes_the_present_one(name:
     nodes = onnx.load_model_from_string(content).graph.node
     for state in states_of(recurrent_model(name)):
         if state.kind == "recurrent":
-            needed = {bundle.present_name(state.name)}
+            needed = {names.present_name(state.name)}
             for node in reversed(nodes):
                 if needed & set(node.output):
                     needed |= set(node.input)
-            readers = [node for node in nodes if bundle.past_name(state.name) in node.input]
+            readers = [node for node in nodes if names.past_name(state.name) in node.input]
             assert readers
             assert all(needed & set(node.output) for node in readers), state.name

@@ -10,14 +10,13 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from lingon import bundle as names
-from lingon.bundle import State
+from lingon.bundle import names
+from lingon.bundle.manifest import State
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import PRECISION_KINDS, build
 from lingon.export.graphs.state_graphs import state_graphs
+from lingon.serving.runtime.cuda import Device, bind_in_place
 from lingon.serving.runtime.device import CPU, CUDA
-from lingon.serving.runtime.on_device.arrays import Device
-from lingon.serving.runtime.on_device.state_graphs import bind_in_place
 from tests.support.random_models import random_model
 
 STATES = (

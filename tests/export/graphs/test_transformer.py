@@ -13,15 +13,23 @@ import onnxruntime
 import pytest
 import torch
 
-from lingon import bundle
-from lingon.bundle import past_name, present_name
+from lingon.bundle.names import (
+    CROSS_ATTENTION,
+    DECODER_ATTENTION,
+    ENCODER_ATTENTION,
+    LABELS,
+    SOURCE_IDS,
+    SOURCE_LENGTHS,
+    TARGET_IDS,
+    WEIGHTS,
+    past_name,
+    present_name,
+)
 from lingon.errors import ParityError
-from lingon.export.gates.attention import check_attention
-from lingon.export.gates.reference import draw_grid
-from lingon.export.gates.tensors import check_tensors
+from lingon.export.gates import check_attention, check_tensors, draw_grid
 from lingon.export.graphs.onnx_writer import IR_VERSION, OPSET, GraphBuilder, WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
-from lingon.export.graphs.transformer.graphs import TransformerGraphs, states
+from lingon.export.graphs.transformer import TransformerGraphs, states
 from lingon.training.models.transformer import Transformer
 from tests.support.random_models import limits_of, random_grid, random_model, random_pairs, random_runner, runner_of
 
@@ -57,7 +65,7 @@ def files_of(model: Transformer, *precisions: str) -> dict[str, bytes]:
 
 
 def bytes_of_weights(files: dict[str, bytes]) -> int:
-    return sum(len(content) for name, content in files.items() if name.startswith(bundle.WEIGHTS))
+    return sum(len(content) for name, content in files.items() if name.startswith(WEIGHTS))
 
 
 def rounded_to_half(model: Transformer) -> Transformer:
@@ -130,12 +138,12 @@ def test_values_that_are_not_finite_fail_the_gate(change: Callable[[Transformer]
 def test_the_scorer_outputs_every_attention_matrix() -> None:
     model, runner = random_model(), random_runner()
     feed = {
-        bundle.SOURCE_IDS: np.array([[5, 6, 7, 2], [8, 2, 0, 0]]),
-        bundle.SOURCE_LENGTHS: np.array([4, 2]),
-        bundle.TARGET_IDS: np.array([[1, 9, 10], [1, 11, 0]]),
-        bundle.LABELS: np.array([[9, 10, 2], [11, 2, 0]]),
+        SOURCE_IDS: np.array([[5, 6, 7, 2], [8, 2, 0, 0]]),
+        SOURCE_LENGTHS: np.array([4, 2]),
+        TARGET_IDS: np.array([[1, 9, 10], [1, 11, 0]]),
+        LABELS: np.array([[9, 10, 2], [11, 2, 0]]),
     }
-    names = [bundle.ENCODER_ATTENTION, bundle.DECODER_ATTENTION, bundle.CROSS_ATTENTION]
+    names = [ENCODER_ATTENTION, DECODER_ATTENTION, CROSS_ATTENTION]
     encoder, decoder, cross = runner.scorer.run(names, feed)
     layers, heads = model.settings.decoder_layers, model.settings.heads
     assert encoder.shape == (2, model.settings.encoder_layers, heads, 4, 4)
@@ -173,11 +181,11 @@ def test_an_encoder_of_linear_attention_makes_no_matrix_of_all_pairs_of_tokens(a
         if each.data_location == onnx.TensorProto.EXTERNAL:
             place = {entry.key: entry.value for entry in each.external_data}
             first, size = int(place["offset"]), int(place["length"])
-            each.raw_data = files[f"{bundle.WEIGHTS}/{place['location']}"][first : first + size]
+            each.raw_data = files[f"{WEIGHTS}/{place['location']}"][first : first + size]
             each.ClearField("external_data")
             each.data_location = onnx.TensorProto.DEFAULT
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    feed = {bundle.SOURCE_IDS: np.full((1, 37), 5), bundle.SOURCE_LENGTHS: np.array([37])}
+    feed = {SOURCE_IDS: np.full((1, 37), 5), SOURCE_LENGTHS: np.array([37])}
     shapes = [value.shape for value in session.run(values, feed)]
     assert any(shape.count(37) > 1 for shape in shapes) is matrices
 

@@ -3,7 +3,7 @@
 //
 // Input: {address, channel: options of grpc-js, calls: [{id, method, request, due, deadline, cancel_after, metadata}]},
 // with seconds for the three times: `due` after the start, the others after the call, or null.
-// Output: {outcome, message, details, retry_after, text}: `outcome` has the fields of chaos.history.Outcome, `details`
+// Output: {outcome, message, details, retry_after, text}: `outcome` has the fields of tests.reliability.history.Outcome, `details`
 // those of the error by type, `text` the joined deltas of a stream.
 
 const grpc = require('@grpc/grpc-js');

@@ -16,13 +16,20 @@ import torch
 from lingon.errors import SettingsError, SourceModelError
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
-from lingon.importers.readers.ctranslate2.container import read_variables
-from lingon.importers.readers.ctranslate2.folder import read_ctranslate2
+from lingon.importers.readers.ctranslate2 import read_ctranslate2
+from lingon.importers.readers.ctranslate2_files import read_variables
 from lingon.text import BOS, normalise
 from lingon.training.search import SearchSettings, translate
-from tests.support.ctranslate2_models import Array, content_of, save_ctranslate2, variables_of
+from tests.support.ctranslate2_models import (
+    FORMS,
+    Array,
+    Form,
+    content_of,
+    save_ctranslate2,
+    save_opennmt,
+    variables_of,
+)
 from tests.support.foreign_models import lines, save_multilingual, save_opus_mt, write_published_settings
-from tests.support.opennmt_models import FORMS, Form, save_opennmt
 
 TEXTS = [normalise(text) for text in lines("en")[:40]]
 SETTINGS = ImportSettings(languages=(["en"], ["de"]))

@@ -14,13 +14,12 @@ from lingon.export.settings import ExportSettings, Texts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.serving.in_process import LocalTranslator
-from lingon.serving.translation.planning.text_options import WHOLE
+from lingon.serving.translation.options import WHOLE
 from lingon.text import normalise
-from lingon.training.data.corpus import Pair
+from lingon.training.corpus import Pair
 from lingon.training.search import SearchSettings, translate
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.foreign_models import lines
-from tests.support.moses_models import save_fsmt
+from tests.support.foreign_models import lines, save_fsmt
 
 TEXTS = [normalise(text) for text in lines("en")[:40]]
 SAME_LOGITS = 1e-5

@@ -13,23 +13,23 @@ import onnx
 import pytest
 import torch
 
-from lingon.bundle import Bundle
+from lingon.bundle.store import Bundle
 from lingon.errors import SourceModelError
 from lingon.export.settings import ExportSettings, Texts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.serving.in_process import LocalTranslator
 from lingon.text import EOS, FORBIDDEN, normalise
-from lingon.training.data.corpus import Pair
+from lingon.training.corpus import Pair
 from lingon.training.search import SearchSettings, translate
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.foreign_models import lines, normal_pieces, train_pieces
-from tests.support.marian_forms import Form, written
 from tests.support.marian_models import (
     BOTH_NORMS,
     PRE_NORM,
     STUDENT,
     TARGET_TIED,
+    Form,
     Marian,
     binary,
     lexicon,
@@ -38,6 +38,7 @@ from tests.support.marian_models import (
     quantised,
     save_npz,
     scale_in_8_bits,
+    written,
 )
 
 TEXTS = [normalise(text) for text in lines("en")[:40]]

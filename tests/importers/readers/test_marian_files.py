@@ -15,9 +15,7 @@ from lingon.errors import SourceModelError
 from lingon.importers import pipeline
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.pipeline import ImportSettings
-from lingon.importers.readers.marian.container import open_model
-from lingon.importers.readers.marian.lexicon import read_lexicon
-from lingon.importers.readers.marian.vocabulary import read_vocabulary
+from lingon.importers.readers.marian_files import open_model, read_lexicon, read_vocabulary
 from tests.support.marian_models import (
     PRE_NORM,
     STUDENT,

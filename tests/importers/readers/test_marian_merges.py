@@ -12,14 +12,13 @@ import pytest
 from lingon.errors import SourceModelError
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
-from lingon.importers.witness import marian as toolkit
+from lingon.importers.toolkits import marian as toolkit
 from lingon.text import FORBIDDEN, normalise
 from lingon.training.search import SearchSettings, translate
 from tests.support.foreign_clients import NODE_CLIENT
-from tests.support.foreign_models import lines
+from tests.support.foreign_models import lines, moses_tokens
 from tests.support.marian_models import Marian, save_npz
-from tests.support.merges import END, learn_merges, pieces_of, slow_pieces
-from tests.support.moses_models import moses_tokens
+from tests.support.tokenizers import END, learn_merges, pieces_of, slow_pieces
 
 TEXTS = [normalise(text) for text in lines("en")[:40]]
 SETTINGS = ImportSettings(languages=(["en"], ["de"]))

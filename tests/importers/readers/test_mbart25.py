@@ -12,10 +12,10 @@ from lingon.errors import SettingsError, SourceModelError
 from lingon.export.settings import ExportSettings, Texts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
-from lingon.importers.witness import transformers as toolkit
+from lingon.importers.toolkits import transformers as toolkit
 from lingon.serving.in_process import LocalTranslator
 from lingon.text import BOS, EOS, normalise
-from lingon.training.data.corpus import Pair
+from lingon.training.corpus import Pair
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.foreign_models import lines, save_multilingual
 

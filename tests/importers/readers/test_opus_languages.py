@@ -10,12 +10,12 @@ from lingon.errors import SettingsError
 from lingon.export.settings import ExportSettings, Texts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
-from lingon.importers.witness import transformers as toolkit
-from lingon.importers.witness.comparison import never_generated
+from lingon.importers.toolkits import transformers as toolkit
+from lingon.importers.toolkits.comparison import never_generated
 from lingon.serving.in_process import LocalTranslator
-from lingon.serving.translation.planning.text_options import WHOLE
+from lingon.serving.translation.options import WHOLE
 from lingon.text import normalise
-from lingon.training.data.corpus import Pair
+from lingon.training.corpus import Pair
 from lingon.training.search import SearchSettings
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.foreign_models import lines, save_opus_mt

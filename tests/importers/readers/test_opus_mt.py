@@ -18,8 +18,8 @@ from lingon.errors import LingonError, ParityError, SourceModelError
 from lingon.importers import pipeline
 from lingon.importers.files.tensors import PICKLED, SAFETENSORS
 from lingon.importers.pipeline import Imported, ImportSettings
-from lingon.importers.witness import transformers as toolkit
-from lingon.importers.witness.comparison import new_ids
+from lingon.importers.toolkits import transformers as toolkit
+from lingon.importers.toolkits.comparison import new_ids
 from lingon.text import normalise
 from lingon.training.checkpoint import load_checkpoint, save_checkpoint
 from lingon.training.models.layers import sinusoids

@@ -19,15 +19,14 @@ from lingon.export.settings import ExportSettings, Texts
 from lingon.importers import pipeline
 from lingon.importers.files.tensors import SAFETENSORS
 from lingon.importers.pipeline import Imported, ImportSettings
-from lingon.importers.witness import transformers as toolkit
-from lingon.importers.witness.comparison import new_ids
+from lingon.importers.toolkits import transformers as toolkit
+from lingon.importers.toolkits.comparison import new_ids
 from lingon.serving.in_process import LocalTranslator
 from lingon.text import normalise
-from lingon.training.data.corpus import Pair
+from lingon.training.corpus import Pair
 from lingon.training.search import SearchSettings, translate
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.foreign_models import DATA, lines
-from tests.support.foreign_t5 import KINDS, save_t5
+from tests.support.foreign_models import DATA, KINDS, lines, save_t5
 
 TEXTS = [normalise(text) for text in lines("en")[:24]]
 PAIR = ImportSettings(languages=(["en"], ["de"]))

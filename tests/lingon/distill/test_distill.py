@@ -11,15 +11,26 @@ from typing import Any
 
 import pytest
 
-from lingon.cli.backend import Translator, open_translator
-from lingon.cli.options.backend import BackendOptions
-from lingon.client.values.results import TextResult, TextWarning, Translation
-from lingon.distill.choice import Choice, chosen, fault_of
-from lingon.distill.shards import PLAN, SHARDS, SOURCE, TARGET, Plan, Shards, Translated
+from lingon.cli.backend import BackendOptions, Translator, open_translator
+from lingon.client.results import TextResult, TextWarning, Translation
+from lingon.distill.shards import (
+    PLAN,
+    SHARDS,
+    SOURCE,
+    TARGET,
+    Choice,
+    Plan,
+    Shards,
+    Text,
+    Translated,
+    chosen,
+    digest,
+    fault_of,
+    unique_texts,
+)
 from lingon.distill.teacher import Teacher
-from lingon.distill.texts import Text, digest, unique_texts
 from lingon.errors import CorpusError, LingonError, ServerError, SettingsError
-from lingon.lines import read_parallel
+from lingon.files import read_parallel
 from tests.support.processes import lingon
 from tests.support.repository import ROOT
 

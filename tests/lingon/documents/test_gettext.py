@@ -128,8 +128,8 @@ def test_a_long_translation_is_written_in_several_lines():
     ],
 )
 def test_a_broken_file_is_refused_in_one_line(text: str, message: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("lingon.documents.bounds.MOST_TEXT_BYTES", 1000)
-    monkeypatch.setattr("lingon.documents.gettext.reading.MOST_ENTRIES", 2)
+    monkeypatch.setattr("lingon.documents.document.MOST_TEXT_BYTES", 1000)
+    monkeypatch.setattr("lingon.documents.gettext.MOST_ENTRIES", 2)
     with pytest.raises(UnreadableDocument) as error:
         read_document("a.po", text.encode())
     assert message in str(error.value)

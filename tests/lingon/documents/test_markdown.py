@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from lingon.documents import UnreadableDocument, read_document
-from lingon.documents.markdown.blocks import LINE_CHARACTERS
+from lingon.documents.markdown import LINE_CHARACTERS
 from tests.support.repository import ROOT
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -227,7 +227,7 @@ def test_translations_with_marks_change_no_block(text: str, marks: str):
 )
 def test_what_would_take_too_much_memory_is_refused(name: str, message: str, monkeypatch: pytest.MonkeyPatch):
     text = "*a*".replace("a", "") * 4 + "\n" * 4
-    monkeypatch.setattr(f"lingon.documents.markdown.bounds.{name}", 3)
+    monkeypatch.setattr(f"lingon.documents.markdown.{name}", 3)
     with pytest.raises(UnreadableDocument, match=message):
         texts_of(text)
 

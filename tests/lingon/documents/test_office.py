@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.documents import UnreadableDocument, read_document
-from lingon.documents.bounds import MOST_FORMAT
-from lingon.documents.office.paragraphs import MOST_TABS
-from tests.support.office_files import DRAWING, archive, docx, field, files_of, odt, paragraph, pptx, run, text_of
+from lingon.documents.document import MOST_FORMAT
+from lingon.documents.office_text import MOST_TABS
+from tests.support.documents import DRAWING, archive, docx, field, files_of, odt, paragraph, pptx, run, text_of
 
 BOLD, ITALIC = "<w:b/>", "<w:i/>"
 NOTE = '<w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:footnoteReference w:id="2"/></w:r>'
@@ -344,7 +344,7 @@ def test_the_formats_that_parts_of_texts_repeat_are_counted(name: str, monkeypat
         "a.odt": odt(f"<text:p><text:span a='b'>{'<text:tab/>Tom' * 50}</text:span></text:p>"),
     }[name]
     assert len(texts_of(body, name)) == 1
-    monkeypatch.setattr("lingon.documents.office.paragraphs.MOST_TEXT_BYTES", 1000)
+    monkeypatch.setattr("lingon.documents.office_text.MOST_TEXT_BYTES", 1000)
     with pytest.raises(
         UnreadableDocument, match=r"the parts of the texts in a file have formats of 1,\d{3} bytes; at most 1,000$"
     ):

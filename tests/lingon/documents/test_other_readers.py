@@ -9,8 +9,8 @@ from translate.misc.multistring import multistring
 from translate.storage import aresource, resx, tmx, ts2, xliff
 
 from lingon.documents import read_document
-from lingon.documents.localisation_xml.qt import forms_of
 from lingon.documents.plurals import categories
+from lingon.documents.qt_and_resx import forms_of
 
 TEXTS = {  # as a program shows them, by what is written in XML
     "Tom": "TOM",

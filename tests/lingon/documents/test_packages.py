@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.documents import SUFFIXES, UnreadableDocument, read_document, suffix_of
-from tests.support.office_files import archive, docx, field, files_of, ods, odt, paragraph, pptx, run, word, xlsx
+from tests.support.documents import archive, docx, field, files_of, ods, odt, paragraph, pptx, run, word, xlsx
 
 PAGE = (
     '<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><head><title/><script src="x.js"/></head>'
@@ -144,10 +144,10 @@ def test_an_encrypted_document_of_open_document_is_named_as_such():
 def test_what_would_take_too_much_memory_is_refused(monkeypatch: pytest.MonkeyPatch):
     content = docx(paragraph(run("Tom")), header1=" " * 10_000)
     for name, most, message in (
-        ("lingon.documents.office.archives.MOST_BYTES", 10_000, "unpacked the file has 5 files of 10,"),
-        ("lingon.documents.office.archives.MOST_FILES", 4, "unpacked the file has 5 files of"),
-        ("lingon.documents.bounds.MOST_TEXT_BYTES", 10_000, "the text files in it have 10,"),
-        ("lingon.documents.bounds.MOST_TAGS", 4, "the text files in it have 15 tags; at most 4"),
+        ("lingon.documents.office.MOST_BYTES", 10_000, "unpacked the file has 5 files of 10,"),
+        ("lingon.documents.office.MOST_FILES", 4, "unpacked the file has 5 files of"),
+        ("lingon.documents.document.MOST_TEXT_BYTES", 10_000, "the text files in it have 10,"),
+        ("lingon.documents.document.MOST_TAGS", 4, "the text files in it have 15 tags; at most 4"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(name, most)

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.documents import Document, UnreadableDocument, read_document
-from lingon.documents.localisation_xml.accelerators import with_key, without_key
-from lingon.documents.localisation_xml.qt import forms_of
+from lingon.documents.qt_and_resx import forms_of, with_key, without_key
 
 HEAD = '<?xml version="1.0" encoding="utf-8"?>\n<!DOCTYPE TS>\n'
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.documents import UnreadableDocument, read_document
-from lingon.documents.bounds import MOST_FORMAT
-from tests.support.office_files import archive, files_of, main, ods, text_of, xlsx
+from lingon.documents.document import MOST_FORMAT
+from tests.support.documents import archive, files_of, main, ods, text_of, xlsx
 
 SHEET, STRINGS, TABLE = "xl/worksheets/sheet1.xml", "xl/sharedStrings.xml", "xl/tables/table1.xml"
 BOLD = "<rPr><b/></rPr>"
@@ -146,7 +146,7 @@ def test_a_text_that_something_names_stays_as_it_is(sheet: str, more: dict[str, 
 
 def test_cells_without_text_do_not_count_as_tags(monkeypatch: pytest.MonkeyPatch):
     content = xlsx(string("Tom"), "<c><v>4</v></c>" * 1000)
-    monkeypatch.setattr("lingon.documents.bounds.MOST_TAGS", 100)
+    monkeypatch.setattr("lingon.documents.document.MOST_TAGS", 100)
     assert texts_of(content) == ["Tom"]
     with pytest.raises(UnreadableDocument, match="tags; at most 100"):
         read_document("a.xlsx", xlsx("", '<c t="inlineStr"><is><t>Tom</t></is></c>' * 100))

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.documents import UnreadableDocument, read_document
-from lingon.documents.text_files.cues import LINE_CHARACTERS, balanced
-from lingon.documents.text_files.subtitles import _TAGS
+from lingon.documents.subtitles import _TAGS, LINE_CHARACTERS, balanced
 
 
 def srt(*texts: str, gap: float = 0.1) -> str:

@@ -151,7 +151,7 @@ def test_a_line_break_between_two_words_of_a_sentence_does_not_end_it():
 )
 def test_a_broken_or_hostile_file_is_refused_in_one_line(text: str, message: str, monkeypatch: pytest.MonkeyPatch):
     if "100" in message:
-        monkeypatch.setattr("lingon.documents.bounds.MOST_TAGS", 100)
+        monkeypatch.setattr("lingon.documents.document.MOST_TAGS", 100)
     with pytest.raises(UnreadableDocument) as error:
         read_document("a.xlf", text.encode())
     assert message in str(error.value)

@@ -6,7 +6,7 @@ import pytest
 
 from lingon.documents import UnreadableDocument, read_document
 from lingon.documents.xml_tree import FED_BYTES, MOST_ADDRESS, MOST_TAG_BYTES, attributes_of, read_tree
-from tests.support.office_files import docx, odt, run
+from tests.support.documents import docx, odt, run
 
 PARAGRAPH = "<text:p>Tom  and\n   <text:span>I</text:span> &amp; you.</text:p>\n"
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.segments.capitals import is_in_capitals, lowered, names_of, raised
-from lingon.segments.protection.find import find_protected
-from lingon.segments.protection.requests import Request, Restored, Translate
+from lingon.segments.protection import find_protected
+from lingon.segments.sentence import Request, Restored, Translate
 from lingon.segments.steps import translate_sentence
 
 NAMES = {"tom": "Tom", "i": "I", "tv": "TV"}

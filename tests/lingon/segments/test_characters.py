@@ -8,14 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lingon.segments.characters.alphabet import Alphabet
-from lingon.segments.characters.read import read_characters
-from lingon.segments.characters.reading import Reading
-from lingon.segments.characters.twins import is_unseen
-from lingon.segments.protection.find import TooManySpans, find_protected
-from lingon.segments.protection.spans import Kind, ProtectedSpan, without
+from lingon.segments.characters import Alphabet, Reading, is_unseen, read_characters
+from lingon.segments.kept_forms import Kind, ProtectedSpan, without
+from lingon.segments.protection import TooManySpans, find_protected
 from lingon.text import normalise
-from tests.support.growth import LINEAR, growth_of
+from tests.support.timing import LINEAR, growth_of
 
 PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 .,:;!?'\"()-/%$*+=’“”–—é")
 """What a model reads."""

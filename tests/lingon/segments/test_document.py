@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lingon.segments.boundaries import LONGEST
-from lingon.segments.document import Document, Joiner, Split
+from lingon.segments.layout import Joiner, Split, TextLayout
 from lingon.text import is_invisible
-from tests.support.scale import scaled
+from tests.support.repository import scaled
 
 LANGUAGES = st.sampled_from(["en", "de", "zh-Hant", "ar", "hi", "xx", ""])
 PIECES = ["Tom left. ", "He? ", "1. ", "Dr. ", "“Go.” ", "你好。", "「はい。」", "नमस्ते।", "مرحبا؟", "word", "😀", "a.b"]
@@ -41,7 +41,7 @@ MEBIBYTE = 2**20
 
 
 def segments(text: str, split: Split = Split.SENTENCES, language: str = "en") -> list[str]:
-    document = Document.of(text, split, language)
+    document = TextLayout.of(text, split, language)
     return [document.segment(index) for index in range(len(document.segments))]
 
 
@@ -52,7 +52,7 @@ def is_blank(text: str) -> bool:
 @settings(max_examples=scaled(150, 10_000))
 @given(TEXTS, st.sampled_from(Split), LANGUAGES)
 def test_the_segments_in_their_own_places_give_the_text_back(text: str, split: Split, language: str):
-    document = Document.of(text, split, language)
+    document = TextLayout.of(text, split, language)
     own = segments(text, split, language)
     joined = document.join(own)
     assert joined.text == text
@@ -62,7 +62,7 @@ def test_the_segments_in_their_own_places_give_the_text_back(text: str, split: S
 @settings(max_examples=scaled(100, 10_000))
 @given(st.one_of(HAND_MADE, LONG), st.sampled_from(Split), LANGUAGES)
 def test_every_letter_is_in_a_segment_and_what_separates_these_has_none(text: str, split: Split, language: str):
-    document = Document.of(text, split, language)
+    document = TextLayout.of(text, split, language)
     separators = [document.separator(index) for index in range(len(document.segments) + 1)]
     assert not any(map(str.isalpha, "".join(separators)))
     assert not any(is_blank(segment[0]) or is_blank(segment[-1]) for segment in segments(text, split, language))
@@ -73,7 +73,7 @@ def test_every_letter_is_in_a_segment_and_what_separates_these_has_none(text: st
 @settings(max_examples=scaled(60, 2_000))
 @given(HAND_MADE, st.lists(st.sampled_from(["", "Ja", "Ja.", "是。", "Ja "]), min_size=40, max_size=40))
 def test_translations_that_arrive_in_pieces_are_joined_as_at_once(text: str, translations: list[str]):
-    document = Document.of(text, Split.SENTENCES)
+    document = TextLayout.of(text, Split.SENTENCES)
     own = translations[: len(document.segments)]
     joiner, grown = Joiner(document), ""
     for index, translation in enumerate(own):
@@ -116,7 +116,7 @@ def test_without_splitting_a_text_is_one_segment_between_its_outer_blanks():
 
 
 def test_sentences_without_a_space_between_them_get_one_in_a_script_with_spaces():
-    document = Document.of("你好。你好吗？", Split.SENTENCES, "zh")
+    document = TextLayout.of("你好。你好吗？", Split.SENTENCES, "zh")
     assert document.join(["Hello.", "How?"]).text == "Hello. How?"
     assert document.join(["はい。", "何？"]).text == "はい。何？"
 
@@ -136,7 +136,7 @@ def test_a_run_without_a_sentence_end_is_cut_after_a_word():
 def test_a_mebibyte_of_any_text_takes_a_time_that_grows_linearly(hostile: str, split: Split):
     text = hostile * (scaled(MEBIBYTE // 8, MEBIBYTE) // len(hostile.encode()))
     begin = time.process_time()
-    document = Document.of(text, split, "en")
+    document = TextLayout.of(text, split, "en")
     seconds = time.process_time() - begin
     assert seconds < scaled(4, 10)  # measured: at most 0.1 s, and 0.9 s for a whole mebibyte
     assert len(document.segments) <= len(text)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lingon.segments.document import Split, cut
 from lingon.segments.halves import SPLITS, halves
+from lingon.segments.layout import Split, cut
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.growth import LINEAR, growth_of
-from tests.support.scale import scaled
+from tests.support.repository import scaled
+from tests.support.timing import LINEAR, growth_of
 
 PROSE = ["Tom left. ", "He saw Prof. Boston again. ", "What is it? ", "M. Dupont smiled. ", "It is etc. and so on. "]
 PROSE += ["你好。", "「はい。」と言った。", "नमस्ते। ", "Tom is\nhere. ", "\n\n"]

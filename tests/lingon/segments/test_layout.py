@@ -9,12 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lingon.segments.boundaries import is_blank
-from lingon.segments.document import Document, Split, cut
-from lingon.segments.layout.cells import cells_of
-from lingon.segments.protection.find import find_protected, uncut
-from lingon.segments.protection.strings import KeptStrings
-from tests.support.growth import LINEAR, growth_of
-from tests.support.scale import scaled
+from lingon.segments.layout import Split, TextLayout, cells_of, cut
+from lingon.segments.protection import KeptStrings, find_protected, uncut
+from tests.support.repository import scaled
+from tests.support.timing import LINEAR, growth_of
 
 BULLETS = ["•", "·", "-", "–", "—", "*", "+", "#", "##", "»", ">", ">>", "▪", "‣", "■", "●", "→", "\uf0b7", "☐", "☑"]
 BOXES = ["[ ]", "[x]", "[X]", "[]", "[-]"]
@@ -242,7 +240,7 @@ PIECES = [*MARKS, *TEXTS, *BLANKS, *CRUMBS, *WITHOUT_LETTERS, "\n", r"\n", " | "
 @settings(max_examples=scaled(300, 10_000))
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join), st.sampled_from(Split))
 def test_the_texts_in_their_own_places_give_the_whole_back(text: str, split: Split):
-    document = Document.of(text, split, "en")
+    document = TextLayout.of(text, split, "en")
     own = [document.segment(index) for index in range(len(document.segments))]
     assert document.join(own).text == text
     assert document.join(own).spans == document.segments

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.marked import translate_marked
-from lingon.segments.protection.find import find_protected
-from lingon.segments.protection.marks import CODE, MARKS
-from lingon.segments.protection.requests import Align, Answer, Request, Restored, Rung, Steps, Translate
-from lingon.segments.protection.spans import Kind
-from tests.support.growth import LINEAR, growth_of
+from lingon.segments.kept_forms import Kind
+from lingon.segments.protection import CODE, MARKS, find_protected
+from lingon.segments.sentence import Align, Answer, Means, Request, Restored, Steps, Translate
+from lingon.segments.steps import translate_marked
+from tests.support.timing import LINEAR, growth_of
 
 WORDS = ["Tom", "Boston", "London", "Paris", "Japan"]
 PAIRS = [(form.name, example) for form in MARKS if form not in CODE for example in form.examples]
@@ -72,7 +71,7 @@ def test_a_pair_of_marks_is_around_the_translation_of_its_words(name: str, examp
     result = translate(source)
     opening, closing = example.split("red car")
     written = opening == closing and '"' in opening + closing.replace("&quot;", '"')
-    expected = "RED CAR" if result.rung is Rung.SPLIT else "CAR RED"
+    expected = "RED CAR" if result.means is Means.SPLIT else "CAR RED"
     assert f"{opening}{expected}{closing}" in result.text or written, result.text
     assert Counter(re.findall("[A-Z]+", result.text.upper())) == Counter(re.findall("[A-Z]+", source.upper()))
 
@@ -126,7 +125,7 @@ def test_marks_stay_nested(text: str, seed: int):
 
 def test_a_model_without_attention_translates_what_is_between_the_marks_apart():
     result = translate("we saw the **red car** here", Model(aligns=False))
-    assert (result.text, result.rung) == ("THE SAW WE **CAR RED** HERE", Rung.SPLIT)
+    assert (result.text, result.means) == ("THE SAW WE **CAR RED** HERE", Means.SPLIT)
 
 
 def test_written_quotation_marks_are_those_that_the_model_writes():

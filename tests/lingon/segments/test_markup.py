@@ -14,16 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lingon.errors import MarkupError, SettingsError
-from lingon.segments.markup.blocks import STAND_IN, Block
-from lingon.segments.markup.document import Markup, Written
-from lingon.segments.markup.reading import read_html, read_xml
-from lingon.segments.markup.rules import MarkupRules
-from lingon.segments.markup.tokens.html import html_tokens
-from lingon.segments.markup.tokens.token import TEXT
-from lingon.segments.markup.writing import Translated
-from lingon.segments.placing.inlines import Aligned, Kept
-from tests.support.generators import run_to_end
-from tests.support.markup_strategies import ANY_TEXT, WELL_FORMED
+from lingon.segments.markup import Markup, Translated, Written, read_html, read_xml
+from lingon.segments.markup_blocks import STAND_IN, Block
+from lingon.segments.markup_tokens import TEXT, MarkupRules, html_tokens
+from lingon.segments.placing_alignment import Aligned, Kept
+from tests.support.documents import ANY_TEXT, WELL_FORMED
+from tests.support.timing import run_to_end
 
 PROLOG = "<?xml version='1.0'?><!DOCTYPE r [<!ENTITY c 'Co>'>]>\n"
 HOSTILE = [

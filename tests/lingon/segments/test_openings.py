@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lingon.segments.document import Split, cut
-from lingon.segments.openings import TITLES
-from tests.support.growth import LINEAR, growth_of
-from tests.support.scale import scaled
+from lingon.segments.boundaries import TITLES
+from lingon.segments.layout import Split, cut
+from tests.support.repository import scaled
+from tests.support.timing import LINEAR, growth_of
 
 LANGUAGES = """
     aa ab ace af ak am ar arz as ast av ay az ba be bg bh bi bm bn bo br bs ca ce ceb ch cr cs cu cv cy da de

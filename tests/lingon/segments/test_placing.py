@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from lingon.segments.placing.inlines import Aligned, Inline, Kept, needs_weights
-from lingon.segments.placing.place import place
-from tests.support.growth import LINEAR, Work, growth_of
+from lingon.segments.placing import place
+from lingon.segments.placing_alignment import Aligned, Inline, Kept, needs_weights
+from tests.support.timing import LINEAR, Work, growth_of
 
 
 def shown(text: str, inlines: list[Inline], tags: list) -> str:

@@ -6,21 +6,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lingon.segments.document import Document, Split
-from lingon.segments.markup.plain import PlainText, TooManyKept, WrittenText
-from lingon.segments.markup.reading import read_html, read_xml
-from tests.support.generators import run_to_end
-from tests.support.markup_strategies import ANY_TEXT, WELL_FORMED
+from lingon.segments.layout import Split, TextLayout
+from lingon.segments.markup import PlainText, TooManyKept, WrittenText, read_html, read_xml
+from tests.support.documents import ANY_TEXT, WELL_FORMED
+from tests.support.timing import run_to_end
 
 
-def written(seen: PlainText, document: Document, translations: list[str]) -> WrittenText:
+def written(seen: PlainText, document: TextLayout, translations: list[str]) -> WrittenText:
     weights = [None] * len(translations)
     return run_to_end(seen.write(document, document.join(translations), weights))
 
 
-def unchanged(seen: PlainText) -> tuple[Document, WrittenText]:
+def unchanged(seen: PlainText) -> tuple[TextLayout, WrittenText]:
     """A text whose sentences are translated to themselves."""
-    document = Document.of(seen.text, Split.NONEWLINES)
+    document = TextLayout.of(seen.text, Split.NONEWLINES)
     sentences = [document.segment(index) for index in range(len(document.segments))]
     return document, written(seen, document, sentences)
 
@@ -41,7 +40,7 @@ def test_xml_whose_sentences_are_unchanged_is_the_text_again(text: str):
 @given(ANY_TEXT, st.integers(0, 9))
 def test_the_spans_of_sentences_are_in_order_and_where_they_are_written(text: str, length: int):
     seen = PlainText.of(read_html(text))
-    document = Document.of(seen.text, Split.SENTENCES)
+    document = TextLayout.of(seen.text, Split.SENTENCES)
     result = written(seen, document, ["y" * length] * len(document.segments))
     joined = document.join(["y" * length] * len(document.segments))
     sources = [seen.raw_span(*span) for span in document.segments]
@@ -56,7 +55,7 @@ def test_the_spans_of_sentences_are_in_order_and_where_they_are_written(text: st
 def test_what_is_left_as_it_is_may_change_places():
     seen = PlainText.of(read_html("<p>a <code>1</code> b <code>2</code></p>"))
     _, first, _, second = seen.text.split()
-    document = Document.of(seen.text, Split.SENTENCES)
+    document = TextLayout.of(seen.text, Split.SENTENCES)
     assert written(seen, document, [f"{second} A {first} B"]).text == "<p><code>2</code> A <code>1</code> B</p>"
 
 
@@ -66,6 +65,6 @@ def test_the_characters_that_stand_for_elements_are_not_in_the_text():
 
 
 def test_there_are_not_more_elements_than_characters_to_stand_for_them(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("lingon.segments.markup.plain._PRIVATE_USE", range(0xF0000, 0xF0002))
+    monkeypatch.setattr("lingon.segments.markup._PRIVATE_USE", range(0xF0000, 0xF0002))
     with pytest.raises(TooManyKept):
         PlainText.of(read_html("a <code>1</code> <code>2</code> <code>3</code>"))

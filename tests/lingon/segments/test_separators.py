@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.protection.find import find_protected
-from lingon.segments.protection.requests import Restored, Translate
-from lingon.segments.protection.separators import Custom, Separators
+from lingon.segments.protection import find_protected
+from lingon.segments.sentence import Custom, Restored, Separators, Translate
 from lingon.segments.steps import translate_sentence
-from tests.support.growth import LINEAR, growth_of
+from tests.support.timing import LINEAR, growth_of
 
 ENGLISH, GERMAN, FRENCH = Separators(",", "."), Separators(".", ","), Separators("\u202f", ",")
 TO_GERMAN, TO_FRENCH, BACK = Custom(ENGLISH, GERMAN), Custom(ENGLISH, FRENCH), Custom(GERMAN, ENGLISH)

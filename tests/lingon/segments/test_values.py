@@ -11,16 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.document import Document, Split
-from lingon.segments.markup.document import Markup, Written
-from lingon.segments.markup.plain import PlainText
-from lingon.segments.markup.reading import read_html, read_xml
-from lingon.segments.markup.rules import MarkupRules
-from lingon.segments.markup.writing import Translated
-from lingon.segments.placing.inlines import Aligned
-from tests.support.generators import run_to_end
-from tests.support.growth import LINEAR, growth_of
-from tests.support.markup_strategies import ANY_TEXT, WELL_FORMED
+from lingon.segments.layout import Split, TextLayout
+from lingon.segments.markup import Markup, PlainText, Translated, Written, read_html, read_xml
+from lingon.segments.markup_tokens import MarkupRules
+from lingon.segments.placing_alignment import Aligned
+from tests.support.documents import ANY_TEXT, WELL_FORMED
+from tests.support.timing import LINEAR, growth_of, run_to_end
 
 TEXTS = MarkupRules.of(attributes=["alt", "Title", "placeholder", "value", "content", "label", "aria-label"])
 PARTS = [
@@ -154,7 +150,7 @@ def test_a_page_whose_texts_are_unchanged_is_the_same_byte_for_byte(text: str):
 def test_a_translation_of_xml_with_attributes_is_well_formed(text: str):
     rules = MarkupRules.of(attributes=["k"])
     plain = PlainText.of(read_xml(text, rules))
-    document = Document.of(plain.text, Split.NONEWLINES)
+    document = TextLayout.of(plain.text, Split.NONEWLINES)
     translations = [f"<'{document.segment(number)}' & ]]>" for number in range(len(document.segments))]
     found = run_to_end(plain.write(document, document.join(translations), [None] * len(translations)))
     ElementTree.fromstring(f"<r>{found.text}</r>")

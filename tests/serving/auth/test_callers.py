@@ -16,12 +16,10 @@ from lingon.serving.auth.callers import block_of, find_caller
 from lingon.serving.observability.logs import JsonFormatter
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from tests.support.certificates import Authority, client_credentials
-from tests.support.echo_engine import bundle, running
-from tests.support.eventually import eventually
-from tests.support.key_files import bearer, write_key_file
+from tests.support.credentials import Authority, bearer, client_credentials, write_key_file
+from tests.support.echo_engine import BrokenEngine, bundle, running
 from tests.support.reload_harness import refused
-from tests.support.statuses import BrokenEngine
+from tests.support.timing import eventually
 
 SHOP, OLD, OPS, UNKNOWN = new_key(), new_key(), new_key(), new_key()
 KEYS = {"shop": SHOP, "old": OLD, "ops": OPS}
@@ -152,7 +150,7 @@ async def test_the_caller_of_a_call_is_found_once(tmp_path: Path, monkeypatch: p
         found.append(caller := find_caller(context))
         return caller
 
-    for module in ("auth.callers", "rpc.arrival.shedding"):
+    for module in ("auth.callers", "rpc.arrival"):
         monkeypatch.setattr(f"lingon.serving.{module}.find_caller", counting)
     settings = {"api_keys": write_key_file(tmp_path, KEYS, **FIELDS)} if with_key else {}
     async with running(**settings) as server:

@@ -20,15 +20,14 @@ from lingon.admin.v1 import admin_pb2, admin_pb2_grpc
 from lingon.errors import SettingsError
 from lingon.pem import certificate_ids, revocation_lists
 from lingon.serving.auth.api_keys import ApiKeyFile, new_key, parse
+from lingon.serving.auth.callers import admits
 from lingon.serving.auth.cli import new
-from lingon.serving.auth.interceptor import admits
-from lingon.serving.setting_sources import load
+from lingon.serving.settings import load
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from tests.support.certificates import Authority, Pair, client_credentials
+from tests.support.credentials import Authority, Pair, bearer, client_credentials, write_key_file
 from tests.support.echo_engine import RunningServer, running
-from tests.support.eventually import eventually
-from tests.support.key_files import bearer, write_key_file
+from tests.support.timing import eventually
 
 OURS = Authority("ours")
 SHOP, OPS = new_key(), new_key()

@@ -19,22 +19,19 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from lingon import Client, ServerError
 from lingon.admin.v1 import admin_pb2
-from lingon.client.retry import Retry
+from lingon.client.steps import Retry
 from lingon.errors import NotBegun, QuotaExceeded, WontFinish
 from lingon.serving.auth.api_keys import ApiKeyFile, new_key
-from lingon.serving.auth.callers import caller_of
+from lingon.serving.auth.callers import ApiKeyInterceptor, caller_of
 from lingon.serving.auth.charges import charged
-from lingon.serving.auth.interceptor import ApiKeyInterceptor
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.rpc.interceptors import ErrorInterceptor
 from lingon.serving.rpc.ports import PortSecurity
 from lingon.serving.settings import Settings
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.certificates import Authority, client_credentials
-from tests.support.echo_engine import EchoRunner, RunningServer, running
-from tests.support.eventually import eventually
-from tests.support.key_files import bearer, write_key_file
-from tests.support.statuses import details, failure
+from tests.support.credentials import Authority, bearer, client_credentials, write_key_file
+from tests.support.echo_engine import EchoRunner, RunningServer, details, failure, running
+from tests.support.timing import eventually
 
 SHOP, OPS, OLD = new_key(), new_key(), new_key()
 HEALTH = "/grpc.health.v1.Health/"

@@ -18,7 +18,7 @@ import pytest
 
 from lingon import AsyncClient, Client, LingonError, ServerError
 from lingon.cli.main import main
-from lingon.client.admin import ModelsClient
+from lingon.client.client import ModelsClient
 from lingon.errors import SettingsError, Unauthenticated
 from lingon.serving.auth.api_keys import (
     EMPTY_FILE_DELAY,
@@ -30,8 +30,8 @@ from lingon.serving.auth.api_keys import (
     new_key,
     parse,
 )
+from tests.support.credentials import write_key_file
 from tests.support.echo_engine import running
-from tests.support.key_files import write_key_file
 
 SHOP, OPS = new_key(), new_key()
 NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC).timestamp()

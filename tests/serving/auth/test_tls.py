@@ -25,7 +25,7 @@ from lingon.serving.auth.tls import TlsFiles
 from lingon.serving.settings import Settings
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from tests.support.certificates import Authority, Pair, client_credentials
+from tests.support.credentials import Authority, Pair, client_credentials
 from tests.support.echo_engine import running
 
 OURS, THEIRS = Authority("ours"), Authority("theirs")

@@ -21,11 +21,9 @@ from lingon.serving.auth.api_keys import key_table, new_key
 from lingon.serving.auth.watched_files import WatchedFiles
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from tests.support.certificates import NOW, Authority, client_credentials
-from tests.support.echo_engine import RunningServer, running
-from tests.support.eventually import eventually
-from tests.support.key_files import bearer, write_key_file
-from tests.support.statuses import details, failure
+from tests.support.credentials import NOW, Authority, bearer, client_credentials, write_key_file
+from tests.support.echo_engine import RunningServer, details, failure, running
+from tests.support.timing import eventually
 
 SHOP = new_key()
 OURS, THEIRS = Authority("ours"), Authority("theirs")

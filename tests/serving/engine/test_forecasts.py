@@ -6,7 +6,7 @@ import pytest
 
 from lingon.errors import Cancelled, WontFinish
 from lingon.serving.engine.scheduler import AT_ONCE, NEVER, Scheduler
-from tests.support.scheduler_steps import Clock, job, make_scheduler, next_step, of_caller
+from tests.support.engine_harness import Clock, job, make_scheduler, next_step, of_caller
 
 
 def test_a_job_that_would_miss_its_deadline_is_refused_while_others_are_queued() -> None:

@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
 from lingon.serving.engine.cost import cost_of, rows_of, tokens_of
-from lingon.serving.engine.lanes import LIGHT, MAIN, reserved_rows
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.observer import EngineLoad, NullObserver
-from lingon.serving.engine.scheduler import Scheduler, Ticket, Turn
-from tests.support.scale import scaled
+from lingon.serving.engine.policy import LIGHT, MAIN, reserved_rows
+from lingon.serving.engine.scheduler import EngineLoad, NullObserver, Scheduler, Ticket, Turn
+from tests.support.repository import scaled
 
 pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
 CALLERS = ("a", "b", "flood")

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.cost import WINDOW, ThroughputEstimator, cost_of, rows_of
-from lingon.serving.engine.lanes import ROUND, SMALL, admits, fair_share
 from lingon.serving.engine.limits import EngineLimits, encoder_batches
-from lingon.serving.engine.observer import NullObserver
+from lingon.serving.engine.policy import ROUND, SMALL, FairQueue, admits, fair_share
 from lingon.serving.engine.queue import Queue
-from lingon.serving.engine.scheduler import Scheduler
-from tests.support.scheduler_steps import make_scheduler, next_step, of_caller
+from lingon.serving.engine.scheduler import NullObserver, Scheduler
+from tests.support.engine_harness import make_scheduler, next_step, of_caller
 
 
 def job(length: int = 3, beam_size: int = 1) -> DecodeJob:
@@ -134,3 +133,68 @@ def test_the_time_after_a_queue_was_cancelled_does_not_count_as_work() -> None:
     assert scheduler.next(0) is not None
     in_time = DecodeJob(source_ids=(5,), options=Options(), on_done=print, deadline=now[0] + 60)
     scheduler.submit([in_time])  # nothing is known of the throughput, so nothing is refused
+
+
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=6), st.integers(20, 200))
+def test_keys_that_always_have_work_receive_equal_service(costs: list[int], rounds: int) -> None:
+    queue: FairQueue[int] = FairQueue()
+    for key in range(len(costs)):
+        queue.join(key)
+    received = [0] * len(costs)
+    for _ in range(rounds):
+        key = queue.next()
+        received[key] += costs[key]
+        queue.charge(key, costs[key])
+    assert max(received) - min(received) <= 2 * max(costs)
+
+
+def test_a_new_key_is_served_next_without_credit_for_the_past() -> None:
+    queue: FairQueue[str] = FairQueue()
+    queue.join("early")
+    for _ in range(100):
+        queue.charge(queue.next(), 1)
+    queue.join("late")
+    order = []
+    for _ in range(6):
+        order.append(queue.next())
+        queue.charge(order[-1], 1)
+    assert order.count("late") == 3
+
+
+def test_an_endless_stream_of_new_keys_does_not_starve_an_older_key() -> None:
+    queue: FairQueue[int] = FairQueue()
+    queue.join(-1)
+    queue.charge(-1, 100)
+    for newcomer in range(2000):  # two keys arrive for each key that is served
+        queue.join(2 * newcomer)
+        queue.join(2 * newcomer + 1)
+        if (key := queue.next()) == -1:
+            break
+        queue.charge(key, 10)
+        queue.leave(key)
+    assert key == -1
+
+
+def test_keys_that_are_chosen_among_eligible_ones_leave_nothing_behind() -> None:
+    queue: FairQueue[int] = FairQueue()
+    for key in range(3):
+        queue.join(key)
+    for _ in range(1000):
+        queue.charge(queue.next(lambda key: True), 1)
+    assert len(queue._heap) < 100
+    received = [0, 0, 0]
+    for _ in range(30):  # the order is as before
+        key = queue.next()
+        received[key] += 1
+        queue.charge(key, 1)
+    assert max(received) - min(received) <= 2
+
+
+def test_a_key_that_leaves_is_forgotten() -> None:
+    queue: FairQueue[int] = FairQueue()
+    for key in range(1000):
+        queue.join(key)
+        queue.charge(key, 1)
+        queue.leave(key)
+    assert len(queue) == 0
+    assert not queue._heap

@@ -12,12 +12,11 @@ import pytest
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
-from lingon.serving.engine.lanes import LIGHT, MAIN, ROUND, SHORT_SAVED, PresentWork
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.observer import NullObserver
-from lingon.serving.engine.scheduler import CONTENTION_SECONDS, Scheduler, StepPlan, Ticket, Turn
-from tests.support.eventually import eventually_blocking
-from tests.support.scheduler_steps import Clock, calls, job, make_scheduler, next_step, of_caller
+from lingon.serving.engine.policy import LIGHT, MAIN, ROUND, SHORT_SAVED, PresentWork
+from lingon.serving.engine.scheduler import CONTENTION_SECONDS, NullObserver, Scheduler, StepPlan, Ticket, Turn
+from tests.support.engine_harness import Clock, calls, job, make_scheduler, next_step, of_caller
+from tests.support.timing import eventually_blocking
 
 
 def test_an_idle_worker_admits_nothing_while_others_use_all_rows() -> None:

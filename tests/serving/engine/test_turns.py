@@ -13,18 +13,16 @@ import pytest
 from lingon.errors import EngineFault
 from lingon.serving.decoding.job import DecodeJob, Options, ScoreJob
 from lingon.serving.engine import worker as worker_module
-from lingon.serving.engine.batches import MOST_WIDER, SPARE_BYTES
 from lingon.serving.engine.engine import Engine
-from lingon.serving.engine.lanes import MAIN
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.observer import NullObserver
-from lingon.serving.engine.scheduler import Scheduler, StepPlan
-from lingon.serving.engine.worker import Worker
+from lingon.serving.engine.policy import MAIN
+from lingon.serving.engine.scheduler import NullObserver, Scheduler, StepPlan
+from lingon.serving.engine.worker import MOST_WIDER, SPARE_BYTES, Worker
 from lingon.serving.runtime.runner import NARROWEST, BatchShape, Encoded, Scored
 from lingon.text import EOS
 from tests.support.echo_engine import EchoBuffers, EchoRunner
 from tests.support.engine_harness import Recorder, running_engine
-from tests.support.eventually import eventually_blocking
+from tests.support.timing import eventually_blocking
 
 
 class NotingRunner(EchoRunner):

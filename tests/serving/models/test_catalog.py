@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lingon.bundle import Languages, SourceLanguage, TargetLanguage
+from lingon.bundle.manifest import Languages, SourceLanguage, TargetLanguage
 from lingon.errors import InvalidRequest, UnknownModel
 from lingon.serving.models.catalog import Catalog, Entry
 

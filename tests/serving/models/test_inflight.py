@@ -13,11 +13,11 @@ from lingon.errors import Draining
 from lingon.serving.models import inflight
 from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.rpc import open_calls
-from lingon.serving.rpc.arrival.waiting import PLACES_OF_CALLER
+from lingon.serving.rpc.arrival import PLACES_OF_CALLER
 from tests.support import http2
 from tests.support.echo_engine import EchoRunner, RunningServer, running
-from tests.support.eventually import eventually
-from tests.support.half_calls import HalfCall, count_open
+from tests.support.http2 import HalfCall, count_open
+from tests.support.timing import eventually
 
 TRANSLATE = "/lingon.translation.v1.TranslationService/Translate"
 DETECT = "/lingon.translation.v1.TranslationService/DetectLanguages"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import open_bundle, store, trusted_line
+from lingon.bundle import store
+from lingon.bundle.store import open_bundle, trusted_line
 from lingon.errors import BundleError
 from lingon.serving.doctor import examine, report
-from tests.support.echo_engine import bundle, running
-from tests.support.health import SERVING
+from tests.support.echo_engine import SERVING, bundle, running
 from tests.support.reload_harness import refused, running_with_admin_port
 
 

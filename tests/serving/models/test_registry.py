@@ -10,10 +10,8 @@ from grpc_health.v1 import health_pb2
 
 from lingon.serving.engine.engine import Engine
 from lingon.serving.observability.metrics import KEPT_MODELS
-from tests.support.echo_engine import EchoRunner
-from tests.support.eventually import eventually
-from tests.support.health import SERVING
-from tests.support.http import get
+from tests.support.echo_engine import SERVING, EchoRunner
+from tests.support.http2 import get
 from tests.support.reload_harness import (
     TEXT,
     AdministeredServer,
@@ -22,6 +20,7 @@ from tests.support.reload_harness import (
     refused,
     running_with_admin_port,
 )
+from tests.support.timing import eventually
 
 LONG = "The old man and the sea near the station of Boston"
 

@@ -13,10 +13,8 @@ import pytest
 from lingon.errors import InvalidRequest
 from lingon.serving.models.reload import open_below
 from lingon.serving.observability.logs import ConsoleFormatter
-from tests.support.echo_engine import EchoRunner
-from tests.support.eventually import eventually
-from tests.support.health import SERVING
-from tests.support.http import get
+from tests.support.echo_engine import SERVING, EchoRunner
+from tests.support.http2 import get
 from tests.support.reload_harness import (
     TEXT,
     AdministeredServer,
@@ -26,6 +24,7 @@ from tests.support.reload_harness import (
     refused,
     running_with_admin_port,
 )
+from tests.support.timing import eventually
 
 
 def test_a_version_beside_the_one_of_the_start_is_refused_with_the_folder_to_start_with(tmp_path: Path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import open_bundle, trusted_line
+from lingon.bundle.store import open_bundle, trusted_line
 from lingon.errors import BundleError
 from tests.support.echo_engine import bundle, running
 from tests.support.reload_harness import AdministeredServer, refused, running_with_admin_port

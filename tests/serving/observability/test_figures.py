@@ -10,14 +10,13 @@ from typing import Any
 import grpc
 import pytest
 
-from lingon.serving.system.event_loop import BEAT_INTERVAL, LagMonitor
+from lingon.serving.event_loop import BEAT_INTERVAL, LagMonitor
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import EchoRunner, RunningServer, running
-from tests.support.eventually import eventually
-from tests.support.health import SERVING
-from tests.support.http import get
-from tests.support.key_files import write_key_file
+from tests.support.credentials import write_key_file
+from tests.support.echo_engine import SERVING, EchoRunner, RunningServer, running
+from tests.support.http2 import get
 from tests.support.reload_harness import TEXT, AdministeredServer, refused, running_with_admin_port
+from tests.support.timing import eventually
 
 FIRST = {"model": "en-de", "version": "1"}
 SECOND = {"model": "en-de", "version": "2"}

@@ -25,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lingon.errors import LingonError
 from lingon.serving.observability.http import HttpEndpoint, MetricsPage
 from lingon.serving.observability.metrics import Metrics
-from tests.support.eventually import eventually_blocking
+from tests.support.timing import eventually_blocking
 
 MAX_CONNECTIONS = 128
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lingon.line_limit import LineLimit
 from lingon.serving.observability.logs import CallLog, ConsoleFormatter, JsonFormatter, event, log_handler
 from tests.support.echo_engine import EchoRunner, running
-from tests.support.eventually import eventually
+from tests.support.timing import eventually
 
 BREAKS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\x7f"]
 FORGED = "x\n12:00:00 info ready\u2028level=error \x1b[2J\u202e\ud800"

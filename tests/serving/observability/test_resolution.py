@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from lingon.serving.observability.families import MetricFamily
-from lingon.serving.observability.metrics import Metrics, families
-from tests.support.real_server import serving
-from tests.support.shipped_model import LINES, bundle
+from lingon.serving.observability.metrics import MetricFamily, Metrics, families
+from tests.support.shipped_model import LINES, bundle, serving
 
 HISTOGRAMS = [family for family, _ in families() if family.type_name == "histogram"]
 DURATIONS = [family for family in HISTOGRAMS if family.name.endswith("_seconds")]

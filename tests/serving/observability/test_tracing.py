@@ -22,7 +22,7 @@ from lingon.text import EOS
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import engine_harness
 from tests.support.echo_engine import EchoRunner, running
-from tests.support.eventually import eventually
+from tests.support.timing import eventually
 from tests.support.trace_collector import PHASES, UNSET, Collector, names, running_collector, values
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

@@ -20,8 +20,8 @@ from lingon.extras import install_command
 from lingon.serving.observability.opentelemetry import FLUSH
 from lingon.serving.server import open_tracer
 from tests.support.echo_engine import EchoRunner, running
-from tests.support.eventually import eventually
 from tests.support.repository import ROOT
+from tests.support.timing import eventually
 from tests.support.trace_collector import ERROR, PHASES, SERVER, UNSET, Collector, names, running_collector, values
 
 

@@ -14,7 +14,7 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]
 from lingon.serving.observability.metrics import CALL_OUTCOMES, METHODS, Metrics
 from lingon.serving.rpc.interceptors import CallInterceptor
 from tests.support.echo_engine import running
-from tests.support.eventually import eventually
+from tests.support.timing import eventually
 
 METHOD = "/lingon.translation.v1.TranslationService/Translate"
 

@@ -21,10 +21,9 @@ from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
 from lingon.status import to_status
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from tests.support.echo_engine import EchoRunner, running
-from tests.support.eventually import eventually
-from tests.support.key_files import bearer, write_key_file
-from tests.support.statuses import BrokenEngine, details, failure
+from tests.support.credentials import bearer, write_key_file
+from tests.support.echo_engine import BrokenEngine, EchoRunner, details, failure, running
+from tests.support.timing import eventually
 
 CANARY = "canary"
 GARBAGE = b"\xff\xff\xff"

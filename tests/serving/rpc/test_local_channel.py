@@ -14,10 +14,10 @@ from lingon.serving.rpc.local_channel import WRITTEN
 from lingon.status import CLIENT_ADDRESS
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+from tests.support.credentials import write_key_file
 from tests.support.echo_engine import EchoRunner, RunningServer, running
-from tests.support.eventually import eventually
 from tests.support.gateway import gateway
-from tests.support.key_files import write_key_file
+from tests.support.timing import eventually
 
 GREEDY = pb.DecodingOptions(beam_size=1)
 FROM = ((CLIENT_ADDRESS, "192.0.2.7"),)

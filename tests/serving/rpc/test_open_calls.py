@@ -18,16 +18,15 @@ from lingon.errors import TooManyCalls
 from lingon.serving.auth.api_keys import new_key
 from lingon.serving.rpc import open_calls as open_calls_module
 from lingon.serving.rpc import ports
-from lingon.serving.rpc.arrival.waiting import PLACES_OF_CALLER
+from lingon.serving.rpc.arrival import PLACES_OF_CALLER
 from lingon.serving.rpc.open_calls import BUSY_CHECKS, CallLimits, OpenCalls
 from lingon.serving.rpc.ports import ADMIN_BYTES, HEALTH_BYTES, WATCH_CALLS
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import http2
-from tests.support.echo_engine import RunningServer, running
-from tests.support.eventually import eventually
-from tests.support.half_calls import HalfCall, count_open
-from tests.support.key_files import bearer, write_key_file
-from tests.support.statuses import details, failure
+from tests.support.credentials import bearer, write_key_file
+from tests.support.echo_engine import RunningServer, details, failure, running
+from tests.support.http2 import HalfCall, count_open
+from tests.support.timing import eventually
 
 SERVICE = "/lingon.translation.v1.TranslationService/"
 WATCH = "/grpc.health.v1.Health/Watch"

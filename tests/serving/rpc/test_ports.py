@@ -19,7 +19,7 @@ def test_every_option_is_one_that_grpc_knows():
     library = Path(cygrpc.__file__).read_bytes()
     used = {
         option
-        for folder in (*PACKAGES, "chaos")
+        for folder in (*PACKAGES, "tests/reliability")
         for path in (ROOT / folder).rglob("*.py")
         for option in OPTION.findall(path.read_text(encoding="utf-8"))
     }

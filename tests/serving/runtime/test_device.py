@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import PLACE, Bundle, Precision
+from lingon.bundle.manifest import Precision
+from lingon.bundle.names import PLACE
+from lingon.bundle.store import Bundle
 from lingon.errors import DeviceError
 from lingon.serving.models.registry import ModelRegistry
 from lingon.serving.observability.metrics import Metrics
@@ -16,7 +18,7 @@ from lingon.serving.runtime.device import CPU, CUDA, choose_device, expects_cuda
 from lingon.serving.settings import Settings
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import echo_engine, shipped_model
-from tests.support.real_server import serving
+from tests.support.shipped_model import serving
 
 MODEL = {"model": "en-de", "version": "1"}
 BOTH = {"fp32": Precision(CPU, "fake", ()), "fp16": Precision(CUDA, "fake", ())}

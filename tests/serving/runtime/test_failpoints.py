@@ -11,11 +11,11 @@ from lingon.errors import EngineFault, EngineLost, SettingsError
 from lingon.serving.decoding.job import Options
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner, InjectedFault
 from lingon.serving.runtime.runner import BatchShape, BeamBuffers, GreedyBuffers
-from lingon.serving.setting_sources import load
+from lingon.serving.settings import load
 from lingon.text import EOS
 from tests.support.echo_engine import EchoRunner
 from tests.support.engine_harness import running_engine
-from tests.support.eventually import eventually_blocking
+from tests.support.timing import eventually_blocking
 
 
 @pytest.mark.parametrize(

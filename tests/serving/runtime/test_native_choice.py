@@ -13,21 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle import Bundle, Precision
+from lingon.bundle.manifest import Precision
+from lingon.bundle.store import Bundle
 from lingon.errors import DeviceError
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime import device as device_module
-from lingon.serving.runtime import kernels
 from lingon.serving.runtime.device import (
     CPU,
     FP32_NATIVE,
     NATIVE,
     choose_device,
+    instruction_set,
+    kernels_missing,
     native_left_out,
     preferred_native,
 )
-from lingon.serving.runtime.kernels import instruction_set, kernels_missing
-from lingon.serving.setting_sources import load
+from lingon.serving.settings import load
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import echo_engine
 
@@ -55,10 +56,10 @@ def there(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The path of the library in this test, where there is no file yet."""
-    monkeypatch.setattr(kernels, "LIBRARY", tmp_path / "library.so")
-    kernels.library.cache_clear()
+    monkeypatch.setattr(device_module, "LIBRARY", tmp_path / "library.so")
+    device_module.library.cache_clear()
     yield tmp_path / "library.so"
-    kernels.library.cache_clear()
+    device_module.library.cache_clear()
 
 
 @pytest.mark.usefixtures("there")
@@ -124,7 +125,7 @@ def test_a_library_of_older_operators_is_said(searched: Path):
 @pytest.mark.native
 @pytest.mark.usefixtures("native_library")
 def test_an_instruction_set_that_does_not_exist_is_named_with_its_variable():
-    asked = "from lingon.serving.runtime.kernels import kernels_missing; print(kernels_missing())"
+    asked = "from lingon.serving.runtime.device import kernels_missing; print(kernels_missing())"
     variables = {**os.environ, "LINGON_KERNELS": "mmx"}  # a process reads it once
     answer = subprocess.run([sys.executable, "-c", asked], env=variables, check=True, capture_output=True, text=True)
     reason = "LINGON_KERNELS is mmx, and this processor has no native operators of that name"

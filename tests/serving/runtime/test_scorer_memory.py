@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lingon.bundle import open_bundle
+from lingon.bundle.store import open_bundle
 from lingon.machine import resident_bytes
 from lingon.serving.runtime.onnx_runner import load_runner
 from tests.support.shipped_model import MODEL
@@ -21,7 +21,7 @@ LOGITS = 4 * PAIRS * (TOKENS + 1) * 8000  # bytes, of a vocabulary of 8,000 toke
 
 
 def test_a_run_reuses_the_memory_of_the_one_before_and_a_request_frees_it():
-    # glibc returns large blocks to the system at once, as in a server; see lingon.serving.system.memory
+    # glibc returns large blocks to the system at once, as in a server; see lingon.serving.models.memory
     environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(256 * 1024)}
     done = subprocess.run([sys.executable, "-m", __name__], env=environment, capture_output=True, check=True)
     found = json.loads(done.stdout)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lingon.segments.document import Document, Split
-from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer, PartDetokenizer
-from lingon.serving.translation.replies.layout import join
-from lingon.serving.translation.target_prefix import text_of
+from lingon.segments.layout import Split, TextLayout
+from lingon.serving.translation.detokenizer import IncrementalDetokenizer, PartDetokenizer
+from lingon.serving.translation.plans import text_of
+from lingon.serving.translation.replies import join
 from tests.support.echo_engine import tokenizer
 
 TOKENS = st.lists(st.integers(4, tokenizer().target_vocab - 1), max_size=40)
@@ -27,7 +27,7 @@ def test_incremental_text_is_never_revised_and_ends_as_the_whole_text(tokens: li
 @given(st.lists(TOKENS, min_size=1, max_size=3), st.data())
 @settings(max_examples=50)
 def test_parts_are_emitted_in_order_whichever_is_decoded_first(parts: list[list[int]], data: st.DataObject):
-    document = Document.of("\tA first sentence.\n\nA\xa0second one. ", Split.SENTENCES)
+    document = TextLayout.of("\tA first sentence.\n\nA\xa0second one. ", Split.SENTENCES)
     sentences = sorted(data.draw(st.integers(0, 1)) for _ in parts)
     detokenizer = IncrementalDetokenizer(tokenizer(), document, sentences)
     steps = [(index, token) for index, part in enumerate(parts) for token in [*part, None]]

@@ -8,10 +8,10 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.document import Document, Split
-from lingon.serving.translation.replies.detokenizer import IncrementalDetokenizer, PartDetokenizer
-from lingon.serving.translation.replies.layout import join
-from lingon.serving.translation.target_prefix import text_of
+from lingon.segments.layout import Split, TextLayout
+from lingon.serving.translation.detokenizer import IncrementalDetokenizer, PartDetokenizer
+from lingon.serving.translation.plans import text_of
+from lingon.serving.translation.replies import join
 from lingon.text import BOS, EOS, PAD, UNK
 from tests.support.shipped_model import tokenizer
 
@@ -64,7 +64,7 @@ def test_the_deltas_of_a_part_are_its_text(tokens: list[int], reads: list[bool])
 @given(st.lists(TOKENS, min_size=1, max_size=3), st.randoms(use_true_random=False))
 def test_the_deltas_of_all_parts_are_the_joined_text(parts: list[list[int]], random: Random):
     """Parts are decoded at the same time; their tokens arrive in any order, and an empty part adds no space."""
-    sentence = Document.of("One sentence.", Split.SENTENCES)
+    sentence = TextLayout.of("One sentence.", Split.SENTENCES)
     detokenizer, shown = IncrementalDetokenizer(tokenizer(), sentence, [0] * len(parts)), ""
     waiting = [list(tokens) for tokens in parts]
     open_parts = list(range(len(parts)))

@@ -1,14 +1,18 @@
-"""Decoding options: defaults and refused combinations."""
+"""Options are resolved and checked, and restrictions hold over a real socket."""
 
 from __future__ import annotations
 
-import pytest
+from itertools import pairwise
+from typing import Any
 
-from lingon.bundle import Defaults
+import pytest
+from google.rpc import code_pb2
+
+from lingon.bundle.manifest import Defaults
 from lingon.errors import InvalidRequest
-from lingon.serving.translation.planning.options import resolve
+from lingon.serving.translation.options import resolve
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import manifest, vocabulary
+from tests.support.echo_engine import CORPUS, failure, manifest, running, tokenizer, vocabulary, warning_codes
 
 
 def test_unset_options_have_the_defaults_of_the_model():
@@ -108,3 +112,156 @@ def test_forced_words_that_exceed_the_length_are_refused():
         InvalidRequest, match=r"options.forced_words come to \d+ tokens, which max_output_tokens must exceed"
     ):
         resolve(words, manifest(), vocabulary())
+
+
+OPTIONS = pb.DecodingOptions
+TEXT = "Tom lives in Boston."
+LONG = " ".join(CORPUS.split())
+WAYS: dict[str, dict[str, Any]] = {
+    "greedy": {"beam_size": 1},
+    "beam": {"beam_size": 4, "num_hypotheses": 4},
+    "sampling": {"num_hypotheses": 3, "sampling": pb.SamplingOptions(seed=3, temperature=3.0)},
+}
+ways = pytest.mark.parametrize("way", WAYS)
+
+
+@ways
+async def test_a_forbidden_word_is_in_no_hypothesis(way: str):
+    words = ["lives", "n B", "T"]
+    async with running() as server:
+        free = (await server.translate(TEXT, options=OPTIONS(**WAYS[way]))).results[0]
+        found = (await server.translate(TEXT, options=OPTIONS(**WAYS[way], forbidden_words=words))).results[0]
+    assert any(word in each.text for each in free.hypotheses for word in words)
+    assert found.hypotheses
+    assert not [word for each in found.hypotheses for word in words if word in each.text]
+
+
+@ways
+async def test_a_forbidden_word_in_capitals_is_in_no_translation_of_a_text_in_capitals(way: str):
+    words = ["LIVES", "TON"]
+    async with running() as server:
+        for text in (pb.TextOptions(), pb.TextOptions(lower_capitals=True)):
+            options = OPTIONS(**WAYS[way], forbidden_words=words)
+            found = (await server.translate(TEXT.upper(), options=options, text=text)).results[0]
+            assert not [word for each in found.hypotheses for word in words if word in each.text]
+
+
+async def test_a_forbidden_word_in_a_string_to_keep_is_refused():
+    async with running() as server:
+        request = {"options": OPTIONS(forbidden_words=["Bost"]), "text": pb.TextOptions(keep=["in Boston"])}
+        status, _ = await failure(server.translate(TEXT, **request))
+    assert status.code == code_pb2.INVALID_ARGUMENT
+    assert status.message == "text.keep has a string with the forbidden word 'Bost'"
+
+
+@ways
+async def test_forced_words_are_in_the_best_translation(way: str):
+    words = ["Grüße", "日本", "das Meer"]
+    async with running() as server:
+        found = (await server.translate(TEXT, options=OPTIONS(**WAYS[way], forced_words=words))).results[0]
+    assert [word for word in words if word not in found.hypotheses[0].text] == []
+    for each in found.hypotheses:
+        assert list(each.missing_words) == [word for word in words if word not in each.text]
+        assert each.finish_reason == pb.FINISH_REASON_END or each.missing_words or way != "greedy"
+
+
+async def test_a_translation_without_room_for_its_forced_words_says_so():
+    texts = ["日本本本", "Boston"]
+    assert sum(len(tokenizer().encode_target(word)) for word in texts) > 12, "the bound of a text of two tokens"
+    async with running() as server:
+        tight = await server.translate("Tom", options=OPTIONS(forced_words=texts))
+    (result,) = tight.results
+    (hypothesis,) = result.hypotheses
+    assert list(hypothesis.missing_words) == [word for word in texts if word not in hypothesis.text] != []
+    assert warning_codes(result) == [pb.WARNING_CODE_LENGTH, pb.WARNING_CODE_FORCED_WORDS]
+    assert result.warnings[1].message == "1 of 1 translations do not have all forced_words; see missing_words"
+
+
+@ways
+async def test_a_translation_has_at_least_the_least_length(way: str):
+    async with running() as server:
+        (result,) = (await server.translate("Tom", options=OPTIONS(**WAYS[way], min_output_tokens=8))).results
+    assert result.usage.target_tokens >= 8 * len(result.hypotheses)
+
+
+async def test_the_least_length_yields_to_the_bound_of_the_text():
+    async with running() as server:
+        (result,) = (await server.translate("Tom", options=OPTIONS(min_output_tokens=60))).results
+    assert result.hypotheses[0].finish_reason == pb.FINISH_REASON_END
+    assert 8 < result.usage.target_tokens < 60
+
+
+async def test_a_prefix_counts_for_every_restriction():
+    async with running() as server:
+        found = await server.translate(TEXT, options=OPTIONS(forced_words=["Boston is"]), target_prefixes=["Boston"])
+        assert found.results[0].hypotheses[0].text.startswith("Boston")
+        assert "Boston is" in found.results[0].hypotheses[0].text
+        met = await server.translate(TEXT, options=OPTIONS(forced_words=["Meer"]), target_prefixes=["Meer"])
+        plain = await server.translate(TEXT, target_prefixes=["Meer"])
+        assert met.results[0].hypotheses == plain.results[0].hypotheses
+        options = OPTIONS(forbidden_words=["Tom lives"])
+        refused = await server.translate(TEXT, TEXT, options=options, target_prefixes=["So Tom  lives", "So"])
+    assert refused.results[0].status.code == code_pb2.INVALID_ARGUMENT
+    assert refused.results[0].status.message == "target_prefixes[0] has options.forbidden_words[0] in it"
+    assert refused.results[1].status.code == code_pb2.OK
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+async def test_a_forbidden_phrase_does_not_reach_from_one_part_of_a_long_text_to_the_next(beam_size: int):
+    split = {"long_text": pb.LONG_TEXT_POLICY_SPLIT, "beam_size": beam_size}
+    async with running() as server:
+        (free,) = (await server.translate(LONG, options=OPTIONS(**split))).results
+        assert free.hypotheses[0].text == LONG
+        pairs = [" ".join(pair) for pair in pairwise(LONG.split())]
+        for phrases in (pairs[:40], pairs[40:]):
+            (found,) = (await server.translate(LONG, options=OPTIONS(**split, forbidden_words=phrases))).results
+            assert [phrase for phrase in phrases if phrase in found.hypotheses[0].text] == []
+
+
+async def test_a_long_text_with_forced_words_is_refused():
+    split = OPTIONS(long_text=pb.LONG_TEXT_POLICY_SPLIT, forced_words=["Tom"])
+    async with running() as server:
+        long, short = (await server.translate(LONG, TEXT, options=split)).results
+    assert long.status.code == code_pb2.INVALID_ARGUMENT
+    assert "options.forced_words needs a text that the model reads whole" in long.status.message
+    assert short.hypotheses[0].text == TEXT
+
+
+@pytest.mark.parametrize("way", ["greedy", "sampling"])
+async def test_a_stream_with_restrictions_takes_nothing_back(way: str):
+    wanted = {**WAYS[way], "num_hypotheses": 1}
+    options = OPTIONS(**wanted, forbidden_words=["lives", "T"], forced_words=["日本", "Grüße"], min_output_tokens=9)
+    async with running() as server:
+        events = await server.stream(TEXT, "Wo ist der Bahnhof?", options=options)
+    for index in range(2):
+        deltas = [each.delta.text for each in events if each.HasField("delta") and each.delta.text_index == index]
+        (done,) = [each.done.result for each in events if each.HasField("done") and each.done.text_index == index]
+        assert len(deltas) > 1
+        assert "".join(deltas) == done.hypotheses[0].text
+        assert not done.hypotheses[0].missing_words
+
+
+async def test_alignment_and_tokens_go_with_restrictions():
+    options = OPTIONS(forbidden_words=["lives"], forced_words=["Grüße"], return_alignment=True, return_tokens=True)
+    async with running() as server:
+        ((hypothesis,),) = [result.hypotheses for result in (await server.translate(TEXT, options=options)).results]
+    pieces = "".join(token.piece for token in hypothesis.tokens).replace("▁", " ").strip()
+    assert "Grüße" in pieces
+    assert hypothesis.alignment
+
+
+async def test_sampling_never_returns_the_replacement_character():
+    """The second likeliest token of this model is a byte that is no character."""
+    options = OPTIONS(num_hypotheses=4, sampling=pb.SamplingOptions(temperature=10.0))
+    async with running() as server:
+        reply = await server.translate(*[TEXT] * 16, options=options)
+    texts = [hypothesis.text for result in reply.results for hypothesis in result.hypotheses]
+    assert len(set(texts)) > 32
+    assert not [text for text in texts if "\ufffd" in text]
+
+
+async def test_the_options_of_the_reply_have_the_words_that_were_used():
+    options = OPTIONS(forbidden_words=[" a  b", "a b"], forced_words=["Tom"], repetition_penalty=2.0)
+    async with running() as server:
+        used = (await server.translate(TEXT, options=options)).options
+    assert (list(used.forbidden_words), list(used.forced_words), used.repetition_penalty) == (["a b"], ["Tom"], 2.0)

@@ -17,11 +17,11 @@ from lingon.errors import Cancelled, EngineFault, EngineLost, OutOfMemory, Reque
 from lingon.serving.decoding.job import Hypothesis, Job
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.translation.engine_client import LoopCallbacks
-from lingon.serving.translation.planning.text_options import WHOLE
+from lingon.serving.translation.options import WHOLE
 from lingon.serving.translation.translator import MAX_CACHED_BYTES, Translator
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import bundle, tokenizer
-from tests.support.eventually import eventually
+from tests.support.timing import eventually
 
 EMPTY = (Hypothesis((), (-0.1,), -0.1, finished=True),)
 

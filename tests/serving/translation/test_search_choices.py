@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from google.rpc import code_pb2
 
-from lingon.bundle import Alignment
+from lingon.bundle.manifest import Alignment
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import LIMITS, running, tokenizer
-from tests.support.statuses import failure
+from tests.support.echo_engine import LIMITS, failure, running, tokenizer
 
 OPTIONS = pb.DecodingOptions
 TEXT = "Tom lives in Boston."

@@ -14,9 +14,9 @@ import pytest
 from lingon.errors import InvalidRequest, QueueFull, RequestTooLarge, TextTooLong
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.event_loop import TimeSlice
 from lingon.serving.runtime.runner import Scored
-from lingon.serving.system.event_loop import TimeSlice
-from lingon.serving.translation.planning.text_options import WHOLE
+from lingon.serving.translation.options import WHOLE
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import LIMITS, EchoRunner, bundle

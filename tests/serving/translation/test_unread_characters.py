@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from lingon.moses import serialised
-from lingon.serving.translation.planning.alphabet import alphabet_of
+from lingon.serving.translation.planner import alphabet_of
 from lingon.text import UNK, Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import CORPUS, EchoRunner, RunningServer, running_with
-from tests.support.merges import learn_merges, merge_all
-from tests.support.tokenizers import train_sentencepiece
+from tests.support.tokenizers import learn_merges, merge_all, train_sentencepiece
 
 TEXT = CORPUS + "\n0 1 2 3 4 5 6 7 8 9 - an old-time first office 1st"
 SMALL_LETTERS = TEXT.lower()

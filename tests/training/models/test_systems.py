@@ -11,11 +11,11 @@ from torch.nn import functional
 from torch.testing import assert_close
 
 from lingon.text import PAD
-from lingon.training.data.batches import pad
+from lingon.training.batches import pad
 from lingon.training.models.build import build_model
 from lingon.training.models.interface import AnyModel, AttentionModel, select_rows
 from lingon.training.search import SearchSettings, translate
-from tests.support.systems import SMALL_VOCAB, SYSTEMS, ids, learn_to_reverse, random_system, system_settings
+from tests.support.random_models import SMALL_VOCAB, SYSTEMS, ids, learn_to_reverse, random_system, system_settings
 
 ATTENTIVE = [name for name in SYSTEMS if not name.startswith("rnnenc")]
 LOCAL = [name for name in SYSTEMS if "local" in name]

@@ -10,8 +10,8 @@ from torch.nn import functional
 from torch.testing import assert_close
 
 from lingon.text import BOS, FORBIDDEN, PAD
-from lingon.training.config import PRESETS, TransformerSettings
-from lingon.training.data.batches import pad
+from lingon.training.batches import pad
+from lingon.training.model_settings import PRESETS, TransformerSettings
 from lingon.training.models.attention import (
     KeyValue,
     QueryNormProducts,
@@ -19,9 +19,9 @@ from lingon.training.models.attention import (
     attention_weights,
     visible_positions,
 )
-from lingon.training.models.layers import Dropout, Embedding, FeedForward, Form, norm_of, sinusoids
+from lingon.training.models.layers import Dropout, Embedding, FeedForward, SinusoidForm, norm_of, sinusoids
 from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Transformer
-from tests.support.systems import with_noise
+from tests.support.random_models import with_noise
 from tests.support.training_runs import VOCAB, tiny_model, tiny_settings
 
 SHAPES: list[dict[str, Any]] = [
@@ -135,7 +135,7 @@ def test_sinusoids_are_the_formula_of_section_3_5() -> None:
 
 
 @pytest.mark.parametrize(("form", "widest"), [("halves", 12), ("inclusive-halves", 10)])
-def test_halves_have_all_sines_before_all_cosines(form: Form, widest: int) -> None:
+def test_halves_have_all_sines_before_all_cosines(form: SinusoidForm, widest: int) -> None:
     """Inclusive rates end with 1 / 10000 itself: that of i = 5 of 12 dimensions is 10000 ** (-10 / 10)."""
     table = sinusoids(50, 12, form, first=2)
     for row in range(50):

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from lingon.training.models import attention, relative, ssru
+from lingon.training.models import attention, layers
 from lingon.training.models.attention import within_window
-from tests.support.source_mutants import SourceMutant
-from tests.support.systems import ids, random_system, system_settings
+from tests.support.mutants import SourceMutant
+from tests.support.random_models import ids, random_system, system_settings
 from tests.support.training_runs import tiny_model
 
 ORDERED = torch.tensor([0, 1, 2, 3, 4, 5])
@@ -117,7 +117,7 @@ def test_linear_attention_is_its_formula() -> None:
 
 
 def test_relative_positions_are_their_formula() -> None:
-    check_relative(relative)
+    check_relative(attention)
 
 
 @pytest.mark.parametrize(
@@ -130,16 +130,16 @@ def test_relative_positions_are_their_formula() -> None:
         ("def buckets", "far < exact", "far > exact"),
         ("def buckets", "(-distances)", "(distances)"),
         ("def causal", ".tril()", ".triu()"),
-        ("def forward", "keys - queries[:, None]", "queries[:, None] - keys"),
+        ("class RelativeBias", "keys - queries[:, None]", "queries[:, None] - keys"),
     ],
 )
 def test_a_mistake_in_relative_positions_is_caught(after: str, right: str, wrong: str) -> None:
     with pytest.raises(AssertionError):
-        check_relative(SourceMutant("relative", after, right, wrong).load())
+        check_relative(SourceMutant("attention", after, right, wrong).load())
 
 
 def test_an_ssru_is_its_formula() -> None:
-    check_ssru(ssru)
+    check_ssru(layers)
 
 
 @pytest.mark.parametrize(
@@ -148,15 +148,15 @@ def test_an_ssru_is_its_formula() -> None:
         ("def _gated", "torch.sigmoid(gate)", "torch.tanh(gate)"),
         ("def _gated", "(1 - keep)", "keep"),
         ("def _gated", "gate, value =", "value, gate ="),
-        ("def forward", "keep[:, position] * cell", "cell"),
-        ("def forward", ".relu()", ""),
-        ("def step", "past.length + 1", "past.length"),
-        ("def step", "keep[:, 0] * past.cell", "past.cell"),
+        ("class SSRU", "keep[:, position] * cell", "cell"),
+        ("class SSRU", ".relu()", ""),
+        ("class SSRU", "past.length + 1", "past.length"),
+        ("class SSRU", "keep[:, 0] * past.cell", "past.cell"),
     ],
 )
 def test_a_mistake_in_the_ssru_is_caught(after: str, right: str, wrong: str) -> None:
     with pytest.raises(AssertionError):
-        check_ssru(SourceMutant("ssru", after, right, wrong).load())
+        check_ssru(SourceMutant("layers", after, right, wrong).load())
 
 
 @pytest.mark.parametrize(

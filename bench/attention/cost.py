@@ -1,0 +1,384 @@
+"""`lingon bench attention-cost`: time and memory of layers by the length of the sequence, as tables and charts."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor, nn
+
+from lingon.bench.attention.layers import FLOAT, LAYERS, FullyConnected, Layer, Size
+from lingon.bench.results_file import load_pyplot
+from lingon.errors import SettingsError
+from lingon.training.models.layers import sinusoids
+
+GIB = 2**30  # bytes
+CALLS = 10_000  # at most, in one measurement
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CostOptions:
+    """What is measured, and the bounds above which a layer is left out."""
+
+    lengths: tuple[int, ...] = tuple(2**power for power in range(4, 12))  # positions
+    dim: int = 64  # width of all layers
+    radius: int = 16  # positions to each side
+    kernel: int = 3  # positions
+    rounds: int = 7
+    shortest: float = 0.02  # seconds of a measurement; faster layers are called several times
+    slow: float = 5.0  # seconds of one call
+    memory: float = 2.0  # GiB of weights and kept activations together
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.lengths:
+            raise SettingsError("lengths must name at least 1 length, got none")
+        for name in ("rounds", "threads"):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("slow", "memory"):
+            if not getattr(self, name) > 0:
+                raise SettingsError(f"{name} must be above 0, got {getattr(self, name)}")
+        self.sizes()  # Each size checks its own values.
+
+    @classmethod
+    def quick(cls) -> CostOptions:
+        """A trial of about a second."""
+        return cls(lengths=(16, 32, 64), rounds=2, shortest=0.0)
+
+    def sizes(self) -> list[Size]:
+        """A size for each length, the shortest first."""
+        return [
+            Size(length=length, dim=self.dim, radius=self.radius, kernel=self.kernel)
+            for length in sorted(set(self.lengths))
+        ]
+
+
+def measure(options: CostOptions, write: Callable[[str], None]) -> list[Row]:
+    """Return a row for each layer and length; a row that was not measured has the reason.
+
+    write: receives a line about each length
+    """
+    found: list[Row] = []
+    slow: dict[str, str] = {}
+    with _threads(options.threads):
+        for size in options.sizes():
+            rows = _measure_length(size, options, slow)
+            slow.update({row["layer"]: row["reason"] for row in rows if row["reason"] is not None})
+            write(f"length {size.length}: {sum(row['reason'] is None for row in rows)} of {len(rows)} layers measured")
+            found += rows
+    return found
+
+
+def _measure_length(size: Size, options: CostOptions, left_out: dict[str, str]) -> list[Row]:
+    """Measure all layers at one length, in turns. left_out: layers that a shorter length left out, with the reason."""
+    generator = torch.Generator().manual_seed(size.length)
+    hidden = torch.randn(1, size.length, size.dim, generator=generator)
+    rows, calls = {kind.name: _formulas(kind, size) for kind in LAYERS}, {}
+    layers: dict[str, Layer] = {}
+    for kind in LAYERS:
+        row = rows[kind.name]
+        row["reason"] = left_out.get(kind.name) or too_large(kind, size, options.memory)
+        if row["reason"] is None:
+            layer = kind(size)
+            row["kept_bytes"] = kept_bytes(layer, hidden)
+            once = seconds(layer, hidden, 1)
+            if once > options.slow:
+                row["reason"] = f"a call at length {size.length} takes {once:.1f} s, more than {options.slow:g}"
+            else:
+                layers[kind.name] = layer
+                calls[kind.name] = min(max(math.ceil(options.shortest / once), 1), CALLS)
+    for _ in range(options.rounds):
+        for name, layer in layers.items():
+            rows[name]["runs_ms"].append(round(1000 * seconds(layer, hidden, calls[name]), 5))
+    for name in layers:
+        rows[name]["median_ms"] = statistics.median(rows[name]["runs_ms"])
+    return list(rows.values())
+
+
+def _formulas(kind: type[Layer], size: Size) -> Row:
+    """A row without measurements."""
+    return {
+        "layer": kind.name,
+        "length": size.length,
+        "dim": size.dim,
+        "radius": size.radius,
+        "kernel": size.kernel,
+        "weights": kind.weights(size),
+        "multiply_adds": kind.multiply_adds(size),
+        "formula_bytes": kind.kept_bytes(size),
+        "kept_bytes": None,
+        "runs_ms": [],
+        "median_ms": None,
+        "reason": None,
+    }
+
+
+def too_large(kind: type[Layer], size: Size, limit: float) -> str | None:
+    """Why a layer is too large for memory; None if it is not. limit: GiB."""
+    needed = (FLOAT * kind.weights(size) + kind.kept_bytes(size)) / GIB
+    if needed <= limit:
+        return None
+    return f"weights and activations at length {size.length} need {needed:.3g} GiB, more than {limit:g}"
+
+
+def seconds(layer: nn.Module, hidden: Tensor, calls: int) -> float:
+    """The mean seconds of a forward pass without gradients; an additional first call is not counted."""
+    with torch.inference_mode():
+        layer(hidden)
+        begin = time.perf_counter()
+        for _ in range(calls):
+            layer(hidden)
+        return (time.perf_counter() - begin) / calls
+
+
+def kept_bytes(layer: nn.Module, hidden: Tensor) -> int:
+    """The bytes that autograd keeps of a forward pass, without weights; storage that tensors share counts once."""
+    weights = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
+    found: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            found[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        output = layer(hidden)  # Its graph holds all that was kept, so that no two storages have the same address.
+    assert output.requires_grad
+    return sum(found.values())
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Threads of torch inside the block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def growth(rows: Sequence[Row], points: int = 3) -> list[Row]:
+    """For each layer the exponents of the length: measured, of the formula, and of the order.
+
+    points: the largest measured lengths that the exponents are fitted to; a layer with fewer than 2 has None
+    """
+    found = []
+    for kind in LAYERS:
+        own = [row for row in rows if row["layer"] == kind.name and row["reason"] is None][-points:]
+        lengths = [row["length"] for row in own]
+        fitted = {
+            name: fit_exponent(lengths, [row[column] for row in own])
+            for name, column in (
+                ("time_measured", "median_ms"),
+                ("time_formula", "multiply_adds"),
+                ("memory_measured", "kept_bytes"),
+                ("memory_formula", "formula_bytes"),
+            )
+        }
+        orders = {"time_order": kind.time.formula, "time_order_exponent": kind.time.exponent}
+        orders |= {"memory_order": kind.memory.formula, "memory_order_exponent": kind.memory.exponent}
+        found.append({"layer": kind.name, "lengths": lengths, **orders, **fitted})
+    return found
+
+
+def fit_exponent(lengths: Sequence[int], values: Sequence[float]) -> float | None:
+    """The exponent e of values ~ lengths^e by least squares of the logarithms; None for fewer than two lengths."""
+    if len(lengths) < 2:
+        return None
+    slope, _ = statistics.linear_regression([math.log(each) for each in lengths], [math.log(each) for each in values])
+    return round(slope, 3)
+
+
+KIB = 1024  # bytes
+
+WIDTH = 120
+"""Characters of the widest table."""
+
+_STYLES = dict(
+    zip(
+        (kind.name for kind in LAYERS),
+        (
+            ("#b3541e", "o"),
+            ("#e5a877", "v"),
+            ("#1f4e79", "D"),
+            ("#3f9b8f", "^"),
+            ("#555555", "s"),
+            ("#8e5ea2", "o"),
+            ("#c9a200", "P"),
+        ),
+        strict=True,
+    )
+)
+"""Colour and marker by layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One of the two costs. formula is drawn as it is, or scaled to the last measured value."""
+
+    name: str
+    unit: str
+    measured: str  # column of the rows
+    formula: str  # column of the rows
+    divisor: float
+    scaled: bool
+
+
+TIME = Cost("time", "ms", "median_ms", "multiply_adds", 1.0, True)
+MEMORY = Cost("memory", "KiB", "kept_bytes", "formula_bytes", KIB, False)
+
+
+def tables(rows: Sequence[Row], growths: Sequence[Row]) -> list[Group]:
+    """A table of times and one of memory; each with the exponents of the growth in its last columns."""
+    return [_table(cost, rows, growths) for cost in (TIME, MEMORY)]
+
+
+def left_out_lines(rows: Sequence[Row]) -> list[str]:
+    """For each layer that was not measured at all lengths: the lengths and the reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row["reason"] is not None:
+            found.setdefault((row["layer"], row["reason"]), []).append(str(row["length"]))
+    return [f"not measured: {layer} at {', '.join(lengths)} ({reason})" for (layer, reason), lengths in found.items()]
+
+
+def _table(cost: Cost, rows: Sequence[Row], growths: Sequence[Row]) -> Group:
+    """Rows: layers; columns: order, lengths, and exponents measured, of the formula and of the order."""
+    shown = Table(box=None, padding=(0, 1, 0, 0))
+    shown.add_column("layer", no_wrap=True)
+    shown.add_column("order", no_wrap=True)
+    lengths = sorted({row["length"] for row in rows})
+    for head in (*map(str, lengths), "growth", "formula", "order"):
+        shown.add_column(head, justify="right")
+    for growth in growths:
+        own = {row["length"]: row for row in rows if row["layer"] == growth["layer"]}
+        cells = [_cell(own[length][cost.measured], cost.divisor) for length in lengths]
+        exponents = [_cell(growth[f"{cost.name}_{name}"], 1) for name in ("measured", "formula")]
+        order = growth[f"{cost.name}_order"], str(growth[f"{cost.name}_order_exponent"])
+        shown.add_row(growth["layer"], order[0], *cells, *exponents, order[1])
+    what = "median time" if cost.scaled else "kept for the gradients, without weights"
+    title = f"{what} in {cost.unit}; exponents of the length T: measured, of the formula, of the order"
+    return Group(Text(title, "bold"), shown)
+
+
+def _cell(value: float | None, divisor: float) -> str:
+    if value is None:
+        return "-"
+    shown = value / divisor
+    return f"{shown:.2f}" if shown < 10 else f"{shown:.1f}" if shown < 100 else f"{shown:,.0f}"
+
+
+def draw(rows: Sequence[Row], output: Path) -> None:
+    """Write the chart of time and memory against the length; the suffix of output selects SVG, PNG or PDF."""
+    pyplot = load_pyplot()
+    figure, panels = pyplot.subplots(1, 2, figsize=(11, 5.4), layout="constrained")
+    for panel, cost in zip(panels, (TIME, MEMORY), strict=True):
+        _draw_cost(panel, cost, rows)
+    _draw_weights(panels[1], rows)
+    panels[0].set(title="time of the forward pass", ylabel="milliseconds")
+    panels[1].set(title="memory kept for the gradients", ylabel="KiB")
+    known = [panel.get_legend_handles_labels() for panel in panels]
+    # The handles of the first panel have lines; those of the second add the weights.
+    legend = {
+        label: handle for handles, labels in reversed(known) for handle, label in zip(handles, labels, strict=True)
+    }
+    figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=4, frameon=False)
+    figure.savefig(output)
+    pyplot.close(figure)
+
+
+def _draw_cost(panel: Any, cost: Cost, rows: Sequence[Row]) -> None:
+    """Markers are measured; dashed lines follow the formula over all lengths."""
+    for kind in LAYERS:
+        own = [row for row in rows if row["layer"] == kind.name]
+        measured = [row for row in own if row["reason"] is None]
+        if not measured:
+            continue
+        scale = measured[-1][cost.measured] / measured[-1][cost.formula] if cost.scaled else 1.0
+        lengths, values = [row["length"] for row in measured], [row[cost.measured] / cost.divisor for row in measured]
+        panel.plot(lengths, values, label=f"{kind.name}: {_shown(kind.time.formula)}", **_style(kind.name, cost))
+        formula = [scale * row[cost.formula] / cost.divisor for row in own]
+        panel.plot([row["length"] for row in own], formula, "--", color=_STYLES[kind.name][0], linewidth=1)
+    panel.plot([], [], "--", color="black", linewidth=1, label="formula")
+    _scale_axes(panel, sorted({row["length"] for row in rows}))
+
+
+def _style(layer: str, cost: Cost) -> dict[str, Any]:
+    """Lines join the times alone: measured memory is on the line of the formula, which they would cover.
+
+    The marker of the fully connected layer is hollow, because the convolution keeps as much.
+    """
+    colour, marker = _STYLES[layer]
+    hollow = layer == FullyConnected.name
+    size: dict[str, Any] = {"markersize": 8, "fillstyle": "none"} if hollow else {"markersize": 4}
+    return {"color": colour, "marker": marker, "linewidth": 1.6, "linestyle": "-" if cost.scaled else "none", **size}
+
+
+def _shown(formula: str) -> str:
+    return f"O({formula.replace('^2', '²')})"
+
+
+def _draw_weights(panel: Any, rows: Sequence[Row]) -> None:
+    """The weights of the fully connected layer, the only ones that grow with the length."""
+    own = [row for row in rows if row["layer"] == FullyConnected.name]
+    weights = [FLOAT * row["weights"] / KIB for row in own]
+    colour, _ = _STYLES[FullyConnected.name]
+    panel.plot(
+        [row["length"] for row in own],
+        weights,
+        color=colour,
+        linestyle=":",
+        linewidth=1.4,
+        label="weights of fully connected",
+    )
+
+
+def _scale_axes(panel: Any, lengths: Sequence[int]) -> None:
+    panel.set_xscale("log", base=2)
+    panel.set_yscale("log")
+    panel.set_xticks(lengths, [str(length) for length in lengths])
+    panel.set_xlabel("length T")
+    panel.grid(alpha=0.3)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def draw_positions(output: Path, positions: int = 128, dim: int = 128) -> None:
+    """Write a picture of the sinusoidal positional encoding; the suffix of output selects SVG, PNG or PDF.
+
+    Left: the whole table (positions, dim). Right: three of its sines against the position.
+    """
+    pyplot, table = load_pyplot(), sinusoids(positions, dim).numpy()
+    figure, (heat, curves) = pyplot.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    image = heat.imshow(table, cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", origin="upper", interpolation="nearest")
+    heat.set(xlabel="dimension (even: sine, odd: cosine)", ylabel="position", title="sinusoidal positional encoding")
+    figure.colorbar(image, ax=heat, fraction=0.05)
+    for dimension, colour in _dimensions(dim).items():
+        wavelength = f"{2 * math.pi * 10000 ** (dimension / dim):.1f}"
+        curves.plot(table[:, dimension], color=colour, label=f"dimension {dimension}, wavelength {wavelength}")
+    curves.set(xlabel="position", xlim=(0, positions - 1), ylim=(-1.1, 1.1), title="three of its sines")
+    curves.grid(alpha=0.3)
+    curves.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False)
+    figure.savefig(output)
+    pyplot.close(figure)
+
+
+def _dimensions(dim: int) -> Mapping[int, str]:
+    """Three even dimensions, of short, medium and long wavelength, with their colours."""
+    places = (dim // 8 // 2 * 2, dim // 4 // 2 * 2, 3 * dim // 8 // 2 * 2)
+    return dict(zip(places, ("#b3541e", "#1f4e79", "#3f9b8f"), strict=True))

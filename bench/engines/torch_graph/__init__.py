@@ -1,1 +1,0 @@
-"""The bare decode loop in PyTorch, the strong baseline on a card. Imports `base`, `batches` and `conversion`."""

@@ -1,1 +1,0 @@
-"""`lingon bench gpu`: decoding on a card. Imports `decode`, `roofline`, what those import, and root modules."""

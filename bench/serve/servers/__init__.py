@@ -1,1 +1,0 @@
-"""Servers as child processes, and the engine alone. Imports `serve.plan`, `engines` and the root modules of bench."""

@@ -1,1 +1,0 @@
-"""A gRPC server for CTranslate2 with dynamic batching. Imports `engines`."""

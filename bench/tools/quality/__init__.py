@@ -1,1 +1,0 @@
-"""How good translations are, and what adds to it. Imports the root modules of bench, and `serving`."""

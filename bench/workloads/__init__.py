@@ -1,1 +1,0 @@
-"""Bundles and sentences to translate. Imports nothing else of bench."""

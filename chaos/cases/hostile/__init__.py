@@ -1,1 +1,0 @@
-"""Cases about callers whose requests are legal and cost much; of the other cases imports load."""

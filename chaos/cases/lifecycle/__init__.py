@@ -1,1 +1,0 @@
-"""Cases about starts, stops, reloads, failures and what surrounds a server."""

@@ -1,1 +1,0 @@
-"""Cases about load: queues, deadlines, mixed and long runs, metrics; of the other cases imports lifecycle."""

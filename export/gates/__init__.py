@@ -1,1 +1,0 @@
-"""The checks that a bundle passes before it is published; it imports the graphs, `serving` and the reference search."""

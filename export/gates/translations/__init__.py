@@ -1,1 +1,0 @@
-"""The gates that translate sentences, or read translations; of the other gates they import the reference only."""

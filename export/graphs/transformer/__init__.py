@@ -1,1 +1,0 @@
-"""The graphs of a Transformer; it imports the modules of `graphs` that write graphs, not `precisions`."""

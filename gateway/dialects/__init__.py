@@ -1,1 +1,0 @@
-"""The APIs: each maps its names to requests of the server and back. It imports the packages beside it."""

@@ -1,0 +1,152 @@
+"""The APIs of Google Cloud Translation: v2, and v3 over REST."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from lingon.gateway.body import Fields
+from lingon.gateway.endpoint import Call, Endpoints, bearer, json_error
+from lingon.gateway.problem import Problem
+from lingon.gateway.translate import Translated, Wanted, likeliest, name_of, translate
+from lingon.google.codes import tag_of_google
+from lingon.language_tags import Pairs
+from lingon.source_language import DECIDED, Source
+from lingon.translation.v1 import translation_pb2 as pb
+
+READ = "GET", "POST"
+V2_TEXTS, V3_TEXTS = 128, 1024  # of a request, as there
+PARENT = "/v3/{parent:path}"
+V3_REFUSED = ("glossaryConfig", "transliterationConfig")
+REASONS = {400: "invalid", 401: "authError", 403: "forbidden", 404: "notFound", 429: "rateLimitExceeded"}
+
+
+class GoogleApi:
+    """The routes of both versions."""
+
+    name = "google"
+    key_in_body = False
+
+    def routes(self, endpoints: Endpoints) -> Iterable[Route]:
+        """Return the routes."""
+        v2 = "/language/translate/v2"
+        yield endpoints.route(self, v2, self.translate_v2, READ)
+        yield endpoints.route(self, f"{v2}/languages", self.languages_v2, READ)
+        yield endpoints.route(self, f"{v2}/detect", self.detect_v2, READ)
+        yield endpoints.route(self, f"{PARENT}:translateText", self.translate_v3)
+        yield endpoints.route(self, f"{PARENT}:detectLanguage", self.detect_v3)
+        yield endpoints.route(self, f"{PARENT}/supportedLanguages", self.languages_v3, ("GET",))
+
+    def key_of(self, request: Request, fields: Fields) -> str | None:
+        """Return the header X-Goog-Api-Key, the parameter key, or a bearer token."""
+        return request.headers.get("x-goog-api-key") or fields.text("key") or bearer(request)
+
+    def error(self, problem: Problem, request: Request) -> Response:
+        """Return Google's form of an error."""
+        status, message = problem.http_status_of_pair, str(problem)
+        detail = {"message": message, "domain": "global", "reason": REASONS.get(status, "backendError")}
+        error = {"code": status, "message": message, "errors": [detail], "status": problem.status}
+        return json_error(status, json.dumps({"error": error}).encode(), problem)
+
+    async def translate_v2(self, call: Call) -> Response:
+        """Translate texts; without a format they are HTML."""
+        fields, texts = call.fields, _texts_v2(call.fields)
+        markup = fields.choice("format", ("html", "text"), "html") == "html"
+        source, target = tag_of_google(fields.text("source")), _target(fields.text("target"))
+        results = await translate(call.backend, texts, Wanted(target, source, _read(markup=markup)), call.caller)
+        detected = None if source else "detectedSourceLanguage"
+        return JSONResponse({"data": {"translations": _translations(results, detected)}})
+
+    async def languages_v2(self, call: Call) -> Response:
+        """List the languages, with names if a target is given, in which they are named: English alone is known."""
+        pairs = Pairs.of(await call.backend.models(call.caller))
+        target = call.fields.text("target")
+        tags = sorted({*pairs.sources, *pairs.targets})
+        named = [{"language": tag, **({"name": name_of(tag)} if target else {})} for tag in tags]
+        return JSONResponse({"data": {"languages": named}})
+
+    async def detect_v2(self, call: Call) -> Response:
+        """Return the languages of texts."""
+        found = await likeliest(call.backend, _texts_v2(call.fields), call.caller)
+        return JSONResponse({"data": {"detections": [[_detection(each)] for each in found]}})
+
+    async def translate_v3(self, call: Call) -> Response:
+        """Translate contents; without a MIME type they are HTML."""
+        fields = call.fields
+        texts = fields.texts("contents")
+        if not texts:
+            raise Problem(400, "contents must have at least one text", field="contents")
+        _check_count(len(texts), V3_TEXTS)
+        for name in V3_REFUSED:
+            if name in fields:
+                raise Problem(501, f"{name} is not supported", field=name)
+        mime = fields.text("mimeType") or "text/html"
+        if mime not in ("text/plain", "text/html"):
+            raise Problem(400, f"mimeType must be text/plain or text/html, got {mime[:40]!r}", field="mimeType")
+        source = tag_of_google(fields.text("sourceLanguageCode"))
+        target = _target(fields.text("targetLanguageCode"))
+        wanted = Wanted(target, source, _read(markup=mime == "text/html"))
+        results = await translate(call.backend, texts, wanted, call.caller)
+        detected = None if source else "detectedLanguageCode"
+        return JSONResponse({"translations": _translations(results, detected)})
+
+    async def detect_v3(self, call: Call) -> Response:
+        """Return the language of a content."""
+        content = call.fields.text("content")
+        if not content:
+            raise Problem(400, "content must have text", field="content")
+        (found,) = await likeliest(call.backend, [content], call.caller)
+        return JSONResponse({"languages": [{"languageCode": found.language, "confidence": found.confidence}]})
+
+    async def languages_v3(self, call: Call) -> Response:
+        """List the languages, with names if a language is given, in which they are named: English alone is known."""
+        pairs = Pairs.of(await call.backend.models(call.caller))
+        sources, targets = set(pairs.sources), set(pairs.targets)
+        found: list[dict[str, Any]] = []
+        for tag in sorted(sources | targets):
+            one: dict[str, Any] = {
+                "languageCode": tag,
+                "supportSource": tag in sources,
+                "supportTarget": tag in targets,
+            }
+            if call.fields.text("displayLanguageCode"):
+                one["displayName"] = name_of(tag)
+            found.append(one)
+        return JSONResponse({"languages": found})
+
+
+def _texts_v2(fields: Fields) -> list[str]:
+    texts = fields.texts("q")
+    if not texts:
+        raise Problem(400, "Required Text", field="q")
+    _check_count(len(texts), V2_TEXTS)
+    return texts
+
+
+def _translations(results: Iterable[Translated], detected: str | None) -> list[dict[str, str]]:
+    """Return translations as Google writes them; detected: the name of the field of a detected language, if any."""
+    return [{"translatedText": each.text, **({detected: each.source.language} if detected else {})} for each in results]
+
+
+def _check_count(count: int, most: int) -> None:
+    if count > most:
+        raise Problem(400, f"a request may have {most} texts at most, got {count}")
+
+
+def _target(code: str) -> str:
+    if not code:
+        raise Problem(400, "the target language is missing", field="target")
+    return tag_of_google(code)
+
+
+def _read(*, markup: bool) -> pb.TextOptions:
+    return pb.TextOptions(format=pb.TEXT_FORMAT_HTML if markup else pb.TEXT_FORMAT_PLAIN)
+
+
+def _detection(found: Source) -> dict[str, Any]:
+    return {"language": found.language, "confidence": found.confidence, "isReliable": found.confidence >= DECIDED}

@@ -1,1 +1,0 @@
-"""HTTP requests and their errors, the same for every API; it imports of the gateway only `backend`."""

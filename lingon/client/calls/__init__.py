@@ -1,1 +1,0 @@
-"""The calls of the clients and of the models in this process, whatever answers them; imports the protocol."""

@@ -1,0 +1,412 @@
+"""The messages of calls: written from the arguments, which are checked, and read as the values of the clients."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from google.rpc import code_pb2, status_pb2
+
+from lingon.client.options import (
+    DEFAULT_LONG_TEXT,
+    FORMATS,
+    GUARDS,
+    LONG_TEXT,
+    SPLIT_SENTENCES,
+    AttentionSelection,
+    Sampling,
+    ScoreOptions,
+    TranslateOptions,
+    read_matrices,
+    read_pieces,
+)
+from lingon.client.results import (
+    Link,
+    ModelInfo,
+    ScoreResult,
+    Sentence,
+    StreamEvent,
+    StreamStart,
+    TextDelta,
+    TextDone,
+    TextResult,
+    TextWarning,
+    Token,
+    Translation,
+)
+from lingon.errors import ServerError, SettingsError
+from lingon.status import server_error
+from lingon.translation.v1 import translation_pb2 as pb
+
+MAX_BYTES = 2**21  # bytes of text in one request: half of the largest message that a gRPC server takes by default
+
+OPTION_OF = {"source_language_code": "source", "target_language_code": "target", "target_prefixes": "target_prefix"}
+"""The options whose fields in the request have another name."""
+
+Item = TypeVar("Item", bound=str | tuple[str, str])
+Request = TypeVar("Request", pb.TranslateRequest, pb.TranslateStreamRequest)
+Written = TypeVar("Written")
+
+LISTS = (
+    "target_prefix",
+    "ignore_tags",
+    "splitting_tags",
+    "non_splitting_tags",
+    "translate_attributes",
+    "keep",
+    "forbidden_words",
+    "forced_words",
+)
+"""The options that are, or may be, several strings."""
+
+
+def check_options(options: TranslateOptions | ScoreOptions, known: type) -> None:
+    """Raise TypeError for an unknown option, as Python does for an argument."""
+    for name in options:
+        if name not in known.__annotations__:
+            raise TypeError(f"unknown option {name!r}; the options are {', '.join(known.__annotations__)}")
+
+
+def keep_lists(options: TranslateOptions) -> None:
+    """Replace the iterators among the options by lists of what they yield."""
+    for name in LISTS:
+        given = options.get(name)
+        if isinstance(given, Iterator):
+            options[name] = list(given)  # type: ignore[literal-required]
+
+
+def texts_of(texts: str | Sequence[str]) -> list[str]:
+    """One text or several as a list. Raises SettingsError for anything else."""
+    return [texts] if isinstance(texts, str) else _strings("texts", texts)
+
+
+def _strings(name: str, values: Iterable[Any]) -> list[str]:
+    """Return several strings as a list; name: of the argument, for the error."""
+    several = _listed(values, f"{name} must be a str or a list of them")
+    for place, value in enumerate(several):
+        if not isinstance(value, str):
+            raise SettingsError(f"{name}[{place}] must be a str, got {type(value).__name__}")
+    return several
+
+
+def pairs_of(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """(source, target) pairs as a list. Raises SettingsError for anything else."""
+    several = _listed(pairs, "pairs must be a list of (source, target)")
+    for place, pair in enumerate(several):
+        if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(text, str) for text in pair)):
+            raise SettingsError(f"pairs[{place}] must be two str, source and target")
+    return several
+
+
+def _listed(values: Iterable[Any], wanted: str) -> list[Any]:
+    if not isinstance(values, bytes):  # whose items are numbers
+        with suppress(TypeError):
+            return list(values)
+    raise SettingsError(f"{wanted}, got {type(values).__name__}")
+
+
+def prefixes_of(texts: Sequence[str], options: TranslateOptions) -> list[str]:
+    """The target prefix of each text; an empty list if there is no prefix."""
+    prefix = options.get("target_prefix")
+    if prefix is None:
+        return []
+    prefixes = [prefix] * len(texts) if isinstance(prefix, str) else _strings("target_prefix", prefix)
+    if len(prefixes) != len(texts):
+        raise SettingsError(f"target_prefix: {len(prefixes)} prefixes for {len(texts)} texts")
+    return prefixes
+
+
+def translate_request(
+    kind: type[Request], texts: Sequence[str], prefixes: Sequence[str], options: TranslateOptions, start: int = 0
+) -> Request:
+    """A request for the translations of texts.
+
+    start: index of the first of these texts in the caller's list; it is added to the seed, so that a later request
+        of the list does not draw the random numbers of the first
+    """
+    return write_request(
+        kind,
+        texts=texts,
+        model=options.get("model") or "",
+        source_language_code=options.get("source") or "",
+        target_language_code=options.get("target") or "",
+        options=_decoding_options(options, start),
+        target_prefixes=prefixes,
+        text=_text_options(options),
+    )
+
+
+def _text_options(options: TranslateOptions) -> pb.TextOptions | None:
+    """The options of texts; None if all have their defaults."""
+    message = write_request(
+        pb.TextOptions,
+        format=_named(options, "format", FORMATS),
+        guard=_named(options, "guard", GUARDS),
+        split_sentences=_named(options, "split_sentences", SPLIT_SENTENCES),
+        ignore_tags=_words(options, "ignore_tags"),
+        splitting_tags=_words(options, "splitting_tags"),
+        non_splitting_tags=_words(options, "non_splitting_tags"),
+        translate_attributes=_words(options, "translate_attributes"),
+        keep=_words(options, "keep"),
+        protect=options.get("protect"),
+        return_sentences=options.get("return_sentences") or None,
+        lower_capitals=options.get("lower_capitals"),
+        localise_numbers=options.get("localise_numbers") or None,
+    )
+    return message if message.ListFields() else None
+
+
+def _named(options: TranslateOptions | ScoreOptions, name: str, values: Mapping[str, int]) -> Any:
+    """The value of an option that is one of several names; None without the option."""
+    given: Any = options.get(name)
+    if given is not None and given not in values:
+        raise SettingsError(f"{name} must be one of {', '.join(values)}, got {given!r}")
+    return None if given is None else values[given]
+
+
+def _decoding_options(options: TranslateOptions, start: int) -> pb.DecodingOptions:
+    long_text = options.get("long_text") or DEFAULT_LONG_TEXT
+    if long_text not in LONG_TEXT:
+        raise SettingsError(f"long_text must be one of {', '.join(LONG_TEXT)}, got {long_text!r}")
+    sampling = options.get("sampling")
+    return write_request(
+        pb.DecodingOptions,
+        beam_size=options.get("beam_size"),
+        num_hypotheses=options.get("num_hypotheses"),
+        length_penalty=options.get("length_penalty"),
+        max_output_tokens=options.get("max_output_tokens"),
+        sampling=None if sampling is None else _sampling_options(sampling, start),
+        return_tokens=options.get("return_tokens") or False,
+        return_alignment=options.get("return_alignment") or False,
+        long_text=LONG_TEXT[long_text],
+        shortlist=options.get("shortlist"),
+        min_output_tokens=options.get("min_output_tokens"),
+        no_repeat_ngram_size=options.get("no_repeat_ngram_size"),
+        repetition_penalty=options.get("repetition_penalty"),
+        forbidden_words=_words(options, "forbidden_words"),
+        forced_words=_words(options, "forced_words"),
+        patience=options.get("patience"),
+        coverage_penalty=options.get("coverage_penalty"),
+        prefix_bias=options.get("prefix_bias"),
+        alternatives=options.get("alternatives"),
+        min_alternative_probability=options.get("min_alternative_probability"),
+    )
+
+
+def _words(options: TranslateOptions, name: str) -> list[str]:
+    words: Any = options.get(name)
+    if words is None:
+        return []
+    if isinstance(words, str):  # it would be sent as a list of its letters
+        raise SettingsError(f"{name} must be a list of str, got a str")
+    return _listed(words, f"{name} must be a list of str")
+
+
+def _check_type(name: str, value: Any, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise SettingsError(f"{name} must be a lingon.{kind.__name__}, got {type(value).__name__}")
+
+
+def _sampling_options(sampling: Sampling, start: int) -> pb.SamplingOptions:
+    _check_type("sampling", sampling, Sampling)
+    values: dict[str, Any] = asdict(sampling)
+    if start:
+        values["seed"] = ((sampling.seed or 0) + start) % 2**64
+    return write_request(pb.SamplingOptions, **values)
+
+
+def score_request(pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> pb.ScoreRequest:
+    """A request for the scores of (source, target) pairs."""
+    selection = options.get("attention")
+    if selection is not None:
+        _check_type("attention", selection, AttentionSelection)
+    return write_request(
+        pb.ScoreRequest,
+        pairs=[write_request(pb.ScorePair, source=source, target=target) for source, target in pairs],
+        model=options.get("model") or "",
+        source_language_code=options.get("source") or "",
+        target_language_code=options.get("target") or "",
+        return_alignment=options.get("return_alignment") or False,
+        attention=None if selection is None else write_request(pb.AttentionSelection, **selection.fields()),
+        format=_named(options, "format", {name: FORMATS[name] for name in ("plain", "pieces")}),
+    )
+
+
+def write_request(kind: Callable[..., Written], **values: Any) -> Written:
+    """A message with these fields.
+
+    Raises SettingsError, which names the field, for a value that protobuf cannot hold, such as a negative count or a
+    lone surrogate.
+    """
+    try:
+        return kind(**values)
+    except (ValueError, TypeError) as error:
+        name, problem = next(_unwritable(kind, values), ("", error))
+        shown = f"{OPTION_OF.get(name, name)} = {reprlib.repr(values[name])} " if name else ""
+        raise SettingsError(f"{shown}cannot be written into a request: {problem}") from None
+
+
+def _unwritable(kind: Callable[..., Any], values: Mapping[str, Any]) -> Iterator[tuple[str, Exception]]:
+    """The fields that a message of this kind cannot hold, and why: protobuf's errors do not name them."""
+    for name, value in values.items():
+        try:
+            kind(**{name: value})
+        except (ValueError, TypeError) as error:
+            yield name, error
+
+
+def cut(items: Sequence[Item], most: int, prefixes: Sequence[str] = ()) -> list[tuple[int, Sequence[Item]]]:
+    """Cut items into parts of at most `most` items and MAX_BYTES (but at least one item); each part with its index.
+
+    prefixes: the prefix that is sent with each item, or an empty list
+    """
+    parts: list[tuple[int, Sequence[Item]]] = []
+    begin = size = 0
+    for place, item in enumerate(items):
+        texts = [*([item] if isinstance(item, str) else item), *prefixes[place : place + 1]]
+        length = sum(len(text.encode(errors="replace")) for text in texts)
+        if place > begin and (place - begin == most or size + length > MAX_BYTES):
+            parts.append((begin, items[begin:place]))
+            begin, size = place, 0
+        size += length
+    return [*parts, (begin, items[begin:])] if items else []
+
+
+def text_results(response: pb.TranslateResponse, source: str = "") -> list[TextResult]:
+    """The results of a reply, in order; source: the language of the texts, if the reply does not say it."""
+    known = response.model, response.version, response.source_language_code or source
+    return [_text_result(result, *known) for result in response.results]
+
+
+def score_results(response: pb.ScoreResponse) -> list[ScoreResult]:
+    """The scores of a reply, in order."""
+    return [_score_result(result, response.model, response.version) for result in response.results]
+
+
+def stream_event(message: pb.TranslateStreamResponse, start: StreamStart | None, places: Sequence[int]) -> StreamEvent:
+    """The event of a message.
+
+    start: the first event of the stream; None if this message is the first
+    places: indices of the stream's texts in the caller's list
+    """
+    match message.WhichOneof("event"):
+        case "start":
+            begun = message.start
+            return StreamStart(begun.model, begun.version, begun.source_language_code, begun.target_language_code)
+        case "delta":
+            return TextDelta(_place(places, message.delta.text_index), message.delta.text)
+        case "done":
+            source = (start.model, start.version, start.source_language) if start else ("", "", "")
+            return TextDone(_place(places, message.done.text_index), _text_result(message.done.result, *source))
+        case unknown:
+            raise ServerError(f"the stream has an event that this client does not know: {unknown}", code_pb2.INTERNAL)
+
+
+def _place(places: Sequence[int], index: int) -> int:
+    if index >= len(places):
+        raise ServerError(f"the stream has an event of text {index}, and {len(places)} texts", code_pb2.INTERNAL)
+    return places[index]
+
+
+def model_infos(response: pb.ListModelsResponse) -> list[ModelInfo]:
+    """The models of a reply."""
+    return [
+        ModelInfo(
+            name=model.name,
+            version=model.version,
+            source_language=model.source_language_code,
+            target_language=model.target_language_code,
+            precision=model.precision,
+            provider=model.provider,
+            max_source_tokens=model.max_source_tokens,
+            output_factor=model.output_factor,
+            output_extra=model.output_extra,
+            max_beam_size=model.max_beam_size,
+            beam_size=model.default_options.beam_size,
+            num_hypotheses=model.default_options.num_hypotheses,
+            length_penalty=model.default_options.length_penalty,
+            has_shortlist=model.has_shortlist,
+            shortlist=model.default_options.shortlist,
+            has_confidence=model.has_confidence,
+            source_languages=tuple(model.source_language_codes),
+            target_languages=tuple(model.target_language_codes),
+        )
+        for model in response.models
+    ]
+
+
+def _text_result(message: pb.TextResult, model: str, version: str, source: str) -> TextResult:
+    return TextResult(
+        translations=tuple(_translation(hypothesis) for hypothesis in message.hypotheses),
+        error=_text_error(message.status),
+        warnings=_warnings(message.warnings),
+        source_tokens=message.usage.source_tokens,
+        target_tokens=message.usage.target_tokens,
+        model=model,
+        version=version,
+        shortlist=message.shortlist,
+        normalised_text=message.normalised_text,
+        sentences=tuple(
+            Sentence(
+                (each.source.begin, each.source.end),
+                (each.target.begin, each.target.end),
+                each.score,
+                each.confidence if each.HasField("confidence") else None,
+                tuple(_enum_name(pb.WarningCode, code, "WARNING_CODE_") for code in each.warnings),
+            )
+            for each in message.sentences
+        ),
+        confidence=message.confidence if message.HasField("confidence") else None,
+        source=source,
+    )
+
+
+def _warnings(messages: Iterable[pb.Warning]) -> tuple[TextWarning, ...]:
+    return tuple(TextWarning(_enum_name(pb.WarningCode, each.code, "WARNING_CODE_"), each.message) for each in messages)
+
+
+def _translation(message: pb.Hypothesis) -> Translation:
+    reason = _enum_name(pb.FinishReason, message.finish_reason, "FINISH_REASON_")
+    tokens, alignment = _tokens(message.tokens), _links(message.alignment)
+    return Translation(message.text, message.score, reason, tokens, alignment, tuple(message.missing_words))
+
+
+def _score_result(message: pb.ScoreResult, model: str, version: str) -> ScoreResult:
+    error = _text_error(message.status)
+    return ScoreResult(
+        message.log_prob,
+        _tokens(message.tokens),
+        _links(message.alignment),
+        error,
+        model=model,
+        version=version,
+        normalised_source=message.normalised_source,
+        normalised_target=message.normalised_target,
+        attention=read_matrices(message.attention),
+        source_pieces=read_pieces(message.source_pieces),
+        target_pieces=read_pieces(message.target_pieces),
+        warnings=_warnings(message.warnings),
+    )
+
+
+def _tokens(messages: Iterable[pb.Token]) -> tuple[Token, ...]:
+    return tuple(Token(token.piece, token.log_prob) for token in messages)
+
+
+def _links(messages: Iterable[pb.AlignmentLink]) -> tuple[Link, ...]:
+    return tuple(
+        Link((link.source.begin, link.source.end), (link.target.begin, link.target.end), link.weight)
+        for link in messages
+    )
+
+
+def _enum_name(enum: Any, value: int, prefix: str) -> str:
+    """The name of an enum value without prefix: FINISH_REASON_END is "end"; an unknown value is its number."""
+    return str(enum.Name(value)).removeprefix(prefix).lower() if value in enum.values() else str(value)
+
+
+def _text_error(status: status_pb2.Status) -> ServerError | None:
+    return server_error(status) if status.code else None

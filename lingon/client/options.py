@@ -1,0 +1,159 @@
+"""The options of translations and scores, as both clients take them, and which attention to ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+from lingon.alignment import KINDS, AttentionKind
+from lingon.client.results import AttentionMatrix, Piece
+from lingon.errors import SettingsError
+from lingon.translation.v1 import translation_pb2 as pb
+
+_NAMES = {number: kind for kind, number in KINDS.items()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AttentionSelection:
+    """Which attention matrices `score` returns: by default all that the model has.
+
+    kinds: encoder, decoder (self-attention of either) or cross; none is all that the model has
+    layers, heads: from 0; none is all
+    mean_of_heads: return the mean of the heads of each layer, instead of each head
+    alignment: return the one matrix of cross-attention from which alignments are made; no other field may be set then
+    """
+
+    kinds: Sequence[AttentionKind] = ()
+    layers: Sequence[int] = ()
+    heads: Sequence[int] = ()
+    mean_of_heads: bool = False
+    alignment: bool = False
+
+    def __post_init__(self) -> None:
+        for kind in self.kinds:
+            if kind not in KINDS:
+                raise SettingsError(f"kinds must be of {', '.join(KINDS)}, got {kind!r}")
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of the message."""
+        return {
+            "kinds": [KINDS[kind] for kind in self.kinds],
+            "layers": self.layers,
+            "heads": self.heads,
+            "mean_of_heads": self.mean_of_heads,
+            "alignment": self.alignment,
+        }
+
+
+def read_matrices(messages: Iterable[pb.AttentionMatrix]) -> tuple[AttentionMatrix, ...]:
+    """The matrices of a result, without those of a kind that this client does not know."""
+    return tuple(
+        AttentionMatrix(
+            _NAMES[message.kind],
+            message.layer,
+            message.head if message.HasField("head") else None,
+            tuple(_rows(message)),
+        )
+        for message in messages
+        if message.kind in _NAMES
+    )
+
+
+def read_pieces(messages: Iterable[pb.Piece]) -> tuple[Piece, ...]:
+    """The tokens of a text."""
+    return tuple(Piece(message.piece, (message.span.begin, message.span.end)) for message in messages)
+
+
+def _rows(message: pb.AttentionMatrix) -> Iterable[tuple[float, ...]]:
+    weights, columns = tuple(message.weights), message.columns
+    return (weights[row * columns : (row + 1) * columns] for row in range(message.rows))
+
+
+DEFAULT_LONG_TEXT = "split"  # the clients' default; the default of the wire is to refuse
+LONG_TEXT = {"refuse": pb.LONG_TEXT_POLICY_REFUSE, "split": pb.LONG_TEXT_POLICY_SPLIT}
+FORMATS = {name: pb.TextFormat.Value(f"TEXT_FORMAT_{name.upper()}") for name in ("plain", "html", "xml", "pieces")}
+GUARDS = {name: pb.GuardPolicy.Value(f"GUARD_POLICY_{name.upper()}") for name in ("off", "warn", "retry", "refuse")}
+SPLIT_SENTENCES = {
+    name: pb.SentenceSplitting.Value(f"SENTENCE_SPLITTING_{name.upper()}") for name in ("on", "nonewlines", "off")
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sampling:
+    """Draw tokens at random instead of searching for the likeliest; None means the default of the server.
+
+    temperature: divides the logits; above 0
+    top_k: draw from this many of the likeliest tokens; 0 means all
+    top_p: draw from the smallest set of likeliest tokens that has this probability
+    seed: the same seed gives the same translation of the same text at the same index of the list
+    """
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+
+
+class TranslateOptions(TypedDict, total=False):
+    """How texts are translated; an option that is missing or None has the default of the model or the one below.
+
+    split_sentences: "on" translates each sentence alone, and each line; "nonewlines" is for wrapped text, in which a
+    single line break is a space and blank lines separate paragraphs; "off" gives the model each text as it is. All
+    white space between sentences is kept.
+    format: "html" and "xml" translate the text of elements; all else stays as it is, and tags inside a sentence are
+    placed in its translation. "pieces" is for texts that you have cut into pieces of the vocabulary yourself, with
+    blanks between them: the model reads these, target_prefix is in pieces too, and so are translations.
+    guard: what the server does about translations that are empty, loop, or have the wrong language or length: nothing,
+    a warning, a second try, or an error in place of the translation.
+    """
+
+    model: str | None  # "name" or "name/version"; needed if the languages fit several models of the server
+    source: str | None  # language of the texts, a BCP-47 tag; "auto" detects that of each text, and needs target
+    same_language: bool | None  # with "auto": the texts are in one, those beside a text tell it too; default: False
+    target: str | None  # language of the translations, a BCP-47 tag
+    beam_size: int | None  # 1 is greedy search
+    num_hypotheses: int | None  # translations of each text, at most beam_size; sampled, the most beams of the model
+    length_penalty: float | None  # score = log-probability / length ** length_penalty
+    max_output_tokens: int | None  # of each translation; the model has a bound of its own
+    sampling: Sampling | None  # None: search for the likeliest translation
+    target_prefix: str | Sequence[str] | None  # how every translation begins, or a list with one for each text
+    return_tokens: bool | None  # default: False
+    return_alignment: bool | None  # default: False
+    long_text: Literal["refuse", "split"] | None  # a text longer than the model reads; default: split
+    split_sentences: Literal["on", "nonewlines", "off"] | None  # default: on; markup: nonewlines; forced_words: off
+    return_sentences: bool | None  # default: False
+    format: Literal["plain", "html", "xml", "pieces"] | None  # how texts are written; default: plain
+    ignore_tags: Sequence[str] | None  # names of elements of markup that stay as they are, with what is in them
+    splitting_tags: Sequence[str] | None  # names of further elements at which texts are split
+    non_splitting_tags: Sequence[str] | None  # names of elements that belong to the sentence around them
+    translate_attributes: Sequence[str] | None  # names of attributes of markup whose values are translated, such as alt
+    keep: Sequence[str] | None  # strings that every translation keeps as they are
+    protect: bool | None  # keep URLs, placeholders and other strings that are not language; default: True
+    localise_numbers: bool | None  # write numbers with the separators of the target language; default: False
+    lower_capitals: bool | None  # translate a sentence in capitals in lower case, and raise it again; default: True
+    guard: Literal["off", "warn", "retry", "refuse"] | None  # default: retry if greedy, else warn
+    shortlist: bool | None  # restrict the target vocabulary to pieces that fit the source, which is faster
+    min_output_tokens: int | None  # of each translation, the end token included; default: 0
+    no_repeat_ngram_size: int | None  # a run of so many tokens does not appear twice; default: 0, no such rule
+    repetition_penalty: float | None  # above 1, tokens that the translation has become less likely; default: 1
+    forbidden_words: Sequence[str] | None  # words or phrases that are in no translation
+    forced_words: Sequence[str] | None  # words or phrases that every translation has
+    patience: float | None  # beam search ends with beam_size * patience translations; default: 1
+    coverage_penalty: float | None  # lowers the score of a translation that leaves source tokens out; default: 0
+    prefix_bias: float | None  # below 1, target_prefix is likelier, but does not have to hold; default: 1
+    alternatives: int | None  # complete this many of the likeliest tokens after target_prefix; default: 0, none
+    min_alternative_probability: float | None  # no alternatives with less likely tokens; default: 0
+    timeout: float | None  # seconds for each request to the server, retries included
+
+
+class ScoreOptions(TypedDict, total=False):
+    """How pairs are scored; see TranslateOptions."""
+
+    model: str | None
+    source: str | None  # language of the sources, a BCP-47 tag
+    target: str | None
+    return_alignment: bool | None
+    attention: AttentionSelection | None  # None: no attention matrices
+    format: Literal["plain", "pieces"] | None  # how both texts are written; default: plain
+    timeout: float | None

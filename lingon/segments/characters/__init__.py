@@ -1,1 +1,0 @@
-"""Characters that a model cannot read: what it reads in their place, and what is kept; imports only `protection`."""

@@ -1,1 +1,0 @@
-"""Which tokens may continue a translation: words, n-grams, lengths and valid UTF-8; it knows no model and no batch."""

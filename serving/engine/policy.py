@@ -1,0 +1,277 @@
+"""Who is served next: fair order between keys, and the lanes of running batches. Pure.
+
+A batch advances all its rows together, so a caller with few rows would wait for every row of a caller with many. While
+a heavy caller is present, the others therefore run in a lane of their own, with batches of their own. The lanes share
+the time of the workers fairly: a lane receives time in proportion to the callers in it. While no caller is heavy, or
+nobody else is present, all jobs share one lane, since large batches are efficient.
+
+The same holds for a call that is much shorter than the work under way: it queues and runs as a call of another caller,
+a party of its own. That takes time from the others, since its batch is small. So such calls get a share of the time; if
+they are so many that they would take more, they are calls like the others.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+from lingon.serving.decoding.job import Job
+
+Key = TypeVar("Key")
+STALE = 2  # times the entries of the keys, which the heap has at most, and SPARE more, before those without a use leave
+SPARE = 64
+
+
+class FairQueue(Generic[Key]):
+    """The order of service between keys that have work queued, by the work that each has received.
+
+    Start-time Fair Queuing (Goyal, Vin, Cheng 1996): every key has a tag that grows with the cost of the work it
+    receives, the lowest tag is served next, and a new key starts at the clock. The clock also advances with the work
+    that all keys receive (Demers, Keshav, Shenker: Analysis and Simulation of a Fair Queueing Algorithm, 1989):
+    otherwise an endless stream of new keys would keep older ones from their second service.
+    """
+
+    def __init__(self) -> None:
+        self._clock = 0.0
+        self._arrivals = itertools.count()  # decides between equal tags
+        self._entries: dict[Key, tuple[float, int, Key]] = {}
+        self._heap: list[tuple[float, int, Key]] = []
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def join(self, key: Key) -> None:
+        """Add a key; a key that is here already keeps its tag."""
+        if key not in self._entries:
+            self._push(key, self._clock)
+
+    def next(self, eligible: Callable[[Key], bool] | None = None) -> Key:
+        """Return the key to serve next, among the eligible ones; there must be one."""
+        if eligible is not None:
+            return min(entry for entry in self._entries.values() if eligible(entry[2]))[2]
+        while self._entries.get(self._heap[0][2]) is not self._heap[0]:  # an entry of a key that left or was charged
+            heapq.heappop(self._heap)
+        return self._heap[0][2]
+
+    def charge(self, key: Key, cost: float) -> None:
+        """Count work that a key received; the key stays."""
+        tag = self._entries[key][0]
+        self._clock = max(tag, self._clock + cost / len(self._entries))
+        self._push(key, tag + cost)
+
+    def leave(self, key: Key) -> None:
+        """Remove a key."""
+        del self._entries[key]
+        if not self._entries:
+            self._heap.clear()
+
+    def _push(self, key: Key, tag: float) -> None:
+        entry = tag, next(self._arrivals), key
+        self._entries[key] = entry
+        heapq.heappush(self._heap, entry)
+        if len(self._heap) > STALE * len(self._entries) + SPARE:  # `next` among eligible keys removes no entry
+            self._heap = list(self._entries.values())
+            heapq.heapify(self._heap)
+
+
+MAIN, LIGHT = 0, 1
+"""The lanes: of heavy callers, and of the others while a heavy caller is present."""
+
+HEAVY = 256  # units of queued and running work from which on a caller is heavy: about ten everyday sentences
+RESERVE = 4  # a quarter of the rows is added, so that each lane has rows while the other one has all
+SHORTER = 3  # times the work of a short call is at most the typical work of a job under way
+LONG = 64  # units of a typical job from which on others wait long for it: two everyday sentences with a beam of 4
+SHORT_SHARE = 0.05  # of the time of the workers, for batches of short calls
+SHORT_SAVED = 0.1  # seconds of that time that may be saved up
+ROUND = 4  # steps between two admissions to a running batch, see `admits`
+SMALL = 8  # rows; a smaller batch admits jobs at every step
+
+Party = str
+"""Who is served fairly beside others: a caller, whose short calls are a party of their own, with SHORT at its end."""
+
+SHORT = "\0"  # no caller has it in its name
+
+
+def party_of(job: Job) -> Party:
+    """Return the party of a job."""
+    return job.caller + SHORT if job.short else job.caller
+
+
+class ShortTime:
+    """The time that short calls may still take; the caller passes the time on its clock."""
+
+    def __init__(self, workers: int) -> None:
+        self._rate = SHORT_SHARE * workers
+        self._saved, self._since = SHORT_SAVED, -math.inf
+
+    def is_left(self, now: float) -> bool:
+        """Whether a call that is short may run apart from the others."""
+        self._saved = min(self._saved + self._rate * (now - self._since), SHORT_SAVED)
+        self._since = now
+        return self._saved > 0
+
+    def spend(self, seconds: float) -> None:
+        """Count a turn of a worker."""
+        self._saved -= seconds
+
+
+class Lanes:
+    """The work of each party, the parties in each lane, and the time that each lane has received."""
+
+    def __init__(self, workers: int) -> None:
+        self.short_time = ShortTime(workers)
+        self._work: Counter[Party] = Counter()  # units of each party, queued and running
+        self._heavy: set[Party] = set()
+        self._running: tuple[Counter[Party], Counter[Party]] = (Counter(), Counter())  # jobs of each party in each lane
+        self._order: FairQueue[int] = FairQueue()
+
+    @property
+    def contended(self) -> bool:
+        """Whether a heavy party and another one are present, so that the others join the lane LIGHT."""
+        return bool(self._heavy) and len(self._work) > 1
+
+    def lane_of(self, party: Party) -> int:
+        """Return the lane that a job of this party would join now."""
+        if not self._heavy or party in self._heavy:
+            return MAIN
+        return LIGHT
+
+    def submit(self, party: Party, cost: int) -> None:
+        """Count a job that was queued."""
+        self._work[party] += cost
+        if self._work[party] >= HEAVY:
+            self._heavy.add(party)
+
+    def join(self, lane: int, party: Party) -> None:
+        """Count a job that was admitted to a lane."""
+        self._order.join(lane)
+        self._running[lane][party] += 1
+
+    def leave(self, lane: int | None, party: Party, cost: int) -> None:
+        """Count a job that ended; lane: None if it was never admitted."""
+        _subtract(self._work, party, cost)
+        if self._work[party] < HEAVY:
+            self._heavy.discard(party)
+        if lane is not None:
+            _subtract(self._running[lane], party, 1)
+            if not self._running[lane]:
+                self._order.leave(lane)
+
+    def next(self, has_work: Callable[[int], bool]) -> int:
+        """Return the lane to serve next among those for which has_work is true; there must be one."""
+        return self._order.next(has_work)
+
+    def charge(self, lane: int, seconds: float) -> None:
+        """Count time that a worker spent on a lane."""
+        if lane == LIGHT and any(party.endswith(SHORT) for party in self._running[LIGHT]):
+            self.short_time.spend(seconds)
+        if self._running[lane]:
+            self._order.charge(lane, seconds / len(self._running[lane]))
+
+
+class PresentWork:
+    """The work of the jobs that are queued and running, in units."""
+
+    def __init__(self) -> None:
+        self._total = self._squares = 0
+
+    def add(self, cost: int) -> None:
+        """Count a job that was queued."""
+        self._total += cost
+        self._squares += cost * cost
+
+    def remove(self, cost: int) -> None:
+        """Count a job that ended."""
+        self._total -= cost
+        self._squares -= cost * cost
+
+    def is_short(self, cost: int) -> bool:
+        """Whether a call of this work is much shorter than the work under way, and that is heavy.
+
+        The typical job is that of a unit of work drawn by chance, not a job drawn by chance: a few long sentences among
+        many short ones are most of the work.
+        """
+        return self._total >= HEAVY and max(SHORTER * cost, LONG) * self._total <= self._squares
+
+
+class Running:
+    """The rows that each worker runs in each lane, and their work in units when they began."""
+
+    def __init__(self, workers: int) -> None:
+        self.rows, self.work = ({lane: [0] * workers for lane in (MAIN, LIGHT)} for _ in range(2))
+
+    def add(self, lane: int, worker: int, rows: int, work: int) -> None:
+        """Count a job that began; with negative numbers, one that ended."""
+        self.rows[lane][worker] += rows
+        self.work[lane][worker] += work
+
+    def are_full(self, most_rows: int) -> bool:
+        """Whether one lane has all rows and the other one has none."""
+        return sum(self.rows[MAIN]) >= most_rows and not any(self.rows[LIGHT])
+
+    def lanes_of(self, worker: int) -> tuple[int, ...]:
+        """Return the lanes in which a worker has rows."""
+        main, light = self.rows[MAIN][worker], self.rows[LIGHT][worker]
+        if light:
+            return (MAIN, LIGHT) if main else (LIGHT,)
+        return (MAIN,) if main else ()
+
+    def free_rows(self, lane: int, most_rows: int) -> int:
+        """Return the rows that jobs may take in a lane: each lane has a reserve that the other one cannot take."""
+        own, total, reserve = sum(self.rows[lane]), sum(map(sum, self.rows.values())), reserved_rows(most_rows)
+        free = min(most_rows - own, most_rows + reserve - total)
+        if lane == MAIN:  # it takes no more of the reserve than it needs while many light callers have all other rows
+            free = min(free, max(most_rows - total, reserve - own))
+        return max(free, 0)
+
+    def mean_work(self, lane: int) -> float:
+        """Return the work of a worker in a lane, on average."""
+        return sum(self.work[lane]) / len(self.work[lane])
+
+    def missing_work(self, lane: int, worker: int, queued: int) -> float:
+        """Return the work by which a worker has less than its share of all work, of which so much is queued."""
+        work = self.work[lane]
+        return (sum(work) + queued) / len(work) - work[worker]
+
+
+def reserved_rows(most_rows: int) -> int:
+    """Return the rows beyond most_rows that are kept for the lane that lacks rows."""
+    return max(most_rows // RESERVE, 1)
+
+
+def _subtract(counter: Counter[Party], party: Party, amount: int) -> None:
+    counter[party] -= amount
+    if not counter[party]:
+        del counter[party]
+
+
+def fair_share(worker: int, running_rows: Sequence[int], waiting_rows: int, *, few: bool) -> int:
+    """Return the rows up to which a worker may fill its batch: all while sentences are few, else the mean of all.
+
+    A few sentences are done sooner in one batch that has all cores than in several batches that share them.
+
+    running_rows: of each worker; waiting_rows: queued rows for which the limit leaves capacity
+    """
+    if not few:
+        return -(-(sum(running_rows) + waiting_rows) // len(running_rows))
+    fullest = running_rows[worker] == max(running_rows)
+    return running_rows[worker] + (waiting_rows if fullest else 0)
+
+
+def admits(running_rows: int, joining_rows: int, steps: int) -> bool:
+    """Whether a running batch admits queued jobs now, `steps` steps after its last admission.
+
+    Sentences that join together are encoded together, which takes less time for each (short ones take half the time in
+    tens than in threes), and they share the gathering of a shortlist's output rows. So jobs join in rounds. A small
+    batch gains more from another row than it loses, and admits at every step.
+
+    joining_rows: queued rows for which the limit leaves capacity
+    """
+    return running_rows < SMALL or steps >= ROUND or 2 * joining_rows >= running_rows

@@ -1,0 +1,590 @@
+"""Calls that have arrived: each is refused at once, read at once, or waits until others are read.
+
+Reading a request, planning its texts and queueing them take some steps of the event loop. If all calls that arrive
+take them together, each step waits for the steps of all others: above capacity every call reaches the engine too late,
+though each would have been in time alone. At most PLACES calls are between their start and the queue of the engine. The
+others wait here, unread, in fair order between their callers; nothing was spent on a call that ends here.
+
+A call that the engines would refuse is refused before anything of it is read. Above capacity most calls are refused,
+and what the refusals take is missing for the translations: a refusal here takes a fifth of the work of one that comes
+after the request was read and its texts were planned (early load shedding; Zhou et al.: Overload Control for Scaling
+WeChat Microservices, 2018, section 4).
+
+While the event loop is busy, refusals are put off. A refusal takes a tenth of the time of a translation, and most of
+that inside gRPC. At ten times the capacity they would take a whole core, and then every call waits inside gRPC until
+its deadline, the few that could be done in time as well. A call that is put off is refused when there is time, the
+latest first, because its client still waits. When its deadline has passed, its client has ended it already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from lingon.errors import Draining, NotBegun, QueueFull, RequestError, WontFinish
+from lingon.machine import usable_cores
+from lingon.serving.auth.callers import find_caller, is_of_own_gateway, known_caller, on_other_port
+from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.policy import FairQueue
+from lingon.serving.engine.scheduler import AT_ONCE, Forecast
+from lingon.serving.models.inflight import AdmissionGate, Arrived, arrived
+from lingon.serving.rpc.calls import (
+    LATE,
+    SERVICE,
+    Context,
+    Ending,
+    Metadata,
+    abort,
+    ending_of,
+    patience_of,
+    request_id_of,
+    time_left,
+)
+from lingon.status import to_status
+
+BUSY_SHARES = (0.25, 0.6)
+"""The part of the time that the event loop may compute while all refusals are sent at once, on one core and on several.
+
+On one core the loop takes a quarter of it to feed an engine that is always busy.
+"""
+
+SHARE_SECONDS = 0.02  # seconds over which that part is measured
+ROUND_SECONDS = 0.01  # seconds between two looks whether there is time for refusals
+MOST, LEAST = 16, 5  # refusals in a round, and those that are sent however busy the event loop is
+
+Start = Callable[[], "asyncio.Task[Any]"]
+"""Starts the handler of a call, in a copy of the current context."""
+
+
+class Arrival(NamedTuple):
+    """A call that has arrived; caller: the key of fair queuing; at: on the clock of `time.monotonic`.
+
+    unread: what a drain waits for; None for a call that is refused at once
+    """
+
+    path: str
+    context: Context
+    caller: str
+    start: Start
+    at: float
+    unread: Arrived | None = None
+
+
+class Refusal(Protocol):
+    """Decides on calls before they are read; see `EarlyRefusal`."""
+
+    def caller(self, path: str, context: Context) -> str | None:
+        """Return who calls; None if the call needs no place."""
+
+    def of_load(
+        self, path: str, context: Context, caller: str, wait: float = 0.0, *, new: bool = True
+    ) -> RequestError | None:
+        """Return the error of a call that no engine would take; None if one might.
+
+        new: whether it arrives now, so that it is refused while the server drains
+        """
+
+    def ending(self, arrival: Arrival, error: RequestError) -> Awaitable[None]:
+        """Return what ends a call with an error, and count it."""
+
+    def count(self, arrival: Arrival, error: RequestError) -> object:
+        """Count, log and trace a call that ends with an error, without ending it."""
+
+    def forget(self, arrival: Arrival) -> None:
+        """Count a call whose deadline has passed."""
+
+
+class LaterRefusals:
+    """The refusals that are put off. Belongs to the event loop."""
+
+    def __init__(self, refusal: Refusal, most: int, share: Callable[[], float] | None = None) -> None:
+        """most: refusals that are put off at once; share: see `LoopShare`, which is the default."""
+        self._refusal, self._most, self._share = refusal, most, share or LoopShare()
+        self._busy = BUSY_SHARES[usable_cores() > 1]
+        self._calls: deque[tuple[Arrival, RequestError]] = deque()  # the oldest first
+        self._work: asyncio.Task[None] | None = None
+
+    def put_off(self, arrival: Arrival, error: RequestError) -> bool:
+        """Keep a call to refuse it later; returns False if it is to be refused at once."""
+        if len(self._calls) >= self._most or self._share() < self._busy:
+            return False
+        if is_of_own_gateway(arrival.context):  # nothing of gRPC is spent on it, and its client closes its connection
+            return False
+        self._calls.append((arrival, error))
+        if self._work is None:
+            self._work = asyncio.get_running_loop().create_task(self._refuse_all())
+        return True
+
+    async def _refuse_all(self) -> None:
+        while self._calls:
+            await asyncio.sleep(ROUND_SECONDS)
+            self._drop_late()
+            for number in range(MOST):
+                if not self._calls or (number >= LEAST and self._share() >= self._busy):
+                    break
+                arrival, error = self._calls.pop()
+                if _is_late(arrival.context):
+                    self._refusal.forget(arrival)
+                    continue
+                with suppress(Exception):  # it always raises
+                    await self._refusal.ending(arrival, error)
+        self._work = None
+
+    def _drop_late(self) -> None:
+        """Count and forget calls whose deadline has passed: gRPC cancels them, and no client waits for a status."""
+        while self._calls and _is_late(self._calls[0][0].context):
+            arrival, _ = self._calls.popleft()
+            self._refusal.forget(arrival)
+
+
+def _is_late(context: Context) -> bool:
+    left = time_left(context)
+    return left is not None and left <= 0
+
+
+class LoopShare:
+    """The part of the time that the thread of the event loop computes, over the last SHARE_SECONDS."""
+
+    def __init__(self) -> None:
+        self._share, self._wall, self._cpu = 0.0, time.monotonic(), time.thread_time()
+
+    def __call__(self) -> float:
+        """Return the part, from 0 to 1; called on the thread of the event loop."""
+        elapsed = (now := time.monotonic()) - self._wall
+        if elapsed >= SHARE_SECONDS:
+            cpu = time.thread_time()
+            self._share, self._wall, self._cpu = (cpu - self._cpu) / elapsed, now, cpu
+        return self._share
+
+
+PLACES = 16
+"""Calls that are read at once: enough for an iteration of the event loop, and few enough that each is read soon."""
+
+PLACES_OF_CALLER = 12
+"""Those of one caller at most: a request that does not end keeps its place for 0.1 s, and other callers are read
+meanwhile. More than half of all, so that of two callers one always finds a place.
+"""
+
+PASS_SECONDS = 0.01
+"""Seconds between two calls that start before those of their address on the other port, which have all places that they
+may have. A request of HTTP has arrived whole and is read at once; one of gRPC is read in several steps. Without this
+bound HTTP would start all its calls while those of gRPC wait to be read.
+"""
+
+MOST_LATER = 8192  # refusals that are put off at once, of some kilobytes each
+STARTS_AT_ONCE = 64  # waiting calls that are started or refused before other callbacks of the event loop run
+INTERVAL_WEIGHT = 0.02  # weight of the latest interval in the average
+LONGEST_INTERVAL = 0.1  # seconds; a longer one says nothing of the next
+
+
+class Place:
+    """What a call holds from its start until its request is read."""
+
+    def __init__(self, release: Callable[[], None]) -> None:
+        self._release: Callable[[], None] | None = release
+
+    def leave(self) -> None:
+        """Let another call take the place; does nothing the second time."""
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+
+_place: ContextVar[Place | None] = ContextVar("place", default=None)
+
+
+def leave_place() -> None:
+    """Leave the place of the call that this task serves, if it has one."""
+    place = _place.get()
+    if place is not None:
+        place.leave()
+
+
+class Arrivals:
+    """The calls of a port that wait to be read. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        refusal: Refusal,
+        most: int,
+        observe_wait: Callable[[float], None] = lambda seconds: None,
+        arrive: Callable[[], Arrived | None] = lambda: None,
+    ) -> None:
+        """most: calls that wait at once; observe_wait: called with the seconds that a call waited until its start.
+
+        arrive: tells the gate of a call that is not refused at once
+        """
+        self._refusal, self._most, self._observe_wait, self._arrived = refusal, most, observe_wait, arrive
+        self._waiting: dict[str, deque[Arrival]] = {}  # by caller, the oldest first
+        self._order: FairQueue[str] = FairQueue()
+        self._reading: Counter[str] = Counter()  # calls that hold a place, by caller
+        self._places = PLACES  # that no call holds
+        self.count = 0
+        self._due = False  # `_admit` will run
+        self._passed = 0.0  # when a call started before those of its address that wait on the other port
+        self._timer: asyncio.TimerHandle | None = None  # until `_admit` runs although no call leaves its place
+        self._interval = self._latest = 0.0  # seconds from one call that leaves to the next; when the latest one left
+        self._endings: set[asyncio.Task[None]] = set()
+        self._later = LaterRefusals(refusal, MOST_LATER)
+        self._context = copy_context()  # that of the server: a call must not start with the API key of another one
+
+    def arrive(self, path: str, context: Context, start: Start) -> Awaitable[None] | None:
+        """Start a call, or let it wait, or return what ends it with an error, which raises."""
+        caller = self._refusal.caller(path, context)
+        if caller is None:
+            start()
+            return None
+        arrival = Arrival(path, context, caller, start, time.monotonic())
+        error = self._error_of(arrival)
+        if error is not None:
+            return self._refuse(arrival, error)
+        arrival = arrival._replace(unread=self._arrived())
+        if caller not in self._waiting and self._may_start(caller) and not self._due and not self._is_ahead(caller):
+            self._start(arrival)
+        elif self.count < self._most or self._make_room(caller):
+            self._add(arrival)
+            if self._is_ahead(caller):
+                self._admit_soon()
+        else:
+            return self._refuse(arrival, self._full())
+        return None
+
+    def refusal(self, path: str, context: Context) -> RequestError | None:
+        """Return the error of a call that would be refused if it arrived now, and count it; None if it might be done.
+
+        For a caller whose request is not there yet: it need not send or read one that is refused.
+        """
+        caller = self._refusal.caller(path, context)
+        if caller is None:
+            return None
+        arrival = Arrival(path, context, caller, _never, time.monotonic())
+        error = self._error_of(arrival)
+        if error is not None:
+            self._refusal.count(arrival, error)
+        return error
+
+    def _error_of(self, arrival: Arrival) -> RequestError | None:
+        path, context, caller, _, now, _ = arrival
+        return self._refusal.of_load(path, context, caller, self._expected_seconds(caller, now))
+
+    def _expected_seconds(self, caller: str, now: float) -> float:
+        """Return the seconds until a call of a caller that arrives now is started.
+
+        That is at least what the oldest one of the caller has waited: a caller whose requests take long to read has its
+        places for long, and gets fewer turns than others.
+        """
+        if not self.count:
+            return 0.0
+        waiting = self._waiting.get(caller, ())
+        before = min(self.count, (len(waiting) + 1) * len(self._waiting))
+        return max(before * self._interval, now - waiting[0].at if waiting else 0.0)
+
+    def _add(self, arrival: Arrival) -> None:
+        if not self.count:
+            self._latest = arrival.at
+        if arrival.caller not in self._waiting:
+            self._waiting[arrival.caller] = deque()
+            self._order.join(arrival.caller)
+        self._waiting[arrival.caller].append(arrival)
+        self.count += 1
+
+    def _remove(self, caller: str, *, newest: bool = False) -> Arrival:
+        waiting = self._waiting[caller]
+        arrival = waiting.pop() if newest else waiting.popleft()
+        self.count -= 1
+        if not waiting:
+            del self._waiting[caller]
+            self._order.leave(caller)
+        return arrival
+
+    def _make_room(self, caller: str) -> bool:
+        """End the newest call of the caller with the most, if it has more than this caller; returns whether it did."""
+        heaviest = max(self._waiting, key=lambda each: len(self._waiting[each]))
+        if len(self._waiting[heaviest]) <= len(self._waiting.get(caller, ())) + 1:
+            return False
+        self._refuse_soon(self._remove(heaviest, newest=True), self._full())
+        return True
+
+    def _full(self) -> QueueFull:
+        return QueueFull(f"{self._most} calls wait to be read, and no more may; try again")
+
+    def _refuse(self, arrival: Arrival, error: RequestError) -> Awaitable[None] | None:
+        """Return what ends a call; None if that is put off because the event loop is busy."""
+        _end(arrival.unread)
+        if not isinstance(error, Draining) and self._later.put_off(arrival, error):
+            return None  # but a server that ends would never get to it
+        return self._refusal.ending(arrival, error)
+
+    def _start(self, arrival: Arrival) -> None:
+        self._observe_wait(time.monotonic() - arrival.at)
+        self._reading[arrival.caller] += 1
+        self._places -= 1
+        self._context.copy().run(self._start_with_place, arrival)
+
+    def _start_with_place(self, arrival: Arrival) -> None:
+        place = Place(partial(self._leave, arrival.caller))
+        _place.set(place)
+        arrived.set(arrival.unread)
+        known_caller.set(arrival.caller)
+
+        def end(_: object) -> None:  # also if the handler never reads
+            place.leave()
+            _end(arrival.unread)
+
+        arrival.start().add_done_callback(end)
+
+    def _leave(self, caller: str) -> None:
+        self._reading[caller] -= 1
+        self._places += 1
+        if not self._reading[caller]:
+            del self._reading[caller]
+        self._admit_soon()
+
+    def _may_start(self, caller: str) -> bool:
+        return self._places > 0 and self._reading[caller] < PLACES_OF_CALLER
+
+    def _admit_soon(self) -> None:
+        if self.count and not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._admit)
+
+    def _admit(self) -> None:
+        """Start calls that wait, and end those that no engine would take any more."""
+        self._due = False
+        for _ in range(STARTS_AT_ONCE):
+            caller = self._next()
+            if caller is None:
+                return
+            self._admit_next(caller)
+        self._admit_soon()
+
+    def _next(self) -> str | None:
+        """Return the caller whose call starts next; None if none may start."""
+        if not self.count or not self._places:
+            return None
+        if not any(self._may_start(each) and not self._is_held_back(each) for each in self._waiting):
+            return None
+        while not self._may_start(caller := self._order.next()) or self._is_held_back(caller):
+            self._order.charge(caller, 1)  # a turn that it cannot use
+        if self._is_ahead(caller):
+            self._passed = time.monotonic()
+        return caller
+
+    def _is_ahead(self, caller: str) -> bool:
+        """Whether calls of the same address wait on the other port, and have all places that they may have."""
+        other = on_other_port(caller)
+        return other in self._waiting and self._reading[other] >= PLACES_OF_CALLER
+
+    def _is_held_back(self, caller: str) -> bool:
+        """Whether a call must wait for those of its address on the other port; if so, looks again later."""
+        if not self._is_ahead(caller) or time.monotonic() >= self._passed + PASS_SECONDS:
+            return False
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(PASS_SECONDS, self._look_again)
+        return True
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self._admit_soon()
+
+    def _admit_next(self, caller: str) -> None:
+        now = time.monotonic()
+        self._interval += INTERVAL_WEIGHT * (min(now - self._latest, LONGEST_INTERVAL) - self._interval)
+        self._latest = now
+        self._order.charge(caller, 1)
+        arrival = self._remove(caller)
+        error = self._refusal.of_load(arrival.path, arrival.context, caller, new=False)
+        if error is None:
+            self._start(arrival)
+        else:
+            self._refuse_soon(arrival, error)
+
+    def _refuse_soon(self, arrival: Arrival, error: RequestError) -> None:
+        ending = self._refuse(arrival, error)
+        if ending is not None:
+            task = asyncio.get_running_loop().create_task(_quietly(ending))
+            self._endings.add(task)
+            task.add_done_callback(self._endings.discard)
+
+
+def _never() -> asyncio.Task[None]:
+    raise AssertionError("a call without a request does not start")
+
+
+def _end(unread: Arrived | None) -> None:
+    if unread is not None:
+        unread.end()
+
+
+async def _quietly(ending: Awaitable[None]) -> None:
+    with suppress(Exception):  # it always raises
+        await ending
+
+
+METHODS = frozenset(SERVICE + name for name in ("Translate", "TranslateStream", "Score"))
+"""Paths of the methods that have work for an engine."""
+
+READ_IN_ORDER = METHODS | {SERVICE + "DetectLanguages"}
+"""Paths of the methods whose calls wait for a place to be read; DetectLanguages works on the event loop alone."""
+
+FRESH_SECONDS = 0.005  # seconds for which a forecast is used again: a queue hardly changes in them
+MAX_FORECASTS = 1000  # callers whose forecasts are kept
+MAX_ENDINGS = 200  # different errors whose statuses are kept
+MARGIN = 1.2
+"""What a forecast is multiplied with: a call that passes here should pass the exact check after it was read too."""
+
+READING_SHARE = 0.25
+"""The part of the time until its deadline that a call may wait to be read; the rest is for its work."""
+
+
+class Counts(Protocol):
+    """Counts, logs and traces refusals."""
+
+    def refused_early(
+        self, method: str, error: RequestError, metadata: Metadata, request_id: str, caller: str, seconds: float
+    ) -> None:
+        """Count, log and trace a call of TranslationService that ends so many seconds after it arrived, unread."""
+
+
+class _KnownForecast(NamedTuple):
+    """The forecast for one caller; until: on the clock of the LoadShedder."""
+
+    forecast: Forecast
+    until: float
+
+
+class LoadShedder:
+    """Decides from the queues whether a call is refused before it is read. Belongs to the event loop."""
+
+    def __init__(
+        self,
+        gate: AdmissionGate,
+        engines: Callable[[], Sequence[Engine]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """engines: returns those of all served models; a call may be for any of them."""
+        self._gate, self._engines, self._clock = gate, engines, clock
+        self._forecasts: dict[str, _KnownForecast] = {}
+
+    def arrive(self) -> Arrived:
+        """See `lingon.serving.models.inflight.AdmissionGate`."""
+        return self._gate.arrive()
+
+    def check(
+        self,
+        caller: str,
+        left: float | None,
+        wait: float = 0.0,
+        *,
+        patience: float = math.inf,
+        new: bool = True,
+        queued: bool = True,
+    ) -> None:
+        """Raise the error of a call that no engine would take.
+
+        left: seconds until its deadline, None without one
+        wait: seconds until it is read
+        patience: seconds that it may wait until its work begins
+        new: whether it arrives now, so that it is refused while the server drains
+        queued: whether it has work for an engine
+        """
+        if new:
+            self._gate.check()
+        if left is not None and left <= 0:
+            raise NotBegun(LATE)
+        if left is not None and wait > READING_SHARE * left:
+            raise QueueFull("too many calls wait to be read; try again")
+        if not queued:
+            return
+        forecast = self._forecast(caller)
+        if forecast.done == math.inf:
+            raise QueueFull("the queue is full; try again")
+        done, begun = wait + MARGIN * forecast.done, wait + forecast.begun
+        if left is not None and done > left:
+            raise WontFinish(f"the work would take about {done:.1f} s, which is longer than the deadline allows")
+        if begun > patience:
+            raise QueueFull(
+                f"the work would begin in about {begun:.1f} s, and a call without a deadline of its client waits "
+                f"{patience:g} s at most; try again"
+            )
+
+    def _forecast(self, caller: str) -> Forecast:
+        now, known = self._clock(), self._forecasts.get(caller)
+        if known is None or known.until < now:
+            forecast = min((engine.forecast(caller) for engine in self._engines()), default=AT_ONCE)
+            if len(self._forecasts) >= MAX_FORECASTS:
+                self._forecasts.clear()
+            known = self._forecasts[caller] = _KnownForecast(forecast, now + FRESH_SECONDS)
+        return known.forecast
+
+
+class EarlyRefusal:
+    """Ends the calls that a LoadShedder refuses, counted and logged as if their handlers had refused them."""
+
+    def __init__(self, shedder: LoadShedder, counts: Counts, check_key: Callable[[Metadata], None] | None) -> None:
+        """check_key: checks the API key in the metadata of a call; raises RequestError. None without API keys."""
+        self._shedder, self._counts, self._check_key = shedder, counts, check_key
+        self._endings: dict[tuple[type[RequestError], str], Ending] = {}
+
+    def caller(self, path: str, context: Context) -> str | None:
+        """Return who calls; None if the call needs no place to be read, or lacks a valid key."""
+        if path not in READ_IN_ORDER:
+            return None
+        if self._check_key is None:
+            return find_caller(context)
+        return copy_context().run(self._caller_with_key, context)  # the key of a call is a context variable
+
+    def _caller_with_key(self, context: Context) -> str | None:
+        assert self._check_key is not None
+        try:
+            self._check_key(context.invocation_metadata() or ())
+        except RequestError:
+            return None
+        return find_caller(context)
+
+    def of_load(
+        self, path: str, context: Context, caller: str, wait: float = 0.0, *, new: bool = True
+    ) -> RequestError | None:
+        """Return the error of a call that no engine would take; None if one might.
+
+        wait: seconds until the call is read; new: see `LoadShedder.check`
+        """
+        try:
+            queued = path in METHODS
+            patience = patience_of(context) if queued else math.inf
+            self._shedder.check(caller, time_left(context), wait, patience=patience, new=new, queued=queued)
+        except RequestError as error:
+            return error.with_traceback(None)  # its frames would keep the call in a cycle
+        return None
+
+    def ending(self, arrival: Arrival, error: RequestError) -> Awaitable[None]:
+        """Return what ends a call with an error; it raises what gRPC takes for the end of the call."""
+        return abort(arrival.context, self._ending_with(error), self.count(arrival, error))
+
+    def forget(self, arrival: Arrival) -> None:
+        """Count a call whose deadline has passed: its client has ended it, and gRPC frees it without a status."""
+        self.count(arrival, NotBegun(LATE))
+
+    def count(self, arrival: Arrival, error: RequestError) -> str:
+        """Count, log and trace a refused call; returns its request id."""
+        metadata = arrival.context.invocation_metadata() or ()
+        request_id, seconds = request_id_of(metadata), time.monotonic() - arrival.at
+        method = arrival.path.removeprefix(SERVICE)
+        self._counts.refused_early(method, error, metadata, request_id, arrival.caller, seconds)
+        return request_id
+
+    def _ending_with(self, error: RequestError) -> Ending:
+        """Return the ending with an error that has nothing but a kind and a message; the same ones are made often."""
+        key = type(error), str(error)
+        if key not in self._endings:
+            if len(self._endings) >= MAX_ENDINGS:
+                self._endings.clear()
+            self._endings[key] = ending_of(to_status(error))
+        return self._endings[key]

@@ -1,1 +1,0 @@
-"""Calls until their handlers start; of `rpc` it imports `calls` only."""

@@ -1,0 +1,120 @@
+"""The gRPC service: it admits a request, finds its model, and leaves the rest to the model's Translator."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, aclosing, contextmanager
+from functools import partial
+
+from lingon.errors import InvalidRequest
+from lingon.serving.auth.callers import caller_of
+from lingon.serving.event_loop import TimeSlice
+from lingon.serving.models.catalog import Catalog, Selected
+from lingon.serving.models.inflight import AdmissionGate
+from lingon.serving.models.registry import ServedModel
+from lingon.serving.observability.metrics import Metrics, TextOutcomes
+from lingon.serving.observability.tracing import current
+from lingon.serving.rpc.calls import Context, deadline_of, is_late
+from lingon.serving.translation.detection import Detector
+from lingon.serving.translation.pivot import Leg, joined
+from lingon.serving.translation.translator import stream_message
+from lingon.translation.v1 import translation_pb2 as pb
+from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
+
+Request = pb.TranslateRequest | pb.TranslateStreamRequest | pb.ScoreRequest
+
+
+class TranslationService(pb_grpc.TranslationServiceServicer):
+    """Answers while the gate is open."""
+
+    def __init__(
+        self, gate: AdmissionGate, metrics: Metrics, max_texts: int, catalog: Callable[[], Catalog[ServedModel]]
+    ) -> None:
+        """max_texts: texts or pairs of one request; catalog: returns the models that are served now."""
+        self._gate, self._metrics, self._max_texts, self._catalog = gate, metrics, max_texts, catalog
+        self._detected: tuple[Catalog[ServedModel], Detector] | None = None  # for the catalog that it was made of
+
+    async def Translate(self, request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
+        """See the proto file."""
+        with self._admitted(request, "texts", len(request.texts), context) as (legs, texts):
+            translator, answered = joined(legs)
+            response = await translator.translate(request, deadline_of(context), caller_of(context))
+            answered(response.results)
+            texts.ended([result.status.code for result in response.results])
+            return response
+
+    async def TranslateStream(
+        self, request: pb.TranslateStreamRequest, context: Context
+    ) -> AsyncIterator[pb.TranslateStreamResponse]:
+        """See the proto file."""
+        with self._admitted(request, "texts", len(request.texts), context) as (legs, texts):
+            translator, answered = joined(legs)
+            options = translator.resolve(request.options, request.text)
+            yield pb.TranslateStreamResponse(start=translator.start(options))
+            stream = translator.stream(request, options, deadline_of(context), caller_of(context))
+            async with aclosing(stream) as events:
+                async for event in events:
+                    message = stream_message(event)
+                    if message.HasField("done"):
+                        answered([message.done.result])
+                        texts.ended([message.done.result.status.code])
+                    yield message
+
+    async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
+        """See the proto file."""
+        with self._admitted(request, "pairs", len(request.pairs), context) as (legs, texts):
+            response = await legs[0].translator.score(request, deadline_of(context), caller_of(context))
+            texts.ended([result.status.code for result in response.results])
+            return response
+
+    async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
+        """See the proto file."""
+        self._gate.check()
+        models = [entry.model.translator.describe() for entry in self._catalog().entries]
+        return pb.ListModelsResponse(
+            models=models, max_texts=self._max_texts, pivot_language_code=self._catalog().pivot
+        )
+
+    async def DetectLanguages(self, request: pb.DetectLanguagesRequest, context: Context) -> pb.DetectLanguagesResponse:
+        """See the proto file."""
+        self._gate.admit()
+        self._check_count("texts", len(request.texts))
+        return await self._detector().detect_all(request, TimeSlice(caller_of(context)))
+
+    def _detector(self) -> Detector:
+        """Return the detector of the languages of the models that are served now."""
+        catalog = self._catalog()
+        if self._detected is None or self._detected[0] is not catalog:
+            profiles = (each for entry in catalog.entries for each in entry.model.translator.profiles)
+            self._detected = catalog, Detector(profiles, catalog.language_codes())
+        return self._detected[1]
+
+    def _check_count(self, field: str, count: int) -> None:
+        if not 1 <= count <= self._max_texts:
+            raise InvalidRequest(field, f"{field} must be 1 to {self._max_texts}, got {count}")
+
+    @contextmanager
+    def _admitted(
+        self, request: Request, field: str, count: int, context: Context
+    ) -> Iterator[tuple[Sequence[Leg], TextOutcomes]]:
+        """Admit a request: yield its model, which stays loaded inside the block, and the counter of its texts.
+
+        Texts whose languages no model translates have two models, see `Catalog.route`.
+        """
+        with self._metrics.count_texts(count, partial(is_late, context)) as texts:
+            self._gate.admit()
+            self._check_count(field, count)
+            wanted = request.model, request.source_language_code, request.target_language_code
+            catalog = self._catalog()
+            found = (catalog.find(*wanted),) if isinstance(request, pb.ScoreRequest) else catalog.route(*wanted)
+            legs = [_leg(each) for each in found]
+            current().about(texts=count, model="+".join(leg.translator.label for leg in legs))
+            with ExitStack() as loaded:
+                for each in found:
+                    loaded.enter_context(each.model.in_flight)
+                yield legs, texts
+
+
+def _leg(found: Selected[ServedModel]) -> Leg:
+    """Return the translator of the languages of a request."""
+    return Leg(found.model.translator.for_pair(found.source, found.target), found.model.metrics.answered)

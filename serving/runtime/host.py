@@ -1,0 +1,462 @@
+"""The decoder states of a running batch in main memory: their arrays, steps, beams, and shortlists."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import onnxruntime as ort
+
+from lingon.bundle import names
+from lingon.bundle.manifest import Manifest, State
+from lingon.serving.runtime.runner import BatchShape, BeamSearch, BeamStates, Encoded, EndedBeams, GreedySteps, Step
+from lingon.serving.runtime.sessions import TYPES, SessionPair, raises_memory_error
+from lingon.serving.runtime.shortlist import Shortlist, pad_pieces, unite
+from lingon.text import EOS
+
+CANDIDATES = names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS
+PER_ROW = names.TOKEN_IDS, names.POSITIONS, names.BEAM_TABLE
+STATES = names.BEAM_ROWS, names.BEAM_TOTALS, names.BEAM_TOKENS, names.BEAM_LOG_PROBS  # as the fields of BeamStates
+CHANGED = *PER_ROW, *STATES
+FOUND = names.ENDED, names.ENDED_TOTALS, names.ENDED_TOKENS, names.ENDED_LOG_PROBS, names.FAILED  # of EndedBeams
+
+
+class OnnxBeamSearch:
+    """See lingon.serving.runtime.runner.BeamSearch. There is one binding for each number of sentences."""
+
+    def __init__(
+        self, session: ort.InferenceSession, beam_size: int, buffers: Mapping[str, np.ndarray], states: BeamStates
+    ) -> None:
+        """buffers: candidates, tokens, positions and the table of a running batch, by name."""
+        self._session, self._beam_size = session, beam_size
+        of_states = states.rows, states.totals, states.tokens, states.log_probs
+        self._changed = {name: buffers[name] for name in PER_ROW} | dict(zip(STATES, of_states, strict=True))
+        self._candidates = {name: buffers[name] for name in CANDIDATES}
+        ended, failed = np.zeros(states.rows.shape, np.bool_), np.zeros(len(states.rows), np.bool_)
+        found = ended, *map(np.zeros_like, of_states[1:]), failed
+        self._found = dict(zip(FOUND, found, strict=True))
+        self._bound: dict[int, tuple[ort.IOBinding, EndedBeams]] = {}
+
+    @raises_memory_error
+    def advance(self, sentences: int) -> EndedBeams:
+        """See BeamSearch."""
+        if sentences not in self._bound:
+            self._bound[sentences] = self._bind(sentences)
+        binding, ended = self._bound[sentences]
+        self._session.run_with_iobinding(binding)
+        return ended
+
+    def _bind(self, sentences: int) -> tuple[ort.IOBinding, EndedBeams]:
+        binding = self._session.io_binding()
+        rows = sentences * self._beam_size
+        for name, array in (self._candidates | self._changed).items():
+            size = rows if name in self._candidates or name in PER_ROW else sentences
+            bind_first(binding.bind_input, name, array, size)
+            if name in self._changed:  # in the same memory
+                bind_first(binding.bind_output, names.changed_name(name), array, size)
+        for name, array in self._found.items():
+            bind_first(binding.bind_output, name, array, sentences)
+        return binding, EndedBeams(*(array[:sentences] for array in self._found.values()))
+
+
+def bind_first(bind: Callable[..., None], name: str, array: np.ndarray, size: int) -> None:
+    """Bind the first `size` entries of an array; bind: the method bind_input or bind_output of a binding."""
+    bind(name, "cpu", 0, array.dtype, (size, *array.shape[1:]), array.ctypes.data)
+
+
+TURN_SECONDS = 0.001  # after which several steps stop, so that no sentence that joins or leaves waits longer
+
+Bound = tuple[ort.IOBinding, Step]
+"""A binding, and the arrays to which a step writes its results."""
+
+
+class Slice(NamedTuple):
+    """The part of an array that is one input or output of a graph."""
+
+    name: str  # of the input or output
+    array: str  # name of the array
+    size: int  # of the first dimension; the slice begins at 0
+
+
+@dataclass(frozen=True, slots=True)
+class StateLayout:
+    """What the buffers of all batches of a graph have in common; it is read once, not for each batch that opens.
+
+    memory, recurrent, caches: the states of the graph
+    types: of its inputs and outputs
+    padded: whether it may read memory beyond the length of a sentence, as all graphs but those of our operators, which
+        alone read float16
+    vocab: pieces that it has logits of; 0 if it outputs none
+    candidates: the most of a row
+    """
+
+    memory: tuple[State, ...]
+    recurrent: tuple[State, ...]
+    caches: tuple[State, ...]
+    types: Mapping[str, type[np.generic]]
+    padded: bool
+    vocab: int
+    candidates: int
+
+    @classmethod
+    def of(cls, manifest: Manifest, graph: ort.InferenceSession) -> StateLayout:
+        """Return the layout of a decoder of a bundle."""
+        values = {value.name: value for value in (*graph.get_inputs(), *graph.get_outputs())}
+        types = {name: TYPES[value.type] for name, value in values.items()}
+        memory = manifest.states_of("memory")
+        return cls(
+            memory,
+            manifest.states_of("recurrent"),
+            manifest.states_of("cache"),
+            types,
+            any(types[each.name] != np.float16 for each in memory),
+            values[names.LOGITS].shape[1] if names.LOGITS in values else 0,
+            manifest.candidates,
+        )
+
+
+class OnnxBuffers:
+    """See lingon.serving.runtime.runner.Buffers. All states are NumPy arrays in main memory.
+
+    The graph reads and extends the states in place. There is one binding per number of sentences, because the first n
+    slots are the first part of each array.
+    """
+
+    most_steps = 8
+
+    def __init__(
+        self,
+        layout: StateLayout,
+        session: SessionPair[ort.InferenceSession],
+        shape: BatchShape,
+        beam: ort.InferenceSession | None = None,
+    ) -> None:
+        """beam: the graph of beam search, if the bundle has one."""
+        self._session, self.beam_size, self._beam = session, shape.beam_size, beam
+        self._memory, self._recurrent, self._caches = layout.memory, layout.recurrent, layout.caches
+        self._types, self._padded = layout.types, layout.padded
+        self._logits_shape = (shape.rows, layout.vocab) if layout.vocab else (0, 0)
+        self._arrays = self._allocate(shape, layout.candidates)
+        self._of_sentences = [self._arrays[each.name] for each in self._memory] + [self._arrays[names.MEMORY_LENGTHS]]
+        self._replaced = [self._arrays[each.name] for each in self._recurrent]
+        self._replaced_bytes = sum(int(array[0].nbytes) for array in self._replaced)
+        # (rows, capacity, ...) each.
+        self._pasts = [
+            np.moveaxis(self._arrays[each.name], 1 + each.shape.index("capacity"), 1) for each in self._caches
+        ]
+        self._position_bytes = sum(int(past[0, 0].nbytes) for past in self._pasts)
+        self._bound: dict[tuple[ort.InferenceSession, int, bool], Bound] = {}
+
+    def _allocate(self, shape: BatchShape, max_candidates: int) -> dict[str, np.ndarray]:
+        """All arrays but the logits, by name."""
+        sizes = {"source_length": shape.width, "capacity": shape.capacity}
+        candidates = 1 if shape.beam_size == 1 else min(2 * shape.beam_size, max_candidates)
+        memory: dict[str, np.ndarray] = {
+            each.name: np.zeros((shape.sentences, *each.sized(**sizes)), self._types[each.name])
+            for each in self._memory
+        }
+        past: dict[str, np.ndarray] = {
+            each.name: np.zeros((shape.rows, *each.sized(**sizes)), self._types[names.past_name(each.name)])
+            for each in (*self._caches, *self._recurrent)
+        }
+        if names.BEAM_TABLE in self._types:
+            past[names.BEAM_TABLE] = np.zeros((shape.rows, shape.capacity), np.int32)
+        return {
+            **memory,
+            **past,
+            names.MEMORY_LENGTHS: np.ones(shape.sentences, np.int64),
+            names.TOKEN_IDS: np.zeros(shape.rows, np.int64),
+            names.POSITIONS: np.zeros(shape.rows, np.int64),
+            names.CANDIDATE_COUNT: np.array([candidates]),
+            names.CANDIDATE_IDS: np.zeros((shape.rows, candidates), np.int64),
+            names.CANDIDATE_LOG_PROBS: np.zeros((shape.rows, candidates), np.float32),
+        }
+
+    def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
+        """Put a sentence into a slot; nothing of the previous sentence stays that the graph reads."""
+        for state in self._memory:
+            _fill(self._arrays[state.name][slot], encoded[state.name][index], padded=self._padded)
+        first = slot * self.beam_size
+        for state in self._recurrent:
+            self._arrays[state.name][first : first + self.beam_size] = encoded[state.name][index]
+        if names.BEAM_TABLE in self._arrays:
+            self._arrays[names.BEAM_TABLE][first : first + self.beam_size] = 0
+        self._arrays[names.MEMORY_LENGTHS][slot] = encoded[names.MEMORY_LENGTHS][index]
+
+    def poison(self, slot: int) -> None:
+        """Fill the states of a slot with values that no step may read. For tests."""
+        first = slot * self.beam_size
+        for state in self._memory:
+            _fill_with_poison(self._arrays[state.name][slot])
+        for state in (*self._caches, *self._recurrent):
+            _fill_with_poison(self._arrays[state.name][first : first + self.beam_size])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays: address space, of which the system backs with memory only what was written."""
+        return sum(array.nbytes for array in self._arrays.values())
+
+    @property
+    def token_ids(self) -> np.ndarray:
+        """The token that each row reads in the next step: (rows of all slots)."""
+        return self._arrays[names.TOKEN_IDS]
+
+    @property
+    def positions(self) -> np.ndarray:
+        """The number of tokens that each row has read: (rows of all slots)."""
+        return self._arrays[names.POSITIONS]
+
+    @raises_memory_error
+    def step(self, sentences: int, *, logits: bool) -> Step:
+        """Run one decoder step for the first `sentences` slots."""
+        with self._session as free:
+            session = self._session.for_step(free, sentences * self.beam_size)
+            binding, step = self._bound_step(session, sentences, logits)
+            start = time.perf_counter()
+            session.run_with_iobinding(binding)
+            self._session.measure_step(session, sentences * self.beam_size, time.perf_counter() - start)
+        return step
+
+    @raises_memory_error
+    def greedy_steps(self, sentences: int, steps: int) -> GreedySteps:
+        """Run steps of greedy search until a row ends or for TURN_SECONDS: see GreedyBuffers.
+
+        Reading the tokens and looking for jobs that wait to join takes the engine as long as a step of a small model.
+        """
+        found = GreedySteps([], [])
+        with self._session as free:
+            session = self._session.for_step(free, sentences)
+            binding, step = self._bound_step(session, sentences, logits=False)
+            ids, log_probs = step.candidate_ids[:, 0], step.candidate_log_probs[:, 0]
+            token_ids, positions = self.token_ids[:sentences], self.positions[:sentences]
+            start = time.perf_counter()
+            stop = start + TURN_SECONDS
+            while True:
+                session.run_with_iobinding(binding)
+                token_ids[:] = ids
+                positions += 1
+                found.tokens.append(ids.tolist())
+                found.log_probs.append(log_probs.tolist())
+                begun, start = start, time.perf_counter()
+                self._session.measure_step(session, sentences, start - begun)
+                if len(found.tokens) == steps or EOS in found.tokens[-1] or start > stop:
+                    return found
+
+    def beam_search(self, states: BeamStates) -> BeamSearch | None:
+        """Return the search by the graph; see BeamBuffers."""
+        return None if self._beam is None else OnnxBeamSearch(self._beam, self.beam_size, self._arrays, states)
+
+    def copy_rows(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
+        """Copy rows of every cache, each up to its length, and of every recurrent state.
+
+        With a table the row of the table alone is copied: it says which row has each position of the past.
+        """
+        table = self._arrays.get(names.BEAM_TABLE)
+        if table is None:
+            return self._copy_pasts(sources.tolist(), targets.tolist(), lengths.tolist())
+        copied = 0
+        for source, target, length in zip(sources.tolist(), targets.tolist(), lengths.tolist(), strict=True):
+            table[target, :length] = table[source, :length] + (source - target)
+            copied += length * table.itemsize
+        return copied
+
+    def _copy_pasts(self, sources: Sequence[int], targets: Sequence[int], lengths: Sequence[int]) -> int:
+        for source, target, length in zip(sources, targets, lengths, strict=True):
+            for past in self._pasts:
+                past[target, :length] = past[source, :length]
+            for array in self._replaced:
+                array[target] = array[source]
+        return sum(lengths) * self._position_bytes + len(sources) * self._replaced_bytes
+
+    def move(self, source: int, target: int, length: int) -> int:
+        """Move the memory and the rows of a sentence to another slot."""
+        for array in self._of_sentences:
+            array[target] = array[source]
+        first, last = source * self.beam_size, target * self.beam_size
+        if names.BEAM_TABLE in self._arrays:  # its entries do not change: all rows of the sentence move as far
+            table = self._arrays[names.BEAM_TABLE]
+            table[last : last + self.beam_size] = table[first : first + self.beam_size]
+        sources, targets = range(first, first + self.beam_size), range(last, last + self.beam_size)
+        return self._copy_pasts(sources, targets, [length] * self.beam_size)
+
+    def _inputs(self, sentences: int) -> Iterator[Slice]:
+        """The inputs of the graph for a step of the first `sentences` slots."""
+        for name in (*(state.name for state in self._memory), names.MEMORY_LENGTHS):
+            yield Slice(name, name, sentences)
+        for name in (names.TOKEN_IDS, names.POSITIONS):
+            yield Slice(name, name, sentences * self.beam_size)
+        if names.BEAM_TABLE in self._arrays:
+            yield Slice(names.BEAM_TABLE, names.BEAM_TABLE, sentences * self.beam_size)
+        yield Slice(names.CANDIDATE_COUNT, names.CANDIDATE_COUNT, 1)
+        for state in (*self._caches, *self._recurrent):
+            yield Slice(names.past_name(state.name), state.name, sentences * self.beam_size)
+
+    def _outputs(self, sentences: int, logits: bool) -> Iterator[Slice]:
+        """The outputs of the graph. Past and present of a state are one array: the step appends in place."""
+        for state in (*self._caches, *self._recurrent):
+            yield Slice(names.present_name(state.name), state.name, sentences * self.beam_size)
+        for name in (names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS, *([names.LOGITS] if logits else [])):
+            yield Slice(name, name, sentences * self.beam_size)
+
+    def _bound_step(self, session: ort.InferenceSession, sentences: int, logits: bool) -> Bound:
+        """The result of `_bind`, which is computed once for the same arguments."""
+        key = (session, sentences, logits)
+        if key not in self._bound:
+            self._bound[key] = self._bind(*key)
+        return self._bound[key]
+
+    def _bind(self, session: ort.InferenceSession, sentences: int, logits: bool) -> Bound:
+        """Bind the arrays for a step of the first `sentences` slots."""
+        if logits and names.LOGITS not in self._arrays:
+            self._arrays[names.LOGITS] = np.zeros(self._logits_shape, self._types[names.LOGITS])
+        outputs = {name: self._arrays[array][:size] for name, array, size in self._outputs(sentences, logits)}
+        step = Step(outputs[names.CANDIDATE_IDS], outputs[names.CANDIDATE_LOG_PROBS], outputs.get(names.LOGITS))
+        binding = session.io_binding()
+        self._bind_slices(binding.bind_input, self._inputs(sentences))
+        self._bind_slices(binding.bind_output, self._outputs(sentences, logits))
+        return binding, step
+
+    def _bind_slices(self, bind: Callable[..., None], slices: Iterable[Slice]) -> None:
+        for name, array, size in slices:
+            bind_first(bind, name, self._arrays[array], size)
+
+
+def _fill(slot: np.ndarray, values: np.ndarray, *, padded: bool) -> None:
+    """Write `values` to the beginning of a slot, and if it is padded zeros, which have no effect, to the rest.
+
+    Values beyond the size of the slot are padding and are cut off.
+    """
+    if slot.shape == values.shape:  # as of most sentences
+        slot[...] = values
+        return
+    common = tuple(slice(min(sizes)) for sizes in zip(slot.shape, values.shape, strict=True))
+    if padded:
+        slot[...] = 0
+    slot[common] = values[common]
+
+
+def _fill_with_poison(array: np.ndarray) -> None:
+    """Write NaN, or the largest integer, to every element."""
+    array[:] = np.nan if np.issubdtype(array.dtype, np.floating) else np.iinfo(array.dtype).max
+
+
+SMALL_VOCABULARY = 8192  # pieces; a step of many sentences computes all of them sooner than their union is made
+MANY, FEW = 3, 1  # sentences from which on a step computes all pieces, and down to which it goes on to do so
+
+
+@dataclass(frozen=True)
+class ShortlistGraphs:
+    """The additional graphs of a bundle with a shortlist.
+
+    output_rows: the graph that gathers the rows of the output layer for some target pieces
+    decoder: the decoder step that reads these rows and computes the logits of these pieces only
+    vocab: pieces of the target
+    packed: whether a product reads the rows as they are; others are packed in every step, which takes longer for more
+    """
+
+    shortlist: Shortlist
+    output_rows: ort.InferenceSession
+    decoder: SessionPair[ort.InferenceSession]
+    vocab: int
+    packed: bool = False
+
+    @functools.cached_property
+    def row_names(self) -> list[str]:
+        """The names of the rows of the output layer, which are several arrays."""
+        return [output.name for output in self.output_rows.get_outputs()]
+
+    def inputs_of(self, piece_ids: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the inputs of a step for these pieces: their ids, and their rows of the output layer."""
+        feed = {names.PIECE_IDS: piece_ids}
+        return feed | dict(zip(self.row_names, self.output_rows.run(self.row_names, feed), strict=True))
+
+    @functools.cached_property
+    def inputs_of_all(self) -> dict[str, np.ndarray]:
+        """`inputs_of` all pieces of the vocabulary; all batches share the arrays."""
+        return self.inputs_of(pad_pieces(np.arange(self.vocab)))
+
+    @property
+    def may_compute_all(self) -> bool:
+        """Whether a step computes all pieces where that takes less time than to unite those of its sentences."""
+        return self.packed and self.vocab <= SMALL_VOCABULARY
+
+
+class ShortlistBuffers(OnnxBuffers):
+    """Buffers whose steps compute the union of the sentences' pieces; each sentence chooses from its own pieces.
+
+    The first step after sentences were placed, however many, recomputes the union and gathers its rows of the output
+    layer. The union does not shrink when sentences leave. With many sentences and a small vocabulary it is the whole
+    vocabulary, which does not change with them.
+    """
+
+    def __init__(
+        self,
+        layout: StateLayout,
+        graphs: ShortlistGraphs,
+        shape: BatchShape,
+        beam: ort.InferenceSession | None = None,
+    ) -> None:
+        super().__init__(layout, graphs.decoder, shape, beam)
+        self._graphs = graphs
+        self._pieces = [np.empty(0, np.int32)] * shape.sentences  # by slot, the pieces that its sentence may use
+        self._whole = False  # whether the union is the whole vocabulary
+        self._outdated = True  # whether sentences were placed since the union was computed
+        # Sessions and numbers of sentences whose binding reads the current union.
+        self._bound_to_union: set[tuple[ort.InferenceSession, int]] = set()
+
+    def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
+        """Put a sentence, which may use piece_ids, into a slot."""
+        assert piece_ids is not None
+        super().place(slot, encoded, index)
+        self._pieces[slot] = piece_ids
+        if self._whole:
+            allowed = self._arrays[names.ALLOWED][slot]
+            allowed[:] = False
+            allowed[piece_ids] = True
+        else:
+            self._outdated = True
+
+    def move(self, source: int, target: int, length: int) -> int:
+        """Move a sentence and its pieces to another slot."""
+        self._pieces[target] = self._pieces[source]
+        if not self._outdated:
+            self._arrays[names.ALLOWED][target] = self._arrays[names.ALLOWED][source]
+        return super().move(source, target, length)
+
+    def _bound_step(self, session: ort.InferenceSession, sentences: int, logits: bool) -> Bound:
+        assert not logits  # the graph returns none
+        if self._outdated or (self._whole and sentences <= FEW):
+            self._update_union(sentences)
+        binding, step = super()._bound_step(session, sentences, logits)
+        if (session, sentences) not in self._bound_to_union:
+            self._bound_to_union.add((session, sentences))
+            self._bind_slices(binding.bind_input, self._union_inputs(sentences))
+        return binding, step
+
+    def _update_union(self, sentences: int) -> None:
+        self._whole = self._graphs.may_compute_all and sentences >= MANY
+        if self._whole:
+            self._arrays |= self._graphs.inputs_of_all
+            allowed = np.zeros((len(self._pieces), len(self._arrays[names.PIECE_IDS])), np.bool_)
+            for row, pieces in zip(allowed, self._pieces, strict=True):
+                row[pieces] = True
+            self._arrays[names.ALLOWED] = allowed
+        else:
+            union = unite(self._pieces[:sentences])
+            self._arrays |= {**self._graphs.inputs_of(union.piece_ids), names.ALLOWED: union.allowed}
+        self._outdated = False
+        self._bound_to_union.clear()
+
+    def _inputs(self, sentences: int) -> Iterator[Slice]:
+        yield from super()._inputs(sentences)
+        yield from self._union_inputs(sentences)
+
+    def _union_inputs(self, sentences: int) -> Iterator[Slice]:
+        """The inputs whose arrays change with every union."""
+        for name in (names.PIECE_IDS, *self._graphs.row_names):
+            yield Slice(name, name, len(self._arrays[name]))
+        yield Slice(names.ALLOWED, names.ALLOWED, sentences)

@@ -1,1 +1,0 @@
-"""Decoder states that stay on the device; imports `lingon.bundle` and modules of `lingon.serving.runtime`."""

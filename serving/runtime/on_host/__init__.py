@@ -1,1 +1,0 @@
-"""Decoder states in main memory; imports `lingon.bundle` and modules of `lingon.serving.runtime`."""

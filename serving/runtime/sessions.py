@@ -1,0 +1,443 @@
+"""Sessions of ONNX Runtime: their errors, their weights, where their nodes run, and how many cores a run takes.
+
+It imports of `lingon` only `errors`, and of `serving.runtime` only `device`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+import onnxruntime as ort
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from lingon.errors import BundleError, DeviceError
+from lingon.serving.runtime.device import CPU, CUDA, LIBRARY, instruction_set, use_helpers
+
+LACK_OF_MEMORY = "allocate memory", "out of memory", "ALLOC_FAILED", "bad_alloc"
+"""Parts of the messages of ONNX Runtime, CUDA and cuBLAS for a lack of memory."""
+
+ParametersT = ParamSpec("ParametersT")
+ResultT = TypeVar("ResultT")
+
+
+class GraphLoadError(BundleError):
+    """A graph that ONNX Runtime cannot load or run.
+
+    public_message: our message without ONNX Runtime's text; safe to send to clients
+    """
+
+    def __init__(self, public_message: str, cause: str) -> None:
+        super().__init__(f"{public_message} ({cause})")
+        self.public_message = public_message
+
+
+@contextmanager
+def as_graph_load_error(message: str) -> Iterator[None]:
+    """Turn every error but BundleError into GraphLoadError.
+
+    ONNX Runtime has many error classes, and NumPy and the engine raise others for results that do not fit.
+    """
+    try:
+        yield
+    except BundleError:
+        raise
+    except Exception as error:
+        raise GraphLoadError(message, f"{type(error).__name__}: {error}".splitlines()[0]) from None
+
+
+def raises_memory_error(function: Callable[ParametersT, ResultT]) -> Callable[ParametersT, ResultT]:
+    """Make a function that runs graphs raise MemoryError if there was no memory for it.
+
+    ONNX Runtime has no type for this error: its arena and CUDA only say so in the message.
+    """
+
+    @functools.wraps(function)
+    def run(*args: ParametersT.args, **kwargs: ParametersT.kwargs) -> ResultT:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            if any(text in str(error) for text in LACK_OF_MEMORY):
+                raise MemoryError(str(error).splitlines()[0]) from None
+            raise
+
+    return run
+
+
+MOST_DIGITS = 20  # of a place in a file
+EXTERNAL = 1  # the data_location of weights in a file
+WEIGHT_TYPES = {1: np.float32, 3: np.int8, 10: np.float16}
+"""The NumPy types of weights, by their number in ONNX."""
+
+FIELDS = {
+    "Model": {"graph": (7, "Graph")},
+    "Graph": {"initializer": (5, "[Tensor]")},
+    "Tensor": {
+        "dims": (1, "[int64]"),
+        "data_type": (2, "int32"),
+        "name": (8, "string"),
+        "external_data": (13, "[Entry]"),
+        "data_location": (14, "int32"),
+    },
+    "Entry": {"key": (1, "string"), "value": (2, "string")},
+}
+"""The messages of ONNX that say where weights are: of each field its number and type, in brackets if repeated.
+
+Protocol buffers skip the fields that are not here. The package `onnx` would take more memory than the weights.
+"""
+
+
+class SharedWeights:
+    """The weight files of a model in main memory, and the tensors in them that graphs have asked for.
+
+    The sessions of all its graphs share them: ONNX Runtime copies weights that it reads from a file or from memory for
+    each session. The shipped model has seven.
+    """
+
+    def __init__(self, files: Mapping[str, bytes]) -> None:
+        """files: contents by the names that the graphs use."""
+        self.files = files
+        self._tensors: dict[tuple[object, ...], ort.OrtValue] = {}
+
+    def tensors(self, graph: bytes) -> dict[str, ort.OrtValue]:
+        """Return the weights of a graph that are in the files, by name; they must live as long as its sessions.
+
+        Weights that are not where the graph says are left out: ONNX Runtime refuses the graph with its reason.
+        """
+        model = _MODEL()
+        try:
+            model.ParseFromString(graph)
+        except DecodeError:
+            return {}
+        found = {each.name: self._tensor(each) for each in model.graph.initializer if each.data_location == EXTERNAL}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _tensor(self, tensor: Any) -> ort.OrtValue | None:
+        """Return a tensor of a graph; None if the files do not have it."""
+        entries = {each.key: each.value for each in tensor.external_data}
+        content, dtype = self.files.get(entries.get("location", "")), WEIGHT_TYPES.get(tensor.data_type)
+        offset, size = entries.get("offset", "0"), entries.get("length", "")
+        if content is None or dtype is None or not all(map(_is_number, (offset, size))):
+            return None
+        shape, place = tuple(tensor.dims), int(offset)
+        count = math.prod(shape)
+        item = np.dtype(dtype).itemsize
+        if min(shape, default=1) < 1 or place % item or int(size) != count * item or place + int(size) > len(content):
+            return None
+        key = entries["location"], place, shape, dtype
+        if key not in self._tensors:
+            values = np.frombuffer(content, dtype, count, place).reshape(shape)
+            self._tensors[key] = ort.OrtValue.ortvalue_from_numpy(values)
+        return self._tensors[key]
+
+
+def _is_number(text: str) -> bool:
+    """Whether a place in a file can be meant; Python refuses to read a number of thousands of digits."""
+    return text.isdecimal() and len(text) <= MOST_DIGITS
+
+
+def _message_class(name: str) -> Any:
+    """Return the class of a message of FIELDS."""
+    file = descriptor_pb2.FileDescriptorProto(name="lingon/onnx_weights.proto", package="lingon.onnx", syntax="proto3")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    for message, fields in FIELDS.items():
+        described = file.message_type.add(name=message)
+        for field, (number, kind) in fields.items():
+            kind, repeated = kind.strip("[]"), kind.startswith("[")
+            added = described.field.add(name=field, number=number)
+            added.label = kinds.LABEL_REPEATED if repeated else kinds.LABEL_OPTIONAL
+            if kind in FIELDS:
+                added.type, added.type_name = kinds.TYPE_MESSAGE, f".lingon.onnx.{kind}"
+            else:
+                added.type = getattr(kinds, f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"lingon.onnx.{name}"))
+
+
+_MODEL = _message_class("Model")
+
+
+RECORD_PLACEMENT = "session.record_ep_graph_assignment_info"
+"""The option of a session that remembers where its nodes run."""
+
+ON_HOST = {
+    "Shape",
+    "Size",
+    "Concat",
+    "Slice",
+    "Gather",
+    "Squeeze",
+    "Unsqueeze",
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Min",
+    "Cast",
+}
+"""Operators of shape arithmetic: ONNX Runtime runs them on the host if they compute sizes of other values."""
+
+
+class Placed(NamedTuple):
+    """A node of a graph, its operator, and the provider that runs it."""
+
+    name: str
+    operator: str
+    provider: str
+
+
+def placement(session: ort.InferenceSession) -> list[Placed]:
+    """Return where the nodes of a session run, if it was made with RECORD_PLACEMENT."""
+    return [
+        Placed(node.name, node.op_type, part.ep_name)
+        for part in session.get_provider_graph_assignment_info()
+        for node in part.get_nodes()
+    ]
+
+
+def misplaced(nodes: Iterable[Placed], provider: str) -> list[str]:
+    """Return the nodes that run elsewhere than on their provider, but for shape arithmetic, which belongs on the host.
+
+    Every one of them would copy values from the device and back in each run.
+    """
+    return [
+        f"{node.name} ({node.operator})" for node in nodes if node.provider != provider and node.operator not in ON_HOST
+    ]
+
+
+TYPES: dict[str, Any] = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(int16)": np.int16,
+    "tensor(int8)": np.int8,
+    "tensor(bool)": np.bool_,
+}
+"""The NumPy type of an input or output, by the name that ONNX Runtime has for it."""
+
+NO_FOLDER = "/dev/null"
+"""The folder for weights that are not given in memory. It cannot exist; the default is the server's own folder."""
+
+
+def create_session(
+    graph: bytes,
+    weights: SharedWeights,
+    provider: str,
+    threads: int,
+    origin: os.PathLike[str],
+    *,
+    recorded: bool = False,
+) -> ort.InferenceSession:
+    """A session of a graph.
+
+    weights: of the model; on the CPU, all its sessions share them
+    threads: threads of one run
+    origin: path of the graph, for error messages
+    recorded: whether its runs on CUDA may be recorded as CUDA graphs
+
+    Raises GraphLoadError if ONNX Runtime rejects the graph, DeviceError if the provider is not available.
+    """
+    if provider == CUDA:
+        ort.preload_dlls()  # Loads CUDA and cuDNN from their pip packages.
+    options = _session_options(weights.files, provider, threads)
+    shared = weights.tensors(graph) if provider == CPU else {}
+    for name, value in shared.items():
+        options.add_initializer(name, value)
+    try:
+        session = ort.InferenceSession(
+            graph,
+            options,
+            providers=[(provider, _provider_options(provider, recorded=recorded))],
+            disabled_optimizers=["SkipLayerNormFusion"],
+        )
+        _read_names(session)
+    except Exception as error:
+        raise GraphLoadError(f"{origin}: onnxruntime does not load it", str(error).splitlines()[0]) from None
+    session.shared_weights = shared  # ONNX Runtime does not keep them alive
+    session.disable_fallback()
+    if provider not in session.get_providers():
+        raise DeviceError(f"{origin}: {provider} is not available; see `lingon doctor`")
+    if provider != CPU and (elsewhere := misplaced(placement(session), provider)):
+        raise DeviceError(f"{origin}: {provider} does not run {', '.join(elsewhere)}; see `lingon doctor`")
+    return session
+
+
+def _read_names(session: ort.InferenceSession) -> None:
+    """Raise UnicodeDecodeError if an input or output has a name that is not UTF-8; ONNX Runtime takes any bytes."""
+    for each in (*session.get_inputs(), *session.get_outputs()):
+        _ = each.name, each.shape
+
+
+def _session_options(weights: Mapping[str, bytes], provider: str, threads: int) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    options.enable_mem_pattern = False  # Shapes change with every batch.
+    if provider == CPU:
+        if instruction_set():
+            options.register_custom_ops_library(str(LIBRARY))
+        _share_one_arena()
+        options.add_session_config_entry("session.use_env_allocators", "1")
+        # Weights stay out of the shared arena, so that unloading a model frees them.
+        options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")
+    if provider != CPU:
+        options.add_session_config_entry(RECORD_PLACEMENT, "1")
+    # Threads of the encoder must not spin on the cores that the decoder needs.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", NO_FOLDER)
+    files = list(weights), list(weights.values()), [len(content) for content in weights.values()]
+    options.add_external_initializers_from_files_in_memory(*files)
+    return options
+
+
+def _provider_options(provider: str, *, recorded: bool) -> dict[str, str]:
+    if provider != CUDA:
+        return {}
+    return {
+        # By default the arena doubles with every growth, and takes memory that other models or processes need.
+        "arena_extend_strategy": "kSameAsRequested",
+        # By default the inputs of float32 products are rounded to 10 bits, as in fp16.
+        "use_tf32": "0",
+        # Asks for sums of SkipLayerNormalization in float32.
+        "enable_skip_layer_norm_strict_mode": "1",
+        "enable_cuda_graph": str(int(recorded)),
+    }
+
+
+@functools.cache
+def _share_one_arena() -> None:
+    """Make all sessions allocate from one arena, which grows by the size that is requested.
+
+    If each session has its own arena, which grows by powers of two, a server whose model is swapped under load takes
+    170 to 250 MB, by chance; with the shared arena it takes 170 to 215 MB. Without any arena, a base model with a
+    shortlist is a fifth slower.
+    """
+    info = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
+    same_as_requested, default = 1, -1
+    arena = {
+        "max_mem": 0,
+        "arena_extend_strategy": same_as_requested,
+        "initial_chunk_size_bytes": default,
+        "max_dead_bytes_per_chunk": default,
+        "initial_growth_chunk_size_bytes": default,
+    }
+    ort.create_and_register_allocator(info, ort.OrtArenaCfg(arena))
+
+
+PROBES = 8  # steps of each number of rows that shared cores compute to tell whether such a step is short
+SHORT_STEP = 150e-6  # seconds
+STEP_GAP = 0.02  # seconds that a thread stays active after it computed: it is probably between two steps
+MOST_KNOWN = 64  # threads; beyond them those are forgotten that are not active any more
+
+SessionT = TypeVar("SessionT")
+
+
+class ActiveThreads:
+    """The threads that compute at the moment and share the cores. Times are those of `clock`, in seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last_active: dict[int, float] = {}  # by thread id, in seconds of the clock; infinite while it computes
+
+    def begin(self) -> bool:
+        """Mark this thread as active until `end`; returns whether it is the only active thread."""
+        own, recent = threading.get_ident(), self._clock() - STEP_GAP
+        self._last_active[own] = math.inf
+        known = self._last_active.copy()
+        if len(known) > MOST_KNOWN:
+            for thread, active in known.items():
+                if active < recent:
+                    self._last_active.pop(thread, None)
+        return all(active < recent for thread, active in known.items() if thread != own)
+
+    def end(self) -> None:
+        """Mark this thread as one that computed until now."""
+        self._last_active[threading.get_ident()] = self._clock()
+
+
+class SessionPair(Generic[SessionT]):
+    """Two sessions of one graph: one for a single thread, one for each of several threads at the same time.
+
+    Both give the same results, to the last bit.
+
+    all_cores: the session that uses all cores
+    shared_cores: the session that uses one thread's share of the cores
+    """
+
+    def __init__(self, all_cores: SessionT, shared_cores: SessionT, active_threads: ActiveThreads) -> None:
+        self.all_cores, self.shared_cores, self._active_threads = all_cores, shared_cores, active_threads
+        self._steps: dict[int, int] = {}  # by rows: the steps that the session of shared cores has computed
+        self._shortest: dict[int, float] = {}  # by rows: the seconds of the shortest of them
+
+    def __enter__(self) -> SessionT:
+        """Return the session that this thread should use now; the thread counts as active inside the context."""
+        return self.all_cores if self._active_threads.begin() else self.shared_cores
+
+    def __exit__(self, *_: object) -> None:
+        self._active_threads.end()
+
+    def around(self, session: SessionT) -> SessionPair[SessionT]:
+        """Return a pair like this one whose sessions are both this session."""
+        return SessionPair(session, session, self._active_threads)
+
+    def for_step(self, session: SessionT, rows: int) -> SessionT:
+        """Return the session for a step of the decoder, where `session` is that of the context.
+
+        A step that is short on shared cores uses no others: to wake their threads takes as long. The first steps of
+        each number of rows are measured to decide this.
+        """
+        if self._steps.get(rows, 0) < PROBES or self._shortest[rows] < SHORT_STEP:
+            return self.shared_cores
+        return session
+
+    def measure_step(self, session: SessionT, rows: int, seconds: float) -> None:
+        """Count a step that a session computed."""
+        if session is self.shared_cores:
+            self._steps[rows] = self._steps.get(rows, 0) + 1
+            self._shortest[rows] = min(self._shortest.get(rows, math.inf), seconds)
+
+
+class HelpedSession(SessionPair[SessionT]):
+    """A session of native operators, whose parts are computed by helpers too while no other thread computes.
+
+    Helpers begin at once, so that a short step uses them as well. Results are the same with and without them, to the
+    last bit.
+
+    helpers: the threads beside the one that runs the graph
+    """
+
+    def __init__(self, session: SessionT, active_threads: ActiveThreads, helpers: int) -> None:
+        super().__init__(session, session, active_threads)
+        self._helpers = helpers
+        use_helpers(helpers)  # They start here: from a check at low priority they would have that for good.
+        use_helpers(0)
+
+    def __enter__(self) -> SessionT:
+        if self._active_threads.begin():
+            use_helpers(self._helpers)
+        return self.all_cores
+
+    def __exit__(self, *_: object) -> None:
+        use_helpers(0)
+        self._active_threads.end()
+
+    def around(self, session: SessionT) -> HelpedSession[SessionT]:
+        """Return another session with the same helpers."""
+        return HelpedSession(session, self._active_threads, self._helpers)
+
+    def for_step(self, session: SessionT, rows: int) -> SessionT:
+        """Return the session."""
+        return session
+
+    def measure_step(self, session: SessionT, rows: int, seconds: float) -> None:
+        """Do nothing: there is no choice."""

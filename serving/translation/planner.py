@@ -1,0 +1,638 @@
+"""Plans the texts and the pairs of a request: what is kept of each, where it is split, and its tokens.
+
+Planning ends as soon as an empty queue could not take the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+
+from lingon.bundle.manifest import Limits, Manifest
+from lingon.errors import InvalidRequest, MarkupError, RequestError, RequestTooLarge, TextTooLong
+from lingon.moses import WORD_END, MosesPieces
+from lingon.segments.boundaries import Span, has_letters, next_visible, without_blanks_around
+from lingon.segments.capitals import is_in_capitals
+from lingon.segments.characters import Alphabet, Reading, read_characters
+from lingon.segments.kept_forms import Kind, ProtectedSpan, merge, without
+from lingon.segments.layout import Split, TextLayout, cut
+from lingon.segments.markup import PlainText, TooManyKept, read_html, read_xml
+from lingon.segments.protection import TooManySpans, find_protected, uncut
+from lingon.segments.sentence import Custom, Separators, kept_strings
+from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.event_loop import TimeSlice
+from lingon.serving.runtime.runner import AttentionChoice
+from lingon.serving.translation.attention import count_weights
+from lingon.serving.translation.options import Format, ResolvedOptions, TextChoice, format_of
+from lingon.serving.translation.plans import (
+    Begin,
+    Lexicon,
+    PairPlan,
+    Part,
+    Steps,
+    TextPlan,
+    as_sent,
+    blocks,
+    check_prefix,
+    check_size,
+    joined,
+    most_characters,
+    normalised_separator,
+    parts_of,
+    plan_pair,
+    source_of_pieces,
+    target_ids,
+    target_of_pieces,
+)
+from lingon.text import Tokenizer, normalise
+from lingon.translation.v1 import translation_pb2 as pb
+
+_BEGINS_WORD = "\u2581"
+
+
+def alphabet_of(tokenizer: Tokenizer) -> Alphabet:
+    """Return the alphabet of a model. What it has learned of bytes is not counted: it is too little to be relied on."""
+
+    def reads(text: str) -> bool:
+        ids = tokenizer.source.encode(text)
+        if not tokenizer.unreadable.isdisjoint(ids):
+            return False
+        return any(
+            piece.strip(_BEGINS_WORD) not in ("", WORD_END) for piece in tokenizer.source_pieces(ids)
+        ) or not any(map(_is_seen, text))
+
+    return Alphabet(
+        reads,
+        tokenizer.source_pieces(range(tokenizer.source_vocab)),
+        by_words=isinstance(tokenizer.source, MosesPieces),
+    )
+
+
+def _is_seen(character: str) -> bool:
+    """Whether a normalisation that drops a character loses something; control characters and formats are none."""
+    return not character.isspace() and unicodedata.category(character)[0] != "C"
+
+
+@cache
+def custom_of(source: str, target: str) -> Custom | None:
+    """Return how numbers of a language are written in another, BCP-47; None if it is the same way or not known."""
+    separators = _separators(source), _separators(target)
+    if separators[0] is None or separators[1] is None or separators[0] == separators[1]:
+        return None
+    return Custom(separators[0], separators[1])
+
+
+def _separators(language: str) -> Separators | None:
+    """Return those of a language with Latin figures; without data for its region, those of the language alone."""
+    from babel import Locale, UnknownLocaleError  # only here: few requests need it, and it takes a tenth of a second
+    from babel.numbers import get_decimal_symbol, get_group_symbol
+
+    parts = language.split("-")
+    for count in range(len(parts), 0, -1):
+        try:
+            locale = Locale.parse("-".join(parts[:count]), sep="-")
+        except (UnknownLocaleError, ValueError):
+            continue
+        return Separators(
+            get_group_symbol(locale, numbering_system="latn"), get_decimal_symbol(locale, numbering_system="latn")
+        )
+    return None
+
+
+MOST_SIGNS = 2**18  # of a text without markup that are neither letters, figures nor blanks: they take 2 µs each
+MOST_TAGS = 50_000  # tags and signs <, which take 10 µs each
+MOST_INLINES = 10_000  # elements within parts of texts, which take 50 µs each to be placed in the translation
+MOST_REFERENCES = 100_000  # signs & in texts with markup, which take 3 µs each
+MOST_KEPT = 10_000  # strings that are kept, such as URLs and placeholders, which take 20 µs each
+MOST_WITHOUT_LETTERS = 50_000  # parts of texts that have no letters and stay as they are, which take 10 µs each
+MOST_TWINS = 2**18  # characters that the model reads as others, which take 4 µs each
+_SIGN = re.compile(r"[^\w\s]")
+
+
+class RequestSize:
+    """Counts what a request has planned so far. A retry of what it refuses would not help.
+
+    What takes time without becoming a sentence or a token is counted too, before the work: so no request is planned for
+    much more than half a second of CPU. By experiment, a megabyte of the worst signs took 2.4 s to cut into sentences.
+    """
+
+    def __init__(
+        self, field: str, limits: EngineLimits, jobs: int = 1, check_queue: Callable[[int], None] = lambda jobs: None
+    ) -> None:
+        """field: of the request that holds its texts; jobs: for each sentence, more than one if it is sampled.
+
+        check_queue: raises QueueFull if the engine has no place for so many jobs now
+        """
+        self._field, self._jobs, self._check_queue = field, jobs, check_queue
+        self._most = {
+            "characters": most_characters(limits.max_queue_tokens),
+            "characters with markup": 3 * most_characters(limits.max_queue_tokens) // 2,
+            "signs beside letters, figures and blanks": max(4 * limits.max_queue_tokens, MOST_SIGNS),
+            "tags and signs <": MOST_TAGS,
+            "elements that do not split them": MOST_INLINES,
+            "signs &": MOST_REFERENCES,
+            "strings to keep": MOST_KEPT,
+            "parts without letters": MOST_WITHOUT_LETTERS,
+            "characters that the model reads as others": MOST_TWINS,
+            "sentences": limits.max_queue_texts,
+            "tokens": limits.max_queue_tokens,
+        }
+        self._most_weights, self._weights = limits.max_attention_weights, 0
+        self._found = dict.fromkeys(self._most, 0)
+
+    @property
+    def most_characters(self) -> int:
+        """Characters of all texts together."""
+        return self._most["characters"]
+
+    @property
+    def most_sentences(self) -> int:
+        """Sentences of all texts together, if each is translated once."""
+        return self._most["sentences"]
+
+    def add_written(self, text: str, *, marked_up: bool) -> None:
+        """Count a text as it was sent; raises RequestTooLarge."""
+        self._add("characters with markup", len(text))
+        if marked_up:
+            self._add("tags and signs <", text.count("<"))
+            self._add("signs &", text.count("&"))
+
+    def add_signs(self, text: str) -> None:
+        """Count the signs of a text without markup; strings to keep and ends of sentences are looked for at each."""
+        self._add("signs beside letters, figures and blanks", len(_SIGN.findall(text)))
+
+    def add_inlines(self, elements: int) -> None:
+        """Count the elements that are placed in translations; raises RequestTooLarge."""
+        self._add("elements that do not split them", elements)
+
+    def add_kept(self, strings: int) -> None:
+        """Count the strings that are kept of a text; raises RequestTooLarge."""
+        self._add("strings to keep", strings)
+
+    def add_part_without_letters(self) -> None:
+        """Count a line or another part of a text that stays as it is; raises RequestTooLarge."""
+        self._add("parts without letters", 1)
+
+    def add_twins(self, characters: int) -> None:
+        """Count characters that the model reads as others; raises RequestTooLarge."""
+        self._add("characters that the model reads as others", characters)
+
+    def add_characters(self, count: int) -> None:
+        """Count text that will be normalised; raises RequestTooLarge."""
+        self._add("characters", count)
+
+    def add_sentence(self, tokens: int) -> None:
+        """Count a sentence to translate or a pair to score, of so many known tokens; raises RequestTooLarge.
+
+        Raises QueueFull, so that no more work is spent on what would be refused when it is complete.
+        """
+        self._add("sentences", self._jobs)
+        self._add("tokens", self._jobs * tokens)
+        self._check_queue(self._found["sentences"])
+
+    def add_attention(self, weights: int) -> None:
+        """Count the attention weights that the result of a pair will have; raises RequestTooLarge."""
+        self._weights += weights
+        if self._weights > self._most_weights:
+            raise RequestTooLarge(
+                "attention",
+                f"attention comes to {self._weights} weights or more; a request may have {self._most_weights} at most; "
+                f"select fewer kinds, layers or heads, set mean_of_heads, or send fewer {self._field}",
+            )
+
+    def _add(self, unit: str, count: int) -> None:
+        self._found[unit] += count
+        if self._found[unit] > self._most[unit]:
+            raise RequestTooLarge(
+                self._field,
+                f"{self._field} come to {self._found[unit]} {unit} or more; a request may have {self._most[unit]} at "
+                "most; send it in several",
+            )
+
+
+MOST_INLINE_TAGS = 5_000  # elements inside one block, which are placed in one go
+SHORT = 1_000  # characters; sentences of longer texts may be cut
+LONG = 20_000  # characters; shorter texts are read within some milliseconds
+
+
+_FRACTIONS = "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u2089\u2150-\u218b\u2460-\u24ff"  # figures, for str.isdecimal none
+_WORD = rf"[^\W\d_{_FRACTIONS}]"
+# One line of words: no mark of a list, no mark inside, no figure, no sign, no line of signs.
+_SIMPLE = re.compile(rf" *+(?={_WORD})(?:[A-Za-z ,'’]++|{_WORD}|-(?!-))*+[.!?]?+ *+")
+_COLUMNS = "   "  # blanks between columns
+
+
+@dataclass(frozen=True, slots=True)
+class ReadText:
+    """A text that is translated.
+
+    text: without markup
+    kept: what is kept of it, in order and without overlap
+    plain: of a text with markup
+    is_simple: whether it is certainly one sentence
+    """
+
+    text: str
+    kept: Sequence[ProtectedSpan] = ()
+    plain: PlainText | None = None
+    is_simple: bool = False
+
+    def sentences(self, options: TextChoice, language: str) -> Iterator[tuple[Span, tuple[ProtectedSpan, ...]]]:
+        """Yield the sentences, each with what is kept of it, counted from its begin; a step takes milliseconds.
+
+        An empty span is none: the text has a part without letters there, which stays as it is.
+        """
+        if self.is_simple:
+            begin = len(self.text) - len(self.text.lstrip(" "))
+            return iter((((begin, len(self.text.rstrip(" "))), ()),))
+        return uncut(self._cut(options, language), self.kept)
+
+    def _cut(self, options: TextChoice, language: str) -> Iterator[Span]:
+        collapses = options.format is Format.HTML
+        for first, last in _blocks(self.text, self.plain):
+            for begin, end in cut(self.text[first:last], options.sentences, language, collapses=collapses):
+                yield first + begin, first + end
+
+
+async def read_source(text: str, field: str, options: TextChoice, size: RequestSize) -> ReadText:
+    """Read a text; raises InvalidRequest and TextTooLong, which name the field, and RequestTooLarge.
+
+    A long text is read on a thread, since it may take most of a second. It is bounded before it is read, because a
+    thread goes on when the caller has left.
+    """
+    marked_up = options.format.is_markup
+    if marked_up and text.count("<") > MOST_TAGS:
+        raise TextTooLong(field, f"{field} has more than {MOST_TAGS} tags or signs <; send it in several texts")
+    size.add_written(text, marked_up=marked_up)
+    if not marked_up and not options.keep and is_simple(text):
+        return ReadText(text, is_simple=True)
+    if len(text) <= LONG:
+        return _read(text, field, options, size)
+    return await asyncio.to_thread(_read, text, field, options, size)
+
+
+def is_simple(text: str) -> bool:
+    """Whether a text is one sentence in which nothing is kept, as far as a glance shows; most short texts are."""
+    if len(text) > SHORT or _SIMPLE.fullmatch(text) is None:
+        return False
+    inside = text.strip(" ")
+    return inside[0].isalpha() and _COLUMNS not in inside
+
+
+def _read(text: str, field: str, options: TextChoice, size: RequestSize) -> ReadText:
+    plain = _plain(text, field, options)
+    if plain is not None:
+        _check_size(plain, field, size.most_sentences)
+        size.add_inlines(sum(len(block.inlines) for block in plain.markup.blocks))
+    seen = text if plain is None else plain.text
+    size.add_signs(seen)
+    stand_ins = () if plain is None else plain.kept()
+    found, most = [ProtectedSpan(place, place + 1, Kind.TAG) for place in stand_ins], MOST_KEPT
+    try:
+        if len(found) > most:
+            raise TooManySpans
+        for first, last in _blocks(seen, plain) if options.protect or options.keep else ():
+            own = find_protected(seen[first:last], options.keep, patterns=options.protect, most=most - len(found))
+            found += (ProtectedSpan(first + begin, first + end, kind) for begin, end, kind in own)
+    except TooManySpans:
+        message = f"{field} has more than {MOST_KEPT} strings to keep; send it in several texts"
+        message += "" if stand_ins else " or set text.protect to false"
+        raise TextTooLong(field, message) from None
+    size.add_kept(len(found))
+    return ReadText(seen, merge(found) if stand_ins else found, plain)
+
+
+def _check_size(plain: PlainText, field: str, most_sentences: int) -> None:
+    """Raise TextTooLong for a text with markup that would hold up other requests."""
+    blocks = plain.markup.blocks
+    if len(blocks) > most_sentences:
+        message = f"{field} has {len(blocks)} parts between tags that split it; a request may have "
+        raise TextTooLong(field, f"{message}{most_sentences} sentences at most; send it in several")
+    tags = max((len(block.inlines) for block in blocks), default=0)
+    if tags > MOST_INLINE_TAGS:
+        message = f"{field} has {tags} elements that do not split it in one part, {MOST_INLINE_TAGS} are allowed"
+        raise TextTooLong(field, message)
+
+
+def _plain(text: str, field: str, options: TextChoice) -> PlainText | None:
+    """Return a text without its markup; None for one that has none."""
+    if not options.format.is_markup:
+        return None
+    try:
+        return PlainText.of((read_html if options.format is Format.HTML else read_xml)(text, options.rules))
+    except MarkupError as error:
+        raise InvalidRequest(field, f"{field} is not well-formed XML: {error}") from None
+    except TooManyKept:
+        raise TextTooLong(field, f"{field} has too many elements that are left as they are") from None
+
+
+def _blocks(text: str, plain: PlainText | None) -> Iterator[Span]:
+    """Yield the parts of a text that no sentence crosses the border of."""
+    if plain is None:
+        yield 0, len(text)
+    else:
+        yield from map(plain.block, range(len(plain.begins)))
+
+
+AT_ONCE = 4_000  # characters of a sentence whose characters are looked at in one go, within some milliseconds
+
+Request = pb.TranslateRequest | pb.TranslateStreamRequest
+
+
+def check_prefixes(request: Request) -> None:
+    """Raise InvalidRequest unless there is no target prefix, or one for each text."""
+    texts, prefixes = len(request.texts), len(request.target_prefixes)
+    if prefixes not in (0, texts):
+        message = f"target_prefixes must be none or one for each of {texts} texts, got {prefixes}"
+        raise InvalidRequest("target_prefixes", message)
+
+
+class Planner:
+    """Plans requests for one model; gives way to other requests between sentences."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, manifest: Manifest, limits: EngineLimits, lexicon: Lexicon, alphabet: Alphabet
+    ) -> None:
+        """limits: of what one request may queue; alphabet: what the model reads."""
+        self._tokenizer, self._manifest, self._limits, self._lexicon = tokenizer, manifest, limits, lexicon
+        self._alphabet = alphabet
+
+    async def plan_texts(
+        self, request: Request, options: ResolvedOptions, time_slice: TimeSlice, check_queue: Callable[[int], None]
+    ) -> list[TextPlan | RequestError]:
+        """Return what is to be decoded for each text, or why it cannot be; raises RequestTooLarge.
+
+        check_queue: see RequestSize
+        """
+        check_prefixes(request)
+        prefixes = request.target_prefixes or [""] * len(request.texts)
+        if any(prefixes) and options.text.format.is_markup:
+            raise InvalidRequest("target_prefixes", "target_prefixes cannot be used with a text.format with markup")
+        size = RequestSize("texts", self._limits, options.samples, check_queue)
+        plans: list[TextPlan | RequestError] = []
+        for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True)):
+            try:
+                begun = bool(prefix) or options.alternatives > 0
+                if options.text.format is Format.PIECES:
+                    plan = self._plan_pieces(text, f"texts[{index}]", options, size)
+                else:
+                    plan = await self._plan_text(text, f"texts[{index}]", options, time_slice, size, begun=begun)
+                prefix = without_mark(plan, prefix)
+                plans.append(self._with_prefix(plan, prefix, f"target_prefixes[{index}]", options))
+            except RequestTooLarge:
+                raise
+            except InvalidRequest as error:
+                plans.append(error.with_traceback(None))  # its frames hold `plans`: no reference cycle
+            await time_slice.yield_if_due()
+        return plans
+
+    async def plan_pairs(
+        self, request: pb.ScoreRequest, attention: AttentionChoice, time_slice: TimeSlice
+    ) -> list[PairPlan | RequestError]:
+        """Return what is to be scored for each pair, or why it cannot be; raises RequestTooLarge."""
+        limits, size = self._manifest.limits, RequestSize("pairs", self._limits)
+        if (written := format_of(request.format, "format")).is_markup:
+            raise InvalidRequest("format", "format must be plain or pieces; the text of markup can be scored alone")
+        plans: list[PairPlan | RequestError] = []
+        for index, pair in enumerate(request.pairs):
+            try:
+                if written is Format.PIECES:
+                    plan = self._pair_in_pieces(pair, f"pairs[{index}]", size)
+                else:
+                    plan = plan_pair(pair.source, pair.target, f"pairs[{index}]", self._tokenizer, limits)
+            except InvalidRequest as error:
+                plans.append(error.with_traceback(None))  # its frames hold `plans`: no reference cycle
+            else:
+                size.add_sentence(len(plan.source_ids) + len(plan.target_ids))
+                size.add_attention(count_weights(attention, len(plan.source_ids), len(plan.target_ids) + 1))
+                plans.append(plan)
+            await time_slice.yield_if_due()
+        return plans
+
+    async def _plan_text(
+        self,
+        text: str,
+        field: str,
+        options: ResolvedOptions,
+        time_slice: TimeSlice,
+        size: RequestSize,
+        *,
+        begun: bool,
+    ) -> TextPlan:
+        """Return the plan of a text without its prefix; without parts if there is nothing to translate.
+
+        begun: whether it has a prefix, or alternatives at its begin
+        """
+        limits, whole = self._manifest.limits, options.text.sentences is Split.OFF
+        splits = options.splits or not whole or options.text.format.is_markup
+        check_size(text, field, limits, splits=splits, most=size.most_characters)
+        source = await read_source(text, field, options.text, size)
+        segments, parts = list[Span](), list[Part]()
+        reader = _Reader(
+            self._tokenizer,
+            self._alphabet if options.text.twins else None,
+            limits,
+            field,
+            options.splits,
+            time_slice,
+            size,
+        )
+        begin, longest = 0, len(source.text.strip())  # begin: of the next sentence in the normalised text
+        for segment, spans in source.sentences(options.text, self._manifest.source_language):
+            if not _is_read(source.text, segment, options.text):
+                size.add_part_without_letters()
+                await time_slice.yield_if_due()
+                continue
+            has = "has" if whole or segment[1] - segment[0] == longest else "has a sentence of"
+            sentence = source.text[slice(*segment)]
+            steps = await self._steps(sentence, spans, field, options.text, size, begun=begun and not segments)
+            if steps is not None:
+                own: Sequence[Part] = [await reader.in_steps(steps, has)]
+            else:
+                own = await reader.parts(sentence, has)
+            await time_slice.yield_if_due()
+            if not own:
+                continue
+            before = source.text[segments[-1][1] if segments else 0 : segment[0]]
+            begin += len(normalised_separator(before, first=not segments))
+            parts += [part.of_sentence(len(segments), begin) for part in own]
+            begin = parts[-1].begin + len(parts[-1].text)
+            segments.append(segment)
+        if parts:
+            _add_alternatives(size, options, parts[0])
+        else:
+            size.add_characters(len(text))
+        if options.rules is not None:
+            options.rules.check_parts(len(parts), field)
+        tagged = source.plain.aligned(segments) if source.plain else ()
+        return TextPlan(TextLayout(source.text, tuple(segments)), tuple(parts), plain=source.plain, tagged=tagged)
+
+    async def _steps(
+        self,
+        sentence: str,
+        spans: tuple[ProtectedSpan, ...],
+        field: str,
+        options: TextChoice,
+        size: RequestSize,
+        *,
+        begun: bool,
+    ) -> Steps | None:
+        """Return how a sentence is translated that the model does not get as it is; None for others.
+
+        spans: what is kept of it whatever the model reads
+        begun: whether its translation has a begin, so that it is translated as it is
+        """
+        keeps = options.protect and not begun
+        reading = None
+        try:
+            if options.twins and not self._alphabet.knows(sentence):
+                lowers = options.lower_capitals and not begun and is_in_capitals(sentence, spans)
+                reading = await read_as(self._alphabet, sentence, spans, keeps=keeps, lowers=lowers)
+        except TooManySpans:
+            message = (
+                f"{field} has a sentence with more than {MOST_KEPT} strings that the model cannot read; send it in"
+            )
+            raise TextTooLong(field, f"{message} several texts or set text.protect to false") from None
+        kept = spans if reading is None else reading.spans
+        if reading is not None:
+            size.add_twins(len(reading.changes))
+            size.add_kept(max(len(kept) - len(spans), 0))
+        if begun or not needs_steps(sentence, kept, options):
+            return None
+        custom = self._custom() if options.localise_numbers else None
+        return Steps(sentence, spans, self._lexicon, reading, custom)
+
+    def _custom(self) -> Custom | None:
+        """Return how numbers are written in translations; None if both languages write them alike."""
+        return custom_of(self._manifest.source_language, self._manifest.target_language)
+
+    def _plan_pieces(self, text: str, field: str, options: ResolvedOptions, size: RequestSize) -> TextPlan:
+        """Return the plan of a text in pieces without its prefix."""
+        size.add_characters(len(text))
+        ids = source_of_pieces(text, field, self._tokenizer, self._manifest.limits.max_source_tokens)
+        if not ids:
+            return TextPlan(TextLayout(text, ()), ())
+        size.add_sentence(len(ids))
+        begin, read = len(text) - len(text.lstrip()), " ".join(text.split())
+        part = Part(read, 0, tuple(ids))
+        _add_alternatives(size, options, part)
+        return TextPlan(TextLayout(text, ((begin, len(text.rstrip())),)), (part,))
+
+    def _pair_in_pieces(self, pair: pb.ScorePair, field: str, size: RequestSize) -> PairPlan:
+        """Return the plan of a pair in pieces."""
+        limits = self._manifest.limits
+        size.add_characters(len(pair.source) + len(pair.target))
+        source = source_of_pieces(pair.source, f"{field}.source", self._tokenizer, limits.max_source_tokens)
+        target = target_of_pieces(pair.target, f"{field}.target", self._tokenizer, limits.max_target_tokens - 1)
+        written = " ".join(pair.source.split()), " ".join(pair.target.split())
+        return PairPlan(written[0], written[1], tuple(source), target, in_pieces=True)
+
+    def _with_prefix(self, plan: TextPlan, prefix: str, name: str, options: ResolvedOptions) -> TextPlan:
+        if not prefix or not plan.parts:
+            return plan
+        limits = self._manifest.limits
+        if options.text.format is Format.PIECES:
+            ids, begin = target_of_pieces(prefix, name, self._tokenizer, limits.max_target_tokens - 1), None
+            prefix = self._tokenizer.decode(ids)
+        else:
+            ids = target_ids(prefix, name, self._tokenizer, limits.max_target_tokens - 1)
+            begin = Begin.of(normalise(prefix), ids, self._tokenizer)
+        if options.prefix_bias < 1:
+            return replace(plan, soft_prefix=ids)
+        if begin is not None and self._tokenizer.moses is not None:
+            raise begin.refusal(name, "the text of Moses tokens depends on those after them")
+        if options.rules is not None:
+            options.rules.check_prefix(prefix, name)
+            if begin is not None and (options.rules.forbidden or options.rules.forced):
+                raise begin.refusal(name, "leave out forbidden_words and forced_words, which are looked for in tokens")
+        plan = replace(plan, prefix=ids, begin=begin)
+        check_prefix(limits, plan, name)
+        return plan
+
+
+def _add_alternatives(size: RequestSize, options: ResolvedOptions, first: Part) -> None:
+    """Count the further jobs of the first part of a text with alternatives."""
+    for _ in range(options.jobs_of(0) - options.samples):
+        size.add_sentence(len(first.source_ids))
+
+
+async def read_as(
+    alphabet: Alphabet, text: str, spans: Sequence[ProtectedSpan] = (), *, keeps: bool, lowers: bool = False
+) -> Reading | None:
+    """See `read_characters`; a long text is read on a thread."""
+    read = partial(read_characters, text, spans, alphabet, keeps=keeps, lowers=lowers, most=MOST_KEPT)
+    return read() if len(text) <= AT_ONCE else await asyncio.to_thread(read)
+
+
+def without_mark(plan: TextPlan, prefix: str) -> str:
+    """Return a target prefix without the mark of a list that the text begins with: the translation gets it anyway."""
+    mark = without_blanks_around(plan.document.separator(0))
+    rest = prefix[next_visible(prefix, 0, len(prefix)) :]
+    return rest.removeprefix(mark) if mark and plan.parts else prefix
+
+
+def _is_read(text: str, segment: Span, options: TextChoice) -> bool:
+    """Whether the model reads a segment: not an empty one, nor one without letters, unless it reads all of the text."""
+    begin, end = segment
+    reads_all = options.sentences is Split.OFF and not options.protect
+    return begin < end and (reads_all or has_letters(text, begin, end))
+
+
+def needs_steps(sentence: str, spans: Sequence[ProtectedSpan], options: TextChoice) -> bool:
+    """Whether a sentence is not given to the model as it is."""
+    return bool(spans) or (options.lower_capitals and is_in_capitals(sentence))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Turns the sentences of a text into parts; field, and has of its methods: see `check_size`.
+
+    alphabet: None if the model reads characters that it lacks as they are
+    """
+
+    tokenizer: Tokenizer
+    alphabet: Alphabet | None
+    limits: Limits
+    field: str
+    splits: bool
+    time_slice: TimeSlice
+    size: RequestSize
+
+    async def parts(self, sentence: str, has: str) -> Sequence[Part]:
+        """Return the parts of a sentence that the model reads as it is."""
+        limits, done, parts = self.limits, list[tuple[str, str]](), list[Part]()
+        check_size(sentence, self.field, limits, splits=self.splits, most=len(sentence), has=has)
+        for block in blocks(sentence, most_characters(limits.max_source_tokens)):
+            self.size.add_characters(len(block))
+            done.append((block, normalise(block)))
+            await self.time_slice.yield_if_due()
+        text = joined(done)
+        reading = None
+        if self.alphabet is not None and not self.alphabet.knows(text):
+            reading = await read_as(self.alphabet, text, keeps=False)
+        read = text if reading is None else reading.text
+        for part in parts_of(read, self.field, self.tokenizer, limits, splits=self.splits, has=has):
+            self.size.add_sentence(len(part.source_ids))
+            parts.append(part if reading is None else as_sent(part, text, reading))
+            await self.time_slice.yield_if_due()
+        return parts
+
+    async def in_steps(self, steps: Steps, has: str) -> Part:
+        """Return a sentence as one part; without what is kept, it is bounded as any other sentence.
+
+        Each string that is kept counts as one more sentence, since the model may have to read the sentence again.
+        """
+        read = steps.read
+        self.size.add_characters(sum(end - begin for begin, end, _ in read.spans))
+        for _ in kept_strings(read.text, read.spans):
+            self.size.add_sentence(1)
+        rest = without_blanks_around(without(read.text, read.spans))
+        parts = await self.parts(rest, has) if rest else ()
+        ids = [token for part in parts for token in self.tokenizer.unframed(part.source_ids)]
+        short = len(steps.text) <= most_characters(self.limits.max_source_tokens)
+        text = normalise(steps.text) if short else " ".join(steps.text.split())
+        return Part(text, 0, tuple(self.tokenizer.framed(ids)), steps=steps)

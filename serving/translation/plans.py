@@ -1,0 +1,431 @@
+"""From a text to what the engine decodes: check the length, normalise, tokenise, split long sentences. Pure.
+
+A plan may also have a target prefix, or pieces of the vocabulary that a caller has cut a text into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lingon.bundle.manifest import Limits, Manifest
+from lingon.errors import InvalidRequest, TextTooLong
+from lingon.segments.boundaries import Span, has_space
+from lingon.segments.capitals import names_of
+from lingon.segments.characters import Reading
+from lingon.segments.kept_forms import ProtectedSpan
+from lingon.segments.layout import TextLayout
+from lingon.segments.markup import PlainText
+from lingon.segments.sentence import Custom
+from lingon.text import UNK, Tokenizer, common_length, normalise, printable, split
+
+if TYPE_CHECKING:
+    from lingon.text import Segmenter
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """Words of a model's languages that the text layer needs.
+
+    words: those that the model translates to themselves, the surest first; they stand for strings that are kept
+    names: those that are written with capitals, by their form in lower case
+    """
+
+    words: tuple[str, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+def lexicon(manifest: Manifest, tokenizer: Tokenizer) -> Lexicon:
+    """Return the lexicon of a bundle."""
+    pieces = tokenizer.source
+    names = names_of((pieces.id_to_piece(token), pieces.get_score(token)) for token in range(pieces.get_piece_size()))
+    return Lexicon(manifest.text.words if manifest.text is not None else (), names)
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The text with which a translation begins, where the tokens of its target prefix spell another one.
+
+    A vocabulary without byte pieces lacks characters, and some vocabularies have a normalisation of their own, such as
+    NFKC: the model then reads tokens that stand for the prefix, and the translation begins with its own text all the
+    same.
+
+    text: of the prefix, normalised
+    tokens: those of the prefix; spelled: their text
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    spelled: str
+
+    @classmethod
+    def of(cls, text: str, tokens: tuple[int, ...], tokenizer: Tokenizer) -> Begin | None:
+        """Return the begin of a translation with this prefix; None if its tokens spell it."""
+        spelled = tokenizer.decode(tokens)
+        return None if spelled.strip() == text else cls(text, tokens, spelled)
+
+    def whole(self, tokens: Sequence[int], decoded: str, tokenizer: Tokenizer) -> str:
+        """Return the text of tokens that begin with those of the prefix; decoded: the text that they spell."""
+        rest = decoded.removeprefix(self.spelled).rstrip()
+        return self.text + self.space(tokens[len(self.tokens) :], tokenizer) + rest
+
+    def space(self, following: Sequence[int], tokenizer: Tokenizer) -> str:
+        """Return the space before the first token after the prefix if decoding drops it: there is no text before it."""
+        begins_word = bool(following) and tokenizer.piece_text(following[0]).startswith(" ")
+        return " " if begins_word and not self.spelled else ""
+
+    def difference(self) -> tuple[int, str]:
+        """Return the place and the text of the first character that the tokens do not spell."""
+        place = min(common_length(self.text, self.spelled), len(self.text) - 1)
+        return place, self.text[place]
+
+    def refusal(self, field: str, why: str) -> InvalidRequest:
+        """Return the error of a request that needs tokens that spell the prefix."""
+        place, character = self.difference()
+        message = f"{field} has {character!r} at character {place + 1}, which the model's tokens do not spell; {why}"
+        return InvalidRequest(field, message)
+
+
+def text_of(tokenizer: Tokenizer, tokens: Sequence[int], begin: Begin | None = None) -> str:
+    """Return the text of generated tokens, which begin with those of `begin` if there is one."""
+    decoded = tokenizer.decode(tokens)
+    return decoded.strip() if begin is None else begin.whole(tokens, decoded, tokenizer)
+
+
+SHOWN = 40  # characters of a piece in an error
+
+
+def source_of_pieces(text: str, field: str, tokenizer: Tokenizer, most: int) -> list[int]:
+    """Return the source tokens of a text in pieces, with the end token and those of the languages; none without pieces.
+
+    most: tokens that the model reads. Raises TextTooLong, and InvalidRequest for what is no piece.
+    """
+    pieces = text.split()
+    if not pieces:
+        return []
+    if (tokens := len(pieces) + len(tokenizer.framed(()))) > most:
+        message = (
+            f"{field} has {tokens} tokens, the model reads {most} at most; a text in pieces is not split, shorten it"
+        )
+        raise TextTooLong(field, message)
+    return tokenizer.framed(_ids(pieces, field, tokenizer.source, "source"))
+
+
+def target_of_pieces(text: str, field: str, tokenizer: Tokenizer, most: int) -> tuple[int, ...]:
+    """Return the tokens of a target prefix in pieces; most: tokens that it may have; errors as for a source."""
+    pieces = text.split()
+    if len(pieces) > most:
+        raise TextTooLong(field, f"{field} has {len(pieces)} tokens, at most {most} are allowed")
+    return tuple(_ids(pieces, field, tokenizer.target, "target"))
+
+
+def written(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
+    """Return target tokens as a text in pieces."""
+    return " ".join(tokenizer.target_pieces(tokens))
+
+
+def piece_spans(text: str) -> list[Span]:
+    """Return where each piece of a text is, without the blanks around it."""
+    spans, end = list[Span](), 0
+    for piece in text.split():
+        begin = text.index(piece, end)
+        end = begin + len(piece)
+        spans.append((begin, end))
+    return spans
+
+
+def _ids(pieces: Sequence[str], field: str, vocabulary: Segmenter, side: str) -> list[int]:
+    """Return the ids of pieces; `<unk>` is the unknown piece, and other pieces that stand for no text are refused."""
+    unknown = str(vocabulary.id_to_piece(UNK))
+    ids = list[int]()
+    for place, piece in enumerate(pieces):
+        token = int(vocabulary.piece_to_id(piece))
+        if token < UNK or vocabulary.is_control(token) or (token == UNK and piece != unknown):
+            shown = printable(piece if len(piece) <= SHOWN else f"{piece[:SHOWN]}…")
+            kind = "is no piece" if token == UNK else "stands for no text, and cannot be used as a piece"
+            message = f"{field}: {shown!r} at place {place} {kind} of the {side} vocabulary"
+            raise InvalidRequest(field, f"{message}; {unknown} is an unknown piece" if token == UNK else message)
+        ids.append(token)
+    return ids
+
+
+CHARACTERS_PER_TOKEN = 16  # characters of the longest piece that sentencepiece learns by default
+SPARE_CHARACTERS = 256  # characters that every text may have besides
+SHORTEN = "shorten it"
+SHORTEN_OR_SPLIT = "shorten it or set options.long_text to LONG_TEXT_POLICY_SPLIT"
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How a sentence with strings that are kept, or in capitals, is translated: see `translate_sentence`.
+
+    text: the sentence as it was sent; spans: what is kept of it
+    reading: how the model reads it, if that is another text or more is kept of it
+    custom: how numbers are written in the translation; None as they are in the sentence
+    """
+
+    text: str
+    spans: tuple[ProtectedSpan, ...]
+    lexicon: Lexicon
+    reading: Reading | None = None
+    custom: Custom | None = None
+
+    @property
+    def read(self) -> Reading:
+        """The sentence as the model reads it, with all that is kept of it."""
+        return self.reading or Reading(self.text, self.spans)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A span of a text that is decoded on its own: a sentence, or a part of one that the model cannot read whole.
+
+    begin: index of its first code point in the normalised text
+    source_ids: as the tokenizer of the model frames them
+    sentence: index of its segment in the document
+    steps: if it is not decoded as it is; then it is a whole sentence, and source_ids are without what is kept
+    reading: what the model reads, if it is another text: the tokens are those of this one
+    """
+
+    text: str
+    begin: int
+    source_ids: tuple[int, ...]
+    sentence: int = 0
+    steps: Steps | None = None
+    reading: Reading | None = None
+
+    @property
+    def read_text(self) -> str:
+        """The text that the model reads."""
+        return self.text if self.reading is None else self.reading.text
+
+    def of_sentence(self, sentence: int, begin: int) -> Part:
+        """Return this part of a sentence as one of a text; begin: of the sentence in the normalised text."""
+        return Part(self.text, begin + self.begin, self.source_ids, sentence, self.steps, self.reading)
+
+
+@dataclass(frozen=True, slots=True)
+class PairPlan:
+    """A pair to score, normalised.
+
+    source_ids: empty for an empty source, which the model does not read
+    target_ids: without the begin and the end token
+    in_pieces: how it is written
+    """
+
+    source: str
+    target: str
+    source_ids: tuple[int, ...]
+    target_ids: tuple[int, ...]
+    in_pieces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TextPlan:
+    """A text to translate.
+
+    document: the text without markup, and its sentences
+    parts: at least one for each sentence, in order; none if there is nothing to translate
+    prefix: target tokens with which the translation of the first part begins
+    soft_prefix: target tokens with which it is likelier to begin
+    begin: its text, if the tokens of the prefix spell another one
+    plain: of a text with markup
+    tagged: for each of its sentences, whether tags are placed in its translation
+    """
+
+    document: TextLayout
+    parts: tuple[Part, ...]
+    prefix: tuple[int, ...] = ()
+    soft_prefix: tuple[int, ...] = ()
+    begin: Begin | None = None
+    plain: PlainText | None = None
+    tagged: Sequence[bool] = ()
+
+    def places(self) -> list[list[int]]:
+        """Return the places of the parts of each sentence."""
+        found: list[list[int]] = [[] for _ in self.document.segments]
+        for place, part in enumerate(self.parts):
+            found[part.sentence].append(place)
+        return found
+
+    def is_tagged(self, part: Part) -> bool:
+        """Whether tags are placed in the translation of a part's sentence."""
+        return bool(self.tagged) and self.tagged[part.sentence]
+
+    @property
+    def text(self) -> str:
+        """The normalised text: its sentences, and what separates them with one space for white space."""
+        pieces, end, sentence = list[str](), 0, -1
+        for part in self.parts:
+            if part.sentence == sentence:
+                before = " " * (part.begin - end)
+            else:
+                before = normalised_separator(self.document.separator(part.sentence), first=not pieces)
+            pieces += [before, part.text]
+            end, sentence = part.begin + len(part.text), part.sentence
+        if pieces:
+            pieces.append(normalised_separator(self.document.separator(sentence + 1)).rstrip())
+        return "".join(pieces).translate(self.plain.stand_ins if self.plain else {})
+
+    @property
+    def source_tokens(self) -> int:
+        """Source tokens of all parts, end tokens included if the model reads them."""
+        return sum(len(part.source_ids) for part in self.parts)
+
+
+def normalised_separator(separator: str, *, first: bool = False) -> str:
+    """Return what separates sentences, which may have figures or the mark of a list, with one space for white space.
+
+    first: whether no sentence is before it
+    """
+    text = normalise(separator)
+    if not text:
+        return "" if first or not has_space(separator) else " "
+    before = " " if not first and separator[0].isspace() else ""
+    return before + text + (" " if separator[-1].isspace() else "")
+
+
+def most_characters(tokens: int) -> int:
+    """Return an upper bound for the code points of a text of so many tokens.
+
+    The length is checked first, because normalisation and tokenisation run on the event loop, and the time of NFC is
+    quadratic in the length of a run of combining marks: 16 000 of them take 70 ms, 128 000 take 19 s.
+    """
+    return tokens * CHARACTERS_PER_TOKEN + SPARE_CHARACTERS
+
+
+def blocks(text: str, size: int) -> Iterator[str]:
+    """Yield a text in blocks of at most `size` characters and a space, cut after white space, or in a longer word.
+
+    The text is read block by block: looking for all words of a megabyte at once would hold up the event loop.
+    """
+    begin = 0
+    while len(text) - begin > size:
+        window = text[begin : begin + size + 1]
+        last = "" if window[-1].isspace() else window.rsplit(None, 1)[-1]
+        end = begin + (len(window) - len(last) if len(last) <= size else size)
+        yield text[begin:end]
+        begin = end
+    yield text[begin:]
+
+
+def joined(normalised: Iterable[tuple[str, str]]) -> str:
+    """Return a normalised text of its blocks and what each is normalised, in order."""
+    found, spaced = list[str](), False
+    for block, text in normalised:
+        if text:
+            found += [" " * (spaced or block[:1].isspace()) if found else "", text]
+            spaced = False
+        spaced = spaced or block[-1:].isspace()
+    return "".join(found)
+
+
+def check_size(
+    text: str,
+    field: str,
+    limits: Limits,
+    *,
+    splits: bool,
+    most: int,
+    has: str = "has",
+    advice: str = SHORTEN_OR_SPLIT,
+) -> None:
+    """Raise TextTooLong for a text that has too many characters, before it is normalised.
+
+    most: characters of a text that may be split
+    has: what is said of the field, "has a sentence of" for a sentence of it
+    advice: what to do about a text that is too long
+    """
+    whole = most_characters(limits.max_source_tokens)
+    if len(text) > whole and not splits:
+        raise TextTooLong(
+            field,
+            f"{field} {has} {len(text)} characters; the model reads {limits.max_source_tokens} tokens at most, which "
+            f"{whole} characters exceed; {advice}",
+        )
+    if splits and len(text) > most:
+        raise TextTooLong(field, f"{field} has {len(text)} characters, more than the {most} that the server splits")
+
+
+def parts_of(
+    text: str,
+    field: str,
+    tokenizer: Tokenizer,
+    limits: Limits,
+    *,
+    splits: bool,
+    has: str = "has",
+    advice: str = SHORTEN_OR_SPLIT,
+) -> Iterator[Part]:
+    """Yield the parts of a normalised text or sentence; one that the model can read whole is one part.
+
+    An empty text has none. Raises TextTooLong, which names the field; has, advice: see `check_size`.
+    """
+    if not text:
+        return
+    longest = most_characters(limits.max_source_tokens)
+    if len(text) <= longest:
+        ids = tokenizer.encode_source(text)
+        if len(ids) <= limits.max_source_tokens:
+            yield Part(text, 0, tuple(ids))
+            return
+        if not splits:
+            raise TextTooLong(
+                field,
+                f"{field} {has} {len(ids)} tokens, the model reads {limits.max_source_tokens} at most; {advice}",
+            )
+    # NFC makes three characters of some.
+    check_size(text, field, limits, splits=splits, most=len(text), has=has, advice=advice)
+
+    def fits(part: str) -> bool:
+        return len(part) <= longest and len(tokenizer.encode_source(part)) <= limits.max_source_tokens
+
+    for begin, end in split(text, fits):
+        yield Part(text[begin:end], begin, tuple(tokenizer.encode_source(text[begin:end])))
+
+
+def as_sent(part: Part, sent: str, reading: Reading) -> Part:
+    """Return a part of what the model reads as one of the text that was sent.
+
+    part: its text and its begin are those in the reading; sent: the normalised text
+    """
+    end = part.begin + len(part.text)
+    begin, last = reading.sent(part.begin, end)
+    return replace(part, text=sent[begin:last], begin=begin, reading=reading.part(part.begin, end))
+
+
+def target_ids(text: str, field: str, tokenizer: Tokenizer, most: int) -> tuple[int, ...]:
+    """Return the tokens of a target text or prefix; raises TextTooLong if there are more than `most`."""
+    if len(text) > most_characters(most):
+        raise TextTooLong(field, f"{field} has {len(text)} characters, more than {most} target tokens can hold")
+    ids = tokenizer.encode_target(normalise(text))
+    if len(ids) > most:
+        raise TextTooLong(field, f"{field} has {len(ids)} tokens, at most {most} are allowed")
+    return tuple(ids)
+
+
+def plan_pair(source: str, target: str, field: str, tokenizer: Tokenizer, limits: Limits) -> PairPlan:
+    """Return the tokens of a pair; field: names the pair in errors."""
+    check_size(source, f"{field}.source", limits, splits=False, most=0, advice=SHORTEN)
+    source = normalise(source)
+    parts = list(parts_of(source, f"{field}.source", tokenizer, limits, splits=False, advice=SHORTEN))
+    ids = target_ids(target, f"{field}.target", tokenizer, limits.max_target_tokens - 1)
+    return PairPlan(source, normalise(target), parts[0].source_ids if parts else (), ids)
+
+
+def max_output(limits: Limits, plan: TextPlan, place: int, requested: int) -> int:
+    """Return the bound on the target tokens of part `place`, without the prefix.
+
+    requested: the bound that the request sets; the bound of the model holds as well
+    """
+    prefix = len(plan.prefix) if place == 0 else 0
+    return min(requested, limits.max_output(len(plan.parts[place].source_ids)) - prefix)
+
+
+def check_prefix(limits: Limits, plan: TextPlan, field: str) -> None:
+    """Raise InvalidRequest for a prefix that is as long as the longest translation."""
+    bound = limits.max_output(len(plan.parts[0].source_ids))
+    if len(plan.prefix) >= bound:
+        message = f"{field} has {len(plan.prefix)} tokens; the translation of this text has {bound} at most"
+        raise InvalidRequest(field, message)

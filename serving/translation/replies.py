@@ -1,0 +1,476 @@
+"""From the output of the engine to reply messages: texts, tokens, alignments, usage, warnings. Pure.
+
+The translations of the parts of a text are put together, and the guard says what it finds about them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lingon.alignment import piece_links
+from lingon.errors import Degenerate, RequestError
+from lingon.segments.boundaries import Span, is_blank, without_blanks_around
+from lingon.segments.kept_forms import without
+from lingon.segments.markup import WrittenText
+from lingon.segments.placing_alignment import Kept
+from lingon.segments.sentence import Means, Restored, leaves_words
+from lingon.serving.decoding.job import Hypothesis
+from lingon.serving.guard import DEGENERATE, Flag, Guard, Judgement, Sentence
+from lingon.serving.runtime.runner import Scored
+from lingon.serving.translation.attention import (
+    WordWeights,
+    matrix_message,
+    piece_messages,
+    sentence_weights,
+    word_weights,
+)
+from lingon.serving.translation.options import Format, ResolvedOptions
+from lingon.serving.translation.plans import Begin, PairPlan, Part, TextPlan, piece_spans
+from lingon.status import to_status
+from lingon.text import EOS, UNK, Tokenizer, normalise, to_nfc
+from lingon.translation.v1 import translation_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class PartHypothesis:
+    """One hypothesis of one part.
+
+    text: the text of its tokens
+    scored: with attention, if the request wants an alignment
+    restored: of a part that was translated in steps: the text with the places of what is kept
+    weights: between its words and those of its source, if tags are placed by them
+    kept: of a part that was translated in steps, if tags are placed in it: what it and its source have
+    read_log_probs: of a part that was translated in steps, or again: those of the first text that the model wrote
+    parts: of a part that was translated in steps: in how many the model read it, at most
+    """
+
+    hypothesis: Hypothesis
+    text: str
+    scored: Scored | None = None
+    restored: Restored | None = None
+    weights: WordWeights | None = None
+    kept: tuple[Kept, ...] = ()
+    read_log_probs: tuple[float, ...] = ()
+    parts: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The translation of a text.
+
+    text: with markup, if the text has markup
+    sentences, parts: in the translation without markup, the span of each sentence and where each part begins
+    """
+
+    text: str
+    sentences: tuple[Span, ...]
+    parts: tuple[int, ...]
+    written: WrittenText | None = None
+
+    def span(self, begin: int, end: int) -> Span:
+        """Return where a span of the translation without markup, within one sentence, is in the text."""
+        return (begin, end) if self.written is None else self.written.span(begin, end)
+
+
+def layout(plan: TextPlan, parts: Sequence[PartHypothesis]) -> Generator[None, None, Layout]:
+    """Put a hypothesis together, by one of each part; yields now and then if there is markup."""
+    own = plan.places()
+    sentences = [join([parts[place].text for place in places]) for places in own]
+    joined = plan.document.join([text for text, _ in sentences])
+    begins = tuple(
+        begin + offset for (begin, _), (_, offsets) in zip(joined.spans, sentences, strict=True) for offset in offsets
+    )
+    if plan.plain is None:
+        return Layout(joined.text, joined.spans, begins)
+    weights, kept = list[WordWeights | None](), list[Sequence[Kept]]()
+    for segment, places in enumerate(own):
+        weights.append(_weights(plan, parts, segment, places) if plan.tagged[segment] else None)
+        kept.append(parts[places[0]].kept if len(places) == 1 else ())  # a part with kept strings is a whole sentence
+        yield
+    written = yield from plan.plain.write(plan.document, joined, weights, kept)
+    return Layout(written.text, joined.spans, begins, written)
+
+
+def join(texts: Sequence[str]) -> tuple[str, list[int]]:
+    """Join the texts of the parts of a sentence by spaces, without empty ones; returns where each part begins too."""
+    joined, begins = "", []
+    for text in texts:
+        space = " " if joined and text else ""
+        begins.append(len(joined) + len(space))
+        joined += space + text
+    return joined, begins
+
+
+def _weights(
+    plan: TextPlan, parts: Sequence[PartHypothesis], segment: int, places: Sequence[int]
+) -> WordWeights | None:
+    found = [(plan.parts[place].text, parts[place].text, parts[place].weights) for place in places]
+    return sentence_weights(plan.document.segment(segment), found)
+
+
+MESSAGES = {
+    Flag.EMPTY: "the translation has no text",
+    Flag.REPETITION: "the translation repeats itself",
+    Flag.WRONG_LANGUAGE: "the translation fits the source language better",
+    Flag.LENGTH_RATIO: "the translation has an unusual length for its source",
+    Flag.COPY: "the translation is a copy of its source",
+    Flag.NUMBERS: "the translation has other numbers than its source",
+    Flag.UNREADABLE: "the model does not know many characters of the source",
+    Flag.LOW_CONFIDENCE: "the translation is less sure than those of 99 of 100 usual sentences",
+}
+RETRIED = "translated once more, because the first translation was worse"
+REFUSED = DEGENERATE | {Flag.UNREADABLE}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What the guard found about the best translation of a text.
+
+    parts: of each part; empty if it was not judged
+    retried: places of the parts whose first translation was replaced
+    """
+
+    parts: Sequence[Judgement] = ()
+    retried: frozenset[int] = frozenset()
+
+
+def part_judgement(plan: TextPlan, place: int, part: PartHypothesis, guard: Guard, tokenizer: Tokenizer) -> Judgement:
+    """Return what the guard finds about the translation of the part of a text with this index.
+
+    What is kept is not judged; the confidence is that of what the model read in its place.
+    """
+    source = plan.parts[place]
+    if source.steps is None or part.restored is None:
+        chosen = part.read_log_probs or part.hypothesis.log_probs[len(plan.prefix) if place == 0 else 0 :]
+        ids, tokens = tokenizer.unframed(source.source_ids), part.hypothesis.tokens
+        return guard.judge(Sentence(source.read_text, part.text, ids, tokens, chosen))
+    read = source.steps.read
+    unread = [Flag.UNREADABLE] if leaves_words(read.text, read.spans) else []
+    rest = to_nfc(without_blanks_around(without(read.text, read.spans)))
+    if not rest:
+        return Judgement(tuple(unread))
+    target = without(part.restored.text, part.restored.kept)
+    ids = tokenizer.encode_target(normalise(target))
+    found = guard.judge(Sentence(rest, target, tokenizer.unframed(source.source_ids), ids, part.read_log_probs))
+    if not unread or Flag.UNREADABLE in found.flags:
+        return found
+    return found._replace(flags=tuple(flag for flag in Flag if flag in (*found.flags, *unread)))
+
+
+def judge_parts(
+    plan: TextPlan, parts: Sequence[PartHypothesis], guard: Guard, tokenizer: Tokenizer
+) -> Generator[None, None, list[Judgement]]:
+    """Return what the guard finds about each part; yields between them, since there may be a thousand."""
+    found = []
+    for place, part in enumerate(parts):
+        found.append(part_judgement(plan, place, part, guard, tokenizer))
+        yield
+    return found
+
+
+def guard_warnings(judged: Judged, *, refuses: bool) -> list[pb.Warning]:
+    """Return what is said about a translation.
+
+    refuses: raise Degenerate if the guard suspects that it is no translation
+    """
+    flags = [flag for each in judged.parts for flag in each.flags]
+    counts = Counter(flags)
+    if refuses and (refused := sorted(REFUSED.intersection(counts))):
+        raise Degenerate("; ".join(MESSAGES[flag] for flag in refused))
+    said = [(flag.code, counts[flag], MESSAGES[flag]) for flag in sorted(counts)]
+    said += [(pb.WARNING_CODE_RETRIED, len(judged.retried), RETRIED)] if judged.retried else []
+    return [pb.Warning(code=code, message=_share(count, len(judged.parts)) + text) for code, count, text in said]
+
+
+def lowest_confidence(judgements: Sequence[Judgement]) -> float | None:
+    """Return the lowest confidence; None if there is none."""
+    return min((each.confidence for each in judgements if each.confidence is not None), default=None)
+
+
+def warning_codes(judgements: Sequence[Judgement], *, retried: bool) -> list[pb.WarningCode.ValueType]:
+    """Return the codes of the warnings about a sentence, by the judgements of its parts."""
+    flags = sorted({flag for each in judgements for flag in each.flags})
+    return [*(flag.code for flag in flags), *([pb.WARNING_CODE_RETRIED] if retried else ())]
+
+
+def _share(count: int, total: int) -> str:
+    return f"{count} of {total} parts: " if total > 1 else ""
+
+
+def text_error(error: RequestError) -> pb.TextResult:
+    """Return the result of a text that is not translated."""
+    return pb.TextResult(status=to_status(error))
+
+
+def pair_error(error: RequestError) -> pb.ScoreResult:
+    """Return the result of a pair that is not scored."""
+    return pb.ScoreResult(status=to_status(error))
+
+
+def pair_without_source() -> pb.ScoreResult:
+    """Return the result of a pair whose source is empty: the model has read nothing that a target could follow."""
+    return pb.ScoreResult(warnings=[pb.Warning(code=pb.WARNING_CODE_EMPTY_SOURCE, message="the source is empty")])
+
+
+def text_result(
+    plan: TextPlan,
+    found: Sequence[Sequence[PartHypothesis]],
+    options: ResolvedOptions,
+    tokenizer: Tokenizer,
+    guard: Guard,
+    judged: Judged | None = None,
+) -> Generator[None, None, pb.TextResult]:
+    """Return the result of a text; yields between its parts, since a text may have a thousand of them.
+
+    found: the hypotheses of each part; the k-th ones of all parts make the k-th of the text
+    judged: what was found about the best ones, if they were judged already
+
+    Raises Degenerate if the request refuses what the guard suspects.
+    """
+    whole = [list(parts) for parts in zip(*found, strict=False)] or [[] for _ in range(options.num_hypotheses)]
+    if not options.alternatives:  # which are in the order of their first tokens
+        whole.sort(key=_order)
+    hypotheses, layouts = list[pb.Hypothesis](), list[Layout]()
+    for parts in whole:
+        layouts.append((yield from layout(plan, parts)))
+        hypotheses.append((yield from _hypothesis(plan, parts, layouts[-1], options, tokenizer)))
+    policy = options.text.guard
+    if policy == pb.GUARD_POLICY_OFF:
+        judged = Judged()
+    elif judged is None:
+        judged = Judged((yield from judge_parts(plan, whole[0], guard, tokenizer)))
+    warnings = guard_warnings(judged, refuses=policy == pb.GUARD_POLICY_REFUSE)
+    return pb.TextResult(
+        hypotheses=hypotheses,
+        warnings=[*_warnings(plan, whole, hypotheses), *warnings],
+        confidence=lowest_confidence(judged.parts),
+        shortlist=options.job.shortlist and bool(plan.parts),
+        normalised_text=plan.text if options.return_alignment else "",
+        sentences=_sentences(plan, whole[0], layouts[0], judged) if options.text.return_sentences else (),
+        usage=pb.Usage(
+            source_tokens=plan.source_tokens,
+            target_tokens=sum(_tokens(part.hypothesis) for parts in whole for part in parts),
+        ),
+    )
+
+
+def pair_result(
+    plan: PairPlan, found: Scored, tokenizer: Tokenizer, *, aligned: bool
+) -> Generator[None, None, pb.ScoreResult]:
+    """Return the result of a pair, with the attention that was found; yields between matrices, which may be large."""
+    log_probs = found.log_probs.tolist()
+    pieces = tokenizer.target_pieces([*plan.target_ids, EOS])
+    result = pb.ScoreResult(
+        warnings=_pair_warnings(plan, tokenizer),
+        log_prob=sum(log_probs),
+        tokens=[pb.Token(piece=piece, log_prob=value) for piece, value in zip(pieces, log_probs, strict=True)],
+    )
+    if aligned or found.matrices:
+        if plan.in_pieces:
+            sources, targets = piece_spans(plan.source), piece_spans(plan.target)
+        else:
+            sources, targets = source_spans(tokenizer, plan.source), target_spans(tokenizer, plan.target)
+        result.normalised_source, result.normalised_target = plan.source, plan.target
+        if aligned:
+            result.alignment.extend(_links(found.attention, sources, targets))
+        if found.matrices:
+            named = tokenizer.source_pieces(tokenizer.without_languages(plan.source_ids))
+            result.source_pieces.extend(piece_messages(named, sources, len(plan.source)))
+            result.target_pieces.extend(piece_messages(pieces, targets, len(plan.target)))
+    for matrix in found.matrices:
+        result.attention.append(matrix_message(matrix))
+        yield
+    return result
+
+
+def _pair_warnings(plan: PairPlan, tokenizer: Tokenizer) -> list[pb.Warning]:
+    if not plan.target_ids:
+        return [
+            pb.Warning(code=pb.WARNING_CODE_EMPTY, message="the target is empty: its score is that of its end token")
+        ]
+    if UNK not in plan.target_ids:
+        return []
+    begin, end = target_spans(tokenizer, plan.target)[plan.target_ids.index(UNK)]
+    message = (
+        f"the target has {plan.target[begin:end]!r} at character {begin + 1}, which the model cannot write: its "
+        "log-probability stands for the probability 0"
+    )
+    return [pb.Warning(code=pb.WARNING_CODE_UNREADABLE, message=message)]
+
+
+def spans(surfaces: Sequence[str]) -> list[Span]:
+    """Return the code points that each piece covers, without the white space before a word.
+
+    surfaces: the text that sentencepiece assigns to each piece. It assigns a character that is spelled in bytes to the
+    last byte; here each of the bytes has its span.
+    """
+    found: list[Span] = []
+    begin, pending = 0, 0  # pending: pieces whose character has not been seen yet
+    for surface in surfaces:
+        pending += 1
+        if surface:
+            blank = len(surface) - len(surface.lstrip()) if surface.strip() else 0
+            found += [(begin + blank, begin + len(surface))] * pending
+            begin, pending = begin + len(surface), 0
+    return found + [(begin, begin)] * pending
+
+
+def source_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
+    """Return the spans of the tokens of a normalised source text, without the end token."""
+    return spans([piece.surface for piece in tokenizer.source.encode(text, return_type="proto").pieces])
+
+
+def part_spans(tokenizer: Tokenizer, part: Part) -> list[Span]:
+    """Return the spans of the tokens of a part in its text, without the end token; the model may read another one."""
+    found = source_spans(tokenizer, part.read_text)
+    return found if part.reading is None else [part.reading.sent(*span) for span in found]
+
+
+def target_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
+    """Return the spans of the tokens of a normalised target text, without the end token."""
+    return spans([piece.surface for piece in tokenizer.target.encode(text, return_type="proto").pieces])
+
+
+def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int], begin: Begin | None = None) -> list[Span]:
+    """Return the spans of generated tokens in their text, which the tokenizer may split into other tokens.
+
+    begin: of the text, if the first tokens spell another one
+    """
+    shown = [token for token in tokens if token > UNK]
+    proto = tokenizer.target.decode(shown, return_type="proto")
+    skipped = len(proto.text) - len(proto.text.lstrip())
+    end = len(proto.text.strip())
+    pieces = iter(spans([piece.surface for piece in proto.pieces]))
+    found: list[Span] = []
+    for token in tokens:
+        last = found[-1][1] if found else 0
+        span = next(pieces) if token > UNK else (last + skipped, last + skipped)
+        found.append((min(max(span[0] - skipped, 0), end), min(max(span[1] - skipped, 0), end)))
+    if begin is None:
+        return found
+    shift = len(begin.whole(tokens, proto.text, tokenizer)) - end
+    return [*target_spans(tokenizer, begin.text), *_shifted(found[len(begin.tokens) :], shift)]
+
+
+def linked_tokens(attention: np.ndarray, sources: Sequence[Span], targets: Sequence[Span]) -> list[tuple[int, int]]:
+    """Return the source and the target token of each link; see `lingon.alignment.piece_links`.
+
+    attention: (target_length, source_length), the row of the end token last, and its column if the model reads one
+    """
+    return piece_links(attention[: len(targets)].argmax(axis=1).tolist(), len(sources))
+
+
+def weights_of(part: Part, found: PartHypothesis, attention: np.ndarray, tokenizer: Tokenizer) -> WordWeights:
+    """Return the weights between the words of a part and of its translation; attention: between their tokens."""
+    sources, targets = part_spans(tokenizer, part), generated_spans(tokenizer, found.hypothesis.tokens)
+    return word_weights(attention, sources, targets, part.text, found.text)
+
+
+def _order(parts: Sequence[PartHypothesis]) -> tuple[int, float]:
+    """Return the key by which the hypotheses of a text are sorted: forced words come before the score."""
+    return sum(part.hypothesis.missing for part in parts), -sum(part.hypothesis.score for part in parts)
+
+
+def _hypothesis(
+    plan: TextPlan, parts: Sequence[PartHypothesis], placed: Layout, options: ResolvedOptions, tokenizer: Tokenizer
+) -> Generator[None, None, pb.Hypothesis]:
+    finished = all(part.hypothesis.finished for part in parts)
+    message = pb.Hypothesis(
+        text=placed.text,
+        score=sum(part.hypothesis.score for part in parts),
+        finish_reason=pb.FINISH_REASON_END if finished else pb.FINISH_REASON_LENGTH,
+        missing_words=options.rules.missing(placed.text) if options.rules else (),
+    )
+    for place, (source, target_begin, part) in enumerate(zip(plan.parts, placed.parts, parts, strict=True)):
+        tokens = part.hypothesis.tokens
+        if options.return_tokens:
+            # The log-probabilities also have the end token.
+            named = zip(tokenizer.target_pieces(tokens), part.hypothesis.log_probs, strict=False)
+            message.tokens.extend(pb.Token(piece=piece, log_prob=value) for piece, value in named)
+        if part.scored is not None:
+            if options.text.format is Format.PIECES:
+                sources, own = piece_spans(source.text), piece_spans(part.text)
+            else:
+                sources = _shifted(part_spans(tokenizer, source), source.begin)
+                if part.restored is not None:
+                    own = target_spans(tokenizer, part.text)
+                else:
+                    own = generated_spans(tokenizer, tokens, None if place else plan.begin)
+            targets = [placed.span(*span) for span in _shifted(own, target_begin)]
+            message.alignment.extend(_links(part.scored.attention, sources, targets))
+        yield
+    return message
+
+
+def _sentences(plan: TextPlan, parts: Sequence[PartHypothesis], placed: Layout, judged: Judged) -> list[pb.Sentence]:
+    """Return the sentences of a text and of its translation, which consists of these parts."""
+    found = []
+    for segment, target, places in zip(plan.document.segments, placed.sentences, plan.places(), strict=True):
+        judgements = [judged.parts[place] for place in places] if judged.parts else []
+        found.append(
+            pb.Sentence(
+                source=_span_message(plan.plain.raw_span(*segment) if plan.plain else segment),
+                target=_span_message(placed.span(*target)),
+                score=sum(parts[place].hypothesis.score for place in places),
+                confidence=lowest_confidence(judgements),
+                warnings=warning_codes(judgements, retried=not judged.retried.isdisjoint(places)),
+            )
+        )
+    return found
+
+
+def _span_message(span: Span) -> pb.Span:
+    return pb.Span(begin=span[0], end=span[1])
+
+
+def _links(attention: np.ndarray, sources: Sequence[Span], targets: Sequence[Span]) -> list[pb.AlignmentLink]:
+    """Return the links between tokens; attention: see `linked_tokens`."""
+    return [
+        pb.AlignmentLink(
+            source=_span_message(sources[source]),
+            target=_span_message(targets[target]),
+            weight=attention[target, source],
+        )
+        for source, target in linked_tokens(attention, sources, targets)
+    ]
+
+
+def _shifted(found: Sequence[Span], by: int) -> list[Span]:
+    return [(begin + by, end + by) for begin, end in found]
+
+
+def _warnings(
+    plan: TextPlan, whole: Sequence[Sequence[PartHypothesis]], hypotheses: Sequence[pb.Hypothesis]
+) -> list[pb.Warning]:
+    found = []
+    if is_blank(plan.document.text):
+        found.append(pb.Warning(code=pb.WARNING_CODE_EMPTY_SOURCE, message="the text has nothing to translate"))
+    parts: Counter[int] = Counter()
+    for part, read in zip(plan.parts, whole[0], strict=True):
+        parts[part.sentence] += read.parts
+    if split := [count for count in parts.values() if count > 1]:
+        sentences = "" if len(parts) == 1 else f"{len(split)} of {len(parts)} sentences are "
+        message = f"{sentences}longer than the model reads: translated in {sum(split)} parts"
+        found.append(pb.Warning(code=pb.WARNING_CODE_SPLIT, message=message))
+    apart = sum(part.restored is not None and part.restored.means is Means.SPLIT for part in whole[0])
+    if apart:
+        sentences = "the sentence was" if len(parts) == 1 else f"{apart} of {len(parts)} sentences were"
+        message = f"{sentences} cut at a string that is kept, and translated in parts"
+        found.append(pb.Warning(code=pb.WARNING_CODE_MARKUP_SPLIT, message=message))
+    cut = sum(not all(part.hypothesis.finished for part in parts) for parts in whole)
+    if cut:
+        message = f"{cut} of {len(whole)} translations hit the bound on their length and are not complete"
+        found.append(pb.Warning(code=pb.WARNING_CODE_LENGTH, message=message))
+    lacking = sum(bool(hypothesis.missing_words) for hypothesis in hypotheses)
+    if lacking:
+        message = f"{lacking} of {len(whole)} translations do not have all forced_words; see missing_words"
+        found.append(pb.Warning(code=pb.WARNING_CODE_FORCED_WORDS, message=message))
+    return found
+
+
+def _tokens(hypothesis: Hypothesis) -> int:
+    return len(hypothesis.tokens) + hypothesis.finished

@@ -1,1 +1,0 @@
-"""From the output of the engine to reply messages; it imports of `serving.translation` only `planning`."""

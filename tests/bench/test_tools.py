@@ -1,0 +1,62 @@
+"""The tools of the benchmarks: the host's part of a step, comparison of running servers, and protected strings."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lingon.bench.tools.compare_servers import one_round, target
+from lingon.bench.tools.protection import KINDS, POSITIONS, usable_pairs
+from lingon.segments.protection import find_protected
+from tests.support.echo_engine import EchoRunner, running
+
+
+def test_the_time_of_the_host_is_measured_for_greedy_and_beam_search(tmp_path: Path):
+    command = [sys.executable, "-m", "lingon.bench.tools.host_step", "--quick", "--results", tmp_path]
+    subprocess.run(command, capture_output=True, check=True, timeout=200)
+    (path,) = tmp_path.glob("*-host-step.json")
+    found = {
+        (row["sentences"], row["beam_size"]): row["host_us"]
+        for row in json.loads(path.read_text(encoding="utf-8"))["rows"]
+    }
+    assert found.keys() == {(1, 1), (1, 4), (8, 1), (8, 4)}
+    assert all(microseconds > 0 for microseconds in found.values())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_running_servers_are_compared_by_latency_and_cpu_time(stream: bool) -> None:
+    async with running(EchoRunner()) as server:
+        here = target(f"here={os.getpid()}@127.0.0.1:{server.server.port}")
+        row = await one_round(here, ["Tom", "sea"], 2, 0.3, stream=stream)
+    assert row["requests_per_s"] > 0
+    assert row["p50_ms"] <= row["p99_ms"]
+    assert row["cpu_ms_per_request"] > 0
+    assert (row["cpu_us_per_delta"] > 0) is stream
+
+
+PAIR = ("I saw Tom at home.", "Ich sah Tom daheim.")
+
+
+@pytest.mark.parametrize(("place", "make", "count"), POSITIONS)
+def test_a_case_has_its_strings_once_and_each_is_found(place, make, count):
+    case = make(PAIR, ["Tom", "Boston"], KINDS[:count], random.Random(0))
+    assert case.strings == KINDS[:count]
+    assert [case.text[begin:end] for begin, end, _ in find_protected(case.text)] == sorted(
+        case.strings, key=case.text.index
+    )
+    assert case.reference is None or case.strings[0] in case.reference
+
+
+def test_pairs_have_the_name_once_on_both_sides():
+    others = [
+        ("Tom saw Tom at home.", "Tom sah Tom."),
+        ("I saw Tom's old car.", "Ich sah Toms Auto."),
+        ("Tom!", "Tom!"),
+    ]
+    assert usable_pairs([PAIR, *others], "Tom") == [PAIR]

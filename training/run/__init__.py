@@ -1,1 +1,0 @@
-"""One training run: its setup, its loop, its processes and its report; only the verbs import it."""

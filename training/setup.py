@@ -1,0 +1,379 @@
+"""The setup of a run: text, tokenizer, model and optimizer, new or from the last checkpoint of the run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from lingon.errors import CheckpointError, CorpusError, SettingsError
+from lingon.files import lock_path, make_folders, write_bytes, write_text
+from lingon.machine import free_bytes
+from lingon.text import UNK, Tokenizer
+from lingon.training import checkpoint as checkpoints
+from lingon.training.batches import drop_long, filter_by_length
+from lingon.training.config import (
+    Config,
+    LanguagePair,
+    TrainingSettings,
+    model_differences,
+    pair_name,
+    pair_names,
+    parse_config,
+    setting_differences,
+)
+from lingon.training.corpus import (
+    Pair,
+    TrainingText,
+    by_languages,
+    epoch_sizes,
+    read_training_text,
+    read_validation_text,
+)
+from lingon.training.model_settings import ModelSettings
+from lingon.training.models.build import build_model, count_weights
+from lingon.training.processes import Interrupt, Processes, fast_kernels, join_processes, slow_precision
+from lingon.training.report import Report
+from lingon.training.tokenizer import tokenizer_of_run
+from lingon.training.trainer import Trainer
+
+BYTES_OF_WEIGHT = 16  # in training: the weight, its gradient and the two moments of Adam, in fp32
+LEARNT = ("kind", "vocab_size", "joint", "byte_fallback", "character_coverage")
+"""The settings of a tokenizer by which its pieces are learnt; a run learns them once."""
+
+
+@contextmanager
+def open_run(
+    config: Config,
+    folder: Path,
+    interrupt: Interrupt,
+    init_from: Path | None = None,
+    report: Callable[..., Report] = Report,
+) -> Iterator[Trainer]:
+    """Join the processes of a run, lock its folder, open its report and yield its trainer.
+
+    init_from: a checkpoint; a new run starts with its weights and tokenizer (fine-tuning)
+    report: makes the report, with the arguments of `Report`
+    """
+    with join_processes(config.training.device) as group, ExitStack() as stack:
+        check_accumulation(config.training.accumulate, group.world_size)
+        if group.is_leader:
+            stack.enter_context(run_folder(folder))
+        opened = stack.enter_context(report(folder, config.training.max_steps, enabled=group.is_leader))
+        trainer = build_trainer(config, folder, group, opened, interrupt, init_from)
+        # Only now: with it the process keeps freed memory, and reading text frees much.
+        stack.enter_context(fast_kernels(group.device))
+        yield trainer
+
+
+def check_accumulation(accumulate: int, world_size: int) -> None:
+    """Raise SettingsError if the micro-batches of an update do not divide evenly among the processes."""
+    if accumulate % world_size:
+        raise SettingsError(f"training.accumulate must be a multiple of the {world_size} processes, got {accumulate}")
+
+
+@contextmanager
+def run_folder(folder: Path) -> Iterator[None]:
+    """Create the folder of a run, lock it against other runs, and remove the partial files of a killed run."""
+    with ExitStack() as stack:
+        try:
+            make_folders(folder)
+            stack.enter_context(lock_path(folder))
+        except BlockingIOError:
+            raise SettingsError(f"--output {folder}: another run uses this folder") from None
+        except OSError as error:
+            raise SettingsError(f"--output {folder}: {error.strerror}") from None
+        checkpoints.remove_leftovers(folder)
+        yield
+
+
+def build_trainer(
+    config: Config,
+    folder: Path,
+    processes: Processes,
+    report: Report,
+    interrupt: Interrupt,
+    init_from: Path | None = None,
+) -> Trainer:
+    """Return the trainer of a run, at its last checkpoint if it has one, else at its beginning."""
+    last = next(reversed(checkpoints.saved_steps(folder)), None)
+    if last is not None:
+        _check_tokenizer_kept(config, folder, last)
+        if init_from is not None:
+            report.message(f"--init-from {init_from} is ignored: the run resumes from {last}")
+    start = last or (
+        init_from and checkpoints.resolve_checkpoint(init_from)
+    )  # before reading text, which takes minutes
+    config = _with_fast_precision(_with_facts(config, start).with_languages(), processes.device, report)
+    assert config.data.valid, "only an imported model has no validation text"
+    text = read_training_text(config.data, linked=bool(config.training.guided_alignment))
+    valid = read_validation_text(config.data)
+    tokenizer = _tokenizer(config, text, start, folder, processes)
+    if start is None:
+        config = _with_silent_pieces(config, tokenizer)
+    others = config.tokenizers_of_others(tokenizer)
+    text = drop_long(text, tokenizer, config.data.max_tokens, others)
+    for line in _described(config, text):
+        report.message(line)
+    valid = _scorable(valid, config, tokenizer, others, report)
+    vocabs = tokenizer.source_vocab, tokenizer.target_vocab
+    weights = _check_model(config.model, vocabs, processes.device)
+    torch.manual_seed(config.training.seed)
+    model = build_model(config.model, *vocabs).to(processes.device)
+    report.message(f"model: {weights:,} weights on {processes.device}, {processes.world_size} process(es)")
+    optimizer = _optimizer(model, config.training)
+    trainer = Trainer(
+        config, folder, processes, report, tokenizer, others, text.epoch(), valid, model, optimizer, interrupt
+    )
+    digest, measured = text.digest(), _validation_digest(valid, config.training)
+    if last is not None:
+        _resume(trainer, last, digest, measured)
+    elif start is not None:
+        checkpoints.load_weights(model, start)
+        report.message(f"starts from the weights of {start}")
+    trainer.progress.text, trainer.progress.validation = digest, measured
+    if processes.is_leader:
+        write_text(folder / checkpoints.CONFIG, config.model_dump_json(indent=2) + "\n")
+    model.train()
+    return trainer
+
+
+def _check_model(settings: ModelSettings, vocabs: tuple[int, int], device: torch.device) -> int:
+    """Return the number of weights; raise SettingsError if pieces are not there, or the training has no room."""
+    never = settings.never_generated
+    if max(never, default=0) >= vocabs[1]:
+        raise SettingsError(
+            f"model.never_generated must be below {vocabs[1]}, the pieces of a target, got {max(never)}"
+        )
+    weights = count_weights(settings, *vocabs)
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_bytes()
+    if 0 < free < BYTES_OF_WEIGHT * weights:  # 0 where the system does not tell
+        raise SettingsError(
+            f"the training of {weights:,} weights needs {BYTES_OF_WEIGHT * weights / 2**30:,.1f} GiB of memory, of "
+            f"which {free / 2**30:,.1f} are free; lower the sizes in [model]"
+        )
+    return weights
+
+
+def _with_fast_precision(config: Config, device: torch.device, report: Report) -> Config:
+    """Return the settings, with fp32 for a precision that the CPU computes many times more slowly."""
+    if not slow_precision(config.training.precision, device, _cpuinfo()):
+        return config
+    report.message("this CPU has no instructions for bf16, which would take many times as long: trains in fp32")
+    return config.model_copy(update={"training": config.training.model_copy(update={"precision": "fp32"})})
+
+
+def _cpuinfo() -> str:
+    path = Path("/proc/cpuinfo")
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def _with_facts(config: Config, start: Path | None) -> Config:
+    """Return the settings with the facts about the model of the checkpoint that a run goes on from, if they lack them.
+
+    These are the languages of a model of several, the pieces that it never generates, whether its sources have an end
+    token, and where it was imported from.
+    """
+    if start is None:
+        return config
+    known, values = checkpoints.read_config(start).model_dump(), config.model_dump()
+    for name in ("languages", "origin"):
+        values[name] = values[name] or known[name]
+    if "never_generated" not in config.model.model_fields_set:
+        values["model"]["never_generated"] = known["model"]["never_generated"]
+    if "source_end" not in config.tokenizer.model_fields_set:
+        values["tokenizer"]["source_end"] = known["tokenizer"]["source_end"]
+    return parse_config(values, str(start))
+
+
+def _with_silent_pieces(config: Config, tokenizer: Tokenizer) -> Config:
+    """Return the settings of a new model, by which it generates no piece of languages, unless they set never_generated.
+
+    The pieces of both sides are in a joint vocabulary. Those that a text may have stay possible.
+    """
+    languages, model = config.languages, config.model
+    if languages is None or "never_generated" in model.model_fields_set:
+        return config
+    ids = map(tokenizer.target.piece_to_id, (*languages.source_pieces, *languages.target_pieces))
+    never = tuple(sorted({each for each in ids if each > UNK and tokenizer.target.is_control(each)}))
+    return config.model_copy(update={"model": model.model_copy(update={"never_generated": never})})
+
+
+def _described(config: Config, text: TrainingText) -> Iterator[str]:
+    """Yield lines about the training text."""
+    yield f"training text: {text.counts}"
+    yield from _several_pairs(config, text)
+    if config.training.guided_alignment:
+        yield _guidance(config, text)
+
+
+def _guidance(config: Config, text: TrainingText) -> str:
+    """Return a message that says what is guided; raise CorpusError if no pair has a link."""
+    linked = sum(bool(pair.links) for pairs in text.corpora for pair in pairs)
+    if not linked:
+        files = ", ".join(str(corpus.alignment) for corpus in config.data.corpora if corpus.alignment)
+        raise CorpusError(f"{files}: none of {text.counts.kept:,} pairs that pass the filters has a link")
+    layer, heads = config.guided
+    return f"guided alignment: {linked:,} pairs with links; decoder layer {layer}, heads {', '.join(map(str, heads))}"
+
+
+def _several_pairs(config: Config, text: TrainingText) -> Iterator[str]:
+    """Yield lines that say what a run trains of each pair of languages, if it trains several.
+
+    Raises CorpusError if there is no text of one of them.
+    """
+    trained = config.data.trained
+    if len(trained) < 2:
+        return
+    found = by_languages(text.epoch(), config.data.languages)
+    for languages in trained:
+        if languages not in found:
+            raise CorpusError(f"no pair of {pair_name(languages)} passes the filters of the training text")
+    sizes = np.array([len(found[languages]) for languages in trained])
+    shown = epoch_sizes(sizes, config.data.temperature).tolist()
+    for languages, size in zip(trained, shown, strict=True):
+        yield f"{pair_name(languages)}: {size:,} pairs in an epoch, {size / sum(shown):.1%} of all"
+    validated = {*map(config.data.languages_of, config.data.valid)}
+    if unseen := [pair for pair in trained if pair not in validated]:
+        yield f"trained without validation text: {pair_names(unseen)}"
+    assert config.languages is not None, "with_languages makes them"
+    if untrained := [pair for pair in config.languages.pairs if pair not in trained]:
+        yield f"served without training text: {pair_names(untrained)}"
+
+
+def _tokenizer(config: Config, text: TrainingText, start: Path | None, run: Path, processes: Processes) -> Tokenizer:
+    """Return the tokenizer of a checkpoint, of tokenizer.path, or a new one that is saved in the folder of the run."""
+    folder = start or config.tokenizer.path
+    if folder is None:
+        folder = run
+        if processes.is_leader:
+            _write_tokenizer(tokenizer_of_run(text, config), run)
+        processes.barrier()
+    tokenizer = config.tokenizer_of_pair(Tokenizer.read(folder))
+    # two models that were learnt of like texts may number their pieces alike; they are still one for each language
+    alike = tokenizer.joint if config.tokenizer.joint else len(tokenizer.files()) == 1
+    if config.tokenizer.joint != alike:
+        has = "one vocabulary for both languages" if alike else "one for each language"
+        raise SettingsError(f"tokenizer.joint = {str(config.tokenizer.joint).lower()}, but {folder} has {has}")
+    return tokenizer
+
+
+def _check_tokenizer_kept(config: Config, run: Path, last: Path) -> None:
+    """Raise SettingsError if a setting has changed by which a run would get another tokenizer than it has."""
+    saved = checkpoints.read_config(last).tokenizer
+    for name in (*LEARNT, "path"):
+        before, now = getattr(saved, name), getattr(config.tokenizer, name)
+        if before == now or (name == "path" and now and Tokenizer.read(now).files() == Tokenizer.read(last).files()):
+            continue
+        raise SettingsError(
+            f"tokenizer.{name} must stay {_shown(before)}, as {run} has its tokenizer already, got {_shown(now)}; "
+            "set it back, or choose another --output"
+        )
+
+
+def _shown(value: object) -> str:
+    """Return a setting as a config has it."""
+    return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _write_tokenizer(tokenizer: Tokenizer, run: Path) -> None:
+    """Write the tokenizer into the folder of the run and remove the files of an earlier one."""
+    for name in (*Tokenizer.JOINT, *Tokenizer.SEPARATE):
+        (run / name).unlink(missing_ok=True)
+    for name, content in tokenizer.files().items():
+        write_bytes(run / name, content)
+
+
+def _scorable(
+    pairs: list[Pair],
+    config: Config,
+    tokenizer: Tokenizer,
+    others: Mapping[LanguagePair, Tokenizer],
+    report: Report,
+) -> list[Pair]:
+    """Return the validation pairs that have both sides and are not longer than the bundle of the model reads."""
+    usable = [pair for pair in pairs if pair.source and pair.target]
+    usable = filter_by_length(usable, tokenizer, config.max_source_tokens, others)
+    read, kept = (by_languages(each, config.data.languages) for each in (pairs, usable))
+    for corpus in config.data.valid:
+        if (languages := config.data.languages_of(corpus)) not in kept:
+            count = len(read.get(languages, ()))
+            raise CorpusError(f"{corpus.files()[0]}: none of {count} validation pairs can be scored")
+    if dropped := len(pairs) - len(usable):
+        limit = f"data.max_tokens = {config.max_source_tokens}"
+        report.message(f"validation text: {len(usable):,} pairs; dropped {dropped:,} empty or longer than {limit}")
+    return usable
+
+
+def _validation_digest(pairs: Sequence[Pair], settings: TrainingSettings) -> str:
+    """Return a digest of what decides the scores of a validation, beside the weights."""
+    texts = [[pair.source, pair.target, *(pair.languages or ())] for pair in pairs]
+    facts = [settings.valid_sentences, settings.valid_beam_size, texts]
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def _resume(trainer: Trainer, folder: Path, digest: str, measured: str) -> None:
+    """Restore a trainer from a checkpoint and report every setting that has changed since.
+
+    digest: of the training text; measured: of what a validation measures. Raises CheckpointError if the model has
+    changed.
+    """
+    with _naming_remedy(trainer.folder, folder):
+        saved = checkpoints.load_checkpoint(folder)
+    if other := model_differences(saved.config.model, trainer.config.model):
+        raise CheckpointError(f"{folder} was trained with another model ({other[0]}); choose another --output")
+    changed = list(setting_differences(saved.config, trainer.config))
+    if saved.progress.text not in ("", digest):
+        changed.append("the pairs of the training text")
+    trainer.model.load_state_dict(saved.model.state_dict())
+    with _naming_remedy(trainer.folder, folder):
+        checkpoints.load_optimizer(trainer.model, trainer.optimizer, folder)
+    trainer.progress = saved.progress
+    if saved.progress.validation not in ("", measured):
+        changed.append("what validations measure: the next one is the best so far")
+        trainer.progress.forget_best()
+    else:
+        _mark_best_again(trainer)
+    trainer.report.message(f"resumes after step {saved.progress.step}")
+    if changed:
+        trainer.report.message(f"changed since then: {'; '.join(changed)}")
+
+
+@contextmanager
+def _naming_remedy(run: Path, last: Path) -> Iterator[None]:
+    """Add to an error of the last checkpoint of a run what to do about it."""
+    try:
+        yield
+    except CheckpointError as error:
+        before = checkpoints.saved_steps(run)[:-1]
+        resume = f"resume from {before[-1].name}" if before else "begin again, as the run has no other checkpoint"
+        raise CheckpointError(f"{error}; remove {last} and run the same command again to {resume}") from None
+
+
+def _mark_best_again(trainer: Trainer) -> None:
+    """Mark the best checkpoint again if its mark was removed; without the mark the run would delete that checkpoint."""
+    best = checkpoints.step_folder(trainer.folder, trainer.progress.best_step)
+    if trainer.processes.is_leader and best.is_dir() and not (trainer.folder / checkpoints.BEST).is_file():
+        checkpoints.mark_best(trainer.folder, best, {"bleu": trainer.progress.best_bleu})
+
+
+def _optimizer(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+    """Adam (Kingma and Ba, 2015) with the constants of Vaswani et al. (2017), section 5.3.
+
+    With weight_decay it is AdamW (Loshchilov and Hutter, 2019).
+    """
+    optimizer = torch.optim.AdamW if settings.weight_decay else torch.optim.Adam
+    return optimizer(
+        model.parameters(),
+        lr=settings.learning_rate,
+        betas=(0.9, 0.98),
+        eps=1e-9,
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
