@@ -122,7 +122,7 @@ async def test_latency_counts_from_the_time_at_which_a_request_was_due():
     """The engine stops for half a second: requests that were due in that time wait, and all are sent."""
     runner = echo_engine.EchoRunner(delay=0.002)
     async with echo_engine.running(runner) as server, generator(["Tom", "The old man and the sea"]) as worker:
-        target = Target(address=f"127.0.0.1:{server.server.port}", timeout=5)
+        target = Target(address=f"127.0.0.1:{server.server.port}", timeout=20)
         load = OpenLoad(target=target, offered=60, seconds=1.5, warm_up=0.5, seed=1)
         task = asyncio.create_task(ask(worker, **to_json(load)))
         await asyncio.sleep(1.0)
@@ -135,7 +135,7 @@ async def test_latency_counts_from_the_time_at_which_a_request_was_due():
     assert {answer.code for answer in found} == {OK}
     waited = [answer for answer in found if answer.latency > 200]
     assert len(waited) >= 10
-    assert max(answer.latency for answer in found) < 5000
+    assert max(answer.latency for answer in found) < 20_000
     assert len(single) == 5
 
 

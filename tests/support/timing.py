@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
-SECONDS = 10.0  # seconds that a test waits for a condition, if it names no other bound
+SECONDS = 60.0  # seconds that a test waits for a condition, if it names no other bound; few need them
 PAUSE = 0.005  # seconds between two checks of a condition
 
 
@@ -18,10 +18,11 @@ async def eventually(condition: Callable[[], Any], seconds: float = SECONDS) -> 
     """Check until the condition holds; the condition may be a coroutine function."""
     end = time.monotonic() + seconds
     while True:
+        late = time.monotonic() >= end  # before the check: a machine that stands still in between fails no test
         result = condition()
         if await result if inspect.isawaitable(result) else result:
             return
-        assert time.monotonic() < end, f"the condition does not hold after {seconds:g} s"
+        assert not late, f"the condition does not hold after {seconds:g} s"
         await asyncio.sleep(PAUSE)
 
 
@@ -35,10 +36,11 @@ def eventually_blocking(
     """Like `eventually`, for tests without an event loop; a check that raises one of `ignoring` is repeated."""
     end = time.monotonic() + seconds
     while True:
+        late = time.monotonic() >= end
         with suppress(*ignoring):
             if condition():
                 return
-        assert time.monotonic() < end, f"the condition does not hold after {seconds:g} s"
+        assert not late, f"the condition does not hold after {seconds:g} s"
         time.sleep(pause)
 
 

@@ -174,8 +174,7 @@ def test_a_dead_engine_fails_all_its_jobs_and_accepts_no_more(caplog: pytest.Log
         outcomes = harness.collect(5)
         assert all(isinstance(outcome, EngineLost) for outcome in outcomes.values())
         assert not any("canary" in str(outcome) for outcome in outcomes.values())
-        time.sleep(0.05)
-        assert not harness.engine.healthy
+        eventually_blocking(lambda: not harness.engine.healthy)
         with pytest.raises(EngineLost):
             harness.engine.submit([harness.job((5, EOS))])
     assert "planted" in caplog.text
@@ -291,7 +290,7 @@ async def test_a_restart_that_hangs_ends_the_server_with_a_failure():
     async with running(EchoRunner(dies_at=3), engine=HangingRestart, hang_seconds=0.3) as server:
         with pytest.raises(grpc.aio.AioRpcError):
             await server.translate("Tom lives in Boston.")
-        assert await asyncio.wait_for(server.task, 5) == 1
+        assert await asyncio.wait_for(server.task, 30) == 1
 
 
 async def test_a_server_that_stops_does_not_wait_for_a_restart():
@@ -302,7 +301,7 @@ async def test_a_server_that_stops_does_not_wait_for_a_restart():
             lambda: server.metric("lingon_engine_restarts_total", model="en-de", version="1", cause="death") == 1
         )
         server.server.stop()
-        assert await asyncio.wait_for(server.task, 5) == 0
+        assert await asyncio.wait_for(server.task, 30) == 0
 
 
 class TwoWorkers(Engine):

@@ -220,7 +220,7 @@ async def test_an_engine_that_hangs_while_its_model_drains_ends_the_server():
         await eventually(lambda: admin.server.metric("lingon_running_sentences", model="en-de", version="1"))
         swap = asyncio.create_task(refused(admin.swap(admin.publish(2))))
         assert (await in_flight)[0] == "UNAVAILABLE"
-        assert await asyncio.wait_for(admin.server.task, 10) == 1
+        assert await asyncio.wait_for(admin.server.task, 30) == 1
         admin.versions.runners[1].gate.set()
         await asyncio.gather(swap, return_exceptions=True)
 
@@ -232,7 +232,7 @@ async def test_a_server_that_stops_does_not_wait_for_a_load():
         await eventually(lambda: _in_state(admin, ("en-de", "2", "LOADING")))
         admin.server.server.stop()
         assert (await swap)[0] == "UNAVAILABLE"
-        assert await asyncio.wait_for(admin.server.task, 10) == 0
+        assert await asyncio.wait_for(admin.server.task, 30) == 0
         assert admin.server.server.has_stuck_thread
         admin.versions.gate.set()
         await eventually(lambda: not admin.threads())

@@ -57,7 +57,7 @@ async def test_a_call_that_fails_after_its_work_began_is_no_refusal(ended: str):
             server.runner.dies_at = 1
         else:
             server.runner.gate.clear()
-        status, _ = await refused(server.call("Tom", seconds=0.5 if ended == "by the deadline" else 20))
+        status, _ = await refused(server.call("Tom", seconds=1.0 if ended == "by the deadline" else 20))
         assert status == ("UNAVAILABLE" if ended == "by the engine" else "DEADLINE_EXCEEDED")
         await eventually(lambda: durations(server, "served") == 1)
         assert durations(server, "refused") == 0

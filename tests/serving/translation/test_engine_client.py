@@ -16,6 +16,7 @@ from lingon.serving.engine.engine import Engine
 from lingon.serving.translation.engine_client import EngineClient, LoopCallbacks, ValidUtf8
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner, RunningServer, full_shortlist, running, tokenizer, vocabulary
+from tests.support.timing import eventually
 
 
 async def test_a_callback_that_raises_does_not_stop_the_others() -> None:
@@ -29,7 +30,7 @@ async def test_a_callback_that_raises_does_not_stop_the_others() -> None:
     callbacks = LoopCallbacks(asyncio.get_running_loop())
     for value in range(4):
         callbacks.post(receive, value)
-    await asyncio.sleep(0.05)
+    await eventually(lambda: 3 in received)
     assert received == [0, 2, 3]
 
 

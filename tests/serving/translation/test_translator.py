@@ -20,6 +20,7 @@ from lingon.serving.translation.options import WHOLE
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import LIMITS, EchoRunner, bundle
+from tests.support.timing import eventually
 
 
 async def test_the_event_loop_runs_other_tasks_while_long_texts_are_planned(tmp_path: Path):
@@ -107,7 +108,7 @@ async def test_planning_ends_when_the_queue_has_no_place_for_what_is_planned(tmp
     translator = Translator(bundle(tmp_path), engine, bounds)
     options = translator.resolve(pb.DecodingOptions(long_text=SPLIT))
     first = asyncio.create_task(translator.translate(pb.TranslateRequest(texts=["Tom. " * 60]), caller="many"))
-    await asyncio.sleep(0.1)
+    await eventually(lambda: engine.scheduler.load().queued == 60)
     too_many = pb.TranslateRequest(texts=["Tom. " * 30, "Tom. " * 30, "x" * 200_000], options={"long_text": SPLIT})
     with pytest.raises(QueueFull, match="60 texts are queued, 41 more would exceed the limit of 100"):
         await translator.plan(too_many, options, TimeSlice("many"))
