@@ -345,8 +345,8 @@ def _manifest(model: Transformer, shape: Shape, precisions: dict[str, Precision]
 
 def _source_files() -> list[Path]:
     """The source files that determine the bytes of the bundle."""
-    folders = [*names.__path__, *lingon.export.__path__]
-    return [Path(__file__), *(path for folder in folders for path in sorted(Path(folder).rglob("*.py")))]
+    exporter = sorted(path for folder in lingon.export.__path__ for path in Path(folder).rglob("*.py"))
+    return [Path(__file__), Path(names.__file__), *exporter]
 
 
 def _digest(parts: Iterable[bytes]) -> str:
