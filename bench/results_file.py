@@ -1,4 +1,4 @@
-"""What a run of a benchmark keeps: its results, what it resumes from, its charts, and percentiles.
+"""What a run of a benchmark shows and keeps: its results, what it resumes from, its charts, and percentiles.
 
 The results are JSON with everything that is needed to repeat the run.
 """
@@ -12,13 +12,18 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lingon.errors import SettingsError
 from lingon.files import write_json, write_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDTH = 160  # characters of a table of a tool
 
 
 def results_folder(given: Path | None, *, quick: bool) -> Path:
@@ -33,6 +38,41 @@ def save(name: str, rows: list[dict[str, Any]], folder: Path, **more: Any) -> Pa
     head = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine(), "commit": commit()}
     write_json(path, {**head, "command": command(sys.argv), **more, "rows": rows})
     return path
+
+
+def terminal(width: int = 0) -> Console:
+    """Return a console of at least so many columns, so that no table is cut."""
+    from rich.console import Console
+
+    console = Console()
+    console.width = max(console.width, width)
+    return console
+
+
+def note(line: str) -> None:
+    """Print a line about what a run does."""
+    terminal().print(line, style="dim", highlight=False)
+
+
+def show(rows: Sequence[Mapping[str, Any]], *, title: str | None = None) -> None:
+    """Print rows as a table with a column for each key; numbers have up to three places."""
+    from rich.table import Table
+
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    table = Table(*keys, title=title)
+    for row in rows:
+        table.add_row(*(_shown(row.get(key, "")) for key in keys))
+    terminal(WIDTH).print(table)
+
+
+def _shown(value: object) -> str:
+    return f"{value:,.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+def keep(name: str, rows: list[dict[str, Any]], results: Path | None, **more: Any) -> None:
+    """Save rows if there is a folder for results, and print the path; see `save`."""
+    if results is not None:
+        print(f"written: {save(name, rows, results, **more)}")
 
 
 def command(arguments: Sequence[str]) -> str:

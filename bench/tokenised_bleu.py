@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from sacrebleu.metrics.bleu import BLEU
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-from lingon.bench.results_file import save
+from lingon.bench.results_file import keep, show
 from lingon.errors import CorpusError
 from lingon.files import read_lines
 from lingon.scoring import score
@@ -117,15 +115,12 @@ def main(
     """Print tokenised BLEU of each file beside BLEU and chrF of sacreBLEU, with all signatures."""
     tokens = MosesTokens(language=language, lower_case=lower_case, normalise=normalise, split_hyphens=split_hyphens)
     rows = [row_of(path, reference, tokens) for path in translations]
-    table = Table("translations", "sentences", "tokenised BLEU", "BLEU", "chrF")
-    for row in rows:
-        scores = (f"{row[score]:.1f}" for score in ("bleu_tokenised", "bleu", "chrf"))
-        table.add_row(row["translations"], str(row["sentences"]), *scores)
-    Console().print(table)
+    show(
+        [{name: row[name] for name in ("translations", "sentences", "bleu_tokenised", "bleu", "chrf")} for row in rows]
+    )
     for score_name, signature in rows[0]["signatures"].items():
         typer.echo(f"{score_name}: {signature}")
-    if results is not None:
-        typer.echo(f"written: {save(name, rows, results)}")
+    keep(name, rows, results)
 
 
 if __name__ == "__main__":

@@ -17,9 +17,8 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from lingon.bench.results_file import show
 from lingon.bundle.store import open_bundle
 from lingon.machine import usable_cores
 from lingon.serving.decoding.choice import Candidates, draw, log_prob
@@ -110,10 +109,11 @@ def main(
     choice = choose_device(opened, "cpu", precision)
     found = measure(load_runner(opened, choice.precision, usable_cores()), rounds)
     unit = found["encoder, everyday source"] + found["step, a row of a full batch"]
-    table = Table("work", "microseconds a token", "units a token", title=f"{opened.label}, {choice.precision}")
-    for name, seconds in found.items():
-        table.add_row(name, f"{1e6 * seconds:.1f}", f"{seconds / unit:.2f}")
-    Console().print(table)
+    rows = [
+        {"work": name, "microseconds a token": round(1e6 * seconds, 1), "units a token": round(seconds / unit, 2)}
+        for name, seconds in found.items()
+    ]
+    show(rows, title=f"{opened.label}, {choice.precision}")
 
 
 if __name__ == "__main__":

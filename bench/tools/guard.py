@@ -17,10 +17,8 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from lingon.bench.results_file import save
+from lingon.bench.results_file import keep, show
 from lingon.bundle.names import PROFILE_BYTES, PROFILES
 from lingon.bundle.store import Bundle, open_bundle
 from lingon.export.text_data import auroc, calibration_error, reliability
@@ -114,12 +112,8 @@ def main(
     rows = [*false_flags(bundle, own), *languages(bundle, own)]
     with LocalTranslator(model) as translator:
         rows += worth(translator, own[:translated], others)
-    table = Table("measure", "value")
-    for row in rows:
-        table.add_row(row["measure"], f"{row['value']:,.3f}")
-    Console(width=100).print(table)
-    if results is not None:
-        typer.echo(f"written: {save('guard', rows, results)}")
+    show(rows)
+    keep("guard", rows, results)
 
 
 def _pairs(source: Path, target: Path) -> list[tuple[str, str]]:

@@ -17,10 +17,8 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from lingon.bench.results_file import save
+from lingon.bench.results_file import keep, show
 from lingon.bundle.store import Bundle, open_bundle
 from lingon.errors import SettingsError
 from lingon.files import read_parallel
@@ -252,18 +250,6 @@ def _scores(answers: Answers, cases: Sequence[Case], results: Sequence[Restored]
     }
 
 
-WIDTH = 140  # characters of the tables
-
-
-def table_of(rows: list[dict[str, Any]]) -> Table:
-    """Return a table with a column for each key."""
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    table = Table(*keys)
-    for row in rows:
-        table.add_row(*(str(row.get(key, "")) for key in keys))
-    return table
-
-
 def main(
     model: Annotated[Path, typer.Argument(help="A bundle.")],
     source: Annotated[Path, typer.Argument(help="Sentences, one a line, plain or .gz.")],
@@ -285,13 +271,11 @@ def main(
             measure_placeholders(answers, named[:: max(len(named) // sentences, 1)][:sentences], listed, position)
             for position in POSITIONS
         ]
-        Console(width=WIDTH).print(table_of(rows))
+        show(rows)
         some = pairs[:: max(len(pairs) // sentences, 1)][:sentences]
         upper = measure_capitals(answers, some, names_in(open_bundle(model)))
-    Console(width=WIDTH).print(table_of([upper]))
-    if results is not None:
-        path = save("protection", [*rows, upper], results, words=listed, beam_size=beam_size)
-        typer.echo(f"written: {path}")
+    show([upper])
+    keep("protection", [*rows, upper], results, words=listed, beam_size=beam_size)
 
 
 if __name__ == "__main__":

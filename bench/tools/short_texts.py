@@ -20,10 +20,8 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from lingon.bench.results_file import save
+from lingon.bench.results_file import keep, show
 from lingon.errors import SettingsError
 from lingon.serving.event_loop import TimeSlice
 from lingon.serving.translation.detection import Detector, load_identifiers
@@ -214,12 +212,8 @@ def main(
         begin = time.perf_counter()
         found = detect(given)
         rows += measure(name, given, found, time.perf_counter() - begin)
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(*map(str, row.values()))
-    Console(width=160).print(table)
-    if results is not None:
-        typer.echo(f"written: {save('short-texts', rows, results, served=tags, decided=DECIDED)}")
+    show(rows)
+    keep("short-texts", rows, results, served=tags, decided=DECIDED)
 
 
 if __name__ == "__main__":

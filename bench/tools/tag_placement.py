@@ -18,11 +18,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from lingon.alignment import GoldLinks, Span, piece_links, read_links, word_links
-from lingon.bench.results_file import save
+from lingon.bench.results_file import keep, show
 from lingon.files import read_parallel
 from lingon.segments.placing import place
 from lingon.segments.placing_alignment import Aligned, Inline
@@ -139,12 +137,8 @@ def main(
     pairs, gold = list(read_parallel(source, target)), list(read_links(links))
     with LocalTranslator(model, precision="fp32") as translator:
         rows = compare(zip(read(translator, pairs), gold, strict=True))
-    table = Table(*rows[0])
-    for row in rows:
-        table.add_row(*(f"{value:.1f}" if isinstance(value, float) else str(value) for value in row.values()))
-    Console(width=120).print(table)
-    if results is not None:
-        typer.echo(f"written: {save('tag-placement', rows, results)}")
+    show(rows)
+    keep("tag-placement", rows, results)
 
 
 if __name__ == "__main__":

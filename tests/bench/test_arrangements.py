@@ -10,20 +10,26 @@ from typing import Any
 
 import pytest
 
-from lingon.bench.tools.arrangement_cases import (
+from lingon.bench.tools.arrangements import (
     ARRANGEMENTS,
+    BEAMS,
     CLOSING,
     FORMATS,
     FORMS,
     OPENING,
+    Batch,
     Case,
+    Fault,
     Format,
     are_found,
+    batches,
     case_of,
+    fault_of,
     is_found,
+    main,
     random_string,
+    summed,
 )
-from lingon.bench.tools.arrangements import BEAMS, Batch, Fault, batches, fault_of, main, summed
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, Texts
 from lingon.serving.in_process import LocalTranslator
