@@ -30,7 +30,7 @@ import typer
 from lingon import AsyncClient
 from lingon.bench.results_file import load_pyplot, percentile, save
 from lingon.bench.serve.load import arrivals
-from lingon.bench.serve.plan import serving
+from lingon.bench.serve.run import serving
 from lingon.files import read_lines
 
 

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from lingon.cli.options import OptionGroup, OwnDeviceOption, with_option_groups
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from lingon.bench.attention.systems import Budget, Comparison
-    from lingon.bench.serve.plan import CpuPlan, Plan, System
-    from lingon.bundle.store import Bundle
 
 # Options that several commands have.
 Results = Annotated[
@@ -59,12 +51,7 @@ class LingonServer(OptionGroup):
 
     def flags(self) -> dict[str, Any]:
         """The values by the names of the flags of `lingon serve`."""
-        return {
-            "device": self.device,
-            "precision": self.precision,
-            "engines": self.engines,
-            "threads": self.threads,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,16 +75,7 @@ class Load(OptionGroup):
     objective_ms: Annotated[
         float, typer.Option(min=1, help="Objective: milliseconds that the 99th percentile of latency may have.")
     ] = 500.0
-    timeout: Annotated[float, typer.Option(min=0.1, help="Deadline of a request in seconds.")] = 5.0
     seed: Annotated[int, typer.Option(min=0, help="Seed of the arrival times and of the order of sentences.")] = 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServingCores(OptionGroup):
-    """The cores of servers and load."""
-
-    server_core: Annotated[int | None, typer.Option(help="Core of the servers (default: the first).")] = None
-    client_core: Annotated[int | None, typer.Option(help="Core of the load generator (default: the last).")] = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,22 +85,10 @@ class Peer(OptionGroup):
     peer_precision: Annotated[str, typer.Option(help="Precision of CTranslate2: fp32 or int8.")] = "int8"
     peer_workers: Annotated[int, typer.Option(min=1, help="Batches that CTranslate2 translates at the same time.")] = 2
     peer_threads: Annotated[int, typer.Option(min=1, help="Threads of each worker of CTranslate2.")] = 1
-    peer_batch: Annotated[
-        int | None, typer.Option(min=1, help="Sentences in a batch of CTranslate2, at most (default: 16).")
-    ] = None
-    peer_wait_ms: Annotated[
-        float | None, typer.Option(min=0, help="Milliseconds that CTranslate2 waits for a full batch (default: 0).")
-    ] = None
 
     def flags(self) -> dict[str, Any]:
         """The values by the names of the flags of the server for CTranslate2."""
-        return {
-            "precision": self.peer_precision,
-            "workers": self.peer_workers,
-            "threads": self.peer_threads,
-            "max_batch": self.peer_batch,
-            "max_wait_ms": self.peer_wait_ms,
-        }
+        return {"precision": self.peer_precision, "workers": self.peer_workers, "threads": self.peer_threads}
 
 
 def decode(
@@ -165,7 +131,7 @@ def decode(
     resume: Resume = False,
 ) -> None:
     """Measure the decoding time of Lingon and other engines on the same weights, and its lower bound."""
-    from lingon.bench.decode.report import DecodeOptions, run
+    from lingon.bench.decode import DecodeOptions, run
     from lingon.bench.results_file import results_folder
 
     options = DecodeOptions(
@@ -204,7 +170,6 @@ def serve(
         typer.Option(help="Folder with tatoeba.en-de.test.en.gz (default: the repository's 500 test sentences)."),
     ] = None,
     load: Load,
-    cores: ServingCores,
     peer: Peer,
     results: Results = None,
     quick: Annotated[
@@ -212,49 +177,16 @@ def serve(
     ] = False,
 ) -> None:
     """Measure throughput and latency of the server under open-loop load, and compare it with CTranslate2."""
-    import tempfile
-
-    from rich.console import Console
-
     from lingon.bench.results_file import results_folder
-    from lingon.bench.serve.plan import CpuPlan, ctranslate2_systems, lingon_system, sentences
-    from lingon.bench.serve.run import measure
+    from lingon.bench.serve.load import Objective
+    from lingon.bench.serve.run import CpuPlan, Plan, run, run_null, sentences
     from lingon.bundle.store import open_bundle
 
-    console, bundle = Console(), open_bundle(model)
-    results = results_folder(results, quick=quick)
-    texts, cpus = sentences(bundle, data, load.seed), CpuPlan.choose(cores.server_core, cores.client_core)
-    if engine is EngineKind.NULL:
-        _measure_request_cost(bundle, texts, cpus, min(load.seconds, 4.0), 1 if quick else load.rounds, results)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        systems = [lingon_system(model, server, ours.flags())]
-        if with_peer:
-            systems += ctranslate2_systems(bundle, Path(folder) / "model", peer.flags(), console.print)
-        plan = _serving_plan(bundle, texts, systems, cpus, ours, load, quick=quick)
-        rows = measure(plan, lambda line: console.print(line, style="dim", highlight=False))
-    _report_serving(rows, plan, results, ours=ours.flags(), peer=peer.flags() if len(systems) > 1 else None)
-
-
-def _serving_plan(
-    bundle: Bundle,
-    texts: list[str],
-    systems: list[System],
-    cpus: CpuPlan,
-    ours: LingonServer,
-    load: Load,
-    *,
-    quick: bool,
-) -> Plan:
-    """The plan of a run; quick: whether it is short."""
-    from lingon.bench.serve.load import Objective
-    from lingon.bench.serve.plan import Plan
-
-    return Plan(
+    bundle = open_bundle(model)
+    plan = Plan(
         bundle=bundle,
-        texts=texts,
-        systems=tuple(systems),
-        cpus=cpus,
+        texts=sentences(bundle, data, load.seed),
+        cpus=CpuPlan.choose(),
         precision=ours.precision,
         threads=ours.threads,
         beam_sizes=tuple(load.beam_size or (1, 4)),
@@ -262,45 +194,15 @@ def _serving_plan(
         seconds=min(load.seconds, 2.0) if quick else load.seconds,
         warm_up=min(load.warm_up, 0.5) if quick else load.warm_up,
         step=max(load.step, 1.5) if quick else load.step,
-        timeout=load.timeout,
         seed=load.seed,
         rounds=1 if quick else load.rounds,
         objective=Objective(milliseconds=load.objective_ms),
     )
-
-
-def _report_serving(rows: list[dict[str, Any]], plan: Plan, results: Path, **options: Any) -> None:
-    """Print the tables of a run, and write its results and its chart."""
-    from rich.console import Console
-
-    from lingon.bench.results_file import save
-    from lingon.bench.serve.report import clients_table, draw, tables
-
-    console = Console()
-    if plan.clients:
-        console.print(clients_table(rows))
-        print(f"written: {save('serve-clients', rows, results, **options, pinned=not plan.cpus.shared)}")
-        return
-    for table in tables(rows, plan.objective):
-        console.print(table)
-    written = save("serve", rows, results, **options, pinned=not plan.cpus.shared)
-    draw(rows, plan.objective, written.with_suffix(".svg"))
-    print(f"written: {written} and {written.with_suffix('.svg').name}")
-
-
-def _measure_request_cost(
-    bundle: Bundle, texts: list[str], cpus: CpuPlan, seconds: float, rounds: int, results: Path
-) -> None:
-    from rich.console import Console
-
-    from lingon.bench.results_file import save
-    from lingon.bench.serve.run import measure_overhead, overhead_table
-
-    console = Console()
-    rows = measure_overhead(bundle.folder, texts, cpus, seconds=seconds, rounds=rounds, write=console.print)
-    console.print(overhead_table(rows))
-    written = save("serve-null", rows, results, pinned=not cpus.shared, seconds=seconds, rounds=rounds)
-    print(f"written: {written}")
+    folder = results_folder(results, quick=quick)
+    if engine is EngineKind.NULL:
+        run_null(plan, folder)
+    else:
+        run(plan, model, server, ours.flags(), peer.flags() if with_peer else None, folder)
 
 
 def train(
@@ -337,32 +239,11 @@ def train(
 
     The share of peak is that of the rate at which the device multiplies large matrices, measured in the same run.
     """
-    import tempfile
+    from lingon.bench.train import Rounds, on_device, run, settings
+    from lingon.training.processes import choose_device
 
-    from rich.console import Console
-
-    from lingon.bench.device_roofline import measure_device_peaks, peaks_of
-    from lingon.bench.results_file import save
-    from lingon.bench.train import Rounds, loop_settings, measure, on_device, settings, table
-    from lingon.machine import usable_cores
-    from lingon.training.processes import choose_device, multiplies_bf16
-
-    console, chosen = Console(), choose_device(device).type
-    loaded = on_device(settings(config, tokenizer, data), chosen, preset, batch_tokens)
-    peaks = measure_device_peaks(chosen, rounds)
-    loops = loop_settings(loaded, multiplies_bf16(Path("/proc/cpuinfo").read_text(encoding="utf-8")))
-    with tempfile.TemporaryDirectory() as folder:
-        rows = measure(
-            loaded,
-            loops,
-            Rounds(rounds=rounds, updates=updates),
-            threads or usable_cores(),
-            Path(folder),
-            peaks_of(peaks),
-            lambda line: console.print(line, style="dim", highlight=False),
-        )
-    console.print(table(rows))
-    print(f"written: {save('train', rows, results, peaks=peaks)}")
+    loaded = on_device(settings(config, tokenizer, data), choose_device(device).type, preset, batch_tokens)
+    run(loaded, Rounds(rounds=rounds, updates=updates), threads, results)
 
 
 def attention(
@@ -413,62 +294,25 @@ def attention(
     Every system trains for the same updates on the same text, is exported to a bundle, and translates with the engine
     of the server. Ctrl-C saves a checkpoint and exits with code 130; the same command goes on.
     """
-    from rich.console import Console
+    from lingon.bench.attention import CORPORA, SYSTEMS, Budget, Comparison, run, selected, write_samples
+    from lingon.bench.results_file import results_folder
 
-    from lingon.bench.attention.report import WIDTH
-    from lingon.bench.attention.systems import CORPORA, SYSTEMS, Comparison, selected, write_samples
-
-    console = Console()
-    console.width = max(console.width, WIDTH)
     folder = work or Path("build/bench") / ("attention-quick" if quick else "attention")
     if quick:
         system, corpus, data = system or ["rnnenc", "transformer"], corpus or ["multi30k"], folder / "samples"
         write_samples(data)
+    budget = Budget.quick() if quick else Budget()
     comparison = Comparison(
         systems=selected(system, tuple(each.name for each in SYSTEMS), "--system"),
         corpora=selected(corpus, tuple(each.name for each in CORPORA), "--corpus"),
         configs=configs,
         data=data,
         work=folder,
-        budget=_budget(steps, quick=quick),
+        budget=replace(budget, steps=steps or budget.steps),
         device=device,
         train=train,
-        write=partial(console.print, style="dim", highlight=False),
     )
-    _report_attention(comparison, console, results, lengths=lengths, quick=quick)
-
-
-def _budget(steps: int | None, *, quick: bool) -> Budget:
-    """The budget of each training; steps: its updates, if given."""
-    from dataclasses import replace
-
-    from lingon.bench.attention.systems import Budget
-
-    budget = Budget.quick() if quick else Budget()
-    return replace(budget, steps=steps or budget.steps)
-
-
-def _report_attention(
-    comparison: Comparison, console: Console, results: Path | None, *, lengths: bool, quick: bool
-) -> None:
-    """Measure, print the tables, and write results and chart; exit with code 1 if anything was left out."""
-    from lingon.bench.attention.report import draw, length_table, signatures, table
-    from lingon.bench.results_file import results_folder, save
-
-    rows = comparison.rows()
-    by_length = comparison.length_rows() if lengths else []
-    console.print(table(rows))
-    for line in (*signatures(rows), *comparison.left_out):
-        print(line)
-    facts = {"device": comparison.device, "left_out": comparison.left_out, "lengths": by_length}
-    path = save("attention", rows, results_folder(results, quick=quick), **facts)
-    print(f"written: {path}")
-    if by_length:
-        console.print(length_table(by_length))
-        chart = path.with_name(path.name.replace("attention.json", "bleu-by-length.svg"))
-        draw(by_length, chart)
-        print(f"written: {chart}")
-    if comparison.left_out:
+    if not run(comparison, results_folder(results, quick=quick), lengths=lengths):
         raise typer.Exit(1)
 
 
@@ -478,12 +322,7 @@ def attention_cost(
         typer.Option(help="Positions of the sequence; may be repeated. (default: the powers of 2 from 16 to 2048)"),
     ] = None,
     dim: Annotated[int, typer.Option(help="Width of every layer, an even number.")] = 64,
-    radius: Annotated[int, typer.Option(help="Positions to each side that windowed attention sees.")] = 16,
-    kernel: Annotated[int, typer.Option(help="Positions that the convolution sees, an odd number.")] = 3,
     rounds: Annotated[int, typer.Option(help="Measured rounds; each has all layers in turns.")] = 7,
-    slow: Annotated[float, typer.Option(help="Seconds: a layer is left out where one call takes longer.")] = 5.0,
-    memory: Annotated[float, typer.Option(help="GiB: a layer is left out where it needs more.")] = 2.0,
-    threads: Annotated[int, typer.Option(help="Threads of every layer.")] = 1,
     results: Results = None,
     quick: Annotated[bool, typer.Option("--quick", help="Try it out: three short lengths, 2 rounds; seconds.")] = False,
 ) -> None:
@@ -492,46 +331,14 @@ def attention_cost(
     The layers: self-attention with its matrix and fused, windowed and linear attention, a fully connected layer over
     the whole sequence, a convolution and a GRU. Also draws the costs, and the sinusoidal positional encoding.
     """
-    from rich.console import Console
-
-    from lingon.bench.attention.cost import (
-        WIDTH,
-        CostOptions,
-        draw,
-        draw_positions,
-        growth,
-        left_out_lines,
-        measure,
-        tables,
-    )
-    from lingon.bench.results_file import results_folder, save
+    from lingon.bench.attention_cost import CostOptions, run
+    from lingon.bench.results_file import results_folder
 
     trial = CostOptions.quick() if quick else CostOptions()
-    options = CostOptions(
-        lengths=tuple(length or trial.lengths),
-        dim=dim,
-        radius=radius,
-        kernel=kernel,
-        rounds=min(rounds, trial.rounds) if quick else rounds,
-        shortest=trial.shortest,
-        slow=slow,
-        memory=memory,
-        threads=threads,
+    options = replace(
+        trial, lengths=tuple(length or trial.lengths), dim=dim, rounds=min(rounds, trial.rounds) if quick else rounds
     )
-    console = Console()
-    console.width = max(console.width, WIDTH)
-    rows = measure(options, lambda line: console.print(line, style="dim", highlight=False))
-    growths = growth(rows)
-    for table in tables(rows, growths):
-        console.print(table)
-    for line in left_out_lines(rows):
-        print(line)
-    path = save("attention-cost", rows, results_folder(results, quick=quick), threads=threads, growth=growths)
-    draw(rows, path.with_suffix(".svg"))
-    positions = path.with_name(path.name.replace("attention-cost.json", "positional-encoding.svg"))
-    draw_positions(positions)
-    for each in (path, path.with_suffix(".svg"), positions):
-        print(f"written: {each}")
+    run(options, results_folder(results, quick=quick))
 
 
 def gpu(
@@ -609,47 +416,11 @@ def multi30k(
     Ctrl-C saves a checkpoint and exits with code 130; the same command goes on. The scores are BLEU over Moses tokens,
     and BLEU and chrF of sacreBLEU; with the mean of the last checkpoints and the last one, beam search and greedy.
     """
-    from rich.console import Console
+    from lingon.bench.multi30k import run
+    from lingon.bench.results_file import results_folder
 
-    from lingon.bench.multi30k import (
-        PAIRS,
-        PARTS,
-        PUBLISHED,
-        WIDTH,
-        Row,
-        measure,
-        overrides,
-        signatures,
-        table,
-        training_lines,
-    )
-    from lingon.bench.results_file import results_folder, save
-    from lingon.bench.trained_runs import train as train_run
-    from lingon.bench.trained_runs import write_sample_corpus
-    from lingon.errors import SettingsError
-    from lingon.training.config import load_config
-
-    pairs = tuple(pair or (PAIRS[:1] if quick else PAIRS))
-    if unknown := [each for each in pairs if each not in PAIRS]:
-        raise SettingsError(f"--pair must be one of {', '.join(PAIRS)}, got {unknown[0]!r}")
-    console, rows = Console(), list[Row]()
-    console.width = max(console.width, WIDTH)
-    write = partial(console.print, style="dim", highlight=False)
     folder = work or Path("build/bench") / ("multi30k-quick" if quick else "multi30k")
-    for each in pairs:
-        changed = [f"training.device={device}"]
-        if quick:
-            write_sample_corpus(folder / "corpus", f"multi30k.{each}", PARTS)
-            changed += overrides(each, (folder / "corpus").resolve())
-        config = load_config(configs / f"{each}.toml", changed)
-        if train:
-            train_run(config, folder / each)
-        published = {} if quick else PUBLISHED[each]  # Sample sentences are no captions.
-        rows += measure(config, each, folder / each, folder, device, published, write)
-    console.print(table(rows))
-    for line in (*training_lines(rows), *signatures(rows)):
-        print(line)
-    print(f"written: {save('multi30k', rows, results_folder(results, quick=quick), device=device)}")
+    run(pair, configs, folder, device, results_folder(results, quick=quick), train=train, quick=quick)
 
 
 bench = typer.Typer(help="Measure decoding, serving, training and attention, and compare with other software.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -13,11 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from lingon.bench.decode.measure import LoadedEngine, Measure, Rounds, load_engine, measure_in_turns, measure_of
-from lingon.bench.decode.plan import (
+from lingon.bench.decode import Rounds, Row, TimedRuns, measure_in_turns, row_of, speedup, title
+from lingon.bench.device_roofline import DevicePeaks, floor_of, measure_device_peaks, peaks_of
+from lingon.bench.engines.agreement import OutputComparison
+from lingon.bench.engines.base import Cell, Setting
+from lingon.bench.engines.worker import (
     CTRANSLATE2,
     LINGON,
     LINGON_GRAPHS,
@@ -25,18 +26,13 @@ from lingon.bench.decode.plan import (
     TRANSFORMERS,
     TRANSFORMERS_STATIC,
     EngineSetting,
-    Row,
-    TimedRuns,
-    row_of,
-    speedup,
-    title,
+    LoadedEngine,
+    Measure,
+    load_engine,
+    measure_of,
     unavailable_reason,
 )
-from lingon.bench.decode.report import Chart, draw
-from lingon.bench.device_roofline import DevicePeaks, floor_of, measure_device_peaks, peaks_of
-from lingon.bench.engines.agreement import OutputComparison
-from lingon.bench.engines.base import Cell, Setting
-from lingon.bench.results_file import ResumeFile, commit, machine, save
+from lingon.bench.results_file import ResumeFile, commit, machine, save, terminal
 from lingon.bench.roofline import count_decoding, multiply_adds_of
 from lingon.bench.synthetic import SHAPES, TINY_SHAPES, forced_workloads
 from lingon.bench.workloads import Workload
@@ -309,20 +305,6 @@ def missing_row(engine_setting: EngineSetting, cell: Cell, reason: str) -> Row:
 WIDTH = 120
 """Characters of the widest table."""
 
-COLOURS = {
-    LINGON: "#b3541e",
-    LINGON_GRAPHS: "#d98a5b",
-    TORCH_GRAPH: "#4a7c59",
-    CTRANSLATE2: "#1f4e79",
-    TRANSFORMERS_STATIC: "#999999",
-    TRANSFORMERS: "#555555",
-}
-CHART = Chart(
-    ratio="ratio_to_transformers",
-    reference=TRANSFORMERS,
-    colours={(engine, precision): colour for engine, colour in COLOURS.items() for precision in ("fp16", "fp32")},
-)
-
 
 def measured(rows: Sequence[Row]) -> list[Row]:
     """The rows of engines that could decode their cell."""
@@ -372,17 +354,6 @@ def lines_of(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def write_chart(rows: Sequence[Row], output: Path) -> str:
-    """Write the chart of the speed relative to transformers, if there is one; return a line about it."""
-    compared = [row for row in measured(rows) if row["ratio_to_transformers"] is not None]
-    if not compared:
-        return f"no chart: {TRANSFORMERS} was not measured"
-    if importlib.util.find_spec("matplotlib") is None:
-        return "no chart: matplotlib is not installed"
-    draw(compared, output, CHART)
-    return f"written: {output}"
-
-
 MIN_RUN_MS = 50.0  # milliseconds of one run at least: shorter work is repeated within the run
 
 
@@ -392,8 +363,7 @@ def run(options: GpuOptions, results: Path, cache: Path, *, resume: bool) -> Non
         raise DeviceError(f"--device cuda: {missing}")
     if options.quick:
         options = replace(options, batches=options.batches or (1, 8), runs=2)
-    console = Console()
-    console.width = max(console.width, WIDTH)
+    console = terminal(WIDTH)
     values = {name: str(value) for name, value in asdict(options).items()}
     head = {"commit": commit(), "machine": machine(), "cores": usable_cores(), **values}
     resume_file = ResumeFile(cache / "gpu.part.jsonl", head, resume=resume)
@@ -423,7 +393,6 @@ def run(options: GpuOptions, results: Path, cache: Path, *, resume: bool) -> Non
     path = save("gpu", rows, results, device=options.device, peaks=peaks, works=facts)
     resume_file.delete()
     console.print(f"written: {path}", soft_wrap=True)
-    console.print(write_chart(rows, path.with_suffix(".svg")), soft_wrap=True)
 
 
 def _workloads(name: str, options: GpuOptions, cache: Path) -> list[Workload]:

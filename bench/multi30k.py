@@ -10,13 +10,16 @@ from typing import Any
 
 from rich.table import Table
 
+from lingon.bench.results_file import note, save, terminal
 from lingon.bench.tokenised_bleu import MosesTokens, tokenised_bleu
-from lingon.bench.trained_runs import corpus_overrides, last_checkpoints, training_figures
+from lingon.bench.trained_runs import corpus_overrides, last_checkpoints, training_figures, write_sample_corpus
+from lingon.bench.trained_runs import train as train_run
+from lingon.errors import SettingsError
 from lingon.files import make_folders, read_lines, read_parallel, write_text
 from lingon.scoring import score
 from lingon.training import checkpoint as checkpoints
 from lingon.training.checkpoint import average_checkpoints
-from lingon.training.config import Config
+from lingon.training.config import Config, load_config
 from lingon.training.evaluation import translate_lines
 
 PAIRS = ("en-de", "en-fr")
@@ -213,3 +216,32 @@ def training_lines(rows: Sequence[Row]) -> list[str]:
         f"{row['training_tokens_per_second'] or 0:,} target tokens/s (median)"
         for pair, row in reversed(first.items())
     ]
+
+
+def run(
+    chosen: Sequence[str] | None, configs: Path, work: Path, device: str, results: Path, *, train: bool, quick: bool
+) -> None:
+    """Train and measure the chosen pairs, by default all, show the table, and write the results.
+
+    configs: folder with a config for each pair; work: folder for runs and translations
+    train: whether runs are trained to their end, or measured as far as they are
+    quick: a tiny model on sample sentences of one pair
+    """
+    pairs = tuple(chosen or (PAIRS[:1] if quick else PAIRS))
+    if unknown := [each for each in pairs if each not in PAIRS]:
+        raise SettingsError(f"--pair must be one of {', '.join(PAIRS)}, got {unknown[0]!r}")
+    rows = list[Row]()
+    for pair in pairs:
+        changed = [f"training.device={device}"]
+        if quick:
+            write_sample_corpus(work / "corpus", f"multi30k.{pair}", PARTS)
+            changed += overrides(pair, (work / "corpus").resolve())
+        config = load_config(configs / f"{pair}.toml", changed)
+        if train:
+            train_run(config, work / pair)
+        published = {} if quick else PUBLISHED[pair]  # Sample sentences are no captions.
+        rows += measure(config, pair, work / pair, work, device, published, note)
+    terminal(WIDTH).print(table(rows))
+    for line in (*training_lines(rows), *signatures(rows)):
+        print(line)
+    print(f"written: {save('multi30k', rows, results, device=device)}")

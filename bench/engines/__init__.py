@@ -1,1 +1,1 @@
-"""Decoding engines behind one interface. Imports nothing else of bench."""
+"""Decoding engines behind one interface. Imports `worker_process`."""

@@ -57,12 +57,6 @@ class Agreement:
         """The share of sentences with identical translations."""
         return 1 - len(self.differences) / self.sentences
 
-    def line(self) -> str:
-        """The comparison in one line of text."""
-        causes = Counter(difference.cause for difference in self.differences)
-        counts = ", ".join(f"{count} {cause}" for cause, count in causes.most_common())
-        return f"{self.identical:.2%} of {self.sentences} sentences identical{f' ({counts})' if counts else ''}"
-
 
 def compare(
     runner: OnnxRunner,

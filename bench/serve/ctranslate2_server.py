@@ -258,23 +258,15 @@ def main(
     precision: Annotated[str, typer.Option(help="fp32 or int8.")] = "int8",
     workers: Annotated[int, typer.Option(min=1, help="Batches translated at the same time.")] = 2,
     threads: Annotated[int, typer.Option(min=1, help="Threads of one worker.")] = 1,
-    max_batch: Annotated[int, typer.Option(min=1, help="Sentences in a batch, at most.")] = BatchPolicy().max_batch,
-    max_wait_ms: Annotated[float, typer.Option(min=0, help="Milliseconds to wait for a full batch.")] = (
-        1000 * BatchPolicy().max_wait
-    ),
-    window: Annotated[
-        int, typer.Option(min=1, help="Search for similar lengths in this many batches of queued sentences.")
-    ] = (BatchPolicy().window),
 ) -> None:
     """Serve the weights of a bundle with CTranslate2."""
     bundle = open_bundle(model)
     setting = Setting(precision=precision, workers=workers, threads=threads)  # type: ignore[arg-type]
-    policy = BatchPolicy(max_batch=max_batch, max_wait=max_wait_ms / 1000, window=window)
     with tempfile.TemporaryDirectory() as scratch:
         if converted is None:
             converted = Path(scratch) / "model"
             ctranslate2.prepare(bundle, converted)
-        asyncio.run(serve(bundle, converted, setting, policy, port))
+        asyncio.run(serve(bundle, converted, setting, BatchPolicy(), port))
 
 
 if __name__ == "__main__":

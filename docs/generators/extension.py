@@ -11,14 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from docs.generators.chaos import chaos
-from docs.generators.markdown import fence
 from docs.generators.proto import reference
 from docs.generators.reference import (
     command_line,
     declarations,
     errors,
     exit_codes,
+    fence,
     forms,
     layout,
     metrics,
@@ -29,6 +28,7 @@ from docs.generators.reference import (
     translate_options,
 )
 from docs.generators.results import lengths, systems, witnesses
+from tests.reliability.checks import read_rows, summary, table
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,6 +48,12 @@ def runbook() -> str:
     """Return the runbook of deploy/ without its title; a link to a file of deploy/ becomes the path of that file."""
     _, _, text = (ROOT / "deploy" / "RUNBOOK.md").read_text(encoding="utf-8").partition("\n")
     return re.sub(r"\[([^\]]+)\]\(([\w./-]+)\)", lambda found: f"`deploy/{found[2]}`", text)
+
+
+def chaos() -> str:
+    """Return the summary and the table of the newest results of the reliability tests."""
+    rows = read_rows(max((ROOT / "bench" / "results").glob("*-reliability.json")))
+    return f"{summary(rows)}\n\n{table(rows)}"
 
 
 PARTS: dict[str, Callable[[], str]] = {

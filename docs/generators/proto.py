@@ -12,7 +12,7 @@ from typing import Any
 import google.rpc
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 
-from docs.generators.markdown import code, table
+from docs.generators.reference import code, table
 
 PROTOS = Path(__file__).parents[2] / "protos"
 SERVICE, MESSAGE, ENUM, FIELD, METHOD, VALUE = 6, 4, 5, 2, 2, 2  # field numbers in descriptor.proto

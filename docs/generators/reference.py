@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType, UnionType
@@ -17,7 +17,6 @@ from google.rpc import code_pb2
 from prometheus_client import CollectorRegistry
 from pydantic.fields import FieldInfo
 
-from docs.generators.markdown import code, fence, plain, table
 from lingon import ScoreOptions, TranslateOptions
 from lingon.bulk.runs import Metrics
 from lingon.bundle import names
@@ -334,3 +333,29 @@ def _bound(bound: Any) -> str:
             return f"at most {values[0]:,} entries"
         case _:
             return plain(str(values[-1]))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose cells are Markdown already."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def plain(text: str) -> str:
+    """Text of the code as Markdown: one line in which no character has a meaning, apart from `code`."""
+    parts = re.split(r"(`+[^`]+`+)", " ".join(text.split()))
+    return "".join(part if part.startswith("`") else _escaped(part) for part in parts).replace("|", "\\|")
+
+
+def code(text: str) -> str:
+    """Text as inline code, for a table too."""
+    return f"`{text}`".replace("|", "\\|") if text else ""
+
+
+def fence(text: str, language: str = "text") -> str:
+    """A block of code."""
+    return f"```{language}\n{text.rstrip()}\n```"
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\*<>\[\]])", r"\\\1", text)

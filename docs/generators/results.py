@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any, TypedDict
 
-from docs.generators.markdown import code, plain, table
-from lingon.bench.attention.report import HEAD, buckets_of, cells, curves
+from docs.generators.reference import code, plain, table
+from lingon.bench.attention_report import HEAD, buckets_of, cells, curves
 
 RESULTS = Path(__file__).parents[2] / "bench" / "results"
 NONE_YET = "No figures yet: `lingon bench attention` has run as a trial only."

@@ -10,8 +10,8 @@ import pytest
 import torch
 import typer
 
-from lingon.bench.attention.report import cells, draw
-from lingon.bench.attention.systems import CORPORA, SYSTEMS, Budget, Translations, joined, rows_by_length, selected
+from lingon.bench.attention import CORPORA, SYSTEMS, Budget, Translations, joined, rows_by_length, selected
+from lingon.bench.attention_report import cells, draw
 from lingon.bench.cli import attention
 from lingon.errors import SettingsError
 from lingon.training.config import load_config

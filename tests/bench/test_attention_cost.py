@@ -13,8 +13,15 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from lingon.bench.attention.cost import (
+from lingon.bench.attention_cost import (
+    FLOAT,
+    LAYERS,
     CostOptions,
+    FullyConnected,
+    Layer,
+    Recurrent,
+    Size,
+    WindowedSelfAttention,
     draw,
     draw_positions,
     fit_exponent,
@@ -22,23 +29,12 @@ from lingon.bench.attention.cost import (
     kept_bytes,
     left_out_lines,
     measure,
+    mix_by_matrix,
+    mix_in_blocks,
     too_large,
 )
-from lingon.bench.attention.layers import (
-    FLOAT,
-    LAYERS,
-    FullyConnected,
-    Layer,
-    Recurrent,
-    Size,
-    WindowedSelfAttention,
-    mix_by_matrix,
-    mix_fused,
-    mix_in_blocks,
-    mix_linearly,
-)
 from lingon.errors import SettingsError
-from lingon.training.models.attention import KeyValue, attend, visible_positions, within_window
+from lingon.training.models.attention import KeyValue, attend, attend_linearly, visible_positions, within_window
 
 SIZES = [Size(length=length, dim=16, radius=5, kernel=3) for length in (1, 8, 40, 67)]
 by_kind = pytest.mark.parametrize("kind", LAYERS, ids=lambda kind: kind.name)
@@ -82,12 +78,12 @@ def test_linear_attention_equals_the_direct_quadratic_form() -> None:
 
     similarity = torch.einsum("bhid,bhjd->bhij", phi(query), phi(past.key))
     expected = torch.einsum("bhij,bhjd->bihd", similarity / similarity.sum(-1, keepdim=True), past.value)
-    torch.testing.assert_close(mix_linearly(query, past), expected.flatten(2))
+    torch.testing.assert_close(attend_linearly(query, past), expected.flatten(2))
 
 
 def test_the_fused_kernel_and_the_matrix_mix_alike() -> None:
     query, past = heads(11)
-    torch.testing.assert_close(mix_by_matrix(query, past), mix_fused(query, past))
+    torch.testing.assert_close(mix_by_matrix(query, past), attend(query, past))
 
 
 @by_kind

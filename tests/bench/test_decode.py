@@ -10,24 +10,26 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bench.decode.measure import Rounds, measure_in_turns, quality_of
-from lingon.bench.decode.plan import (
+from lingon.bench.decode import (
     CellFilter,
-    EngineSetting,
+    Rounds,
     TimedRuns,
+    agreement_lines,
     best_settings,
     cells_of,
-    engine_settings,
     fastest,
+    measure_in_turns,
+    quality_of,
     row_of,
     sources_of,
     speedup,
-    unavailable_reason,
+    staggered_lines,
+    tables,
     with_ratios,
 )
-from lingon.bench.decode.report import agreement_lines, staggered_lines, tables
 from lingon.bench.engines.base import Cell, Setting
 from lingon.bench.engines.conversion import unconvertible
+from lingon.bench.engines.worker import EngineSetting, engine_settings, unavailable_reason
 from lingon.bench.worker_process import Worker
 from lingon.bench.workloads import Workload
 from lingon.errors import LingonError, SettingsError
@@ -269,7 +271,7 @@ def test_an_unknown_workload_is_one_line(tmp_path):
 
 def test_a_crashed_process_is_one_line_with_the_last_line_of_its_errors():
     with (
-        Worker("lingon.bench.decode.worker", "marian", label="marian fp32 1x2") as process,
+        Worker("lingon.bench.engines.worker", "marian", label="marian fp32 1x2") as process,
         pytest.raises(LingonError) as caught,
     ):
         process.ask(do="load", folder="", setting={})

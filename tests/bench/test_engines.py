@@ -258,7 +258,6 @@ def log_prob(runner: OnnxRunner, tokens: list[int], *, ended: bool = True) -> fl
 def test_identical_outputs_have_no_differences(runner, best_of):
     found = compare(runner, SOURCES, best_of(1), best_of(1), cell())
     assert (found.identical, found.differences) == (1.0, ())
-    assert found.line() == "100.00% of 48 sentences identical"
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
@@ -271,7 +270,7 @@ def test_the_cause_names_the_likelier_of_two_hypotheses(runner, best_of, beam_si
     assert (difference.index, difference.cause) == (0, f"{side} is likelier")
     assert sign * (difference.log_probs[0] - difference.log_probs[1]) > TIE
     assert sign * difference.gap > TIE
-    assert found.line() == f"97.92% of 48 sentences identical (1 {side} is likelier)"
+    assert found.identical == 47 / 48
 
 
 def test_the_log_probabilities_of_a_difference_are_those_of_whole_hypotheses(runner):

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lingon.bench.decode.plan import TORCH_GRAPH, EngineSetting
 from lingon.bench.engines.agreement import compare
 from lingon.bench.engines.base import Cell, Setting, limit
 from lingon.bench.engines.conversion import model_of
+from lingon.bench.engines.worker import TORCH_GRAPH, EngineSetting
 from lingon.bench.gpu import (
     FallibleEngines,
     GpuOptions,
@@ -25,7 +25,6 @@ from lingon.bench.gpu import (
     missing_row,
     sources_of,
     table_of,
-    write_chart,
 )
 from lingon.bench.synthetic import Shape, forced_workloads
 from lingon.bench.workloads import Workload
@@ -112,10 +111,9 @@ def test_the_bare_loop_has_the_tokens_of_lingon_up_to_half_precision(resumed):
         assert set(row["causes"]) <= {"tie", *better}
 
 
-def test_the_terminal_shows_a_table_and_why_there_is_no_chart(resumed):
+def test_the_terminal_shows_a_table(resumed):
     done, _ = resumed
     assert "torch-graph fp32" in done.stdout
-    assert "no chart: transformers was not measured" in done.stdout
 
 
 def test_an_engine_that_cannot_run_gives_rows_with_the_reason(workloads: list[Workload], tmp_path: Path):
@@ -194,10 +192,3 @@ def test_differences_up_to_the_tie_are_rounding_errors():
     wide, narrow = (compare(random_runner(), sources, ours, theirs, cell, tie=tie).differences for tie in (1e9, 0.0))
     assert {difference.cause for difference in wide} == {"tie"}
     assert "tie" not in {difference.cause for difference in narrow}
-
-
-def test_the_chart_shows_the_engines_that_were_measured(resumed, tmp_path: Path):
-    rows = [{**row, "ratio_to_transformers": 2.0} for row in resumed[1]["rows"]]
-    path = tmp_path / "gpu.svg"
-    assert write_chart(rows, path) == f"written: {path}"
-    assert "torch-graph fp32" in path.read_text(encoding="utf-8")

@@ -6,8 +6,7 @@ import pytest
 
 from lingon.bench.device_roofline import DevicePeaks, floor_of, peaks_of
 from lingon.bench.engines.base import Cell
-from lingon.bench.machine_roofline import Peaks, floor_ms
-from lingon.bench.roofline import DecodingCounts, MultiplyAdds, count_decoding, multiply_adds_of
+from lingon.bench.roofline import DecodingCounts, MultiplyAdds, Peaks, count_decoding, floor_ms, multiply_adds_of
 from tests.support.random_models import VOCAB, random_model, random_system, written_bundle
 
 

@@ -14,25 +14,30 @@ import torch
 from prometheus_client import generate_latest
 
 from lingon.bench.serve.load import Objective
-from lingon.bench.serve.plan import (
+from lingon.bench.serve.run import (
     LINGON,
     STATE_BYTES,
     CpuPlan,
     Plan,
     System,
+    clients_table,
+    draw,
     gauge_sum,
     lingon_command,
     loaded_mb,
+    measure,
+    measure_overhead,
     memory_bound,
+    overhead_table,
     sentences,
     serving,
+    summary,
+    tables,
 )
-from lingon.bench.serve.report import clients_table, draw, tables
-from lingon.bench.serve.run import measure, measure_overhead, overhead_table, summary
 from lingon.bench.worker_process import Worker, cpu_seconds
 from lingon.bundle.manifest import Precision
 from lingon.bundle.store import Bundle, write_bundle
-from lingon.errors import LingonError, SettingsError
+from lingon.errors import LingonError
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
 from lingon.export.graphs.transformer import states
@@ -64,11 +69,6 @@ def test_tables_and_chart_show_void_and_failed_points(tmp_path: Path):
     assert {"void", "lag 40", "never", "beam 4"} <= set(cells)
     draw(rows, Objective(), tmp_path / "serve.svg")
     assert "ctranslate2, p99" in (tmp_path / "serve.svg").read_text(encoding="utf-8")
-
-
-def test_a_core_that_this_process_may_not_use_is_rejected():
-    with pytest.raises(SettingsError, match="--server-core must be one of"):
-        CpuPlan.choose(10_000, None)
 
 
 def test_sentences_are_those_that_the_model_reads_in_the_order_of_the_seed(tmp_path: Path):
@@ -153,7 +153,7 @@ def test_the_device_of_the_server_is_the_cpu_unless_another_is_given(tmp_path: P
 def test_both_servers_answer_every_request_and_cost_cpu_time(tmp_path: Path) -> None:
     bundle = echo_engine.bundle(tmp_path)
     rows = measure_overhead(
-        bundle.folder, ["Tom", "sea"], CpuPlan.choose(None, None), seconds=0.3, rounds=1, write=lambda _: None
+        bundle.folder, ["Tom", "sea"], CpuPlan.choose(), seconds=0.3, rounds=1, write=lambda _: None
     )
     assert sorted((row["kind"], row["clients"]) for row in rows) == [
         ("echo", 1), ("echo", 64), ("lingon", 1), ("lingon", 64),
@@ -185,7 +185,7 @@ def test_the_memory_bound_counts_graphs_and_reported_caches(tmp_path: Path):
 
 def test_an_error_in_a_worker_is_raised_by_ask():
     with (
-        Worker("lingon.bench.serve.engine_baseline", cores=USABLE) as worker,
+        Worker("lingon.bench.serve.baselines", "engine", cores=USABLE) as worker,
         pytest.raises(LingonError, match="gone: no such folder"),
     ):
         worker.ask(model="gone", precision=None, threads=1, texts=["Tom"])

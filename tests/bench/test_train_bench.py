@@ -11,15 +11,22 @@ import pytest
 import torch
 
 from lingon.bench.device_roofline import DevicePeaks
-from lingon.bench.train import Rounds, loop_settings, measure, on_device, paired_ratio, prepared, settings, table
-from lingon.bench.train_worker import (
+from lingon.bench.train import (
     BaselineLoop,
     BaselineTransformer,
+    Rounds,
     batch_size,
     batches,
     flops_per_target_token,
+    loop_settings,
+    measure,
+    on_device,
+    paired_ratio,
+    prepared,
     run_baseline,
     run_lingon,
+    settings,
+    table,
 )
 from lingon.errors import SettingsError
 from lingon.text import BOS, EOS, PAD, Tokenizer

@@ -20,9 +20,11 @@ from time import perf_counter
 from typing import Any
 
 from lingon.alignment import Agreement
-from lingon.bench.decode.measure import Rounds, measure_in_turns
+from lingon.bench.attention_report import WIDTH, draw, length_table, signatures, table
+from lingon.bench.decode import Rounds, measure_in_turns
 from lingon.bench.engines.base import Cell, Setting, Tokens
 from lingon.bench.engines.lingon import Lingon, load
+from lingon.bench.results_file import note, save, terminal
 from lingon.bench.trained_runs import (
     corpus_files,
     corpus_overrides,
@@ -450,7 +452,6 @@ class Comparison:
 
     systems, corpora: names; data: folder of the corpora; work: folder of what is made
     train: whether runs are trained to their end, or measured as far as they are
-    write: receives a line about each step
     left_out: a line for each system that could not be measured, filled as they are found
     """
 
@@ -462,7 +463,6 @@ class Comparison:
     budget: Budget
     device: str
     train: bool
-    write: Callable[[str], None]
     left_out: list[str] = field(default_factory=list)
 
     def rows(self) -> list[Row]:
@@ -513,28 +513,28 @@ class Comparison:
             )
             try:
                 if self.train:
-                    self.write(f"{model.name}: training")
+                    note(f"{model.name}: training")
                     model.train()
                 found.append((model, model.kept(part, partial(measure, model))))
             except (Interrupted, SettingsError, CorpusError):  # The last two would leave out every system.
                 raise
             except LingonError as error:
                 self.left_out.append(f"{model.name} is left out: {error}")
-                self.write(self.left_out[-1])
+                note(self.left_out[-1])
         return found
 
     def _scores(self, model: Model) -> Row:
         """The scores of a model, and what its training took."""
-        bundle = model.bundle(self.write)
+        bundle = model.bundle(note)
         found = quality(translate(bundle, model.corpus.files(self.data, model.corpus.test_set)))
-        self.write(f"{model.name}: BLEU {found['bleu']:.2f}, chrF {found['chrf']:.2f}")
+        note(f"{model.name}: BLEU {found['bleu']:.2f}, chrF {found['chrf']:.2f}")
         weights = sum(each.numel() for each in load_checkpoint(model.checkpoint()).model.parameters())
         return {**found, "parameters": weights, **training_figures(model.run), **alignment(bundle, self.data)}
 
     def _by_length(self, folder: Path, model: Model) -> Row:
         """BLEU of a model by the length of the source."""
-        rows = rows_by_length(translate(model.bundle(self.write), test_files(folder)))
-        self.write(f"{model.name}: BLEU by length {', '.join(str(row['bleu']) for row in rows)}")
+        rows = rows_by_length(translate(model.bundle(note), test_files(folder)))
+        note(f"{model.name}: BLEU by length {', '.join(str(row['bleu']) for row in rows)}")
         return {"rows": rows}
 
     def _speeds(self, corpus: Corpus, models: Sequence[Model]) -> dict[str, Row]:
@@ -542,8 +542,8 @@ class Comparison:
         kept = {model.system.name: model.read(SPEED) for model in models}
         if not models or all(kept.values()):
             return {name: found for name, found in kept.items() if found}
-        self.write(f"{corpus.name}: decoding speed")
-        bundles = {model.system.name: model.bundle(self.write) for model in models}
+        note(f"{corpus.name}: decoding speed")
+        bundles = {model.system.name: model.bundle(note) for model in models}
         file, budget = corpus.files(self.data, corpus.test_set)[0], self.budget
         measured = tokens_per_second(bundles, file, budget.timed_sentences, budget.rounds, lambda line: None)
         speeds = {name: {"decoding_tokens_per_second": value} for name, value in measured.items()}
@@ -558,3 +558,24 @@ def write_samples(folder: Path) -> None:
         write_sample_corpus(folder, corpus.prefix, {TRAIN: 200, VALID: 4, corpus.test_set: 12})
     write_sample_corpus(folder, ALIGNED, {"test": 6})
     write_bytes(folder / f"{ALIGNED}.test.align.gz", gzip.compress(b"0-0\n" * 6, mtime=0))
+
+
+def run(comparison: Comparison, results: Path, *, lengths: bool) -> bool:
+    """Measure, show the tables, and write results and chart; returns whether no system was left out.
+
+    lengths: whether to compare the systems by the length of the source, too
+    """
+    console, rows = terminal(WIDTH), comparison.rows()
+    by_length = comparison.length_rows() if lengths else []
+    console.print(table(rows))
+    for line in (*signatures(rows), *comparison.left_out):
+        print(line)
+    facts = {"device": comparison.device, "left_out": comparison.left_out, "lengths": by_length}
+    path = save("attention", rows, results, **facts)
+    print(f"written: {path}")
+    if by_length:
+        console.print(length_table(by_length))
+        chart = path.with_name(path.name.replace("attention.json", "bleu-by-length.svg"))
+        draw(by_length, chart)
+        print(f"written: {chart}")
+    return not comparison.left_out

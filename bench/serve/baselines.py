@@ -1,14 +1,20 @@
-"""Servers without a model: `python -m lingon.bench.serve.null_engine KIND` serves until it is stopped.
+"""What a server is compared with: `python -m lingon.bench.serve.baselines KIND [MODEL]`.
 
-KIND is `lingon`, the server with everything but its graphs (every sentence ends after one step, without a token);
-`echo`, a bare grpc.aio server that answers at once: the least that a call costs.
-`lingon bench serve --engine null` measures both.
+`lingon`, the server with everything but its graphs: every sentence ends after one step, without a token;
+`echo`, a bare grpc.aio server that answers at once: the least that a call costs;
+`engine`, the engine without a server, which times single sentences from tokens to tokens. It reads JSON lines: first
+the model and the texts, then beam sizes.
+
+`lingon bench serve --engine null` measures the first two.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import queue
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +23,14 @@ import grpc
 import numpy as np
 
 from lingon.alignment import AttentionKind
+from lingon.bench.worker_process import send_errors
 from lingon.bundle.manifest import Limits
 from lingon.bundle.store import Bundle, open_bundle
+from lingon.errors import RequestError
+from lingon.machine import usable_cores
+from lingon.serving.decoding.job import DecodeJob
 from lingon.serving.engine.engine import Engine
-from lingon.serving.models.loading import LoadOptions
+from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.runtime.runner import (
     AttentionChoice,
     AttentionSize,
@@ -33,7 +43,7 @@ from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.server import serve
 from lingon.serving.settings import Settings
 from lingon.serving.translation.translator import Translator
-from lingon.text import EOS
+from lingon.text import EOS, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
 HOST = "127.0.0.1"
@@ -138,22 +148,61 @@ async def serve_echo() -> None:
     await server.wait_for_termination()
 
 
-def main(kind: str, model: Path) -> int:
-    """Serve; returns the exit code."""
-    if kind == "echo":
-        asyncio.run(serve_echo())
-        return 0
+def serve_null(model: Path) -> int:
+    """Serve a bundle without its graphs until SIGTERM; returns the exit code."""
     folder = open_bundle(model).folder
-    settings = Settings.model_validate(
-        {
-            "models": (folder,),
-            "port": 0,
-            "metrics_port": 0,
-            "device": "cpu",
-        }
-    )
+    settings = Settings.model_validate({"models": (folder,), "port": 0, "metrics_port": 0, "device": "cpu"})
     return serve(settings, lambda line: print(line, flush=True), load_null)
 
 
+class EngineBaseline:
+    """An engine, loaded as the server loads it."""
+
+    def __init__(self, model: Path, precision: str | None, threads: int | None, texts: list[str]) -> None:
+        bundle = open_bundle(model)
+        tokenizer = bundle.tokenizer()
+        self._limits = bundle.manifest.limits
+        self._sources = [tuple(tokenizer.encode_source(normalise(text))) for text in texts]
+        options = LoadOptions(device="cpu", precision=precision, threads=threads or usable_cores())
+        self._translator = load_translator(bundle, options)
+
+    def times(self, beam_size: int) -> list[float]:
+        """Milliseconds of each sentence, decoded one after the other."""
+        requested = pb.DecodingOptions(beam_size=beam_size, num_hypotheses=1, length_penalty=0.0)
+        chosen = self._translator.resolve(requested)
+        answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        found = []
+        for source in self._sources:
+            options = chosen.job_options(self._limits.max_output(len(source)), 0)
+            start = time.perf_counter()
+            self._translator.engine.submit([DecodeJob(source_ids=source, options=options, on_done=answers.put)])
+            outcome = answers.get()
+            found.append(1000 * (time.perf_counter() - start))
+            if isinstance(outcome, RequestError):
+                raise outcome
+        return found
+
+
+def time_sentences() -> None:
+    """Answer messages until standard input ends."""
+    first = json.loads(sys.stdin.readline())
+    with send_errors():
+        baseline = EngineBaseline(Path(first["model"]), first["precision"], first["threads"], first["texts"])
+        print(json.dumps({"model": "loaded"}), flush=True)
+        for line in sys.stdin:
+            print(json.dumps({"times": baseline.times(json.loads(line)["beam_size"])}), flush=True)
+
+
+def main(kind: str, *model: str) -> int:
+    """Run a baseline; returns the exit code."""
+    if kind == "lingon":
+        return serve_null(Path(*model))
+    if kind == "echo":
+        asyncio.run(serve_echo())
+    else:
+        time_sentences()
+    return 0
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
+    sys.exit(main(*sys.argv[1:]))

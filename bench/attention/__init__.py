@@ -1,1 +1,0 @@
-"""Attention compared: systems trained alike, and the costs of single layers."""

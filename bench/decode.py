@@ -1,0 +1,596 @@
+"""`lingon bench decode`: cells, rounds in which engines take turns, the rows of the results, and their tables."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from lingon.bench.engines.agreement import OutputComparison
+from lingon.bench.engines.base import Cell, Tokens
+from lingon.bench.engines.worker import (
+    CTRANSLATE2,
+    LINGON,
+    STAGGERED,
+    EngineMode,
+    EngineProcesses,
+    EngineSetting,
+    Measure,
+    available,
+    engine_settings,
+)
+from lingon.bench.results_file import ResumeFile, commit, machine, save, terminal
+from lingon.bench.roofline import (
+    MultiplyAdds,
+    Peaks,
+    best_peaks,
+    count_decoding,
+    floor_ms,
+    mean_shortlist_size,
+    measure_peaks,
+    multiply_adds_of,
+)
+from lingon.bench.synthetic import Shape, base_workload
+from lingon.bench.workloads import Workload, shipped_workloads
+from lingon.bundle.store import Bundle, open_bundle
+from lingon.errors import SettingsError
+from lingon.machine import usable_cores
+from lingon.scoring import score
+
+BATCHES = {1: (1, 8, 32, 128), 4: (1, 8, 32)}
+"""The batch sizes that are measured, by beam size."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CellFilter:
+    """The batch sizes and beam sizes to which the user limits the table; an empty tuple means all."""
+
+    batches: tuple[int, ...] = ()
+    beam_sizes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        choices = {"--beam-size": (self.beam_sizes, set(BATCHES)), "--batch": (self.batches, set(BATCHES[1]))}
+        for option, (values, offered) in choices.items():
+            if unknown := sorted(set(values) - offered):
+                raise SettingsError(f"{option} must be of {', '.join(map(str, sorted(offered)))}, got {unknown[0]}")
+
+
+def cells_of(workload: Workload, max_length: int, cell_filter: CellFilter, *, shortlist: bool) -> list[Cell]:
+    """The cells of a workload: greedy, beam search, and greedy with a shortlist if the bundle has one.
+
+    max_length: maximum number of target tokens, if the workload has no exact length
+    """
+    cells = []
+    for with_shortlist in (False, True) if shortlist else (False,):
+        for beam_size, batches in BATCHES.items():
+            if with_shortlist and beam_size > 1:
+                continue
+            if cell_filter.beam_sizes and beam_size not in cell_filter.beam_sizes:
+                continue
+            for batch in batches:
+                if not cell_filter.batches or batch in cell_filter.batches:
+                    cells.append(_cell(workload, batch, beam_size, with_shortlist, max_length))
+    return cells
+
+
+def _cell(workload: Workload, batch: int, beam_size: int, shortlist: bool, max_length: int) -> Cell:
+    return Cell(
+        workload=workload.name,
+        batch=batch,
+        beam_size=beam_size,
+        shortlist=shortlist,
+        exact_length=workload.exact_length,
+        max_length=max_length,
+    )
+
+
+def sources_of(workload: Workload, cell: Cell) -> Sequence[Sequence[int]]:
+    """The sources of one run: a single batch if every output has the same length, otherwise all sources."""
+    return workload.sources if workload.exact_length is None else workload.sources[: cell.batch]
+
+
+def title(cell: Cell) -> str:
+    """The description of a cell for messages."""
+    return f"{cell.workload}, batch {cell.batch}, beam {cell.beam_size}{', shortlist' if cell.shortlist else ''}"
+
+
+Key = TypeVar("Key")
+
+
+Row = dict[str, Any]
+"""One row of the JSON file, by the names that it has there."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedRuns:
+    """The measurements of one engine in one cell: milliseconds of each run, and the outputs of the last round."""
+
+    runs_ms: list[float]
+    outputs: Tokens
+
+
+def row_of(engine: str, engine_setting: EngineSetting, cell: Cell, timed: TimedRuns) -> Row:
+    """The columns that follow from the times alone. engine: the engine's name, or `STAGGERED`."""
+    median = statistics.median(timed.runs_ms)
+    return {
+        "work": cell.workload,
+        "engine": engine,
+        "precision": engine_setting.setting.precision,
+        "settings": engine_setting.shape,
+        "shortlist": cell.shortlist,
+        "batch": cell.batch,
+        "beam_size": cell.beam_size,
+        "runs_ms": [round(run, 3) for run in timed.runs_ms],
+        "median_ms": round(median, 3),
+        "min_ms": round(min(timed.runs_ms), 3),
+        "tokens_per_s": round(1000 * sum(map(len, timed.outputs)) / median, 1),
+    }
+
+
+def with_ratios(rows: Sequence[Row]) -> list[Row]:
+    """The rows of one cell with two ratios: to CTranslate2's fastest setting of the cell, and to its fastest in fp32.
+
+    A ratio above 1 means that the row is faster.
+    """
+    runs = {index: row["runs_ms"] for index, row in enumerate(rows)}
+    candidates = [index for index, row in enumerate(rows) if row["engine"] == CTRANSLATE2]
+    best = fastest(runs, candidates)
+    best_fp32 = fastest(runs, [index for index in candidates if rows[index]["precision"] == "fp32"])
+    return [
+        {
+            **row,
+            "ratio_to_ctranslate2": _rounded_ratio(runs, best, index),
+            "ratio_to_ctranslate2_fp32": _rounded_ratio(runs, best_fp32, index) if row["precision"] == "fp32" else None,
+        }
+        for index, row in enumerate(rows)
+    ]
+
+
+def _rounded_ratio(runs: dict[int, list[float]], reference: int | None, index: int) -> float | None:
+    return None if reference is None else round(speedup(runs[reference], runs[index]), 3)
+
+
+def fastest(runs: Mapping[Key, Sequence[float]], among: Iterable[Key]) -> Key | None:
+    """The one of `among` with the lowest median; None if there are no runs of any. runs: milliseconds."""
+    measured = [key for key in among if runs.get(key)]
+    return min(measured, key=lambda key: statistics.median(runs[key]), default=None)
+
+
+def speedup(reference: Sequence[float], runs: Sequence[float]) -> float:
+    """How many times faster `runs` is than `reference`: the median ratio over the rounds that both have.
+
+    Each round is compared with the same round. reference, runs: milliseconds of each round, in the order of rounds
+    """
+    return statistics.median(slow / quick for slow, quick in zip(reference, runs, strict=False))
+
+
+def by_cell(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
+    """Rows grouped by cell: workload, shortlist, beam size, batch size."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["work"], row["shortlist"], row["beam_size"], row["batch"]), []).append(row)
+    return groups
+
+
+def best_settings(rows: Sequence[Row]) -> list[Row]:
+    """For every engine and precision in every cell, the row of the fastest setting."""
+    best: dict[tuple[Any, ...], Row] = {}
+    for row in rows:
+        key = tuple(row[name] for name in ("work", "engine", "precision", "shortlist", "batch", "beam_size"))
+        if key not in best or row["median_ms"] < best[key]["median_ms"]:
+            best[key] = row
+    return list(best.values())
+
+
+def without_staggered(rows: Sequence[Row]) -> list[Row]:
+    """The rows of runs in which all sentences arrive at the start."""
+    return [row for row in rows if row["engine"] != STAGGERED]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rounds:
+    """How often and for how long each engine is measured in a cell."""
+
+    runs: int = 7
+    slow_runs: int = 3  # runs of an engine whose run takes longer than slow_s
+    slow_s: float = 10.0  # seconds
+    min_run_ms: float = 150.0  # milliseconds of one run at least: shorter work is repeated within the run
+
+    def __post_init__(self) -> None:
+        if self.runs < 1:
+            raise SettingsError(f"--runs must be at least 1, got {self.runs}")
+        if self.slow_s <= 0:
+            raise SettingsError(f"--slow must be above 0 seconds, got {self.slow_s:g}")
+
+    def plan(self, warm_ms: float) -> tuple[int, int]:
+        """The number of runs, and of repetitions within a run, for work that takes warm_ms after the warm-up."""
+        runs = min(self.runs, self.slow_runs) if warm_ms > 1000 * self.slow_s else self.runs
+        return runs, max(math.ceil(self.min_run_ms / warm_ms), 1)
+
+
+def measure_in_turns(
+    measures: Mapping[Key, Measure], rounds: Rounds, show: Callable[[str], None]
+) -> dict[Key, TimedRuns]:
+    """Warm up all engines, uncounted, then measure them in turns, so that slow periods of the machine affect all alike.
+
+    Each round begins with another engine. show: receives a line about each round, for a progress display
+    """
+    plans = {key: _warm_up(measure, rounds) for key, measure in measures.items()}
+    timed: dict[Key, TimedRuns] = {key: TimedRuns([], []) for key in measures}
+    keys = list(measures)
+    for number in range(rounds.runs):
+        show(f"round {number + 1} of {rounds.runs}")
+        first = number % len(keys)
+        for key in keys[first:] + keys[:first]:
+            runs, repeats = plans[key]
+            if number < runs:
+                milliseconds, outputs = measures[key](repeats)
+                timed[key] = TimedRuns([*timed[key].runs_ms, milliseconds], outputs)
+    return timed
+
+
+def _warm_up(measure: Measure, rounds: Rounds) -> tuple[int, int]:
+    """Warm up and plan the runs.
+
+    The first time allocates memory and starts threads. If it is short, a second time shows how long one takes.
+    """
+    milliseconds, _ = measure(1)
+    if milliseconds < rounds.min_run_ms:
+        milliseconds, _ = measure(1)
+    return rounds.plan(milliseconds)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecodeBenchmark:
+    """The settings of a run, the same for every workload.
+
+    show: shows the current activity, replaced by the next; write: writes a line that stays
+    """
+
+    settings: Sequence[EngineSetting]
+    cell_filter: CellFilter
+    rounds: Rounds
+    peaks: Peaks
+    cache: Path
+    resume_file: ResumeFile
+    show: Callable[[str], None]
+    write: Callable[[str], None]
+
+    def measure(self, workloads: Sequence[Workload]) -> list[Row]:
+        """All rows of all workloads; workloads with the same bundle share its processes."""
+        rows: list[Row] = []
+        for folder in dict.fromkeys(workload.bundle for workload in workloads):
+            bundle = open_bundle(folder)
+            usable, lines = available(self.settings, bundle)
+            for line in lines:
+                self.write(line)
+            if not usable:
+                raise SettingsError(f"--engine: none of the engines can run {folder} here")
+            rows += self._measure_bundle(bundle, usable, [each for each in workloads if each.bundle == folder])
+        return rows
+
+    def _measure_bundle(
+        self, bundle: Bundle, settings: Sequence[EngineSetting], workloads: Sequence[Workload]
+    ) -> list[Row]:
+        model, rows = multiply_adds_of(bundle), []
+        with EngineProcesses(bundle, settings, self.cache, self.show) as processes:
+            for workload in workloads:
+                run = _WorkloadRun(self, processes, workload, model)
+                rows += [row for cell in run.cells() for row in run.rows(cell)]
+        return rows
+
+
+class _WorkloadRun:
+    """The cells of one workload."""
+
+    def __init__(
+        self, benchmark: DecodeBenchmark, processes: EngineProcesses, workload: Workload, model: MultiplyAdds
+    ) -> None:
+        self._benchmark, self._processes, self._workload, self._model = benchmark, processes, workload, model
+        self._tokenizer = processes.bundle.tokenizer() if workload.references else None
+        self._comparison = OutputComparison(processes.bundle)
+        processes.set_sources(workload.sources)
+
+    def cells(self) -> list[Cell]:
+        """The cells of the workload that the user has not excluded."""
+        manifest = self._processes.bundle.manifest
+        longest, shortlist = manifest.limits.max_target_tokens, manifest.shortlist is not None
+        return cells_of(self._workload, longest, self._benchmark.cell_filter, shortlist=shortlist)
+
+    def rows(self, cell: Cell) -> list[Row]:
+        """The rows of a cell, from the resume file or measured now."""
+        key = " ".join(str(value) for value in asdict(cell).values())
+        rows: list[Row] | None = self._benchmark.resume_file.get(key)
+        if rows is None:
+            rows = self._measure(cell)
+            self._benchmark.resume_file.add(key, rows)
+        self._benchmark.write(_cell_line(cell, rows))
+        return rows
+
+    def _measure(self, cell: Cell) -> list[Row]:
+        sources = sources_of(self._workload, cell)
+        measures = self._processes.measures(cell, len(sources))
+        timed = measure_in_turns(
+            measures, self._benchmark.rounds, lambda step: self._benchmark.show(f"{title(cell)}: {step}")
+        )
+        reference = next((found.outputs for mode, found in timed.items() if _is_reference(mode)), None)
+        return with_ratios([self._row(mode, cell, sources, found, reference) for mode, found in timed.items()])
+
+    def _row(
+        self,
+        mode: EngineMode,
+        cell: Cell,
+        sources: Sequence[Sequence[int]],
+        timed: TimedRuns,
+        reference: Tokens | None,
+    ) -> Row:
+        name, engine_setting = mode
+        row, engine = row_of(name, engine_setting, cell, timed), self._processes.engines[engine_setting]
+        precision = engine_setting.setting.precision
+        pieces = mean_shortlist_size(self._processes.bundle, sources) if cell.shortlist else self._model.vocab
+        counts = count_decoding(sources, timed.outputs, cell, pieces)
+        floor = floor_ms(self._model, self._benchmark.peaks, precision, counts)
+        explain = precision == "fp32" and not cell.shortlist
+        return {
+            **row,
+            "floor_ms": round(floor, 3),
+            "fraction_of_floor": round(floor / row["median_ms"], 3),
+            **self._quality(timed.outputs),
+            **self._comparison.columns(cell, sources, reference, timed.outputs, explain=explain),
+            "load_s": round(engine.load_s, 3),
+            "disk_mb": round(engine.disk_mb, 1),
+            "peak_mb": round(engine.peak_mb, 1),
+        }
+
+    def _quality(self, outputs: Tokens) -> dict[str, Any]:
+        """BLEU and chrF; None if the workload has no references."""
+        if self._tokenizer is None:
+            return {"bleu": None, "chrf": None}
+        texts = [self._tokenizer.decode(output) for output in outputs]
+        return quality_of(texts, self._workload)
+
+
+def quality_of(texts: Sequence[str], workload: Workload) -> dict[str, Any]:
+    """BLEU and chrF of translations of the first sources of a workload with references."""
+    scores = score(texts, workload.references[: len(texts)], workload.language)
+    return {"bleu": round(scores.bleu, 2), "chrf": round(scores.chrf, 2)}
+
+
+def _is_reference(mode: EngineMode) -> bool:
+    """Whether the outputs of this mode are the reference for agreement: Lingon in fp32, in its first setting."""
+    return mode[0] == LINGON and mode[1].setting.precision == "fp32"
+
+
+def _cell_line(cell: Cell, rows: Sequence[Row]) -> str:
+    """The times of a cell in one line, shown while other cells are still measured."""
+    times = (f"{row['engine']} {row['precision']} {row['settings']} {row['median_ms']:.0f}" for row in rows)
+    return f"{title(cell)}, ms: {', '.join(times)}"
+
+
+WIDTH = 104
+"""Characters of the widest table."""
+
+SEARCHES = ((False, 1, "greedy"), (False, 4, "beam 4"), (True, 1, "shortlist"))
+"""Kinds of search: with a shortlist or not, beam size, name."""
+
+
+def tables(rows: Sequence[Row], full_runs: int) -> list[Group]:
+    """For each workload a table of times and a table of the other measurements.
+
+    full_runs: times of fewer runs are marked with a star
+    """
+    found = []
+    for workload in dict.fromkeys(row["work"] for row in rows):
+        own = without_staggered([row for row in rows if row["work"] == workload])
+        found += [_times_table(workload, own, full_runs), _engines_table(workload, own)]
+    return found
+
+
+def staggered_lines(rows: Sequence[Row]) -> list[str]:
+    """For each workload and precision, the worst slowdown of a cell if sentences arrive one by one."""
+    worst: dict[tuple[str, str], tuple[float, str]] = {}
+    for (workload, shortlist, beam_size, batch), own in by_cell(rows).items():
+        for late in (row for row in own if row["engine"] == STAGGERED):
+            together = next(row for row in own if row["engine"] == LINGON and _setting(row)[1:] == _setting(late)[1:])
+            share = late["median_ms"] / together["median_ms"]
+            cell = f"batch {batch}, beam {beam_size}{', shortlist' if shortlist else ''}, {late['settings']}"
+            key = (workload, late["precision"])
+            worst[key] = max(worst.get(key, (0.0, "")), (share, cell))
+    return [
+        f"{workload}, {precision}: sentences that arrive one by one take at most {share:.2f} times as long ({cell})"
+        for (workload, precision), (share, cell) in worst.items()
+    ]
+
+
+def agreement_lines(rows: Sequence[Row]) -> list[str]:
+    """For each workload, other engine in fp32 and kind of search: the lowest agreement of its cells, and all causes."""
+    found: dict[tuple[str, str, int], list[Row]] = {}
+    for row in rows:
+        if row["causes"] is not None and not row["engine"].startswith(LINGON):
+            found.setdefault((row["work"], row["engine"], row["beam_size"]), []).append(row)
+    return [_agreement_line(key, own) for key, own in found.items()]
+
+
+def _agreement_line(key: tuple[str, str, int], rows: Sequence[Row]) -> str:
+    workload, engine, beam_size = key
+    lowest = min(row["agreement"] for row in rows)
+    causes: Counter[str] = sum((Counter(row["causes"]) for row in rows), Counter())
+    counts = ", ".join(f"{count} {cause}" for cause, count in causes.most_common()) or "none"
+    return (
+        f"{workload}, {_search(beam_size)}: at least {lowest:.2%} of sentences are the same with {engine} fp32 "
+        f"(differences in {len(rows)} cells and settings: {counts})"
+    )
+
+
+def _times_table(workload: str, rows: Sequence[Row], full_runs: int) -> Group:
+    """Rows: engine and precision, each in its fastest setting of the cell; columns: beam size and batch size."""
+    best = best_settings(rows)
+    columns = sorted({(row["beam_size"], row["batch"]) for row in best})
+    table = _table("batch size")
+    for beam_size, batch in columns:
+        table.add_column(str(batch) if beam_size == 1 else f"{batch} beam {beam_size}", justify="right")
+    for shortlist in (False, True):
+        own = [row for row in best if row["shortlist"] == shortlist]
+        if shortlist and own:
+            table.add_section()
+            table.add_row("with shortlist:")
+        for engine in dict.fromkeys(_engine(row) for row in own):
+            line = {(row["beam_size"], row["batch"]): row for row in own if _engine(row) == engine}
+            table.add_row(" ".join(engine), *(_time(line.get(column), full_runs) for column in columns))
+    fewest = min(len(row["runs_ms"]) for row in best)
+    star = f" (* of {fewest})" if fewest < full_runs else ""
+    title = f"{workload}: ms, median of {full_runs} runs{star}; speed relative to the fastest setting of {CTRANSLATE2}"
+    return Group(Text(title, "bold"), table)
+
+
+def _engines_table(workload: str, rows: Sequence[Row]) -> Group:
+    """Rows: engine, precision and setting; columns: resources, share of the floor, agreement and quality."""
+    table = _table("")
+    searches = [search for search in SEARCHES if _scored(rows, search)]
+    heads = ["load s", "disk MB", "peak MB", "% of floor", "% same output"]
+    for head in (*heads, *(f"BLEU chrF {name}" for *_, name in searches)):
+        table.add_column(head, justify="right", max_width=11)
+    for setting in dict.fromkeys(_setting(row) for row in rows):
+        own = [row for row in rows if _setting(row) == setting]
+        table.add_row(" ".join(setting), *_columns(own), *(_quality(own, search) for search in searches))
+    title = f"{workload}: workers x threads; floor: lower bound of time; same output: as lingon fp32"
+    return Group(Text(title, "bold"), table)
+
+
+def _columns(rows: Sequence[Row]) -> list[str]:
+    floors = [100 * row["fraction_of_floor"] for row in rows]
+    same = [100 * row["agreement"] for row in rows if row["agreement"] is not None and not row["shortlist"]]
+    return [
+        f"{rows[0]['load_s']:.2f}",
+        f"{rows[0]['disk_mb']:.0f}",
+        f"{max(row['peak_mb'] for row in rows):.0f}",
+        f"{min(floors):.0f}-{max(floors):.0f}",
+        f"{min(same):.1f}-{max(same):.1f}" if same else "",
+    ]
+
+
+def _scored(rows: Sequence[Row], search: tuple[bool, int, str]) -> list[Row]:
+    """The rows of a kind of search that have BLEU, the largest batch last."""
+    found = [row for row in rows if (row["shortlist"], row["beam_size"]) == search[:2] and row["bleu"] is not None]
+    return sorted(found, key=lambda row: int(row["batch"]))
+
+
+def _quality(rows: Sequence[Row], search: tuple[bool, int, str]) -> str:
+    scored = _scored(rows, search)
+    return f"{scored[-1]['bleu']:.1f} {scored[-1]['chrf']:.1f}" if scored else ""
+
+
+def _time(row: Row | None, full_runs: int) -> str:
+    if row is None:
+        return ""
+    star = "*" if len(row["runs_ms"]) < full_runs else ""
+    ratio = "" if row["ratio_to_ctranslate2"] is None else f" {row['ratio_to_ctranslate2']:.2f}x"
+    return f"{row['median_ms']:.{0 if row['median_ms'] >= 10 else 1}f}{star}{ratio}"
+
+
+def _table(first: str) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column(first, no_wrap=True)
+    return table
+
+
+def _engine(row: Row) -> tuple[Any, ...]:
+    return row["engine"], row["precision"]
+
+
+def _setting(row: Row) -> tuple[Any, ...]:
+    return row["engine"], row["precision"], row["settings"]
+
+
+def _search(beam_size: int) -> str:
+    return "greedy" if beam_size == 1 else f"beam {beam_size}"
+
+
+WORKLOADS = ("base", "shipped")
+TINY = Shape(layers=2, dim=64, heads=2, ffn=128, vocab=400)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecodeOptions:
+    """The options of the command; an empty tuple selects everything."""
+
+    workloads: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
+    batches: tuple[int, ...] = ()
+    beam_sizes: tuple[int, ...] = ()
+    runs: int = 7
+    slow: float = 10.0  # seconds
+    sentences: int = 512
+    models: tuple[Path, ...] = (Path("models/en-de"),)
+    data: Path | None = None
+    test_sets: tuple[str, ...] = ()
+    quick: bool = False
+
+    def __post_init__(self) -> None:
+        if unknown := [workload for workload in self.workloads if workload not in WORKLOADS]:
+            raise SettingsError(f"--work must be of {', '.join(WORKLOADS)}, got {unknown[0]}")
+
+    def reduced(self) -> DecodeOptions:
+        """The options of a quick run: fewer batch sizes, runs and sentences."""
+        return replace(self, batches=self.batches or (1, 8), runs=2, sentences=min(self.sentences, 16))
+
+
+def run(options: DecodeOptions, results: Path, cache: Path, *, resume: bool) -> None:
+    """Measure, show the tables and write the result files, which appear only when everything is measured."""
+    console = terminal(WIDTH)
+    options = options.reduced() if options.quick else options
+    values = {name: str(value) for name, value in asdict(options).items()}
+    head = {"commit": commit(), "machine": machine(), "cores": usable_cores(), **values}
+    resume_file = ResumeFile(cache / "decode.part.jsonl", head, resume=resume)
+    with console.status("preparing the workloads") as status:
+        workloads = workloads_of(options, cache)
+        status.update("measuring the machine's peaks")
+        peaks = resume_file.get("peaks") or measure_peaks(rounds=1 if options.quick else 10)
+        resume_file.add("peaks", peaks)
+        benchmark = DecodeBenchmark(
+            settings=engine_settings(options.engines, usable_cores()),
+            cell_filter=CellFilter(batches=options.batches, beam_sizes=options.beam_sizes),
+            rounds=Rounds(runs=options.runs, slow_s=options.slow),
+            peaks=best_peaks(peaks),
+            cache=cache,
+            resume_file=resume_file,
+            show=status.update,
+            write=partial(console.print, highlight=False, soft_wrap=True),
+        )
+        rows = benchmark.measure(workloads)
+    facts = {each.name: {"sentences": len(each.sources), "left_out": each.left_out, **each.facts} for each in workloads}
+    _show(console, rows, facts, options.runs)
+    path = save("decode", rows, results, peaks=peaks, works=facts)
+    resume_file.delete()
+    console.print(f"written: {path}")
+
+
+def workloads_of(options: DecodeOptions, cache: Path) -> list[Workload]:
+    """The selected workloads."""
+    workloads: list[Workload] = []
+    if "base" in (options.workloads or WORKLOADS):
+        workloads.append(base_workload(cache, TINY if options.quick else Shape()))
+    if "shipped" in (options.workloads or WORKLOADS):
+        workloads += shipped_workloads(options.models, options.data, options.sentences, options.test_sets)
+    return workloads
+
+
+def _show(console: Console, rows: list[Row], facts: dict[str, dict[str, float]], runs: int) -> None:
+    for table in tables(rows, runs):
+        console.print()
+        console.print(table)
+    console.print()
+    for line in (*staggered_lines(rows), *agreement_lines(rows)):
+        console.print(line, highlight=False, soft_wrap=True)
+    for workload, known in facts.items():
+        values = ", ".join(f"{fact} {value:g}" for fact, value in known.items())
+        console.print(f"{workload}: {values}", highlight=False, soft_wrap=True)

@@ -1,1 +1,0 @@
-"""`lingon bench decode`: decoding time of all engines. Imports `engines`, `workloads`, `roofline` and root modules."""

@@ -1,0 +1,357 @@
+"""The engines by name, the settings in which they are measured, and a process for each.
+
+`python -m lingon.bench.engines.worker ENGINE` answers JSON lines with JSON lines:
+
+    {"do": "prepare", "bundle": FOLDER, "folder": FOLDER}      write the engine's model files
+    {"do": "load", "folder": FOLDER, "setting": {...}}         -> load_s
+    {"do": "sources", "sources": [[...], ...]}                 set the sources to translate
+    {"do": "translate", "cell": {...}, "count": N, "repeats": N, "staggered": false} -> ms, outputs, peak_mb
+
+Output that an engine prints goes to standard error. The process answers only when it is idle, so that no spinning
+thread takes time from the next engine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any, Literal
+
+import lingon.bench.engines
+from lingon.bench.engines.base import BenchEngine, Cell, Setting, Tokens
+from lingon.bench.engines.conversion import unconvertible
+from lingon.bench.worker_process import Worker
+from lingon.bundle.names import MANIFEST, WEIGHTS
+from lingon.bundle.store import Bundle, open_bundle
+from lingon.errors import SettingsError
+from lingon.files import publish_folder
+from lingon.serving.models.loading import default_engines, threads_per_engine
+
+LINGON = "lingon"
+CTRANSLATE2 = "ctranslate2"
+STAGGERED = "lingon staggered"
+"""The name in the results of Lingon with sentences that arrive one by one."""
+
+TRANSFORMERS = "transformers"
+LINGON_GRAPHS = "lingon-cuda-graphs"
+TRANSFORMERS_STATIC = "transformers-static"
+TORCH_GRAPH = "torch-graph"
+
+MODULES = {
+    LINGON: "lingon.bench.engines.lingon",
+    LINGON_GRAPHS: "lingon.bench.engines.lingon",
+    CTRANSLATE2: "lingon.bench.engines.ctranslate2",
+    TRANSFORMERS: "lingon.bench.engines.transformers",
+    "optimum": "lingon.bench.engines.optimum",
+    TRANSFORMERS_STATIC: "lingon.bench.engines.transformers",
+    TORCH_GRAPH: "lingon.bench.engines.torch_graph",
+}
+"""The module of every engine; lingon.bench.engines.base describes its functions."""
+
+ENGINES = (LINGON, CTRANSLATE2, TRANSFORMERS, "optimum")
+"""The engines of `lingon bench decode`; lingon.bench.gpu names those of `lingon bench gpu`."""
+
+READ_BUNDLES = (LINGON, LINGON_GRAPHS, TORCH_GRAPH)
+"""Engines that read the bundle itself, so that no files are written for them."""
+
+PRECISIONS: tuple[Literal["fp32", "int8"], ...] = ("fp32", "int8")
+WITH_SHORTLIST = (LINGON, CTRANSLATE2)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSetting:
+    """An engine in one setting; each runs in its own process."""
+
+    engine: str
+    setting: Setting
+
+    @property
+    def label(self) -> str:
+        """Engine, precision and workers x threads, such as "ctranslate2 int8 2x1"."""
+        return f"{self.engine} {self.setting.precision} {self.shape}"
+
+    @property
+    def shape(self) -> str:
+        """Workers x threads of each worker, such as "2x1"."""
+        return f"{self.setting.workers}x{self.setting.threads}"
+
+    def supports(self, cell: Cell) -> bool:
+        """Whether this setting can decode the cell as it is specified.
+
+        CTranslate2 with more workers than sentences in a batch would decode more sentences at a time than the cell
+        allows. Only some engines have a shortlist.
+        """
+        keeps_batch = self.engine == LINGON or self.setting.workers <= cell.batch
+        return keeps_batch and (not cell.shortlist or self.engine in WITH_SHORTLIST)
+
+
+def engine_settings(engines: Sequence[str], cores: int) -> list[EngineSetting]:
+    """All settings in which these engines are measured on a machine with so many cores; no names mean all engines."""
+    if unknown := [engine for engine in engines if engine not in ENGINES]:
+        raise SettingsError(f"--engine must be of {', '.join(ENGINES)}, got {unknown[0]}")
+    shapes = dict.fromkeys([(1, cores), (cores, 1), (1, 1)])  # its threads may delay each other in short steps
+    of_ctranslate2 = [
+        Setting(precision=precision, workers=workers, threads=threads)
+        for precision in PRECISIONS
+        for workers, threads in shapes
+    ]
+    of_lingon = [  # the defaults of `lingon serve`
+        Setting(precision=precision, workers=default_engines(), threads=threads_per_engine(default_engines()))
+        for precision in PRECISIONS
+    ]
+    by_engine = {LINGON: of_lingon, CTRANSLATE2: of_ctranslate2}
+    others = [Setting(workers=1, threads=cores)]
+    return [
+        EngineSetting(name, setting)
+        for name in ENGINES
+        if name in (engines or ENGINES)
+        for setting in by_engine.get(name, others)
+    ]
+
+
+def available(settings: Iterable[EngineSetting], bundle: Bundle) -> tuple[list[EngineSetting], list[str]]:
+    """The settings that can run this bundle here, and a line with the reason for every engine that cannot."""
+    usable: list[EngineSetting] = []
+    lines: dict[str, None] = {}
+    for each in settings:
+        reason = unavailable_reason(each, bundle)
+        if reason is None:
+            usable.append(each)
+        else:
+            lines[f"{each.engine} is left out: {reason}"] = None
+    return usable, list(lines)
+
+
+def unavailable_reason(engine_setting: EngineSetting, bundle: Bundle) -> str | None:
+    """Why an engine cannot run a bundle here; None if it can, as far as is known before it is loaded."""
+    if (
+        engine_setting.engine in (LINGON, LINGON_GRAPHS)
+        and engine_setting.setting.precision not in bundle.manifest.precisions
+    ):
+        return f"{bundle.folder} has no precision {engine_setting.setting.precision}"
+    reason: str | None = module_of(engine_setting.engine).unavailable_reason()
+    if reason is None and engine_setting.engine not in (LINGON, LINGON_GRAPHS):
+        reason = unconvertible(bundle)
+    return reason
+
+
+def module_of(engine: str) -> ModuleType:
+    """The module of an engine; the library that it wraps is imported later, when the engine is loaded."""
+    return importlib.import_module(MODULES[engine])
+
+
+def folder_of(engine: str, bundle: Bundle, cache: Path) -> Path:
+    """The folder with an engine's model files: the bundle for READ_BUNDLES, a folder below cache for other engines.
+
+    The name of that folder contains a digest of the manifest and of the code that converts the bundle, so that
+    outdated files are never measured.
+    """
+    if engine in READ_BUNDLES:
+        return bundle.folder
+    digest = hashlib.sha256((bundle.folder / MANIFEST).read_bytes())
+    for path in sorted(Path(lingon.bench.engines.__path__[0]).glob("*.py")):
+        digest.update(path.read_bytes())
+    return (
+        cache
+        / MODULES[engine].rpartition(".")[2]
+        / f"{bundle.manifest.name}-{bundle.manifest.version}-{digest.hexdigest()[:12]}"
+    )
+
+
+def bytes_of(engine_setting: EngineSetting, folder: Path, bundle: Bundle) -> int:
+    """The size on disk of the model files that a setting reads; of a bundle, only those of its precision."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    if engine_setting.engine in READ_BUNDLES:
+        # fp32 weights that fp16 holds exactly are those of fp16.
+        precision = engine_setting.setting.precision
+        weights = bundle.manifest.precisions[precision].weights
+        unread = {name for name in bundle.manifest.precisions if name != precision}
+        parts = [(path, path.relative_to(folder).parts) for path in files]
+        files = [
+            path for path, (first, *rest) in parts if first not in unread and (first != WEIGHTS or rest[0] in weights)
+        ]
+    return sum(path.stat().st_size for path in files)
+
+
+EngineMode = tuple[str, EngineSetting]
+"""A name in the results (the engine's, or STAGGERED) and the setting of the engine."""
+
+
+Measure = Callable[[int], tuple[float, Tokens]]
+"""Translate the sentences of a cell N times; returns the milliseconds of one time, and the outputs."""
+
+
+@dataclass(slots=True)
+class LoadedEngine:
+    """The process of an engine that has loaded its model."""
+
+    process: Worker
+    load_s: float
+    disk_mb: float
+    peak_mb: float = 0.0
+
+
+@dataclass(slots=True)
+class EngineProcesses:
+    """The processes of engine settings for a bundle; used as a `with`.
+
+    show: receives a line about the current activity, for a progress display
+    """
+
+    bundle: Bundle
+    settings: Sequence[EngineSetting]
+    cache: Path
+    show: Callable[[str], None]
+    engines: dict[EngineSetting, LoadedEngine] = field(default_factory=dict)
+    _stack: ExitStack = field(default_factory=ExitStack)
+
+    def __enter__(self) -> EngineProcesses:
+        with ExitStack() as stack:
+            for each in self.settings:
+                self.engines[each] = load_engine(each, self.bundle, self.cache, self.show, stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def set_sources(self, sources: Sequence[Sequence[int]]) -> None:
+        """Set the sources that all engines translate from now on."""
+        for engine in self.engines.values():
+            engine.process.ask(do="sources", sources=sources)
+
+    def measures(self, cell: Cell, count: int) -> dict[EngineMode, Measure]:
+        """For each mode that supports the cell, the function that measures it on the first `count` sources."""
+        found: dict[EngineMode, Measure] = {}
+        for each, engine in self.engines.items():
+            if each.supports(cell):
+                found[each.engine, each] = measure_of(engine, cell, count)
+                if each.engine == LINGON and cell.exact_length and cell.batch > 1:
+                    found[STAGGERED, each] = measure_of(engine, cell, count, staggered=True)
+        return found
+
+
+def load_engine(
+    engine_setting: EngineSetting, bundle: Bundle, cache: Path, show: Callable[[str], None], stack: ExitStack
+) -> LoadedEngine:
+    """Start the process of an engine, which the stack ends; its model files are written first, if they are missing."""
+    folder = folder_of(engine_setting.engine, bundle, cache)
+    if not folder.is_dir():
+        show(f"writing the model files of {engine_setting.engine}")
+        with publish_folder(folder) as part, _worker(engine_setting) as process:
+            process.ask(do="prepare", bundle=str(bundle.folder), folder=str(part))
+    show(f"loading {engine_setting.label}")
+    process = stack.enter_context(_worker(engine_setting))
+    load_s = process.ask(do="load", folder=str(folder), setting=asdict(engine_setting.setting))["load_s"]
+    return LoadedEngine(process, load_s, bytes_of(engine_setting, folder, bundle) / 2**20)
+
+
+def measure_of(engine: LoadedEngine, cell: Cell, count: int, *, staggered: bool = False) -> Measure:
+    """The function that measures an engine in a cell, on the first `count` sources."""
+    return partial(_measure, engine, cell, count, staggered)
+
+
+def _worker(engine_setting: EngineSetting) -> Worker:
+    return Worker("lingon.bench.engines.worker", engine_setting.engine, label=engine_setting.label)
+
+
+def _measure(engine: LoadedEngine, cell: Cell, count: int, staggered: bool, repeats: int) -> tuple[float, Tokens]:
+    answer = engine.process.ask(do="translate", cell=asdict(cell), count=count, repeats=repeats, staggered=staggered)
+    engine.peak_mb = answer["peak_mb"]
+    return answer["ms"], answer["outputs"]
+
+
+STAGGER = 2  # decoder steps: the sentences of a staggered run arrive within the time of this many steps
+IDLE_TIMEOUT_S = 2.0  # seconds that a process has to become idle
+
+
+class EngineWorker:
+    """One engine, and the answers to its messages."""
+
+    def __init__(self, engine: str) -> None:
+        self._module = module_of(engine)
+        self._sources: list[list[int]] = []
+        self._engine: BenchEngine
+        self._last_ms: dict[Cell, float] = {}
+
+    def answer(self, do: str, **values: Any) -> dict[str, Any]:
+        """The answer to one message."""
+        handlers: dict[str, Callable[..., dict[str, Any]]] = {
+            "prepare": self._prepare,
+            "load": self._load,
+            "sources": self._set_sources,
+            "translate": self._translate,
+        }
+        return handlers[do](**values)
+
+    def _prepare(self, bundle: str, folder: str) -> dict[str, Any]:
+        self._module.prepare(open_bundle(Path(bundle)), Path(folder))
+        return {}
+
+    def _load(self, folder: str, setting: dict[str, Any]) -> dict[str, Any]:
+        start = time.perf_counter()
+        self._engine = self._module.load(Path(folder), Setting(**setting))
+        return {"load_s": time.perf_counter() - start}
+
+    def _set_sources(self, sources: list[list[int]]) -> dict[str, Any]:
+        self._sources = sources
+        return {}
+
+    def _translate(self, cell: dict[str, Any], count: int, repeats: int, staggered: bool) -> dict[str, Any]:
+        decoded, sources = Cell(**cell), self._sources[:count]
+        start = time.perf_counter()
+        for _ in range(repeats):
+            outputs = self._staggered(sources, decoded) if staggered else self._engine.translate(sources, decoded)
+        milliseconds = 1000 * (time.perf_counter() - start) / repeats
+        if not staggered:
+            self._last_ms[decoded] = milliseconds
+        _wait_until_idle()
+        return {"ms": milliseconds, "outputs": outputs, "peak_mb": _peak_mb()}
+
+    def _staggered(self, sources: list[list[int]], cell: Cell) -> Tokens:
+        from lingon.bench.engines.lingon import Lingon  # Other engines' processes must not load it.
+
+        assert isinstance(self._engine, Lingon)
+        step_seconds = self._last_ms[cell] / 1000 / cell.longest
+        return self._engine.translate_staggered(sources, cell, STAGGER * step_seconds)
+
+
+def _peak_mb() -> float:
+    """The peak memory of this process in MiB; getrusage would include that of the parent process before exec."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+def _wait_until_idle() -> None:
+    """Wait until no thread of this process uses the processor: OpenMP's threads spin for a while after their work."""
+    deadline = time.perf_counter() + IDLE_TIMEOUT_S
+    while time.perf_counter() < deadline:
+        before = time.process_time()
+        time.sleep(0.01)
+        if time.process_time() - before < 0.001:
+            return
+
+
+def main() -> None:
+    """Answer messages until standard input ends."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    worker = EngineWorker(sys.argv[1])
+    for line in sys.stdin:
+        print(json.dumps(worker.answer(**json.loads(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
