@@ -1,4 +1,7 @@
-"""The results of `lingon bench attention`: a table of the systems, and a chart of BLEU by the length of the source."""
+"""The results of `lingon bench attention`: a table of the systems, and a chart of BLEU by the length of the source.
+
+It needs no torch, because the documentation shows the same figures.
+"""
 
 from __future__ import annotations
 

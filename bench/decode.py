@@ -20,15 +20,13 @@ from lingon.bench.engines.base import Cell, Tokens
 from lingon.bench.engines.worker import (
     CTRANSLATE2,
     LINGON,
-    STAGGERED,
-    EngineMode,
-    EngineProcesses,
+    Engines,
     EngineSetting,
     Measure,
-    available,
     engine_settings,
+    measure_of,
 )
-from lingon.bench.results_file import ResumeFile, commit, machine, save, terminal
+from lingon.bench.results_file import ResumeFile, save, terminal
 from lingon.bench.roofline import (
     MultiplyAdds,
     Peaks,
@@ -41,7 +39,7 @@ from lingon.bench.roofline import (
 )
 from lingon.bench.synthetic import Shape, base_workload
 from lingon.bench.workloads import Workload, shipped_workloads
-from lingon.bundle.store import Bundle, open_bundle
+from lingon.bundle.store import open_bundle
 from lingon.errors import SettingsError
 from lingon.machine import usable_cores
 from lingon.scoring import score
@@ -108,6 +106,13 @@ Key = TypeVar("Key")
 
 Row = dict[str, Any]
 """One row of the JSON file, by the names that it has there."""
+
+
+STAGGERED = "lingon staggered"
+"""The name in the results of Lingon with sentences that arrive one by one."""
+
+EngineMode = tuple[str, EngineSetting]
+"""A name in the results (the engine's, or STAGGERED) and the setting of the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +232,7 @@ def measure_in_turns(
     plans = {key: _warm_up(measure, rounds) for key, measure in measures.items()}
     timed: dict[Key, TimedRuns] = {key: TimedRuns([], []) for key in measures}
     keys = list(measures)
-    for number in range(rounds.runs):
+    for number in range(rounds.runs if measures else 0):
         show(f"round {number + 1} of {rounds.runs}")
         first = number % len(keys)
         for key in keys[first:] + keys[:first]:
@@ -269,40 +274,36 @@ class DecodeBenchmark:
         """All rows of all workloads; workloads with the same bundle share its processes."""
         rows: list[Row] = []
         for folder in dict.fromkeys(workload.bundle for workload in workloads):
-            bundle = open_bundle(folder)
-            usable, lines = available(self.settings, bundle)
-            for line in lines:
-                self.write(line)
-            if not usable:
-                raise SettingsError(f"--engine: none of the engines can run {folder} here")
-            rows += self._measure_bundle(bundle, usable, [each for each in workloads if each.bundle == folder])
+            with Engines(open_bundle(folder), self.settings, self.cache, self.show) as engines:
+                rows += self._measure_bundle(engines, [each for each in workloads if each.bundle == folder])
         return rows
 
-    def _measure_bundle(
-        self, bundle: Bundle, settings: Sequence[EngineSetting], workloads: Sequence[Workload]
-    ) -> list[Row]:
-        model, rows = multiply_adds_of(bundle), []
-        with EngineProcesses(bundle, settings, self.cache, self.show) as processes:
-            for workload in workloads:
-                run = _WorkloadRun(self, processes, workload, model)
-                rows += [row for cell in run.cells() for row in run.rows(cell)]
+    def _measure_bundle(self, engines: Engines, workloads: Sequence[Workload]) -> list[Row]:
+        engines.load()
+        for line in dict.fromkeys(f"{each.engine} is left out: {why}" for each, why in engines.missing.items()):
+            self.write(line)
+        if not engines.loaded:
+            raise SettingsError(f"--engine: none of the engines can run {engines.bundle.folder} here")
+        model, rows = multiply_adds_of(engines.bundle), []
+        for workload in workloads:
+            run = _WorkloadRun(self, engines, workload, model)
+            rows += [row for cell in run.cells() for row in run.rows(cell)]
         return rows
 
 
 class _WorkloadRun:
     """The cells of one workload."""
 
-    def __init__(
-        self, benchmark: DecodeBenchmark, processes: EngineProcesses, workload: Workload, model: MultiplyAdds
-    ) -> None:
-        self._benchmark, self._processes, self._workload, self._model = benchmark, processes, workload, model
-        self._tokenizer = processes.bundle.tokenizer() if workload.references else None
-        self._comparison = OutputComparison(processes.bundle)
-        processes.set_sources(workload.sources)
+    def __init__(self, benchmark: DecodeBenchmark, engines: Engines, workload: Workload, model: MultiplyAdds) -> None:
+        self._benchmark, self._engines, self._workload, self._model = benchmark, engines, workload, model
+        self._tokenizer = engines.bundle.tokenizer() if workload.references else None
+        self._comparison = OutputComparison(engines.bundle)
+        for engine in engines.loaded.values():
+            engine.process.ask(do="sources", sources=workload.sources)
 
     def cells(self) -> list[Cell]:
         """The cells of the workload that the user has not excluded."""
-        manifest = self._processes.bundle.manifest
+        manifest = self._engines.bundle.manifest
         longest, shortlist = manifest.limits.max_target_tokens, manifest.shortlist is not None
         return cells_of(self._workload, longest, self._benchmark.cell_filter, shortlist=shortlist)
 
@@ -318,12 +319,22 @@ class _WorkloadRun:
 
     def _measure(self, cell: Cell) -> list[Row]:
         sources = sources_of(self._workload, cell)
-        measures = self._processes.measures(cell, len(sources))
+        measures = self._measures(cell, len(sources))
         timed = measure_in_turns(
             measures, self._benchmark.rounds, lambda step: self._benchmark.show(f"{title(cell)}: {step}")
         )
         reference = next((found.outputs for mode, found in timed.items() if _is_reference(mode)), None)
         return with_ratios([self._row(mode, cell, sources, found, reference) for mode, found in timed.items()])
+
+    def _measures(self, cell: Cell, count: int) -> dict[EngineMode, Measure]:
+        """For each mode that supports the cell, the function that measures it on the first `count` sources."""
+        found: dict[EngineMode, Measure] = {}
+        for each, engine in self._engines.loaded.items():
+            if each.supports(cell):
+                found[each.engine, each] = measure_of(engine, cell, count)
+                if each.engine == LINGON and cell.exact_length and cell.batch > 1:
+                    found[STAGGERED, each] = measure_of(engine, cell, count, staggered=True)
+        return found
 
     def _row(
         self,
@@ -334,9 +345,9 @@ class _WorkloadRun:
         reference: Tokens | None,
     ) -> Row:
         name, engine_setting = mode
-        row, engine = row_of(name, engine_setting, cell, timed), self._processes.engines[engine_setting]
+        row, engine = row_of(name, engine_setting, cell, timed), self._engines.loaded[engine_setting]
         precision = engine_setting.setting.precision
-        pieces = mean_shortlist_size(self._processes.bundle, sources) if cell.shortlist else self._model.vocab
+        pieces = mean_shortlist_size(self._engines.bundle, sources) if cell.shortlist else self._model.vocab
         counts = count_decoding(sources, timed.outputs, cell, pieces)
         floor = floor_ms(self._model, self._benchmark.peaks, precision, counts)
         explain = precision == "fp32" and not cell.shortlist
@@ -548,9 +559,7 @@ def run(options: DecodeOptions, results: Path, cache: Path, *, resume: bool) -> 
     """Measure, show the tables and write the result files, which appear only when everything is measured."""
     console = terminal(WIDTH)
     options = options.reduced() if options.quick else options
-    values = {name: str(value) for name, value in asdict(options).items()}
-    head = {"commit": commit(), "machine": machine(), "cores": usable_cores(), **values}
-    resume_file = ResumeFile(cache / "decode.part.jsonl", head, resume=resume)
+    resume_file = ResumeFile.of(cache / "decode.part.jsonl", asdict(options), resume=resume)
     with console.status("preparing the workloads") as status:
         workloads = workloads_of(options, cache)
         status.update("measuring the machine's peaks")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rich.table import Table
@@ -25,19 +23,15 @@ from lingon.bench.engines.worker import (
     TORCH_GRAPH,
     TRANSFORMERS,
     TRANSFORMERS_STATIC,
+    Engines,
     EngineSetting,
-    LoadedEngine,
-    Measure,
-    load_engine,
-    measure_of,
-    unavailable_reason,
 )
-from lingon.bench.results_file import ResumeFile, commit, machine, save, terminal
+from lingon.bench.results_file import ResumeFile, save, terminal
 from lingon.bench.roofline import count_decoding, multiply_adds_of
 from lingon.bench.synthetic import SHAPES, TINY_SHAPES, forced_workloads
 from lingon.bench.workloads import Workload
-from lingon.bundle.store import Bundle, open_bundle
-from lingon.errors import DeviceError, LingonError, SettingsError
+from lingon.bundle.store import open_bundle
+from lingon.errors import DeviceError, SettingsError
 from lingon.machine import usable_cores
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
 
@@ -126,70 +120,6 @@ def sources_of(workload: Workload, cell: Cell) -> Sequence[Sequence[int]]:
     return workload.sources[:count]
 
 
-@dataclass(slots=True)
-class FallibleEngines:
-    """The processes of engine settings for a bundle; used as a `with`.
-
-    show: receives a line about the current activity, for a progress display
-    missing: why an engine cannot run here at all, by setting
-    """
-
-    bundle: Bundle
-    settings: Sequence[EngineSetting]
-    cache: Path
-    show: Callable[[str], None]
-    missing: dict[EngineSetting, str] = field(default_factory=dict)
-    loaded: dict[EngineSetting, LoadedEngine] = field(default_factory=dict)
-    _stacks: dict[EngineSetting, ExitStack] = field(default_factory=dict)
-
-    def __enter__(self) -> FallibleEngines:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for stack in self._stacks.values():
-            stack.close()
-
-    def load(self) -> None:
-        """Load all engines that are not loaded: at first all of them, later those that failed in a cell."""
-        for each in self.settings:
-            if each in self.loaded or each in self.missing:
-                continue
-            if reason := unavailable_reason(each, self.bundle):
-                self.missing[each] = reason
-                continue
-            stack = self._stacks[each] = ExitStack()
-            try:
-                self.loaded[each] = load_engine(each, self.bundle, self.cache, self.show, stack)
-            except LingonError as error:
-                stack.close()
-                self.missing[each] = str(error)
-
-    def measures(
-        self, cell: Cell, sources: Sequence[Sequence[int]]
-    ) -> tuple[dict[EngineSetting, Measure], dict[EngineSetting, str]]:
-        """The function that measures the cell, for each engine that can decode it; why the others cannot.
-
-        Every engine decodes the cell once for that. One that fails, for example for want of memory, is stopped; it is
-        loaded again for the next cell.
-        """
-        self.load()
-        found: dict[EngineSetting, Measure] = {}
-        reasons = dict(self.missing)
-        for each, engine in list(self.loaded.items()):
-            measure = measure_of(engine, cell, len(sources))
-            try:
-                engine.process.ask(do="sources", sources=sources)
-                measure(1)
-                found[each] = measure
-            except LingonError as error:
-                reasons[each] = str(error)
-                del self.loaded[each]
-                self._stacks.pop(each).close()
-        return found, reasons
-
-
 TIE = 5e-2
 """Differences of log-probability up to this are rounding errors of half precision, as in the gates of an export."""
 
@@ -214,7 +144,7 @@ class GpuBenchmark:
         bundle = open_bundle(workloads[0].bundle)
         settings = engine_settings(self.options, 1 if self.options.quick else usable_cores())
         rows: list[Row] = []
-        with FallibleEngines(bundle, settings, self.cache, self.show) as engines:
+        with Engines(bundle, settings, self.cache, self.show) as engines:
             model = _ModelRun(self, engines)
             for workload in workloads:
                 for cell in cells_of(workload, self.options):
@@ -225,7 +155,7 @@ class GpuBenchmark:
 class _ModelRun:
     """The cells of one model."""
 
-    def __init__(self, benchmark: GpuBenchmark, engines: FallibleEngines) -> None:
+    def __init__(self, benchmark: GpuBenchmark, engines: Engines) -> None:
         self._benchmark, self._engines = benchmark, engines
         self._model = multiply_adds_of(engines.bundle)
         self._layers = len(list(engines.bundle.manifest.states_of("cache"))) // 2  # a layer has keys and values
@@ -364,9 +294,7 @@ def run(options: GpuOptions, results: Path, cache: Path, *, resume: bool) -> Non
     if options.quick:
         options = replace(options, batches=options.batches or (1, 8), runs=2)
     console = terminal(WIDTH)
-    values = {name: str(value) for name, value in asdict(options).items()}
-    head = {"commit": commit(), "machine": machine(), "cores": usable_cores(), **values}
-    resume_file = ResumeFile(cache / "gpu.part.jsonl", head, resume=resume)
+    resume_file = ResumeFile.of(cache / "gpu.part.jsonl", asdict(options), resume=resume)
     with console.status("measuring the peaks of the device") as status:
         peaks = resume_file.get("peaks") or measure_device_peaks(options.device, rounds=1 if options.quick else 10)
         resume_file.add("peaks", peaks)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from lingon.errors import SettingsError
 from lingon.files import write_json, write_text
+from lingon.machine import usable_cores
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,6 +127,13 @@ class ResumeFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = (_line(key, record) for key, record in self._records.items())
         write_text(path, "".join([json.dumps({"head": head}) + "\n", *kept]))
+
+    @classmethod
+    def of(cls, path: Path, options: Mapping[str, object], *, resume: bool) -> ResumeFile:
+        """Open the file of a run with these options, on this machine and of this commit."""
+        values = {name: str(value) for name, value in options.items()}
+        head = {"commit": commit(), "machine": machine(), "cores": usable_cores(), **values}
+        return cls(path, head, resume=resume)
 
     def get(self, key: str) -> Any:
         """The record of a key, or None."""

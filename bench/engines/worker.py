@@ -19,7 +19,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -33,15 +33,12 @@ from lingon.bench.engines.conversion import unconvertible
 from lingon.bench.worker_process import Worker
 from lingon.bundle.names import MANIFEST, WEIGHTS
 from lingon.bundle.store import Bundle, open_bundle
-from lingon.errors import SettingsError
+from lingon.errors import LingonError, SettingsError
 from lingon.files import publish_folder
 from lingon.serving.models.loading import default_engines, threads_per_engine
 
 LINGON = "lingon"
 CTRANSLATE2 = "ctranslate2"
-STAGGERED = "lingon staggered"
-"""The name in the results of Lingon with sentences that arrive one by one."""
-
 TRANSFORMERS = "transformers"
 LINGON_GRAPHS = "lingon-cuda-graphs"
 TRANSFORMERS_STATIC = "transformers-static"
@@ -119,19 +116,6 @@ def engine_settings(engines: Sequence[str], cores: int) -> list[EngineSetting]:
     ]
 
 
-def available(settings: Iterable[EngineSetting], bundle: Bundle) -> tuple[list[EngineSetting], list[str]]:
-    """The settings that can run this bundle here, and a line with the reason for every engine that cannot."""
-    usable: list[EngineSetting] = []
-    lines: dict[str, None] = {}
-    for each in settings:
-        reason = unavailable_reason(each, bundle)
-        if reason is None:
-            usable.append(each)
-        else:
-            lines[f"{each.engine} is left out: {reason}"] = None
-    return usable, list(lines)
-
-
 def unavailable_reason(engine_setting: EngineSetting, bundle: Bundle) -> str | None:
     """Why an engine cannot run a bundle here; None if it can, as far as is known before it is loaded."""
     if (
@@ -183,10 +167,6 @@ def bytes_of(engine_setting: EngineSetting, folder: Path, bundle: Bundle) -> int
     return sum(path.stat().st_size for path in files)
 
 
-EngineMode = tuple[str, EngineSetting]
-"""A name in the results (the engine's, or STAGGERED) and the setting of the engine."""
-
-
 Measure = Callable[[int], tuple[float, Tokens]]
 """Translate the sentences of a cell N times; returns the milliseconds of one time, and the outputs."""
 
@@ -202,45 +182,68 @@ class LoadedEngine:
 
 
 @dataclass(slots=True)
-class EngineProcesses:
+class Engines:
     """The processes of engine settings for a bundle; used as a `with`.
 
     show: receives a line about the current activity, for a progress display
+    missing: why an engine cannot run here at all, by setting
+    loaded: the others
     """
 
     bundle: Bundle
     settings: Sequence[EngineSetting]
     cache: Path
     show: Callable[[str], None]
-    engines: dict[EngineSetting, LoadedEngine] = field(default_factory=dict)
-    _stack: ExitStack = field(default_factory=ExitStack)
+    missing: dict[EngineSetting, str] = field(default_factory=dict)
+    loaded: dict[EngineSetting, LoadedEngine] = field(default_factory=dict)
+    _stacks: dict[EngineSetting, ExitStack] = field(default_factory=dict)
 
-    def __enter__(self) -> EngineProcesses:
-        with ExitStack() as stack:
-            for each in self.settings:
-                self.engines[each] = load_engine(each, self.bundle, self.cache, self.show, stack)
-            self._stack = stack.pop_all()
+    def __enter__(self) -> Engines:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stack.close()
+        for stack in self._stacks.values():
+            stack.close()
 
-    def set_sources(self, sources: Sequence[Sequence[int]]) -> None:
-        """Set the sources that all engines translate from now on."""
-        for engine in self.engines.values():
-            engine.process.ask(do="sources", sources=sources)
+    def load(self) -> None:
+        """Load all engines that are not loaded: at first all of them, later those that failed in a cell."""
+        for each in self.settings:
+            if each in self.loaded or each in self.missing:
+                continue
+            if reason := unavailable_reason(each, self.bundle):
+                self.missing[each] = reason
+                continue
+            stack = self._stacks[each] = ExitStack()
+            try:
+                self.loaded[each] = load_engine(each, self.bundle, self.cache, self.show, stack)
+            except LingonError as error:
+                stack.close()
+                self.missing[each] = str(error)
 
-    def measures(self, cell: Cell, count: int) -> dict[EngineMode, Measure]:
-        """For each mode that supports the cell, the function that measures it on the first `count` sources."""
-        found: dict[EngineMode, Measure] = {}
-        for each, engine in self.engines.items():
-            if each.supports(cell):
-                found[each.engine, each] = measure_of(engine, cell, count)
-                if each.engine == LINGON and cell.exact_length and cell.batch > 1:
-                    found[STAGGERED, each] = measure_of(engine, cell, count, staggered=True)
-        return found
+    def measures(
+        self, cell: Cell, sources: Sequence[Sequence[int]]
+    ) -> tuple[dict[EngineSetting, Measure], dict[EngineSetting, str]]:
+        """The function that measures the cell, for each engine that can decode it; why the others cannot.
+
+        Every engine decodes the cell once for that. One that fails, for example for want of memory, is stopped; it is
+        loaded again for the next cell.
+        """
+        self.load()
+        found: dict[EngineSetting, Measure] = {}
+        reasons = dict(self.missing)
+        for each, engine in list(self.loaded.items()):
+            measure = measure_of(engine, cell, len(sources))
+            try:
+                engine.process.ask(do="sources", sources=sources)
+                measure(1)
+                found[each] = measure
+            except LingonError as error:
+                reasons[each] = str(error)
+                del self.loaded[each]
+                self._stacks.pop(each).close()
+        return found, reasons
 
 
 def load_engine(

@@ -1,4 +1,7 @@
-"""`lingon bench serve` step by step: starts, a single client, capacity, loads in turns; and what a request costs."""
+"""`lingon bench serve`: its plan and its servers, a run step by step, and tables and chart of the results.
+
+A run measures starts, a single client, capacity, and loads in turns; or what a request costs without decoding.
+"""
 
 from __future__ import annotations
 

@@ -14,9 +14,8 @@ import pytest
 from lingon.bench.engines.agreement import compare
 from lingon.bench.engines.base import Cell, Setting, limit
 from lingon.bench.engines.conversion import model_of
-from lingon.bench.engines.worker import TORCH_GRAPH, EngineSetting
+from lingon.bench.engines.worker import TORCH_GRAPH, Engines, EngineSetting
 from lingon.bench.gpu import (
-    FallibleEngines,
     GpuOptions,
     cells_of,
     engine_settings,
@@ -122,7 +121,7 @@ def test_an_engine_that_cannot_run_gives_rows_with_the_reason(workloads: list[Wo
         EngineSetting(TORCH_GRAPH, Setting(precision=precision, threads=1)) for precision in ("int8", "fp32")
     )
     bundle, cell = open_bundle(workloads[0].bundle), cells_of(workloads[0], GpuOptions(batches=(1,)))[0]
-    with FallibleEngines(bundle, [missing, usable], tmp_path, show=lambda line: None) as engines:
+    with Engines(bundle, [missing, usable], tmp_path, show=lambda line: None) as engines:
         measures, reasons = engines.measures(cell, sources_of(workloads[0], cell))
     assert list(measures) == [usable]
     row = missing_row(missing, cell, reasons[missing])
@@ -136,7 +135,7 @@ def test_an_engine_that_fails_in_one_cell_decodes_the_next(workloads: list[Workl
     usable = EngineSetting(TORCH_GRAPH, Setting(threads=1))
     cell, other = cells_of(workloads[0], GpuOptions(batches=(1,)))
     unforced = Cell(workload="tiny", batch=1)
-    with FallibleEngines(open_bundle(workloads[0].bundle), [usable], tmp_path, show=lambda line: None) as engines:
+    with Engines(open_bundle(workloads[0].bundle), [usable], tmp_path, show=lambda line: None) as engines:
         failed, reasons = engines.measures(unforced, sources_of(workloads[0], cell))
         assert (failed, "lengths are given" in reasons[usable]) == ({}, True)
         measures, reasons = engines.measures(other, sources_of(workloads[0], other))
