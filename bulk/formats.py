@@ -17,13 +17,13 @@ from lingon.bulk.format import (
     PACKINGS,
     TOO_LONG,
     Added,
-    Format,
+    CellValue,
+    FilePiece,
     Line,
     LineReader,
-    Piece,
-    Reader,
+    PieceReader,
+    TableFormat,
     Unreadable,
-    Value,
     check_columns,
     cut_lines,
     decoded,
@@ -48,7 +48,7 @@ class TextRows:
     def __len__(self) -> int:
         return len(self._lines)
 
-    def values(self, column: str) -> list[Value]:
+    def values(self, column: str) -> list[CellValue]:
         return [decoded(line) for line in self._lines]
 
     def written(self, added: Added, marks: Mapping[str, str]) -> bytes:
@@ -57,16 +57,16 @@ class TextRows:
         return "".join(f"{' '.join(str(each or '').split())}\n" for each in translations).encode()
 
 
-class PlainText:
+class LineFormat:
     """Lines of UTF-8: a line is a row, and its only column is the text. What is written has the translations alone."""
 
     def check(self, name: str, file: IO[bytes], needed: Sequence[str], added: Sequence[str]) -> None:
         check_columns(name, [COLUMN], needed, added)
 
-    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[Piece]:
+    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[FilePiece]:
         return cut_lines(name, file, rows)
 
-    def reader(self, name: str, file: IO[bytes]) -> Reader:
+    def reader(self, name: str, file: IO[bytes]) -> PieceReader:
         return LineReader(name, file, TextRows)
 
 
@@ -84,7 +84,7 @@ class TsvRows:
     def __len__(self) -> int:
         return len(self._lines)
 
-    def values(self, column: str) -> list[Value]:
+    def values(self, column: str) -> list[CellValue]:
         place = names_of(self._names).index(column)
         return [_value(line, place, column) for line in self._lines]
 
@@ -102,7 +102,7 @@ def names_of(line: bytes) -> list[str]:
     return line.decode("utf-8", errors="surrogateescape").split("\t") if line else []
 
 
-def _value(line: bytes, place: int, column: str) -> Value:
+def _value(line: bytes, place: int, column: str) -> CellValue:
     values = line.split(TAB, place + 1)
     return decoded(values[place]) if place < len(values) else no_value(column)
 
@@ -162,10 +162,10 @@ class TabSeparated:
             names = _first(name, lines(unpacked(name, file), bool))
         check_columns(name, names_of(names), needed, added)
 
-    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[Piece]:
+    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[FilePiece]:
         return cut_lines(name, file, rows, bool, names=True, check=_Check(name))
 
-    def reader(self, name: str, file: IO[bytes]) -> Reader:
+    def reader(self, name: str, file: IO[bytes]) -> PieceReader:
         return _TsvReader(name, file)
 
 
@@ -187,7 +187,7 @@ class JsonRows:
     def _objects(self) -> list[dict[str, Any] | Unreadable]:
         return [_object(line) for line in self._lines]
 
-    def values(self, column: str) -> list[Value]:
+    def values(self, column: str) -> list[CellValue]:
         return [each if isinstance(each, Unreadable) else _text(each, column) for each in self._objects]
 
     def written(self, added: Added, marks: Mapping[str, str]) -> bytes:
@@ -213,7 +213,7 @@ def _object(line: Line) -> dict[str, Any] | Unreadable:
     return found if isinstance(found, dict) else NO_OBJECT
 
 
-def _text(row: dict[str, Any], column: str) -> Value:
+def _text(row: dict[str, Any], column: str) -> CellValue:
     if column not in row:
         return Unreadable(f"the line has no key {column!r}")
     value = row[column]
@@ -259,19 +259,19 @@ class JsonLines:
             raise SettingsError(f"{name}: the first line must be a JSON object with the columns, but {first.reason}")
         check_columns(name, list(first), needed, added)
 
-    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[Piece]:
+    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[FilePiece]:
         return cut_lines(name, file, rows, has_content)
 
-    def reader(self, name: str, file: IO[bytes]) -> Reader:
+    def reader(self, name: str, file: IO[bytes]) -> PieceReader:
         return LineReader(name, file, JsonRows, has_content)
 
 
-FORMATS: dict[str, Format] = {
+FORMATS: dict[str, TableFormat] = {
     ".parquet": Parquet(),
     ".jsonl": JsonLines(),
     ".csv": Table(","),
     ".tsv": TabSeparated(),
-    ".txt": PlainText(),
+    ".txt": LineFormat(),
 }
 """By the suffix of a file, without that of its packing."""
 
@@ -289,7 +289,7 @@ def suffix_of(name: str) -> str | None:
     return suffix + packing
 
 
-def format_of(name: str, *, quoted_tsv: bool = False) -> Format:
+def format_of(name: str, *, quoted_tsv: bool = False) -> TableFormat:
     """Return the format of a file by its name; raises SettingsError for one that is not known.
 
     quoted_tsv: whether TSV has quotation marks as CSV; else they are characters as any others

@@ -16,7 +16,7 @@ from functools import cached_property
 from reprlib import Repr
 from typing import Any
 
-from lingon.bulk.format import Format, Piece
+from lingon.bulk.format import FilePiece, TableFormat
 from lingon.bulk.formats import format_of, suffix_of
 from lingon.bulk.storage import Folder, InputFile, digest, input_files, open_folder, opened
 from lingon.bulk.translating import Translate
@@ -35,7 +35,7 @@ class Shard:
 
     number: int
     file: int
-    piece: Piece
+    piece: FilePiece
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Plan:
         """The SHA-256 of the plan as it is written."""
         return digest(self.written())
 
-    def format_of(self, file: int) -> Format:
+    def format_of(self, file: int) -> TableFormat:
         """Return the format of a file; file: its number."""
         return format_of(self.files[file].url, quoted_tsv=self.task["quoted_tsv"])
 

@@ -19,7 +19,7 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from lingon.bulk.planning import Plan, Shard
-from lingon.bulk.runs import Watch
+from lingon.bulk.runs import ProgressWatch
 from lingon.bulk.shards import Record, ShardWorker
 from lingon.bulk.translating import Translate
 from lingon.bundle.store import open_bundle
@@ -101,7 +101,7 @@ def _first_line(error: BaseException) -> str:
 THREADS = 1  # of each engine: most rows a second for each core
 
 
-class Worker(ShardWorker):
+class ShardActor(ShardWorker):
     """An actor. After the death of its process it begins again, with the same plan."""
 
     def ready(self) -> None:
@@ -131,7 +131,7 @@ class RayEngine:
     bounds: tuple[int, int]
     backend: BackendOptions
 
-    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: Watch) -> Iterator[Record]:
+    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: ProgressWatch) -> Iterator[Record]:
         self._connect()
         try:
             mine = self._translate_of_worker(translate)
@@ -160,7 +160,7 @@ class RayEngine:
 
     def _maker(self, plan: Plan, translate: Translate) -> Callable[[], Any]:
         """Starts an actor."""
-        kind = ray.remote(Worker).options(
+        kind = ray.remote(ShardActor).options(
             num_cpus=self._engines * self._threads,
             num_gpus=1 if self.backend.device == "cuda" else 0,
             max_restarts=-1,

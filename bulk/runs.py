@@ -33,7 +33,7 @@ from lingon.files import lock_path, make_folders
 from lingon.machine import MAX_DEFAULT_ENGINES, free_bytes, resident_bytes, usable_cores
 
 
-class Watch(Protocol):
+class ProgressWatch(Protocol):
     """Is told of the progress of a run."""
 
     def begin(self, plan: Plan, left: Sequence[Shard]) -> None:
@@ -46,10 +46,10 @@ class Watch(Protocol):
         """A shard is done."""
 
 
-class Engine(Protocol):
+class ShardEngine(Protocol):
     """Where shards are translated."""
 
-    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: Watch) -> Iterator[Record]:
+    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: ProgressWatch) -> Iterator[Record]:
         """Translate shards; yields the record of each when it is done, in any order."""
 
 
@@ -57,12 +57,12 @@ class Engine(Protocol):
 class LocalEngine:
     """Translates the shards one after the other, in this process or by a server."""
 
-    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: Watch) -> Iterator[Record]:
+    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: ProgressWatch) -> Iterator[Record]:
         for shard, rows in read_ahead(plan, left):
             yield translate_shard(plan, shard, rows, translate, watch.rows)
 
 
-def run(plan: Plan, engine: Engine, translate: Translate, watch: Watch) -> dict[str, Any]:
+def run(plan: Plan, engine: ShardEngine, translate: Translate, watch: ProgressWatch) -> dict[str, Any]:
     """Translate the shards that are missing and finish; returns the manifest.
 
     On this machine's file systems a second run of the same folder is refused while one is going on.
@@ -144,7 +144,7 @@ def estimate(plan: Plan, translate: Translate) -> Estimate:
 PAUSE = 10.0  # seconds between two lines, where there is no bar
 
 
-class Metrics:
+class RunMetrics:
     """The metrics of a run."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -157,13 +157,13 @@ class Metrics:
 
 
 @contextmanager
-def _served(port: int | None) -> Iterator[Metrics | None]:
+def _served(port: int | None) -> Iterator[RunMetrics | None]:
     """Serve metrics at http://HOST:PORT/metrics; None if no port is given."""
     if port is None:
         yield None
         return
     registry = CollectorRegistry()
-    metrics = Metrics(registry)
+    metrics = RunMetrics(registry)
     try:
         server, _ = start_http_server(port, registry=registry)
     except OSError as error:
@@ -178,7 +178,7 @@ def _served(port: int | None) -> Iterator[Metrics | None]:
 class RunWatch:
     """Shows the progress of a run; see lingon.bulk.runs.Watch."""
 
-    def __init__(self, metrics: Metrics | None, announce: Callable[[str], object], ending: ExitStack) -> None:
+    def __init__(self, metrics: RunMetrics | None, announce: Callable[[str], object], ending: ExitStack) -> None:
         """announce: called with one line when the run begins; ending: takes away the bar of a terminal."""
         self._metrics, self._announce, self._ending = metrics, announce, ending
         self._advance: Advance | None = None
@@ -242,7 +242,7 @@ class ProcessEngine:
 
     workers: int | None = None
 
-    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: Watch) -> Iterator[Record]:
+    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: ProgressWatch) -> Iterator[Record]:
         count = self._count(len(left), translate)
         if count < 2:
             yield from LocalEngine().run(plan, left, translate, watch)
@@ -286,7 +286,7 @@ def _pool(count: int, context: Any, plan: Plan, translate: Translate, rows: Any)
         pool.shutdown(cancel_futures=True)
 
 
-def _records(futures: Iterable[Future[Record]], rows: Any, watch: Watch) -> Iterator[Record]:
+def _records(futures: Iterable[Future[Record]], rows: Any, watch: ProgressWatch) -> Iterator[Record]:
     """Yield the records of shards as they are done; rows: the number of rows that all processes have done."""
     waiting, shown = set(futures), 0
     while waiting:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lingon.bulk.format import Reader, Rows, packed
+from lingon.bulk.format import PieceReader, PieceRows, packed
 from lingon.bulk.planning import STATE, Plan, Shard, stored_plan
 from lingon.bulk.storage import Folder, digest, file_digest, opened
 from lingon.bulk.translating import Translate
@@ -88,7 +88,11 @@ def run_shard(
 
 
 def translate_shard(
-    plan: Plan, shard: Shard, rows: Rows, translate: Translate, on_rows: Callable[[int], object] = lambda rows: None
+    plan: Plan,
+    shard: Shard,
+    rows: PieceRows,
+    translate: Translate,
+    on_rows: Callable[[int], object] = lambda rows: None,
 ) -> Record:
     """As run_shard, with the rows of the shard."""
     translate.require(plan.model)
@@ -193,7 +197,7 @@ class Readers:
     def __init__(self, plan: Plan) -> None:
         self._plan, self._open = plan, ExitStack()
         self._file: int | None = None
-        self._reader: Reader
+        self._reader: PieceReader
 
     def __enter__(self) -> Readers:
         return self
@@ -201,7 +205,7 @@ class Readers:
     def __exit__(self, *rest: object) -> None:
         self._open.close()
 
-    def rows(self, shard: Shard) -> Rows:
+    def rows(self, shard: Shard) -> PieceRows:
         """Return the rows of a shard."""
         if self._file != shard.file or shard.piece.first < self._reader.position:
             self._open.close()
@@ -227,7 +231,7 @@ class ShardWorker:
         return translate_shard(self._plan, shard, self._readers.rows(shard), self.translate, on_rows)
 
 
-def read_ahead(plan: Plan, shards: Sequence[Shard]) -> Iterator[tuple[Shard, Rows]]:
+def read_ahead(plan: Plan, shards: Sequence[Shard]) -> Iterator[tuple[Shard, PieceRows]]:
     """Yield the shards with their rows; those of the next one are read while one is translated."""
     with Readers(plan) as readers, ThreadPoolExecutor(1) as pool:
         coming = pool.submit(readers.rows, shards[0]) if shards else None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lingon.export.gates_text import MOST_PAIRS
-from lingon.export.graphs.quantisation import Sentence
+from lingon.export.graphs.quantisation import SentenceIds
 from lingon.text import Tokenizer
 from lingon.training.batches import filter_by_length
 from lingon.training.checkpoint import Checkpoint
@@ -28,11 +28,11 @@ def gate_languages(checkpoint: Checkpoint) -> dict[str, Tokenizer]:
 
 # Greedy translations by a checkpoint, each of which is searched for once; into several languages in turns.
 
-Ids = tuple[tuple[int, ...], tuple[int, ...]]
+PairIds = tuple[tuple[int, ...], tuple[int, ...]]
 """The ids of a source, and those that its translation begins with."""
 
 
-def translate_once(checkpoint: Checkpoint, texts: Sequence[str], known: dict[Ids, Hypothesis]) -> list[Hypothesis]:
+def translate_once(checkpoint: Checkpoint, texts: Sequence[str], known: dict[PairIds, Hypothesis]) -> list[Hypothesis]:
     """Return the greedy translation of each text.
 
     texts: normalised
@@ -46,7 +46,7 @@ def translate_once(checkpoint: Checkpoint, texts: Sequence[str], known: dict[Ids
     return [known[key] for key in keys]
 
 
-def own_sentences(checkpoint: Checkpoint, texts: Sequence[str], known: dict[Ids, Hypothesis]) -> list[Sentence]:
+def own_sentences(checkpoint: Checkpoint, texts: Sequence[str], known: dict[PairIds, Hypothesis]) -> list[SentenceIds]:
     """Return texts with their greedy translations, in ids with the tokens of the languages.
 
     A model of several languages translates the texts into them in turns: each has its own activations.
@@ -54,7 +54,7 @@ def own_sentences(checkpoint: Checkpoint, texts: Sequence[str], known: dict[Ids,
     known: see `translate_once`
     """
     ways = [checkpoint.tokenizer, *gate_languages(checkpoint).values()]
-    found: list[Sentence] = []
+    found: list[SentenceIds] = []
     most = checkpoint.model.settings.max_positions - 1  # after the start token; a search that ends there reads no more
     for place, tokenizer in enumerate(ways):
         longest = checkpoint.config.max_source_tokens
@@ -71,7 +71,7 @@ def own_sentences(checkpoint: Checkpoint, texts: Sequence[str], known: dict[Ids,
 # The sentences on which the ranges of 8-bit products are measured.
 
 
-def calibration_sentences(checkpoint: Checkpoint, training: Sequence[Pair], count: int) -> list[Sentence]:
+def calibration_sentences(checkpoint: Checkpoint, training: Sequence[Pair], count: int) -> list[SentenceIds]:
     """Return ids of at most `count` pairs of training text, with those that every translation begins with.
 
     Of the pair of the gates the sources alone are taken for a model of several target languages, which translates
@@ -88,7 +88,7 @@ def calibration_sentences(checkpoint: Checkpoint, training: Sequence[Pair], coun
     return found + [_encoded(pair, others[pair.languages]) for pair in kept if pair.languages is not None]
 
 
-def _encoded(pair: Pair, tokenizer: Tokenizer) -> Sentence:
+def _encoded(pair: Pair, tokenizer: Tokenizer) -> SentenceIds:
     """Return the ids of a pair, with the tokens of the tokenizer's languages."""
     target = [*tokenizer.languages.forced, *tokenizer.encode_target(pair.target)]
     return tokenizer.encode_source(pair.source), target

@@ -28,14 +28,14 @@ from lingon.translation.v1 import translation_pb2 as pb
 # Decoding and scoring of many sentences by an engine, from one thread.
 
 Answer = TypeVar("Answer")
-Outcome = tuple[Hypothesis, ...] | RequestError
+SearchOutcome = tuple[Hypothesis, ...] | RequestError
 TokenPair = tuple[tuple[int, ...], tuple[int, ...]]
 """Source ids as the tokenizer frames them, target ids without BOS and EOS."""
 
 
 def decode_all(
     engine: Engine, sources: Iterable[tuple[int, ...]], options: list[Options], forced: tuple[int, ...] = ()
-) -> list[Outcome]:
+) -> list[SearchOutcome]:
     """Decode every source (framed token ids) and return the outcomes in order; options has one for each.
 
     forced: target tokens that every translation begins with, and that are not part of it
@@ -199,7 +199,7 @@ MIN_IDENTICAL = 0.75  # share of the sentences, of lossy arithmetic; it was 0.93
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class TokenAgreement:
     """The number of sentences with identical tokens, and how far the log-probabilities of these tokens differ.
 
     near_ties: the sentences, from 1, that differ by a near tie
@@ -251,7 +251,9 @@ class ExactSearch:
         return place is not None and place < min(len(one), len(two)) and _near(float(one[place]), float(two[place]))
 
 
-def check_agreement(precision: str, found: Sequence[Hypothesis], expected: ExactSearch, *, exact: bool) -> Agreement:
+def check_agreement(
+    precision: str, found: Sequence[Hypothesis], expected: ExactSearch, *, exact: bool
+) -> TokenAgreement:
     """Compare the best hypotheses of a precision, token by token, with those of the fp32 graphs.
 
     exact: whether all must be identical but for near ties; otherwise MIN_IDENTICAL of them must
@@ -275,7 +277,7 @@ def check_agreement(precision: str, found: Sequence[Hypothesis], expected: Exact
         )
     log_probs.check(f"{label}: log-probabilities of translations", LOG_PROBS[precision])
     ties = tuple(index + 1 for index in different) if exact else ()
-    return Agreement(len(found), len(found) - len(different), ties, log_probs.largest, log_probs.mean)
+    return TokenAgreement(len(found), len(found) - len(different), ties, log_probs.largest, log_probs.mean)
 
 
 def check_quality(

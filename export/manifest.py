@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lingon.bundle import names
-from lingon.bundle.manifest import Alignment, Defaults, FileName, Limits, Manifest, Name
+from lingon.bundle.manifest import Alignment, BundleName, Defaults, FileName, Limits, Manifest
 from lingon.bundle.store import all_versions, bundles_below, is_bundle, versions
 from lingon.errors import SettingsError
 from lingon.export.graphs.precisions import precisions_of, states_of
@@ -70,7 +70,7 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
 def check_folder(folder: Path) -> None:
     """Raise SettingsError if no version of a model can be written below folder, which is models/NAME."""
     whole = folder.absolute()
-    check_rule(Name, whole.name, f"{folder}: the name of the model")
+    check_rule(BundleName, whole.name, f"{folder}: the name of the model")
     version = next((each for each in (whole, *whole.parents) if os.path.lexists(each / names.MANIFEST)), None)
     if version is None and re.fullmatch(r"\d+", whole.name) and versions(whole.parent):
         version = whole

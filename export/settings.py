@@ -12,7 +12,7 @@ from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError
 from lingon.export.differences import EXACT
 from lingon.export.graphs.precisions import PRECISION_KINDS
-from lingon.export.graphs.quantisation import Range, Sentence
+from lingon.export.graphs.quantisation import InputRange, SentenceIds
 from lingon.export.shortlist import ShortlistSettings
 from lingon.serving.runtime.device import CUDA, NATIVES, kernels_missing
 from lingon.serving.runtime.shortlist import Shortlist
@@ -92,7 +92,7 @@ class ExportSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class ExportTexts:
     """The texts of an export.
 
     held_out: text for the gates; every source has at most as many tokens as the model reads
@@ -115,8 +115,8 @@ class Known:
     """
 
     shortlist: Shortlist | None = None
-    ranges: Mapping[str, Range] | None = None
-    sentences: Sequence[Sentence] = ()
+    ranges: Mapping[str, InputRange] | None = None
+    sentences: Sequence[SentenceIds] = ()
 
 
 def _check_gate_on(gate_on: str, precisions: Sequence[str]) -> None:

@@ -52,7 +52,7 @@ class LexiconSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Lexicon:
+class PieceLexicon:
     """p(target piece | source piece), (entries) each: sorted by source, then descending probability, then target.
 
     It has no entries of the null word, and none below `LexiconSettings.min_probability`.
@@ -64,14 +64,14 @@ class Lexicon:
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
+class _SentenceIds:
     """Concatenated sentences; sentence i is ids[offsets[i] : offsets[i + 1]]."""
 
     ids: NDArray[np.int32]
     offsets: Ints
 
     @classmethod
-    def of(cls, sentences: Sequence[Sequence[int]], first: tuple[int, ...] = ()) -> _Text:
+    def of(cls, sentences: Sequence[Sequence[int]], first: tuple[int, ...] = ()) -> _SentenceIds:
         """Concatenate sentences, each after the ids of `first`."""
         lengths = np.fromiter((len(first) + len(sentence) for sentence in sentences), np.int64, len(sentences))
         ids = (token for sentence in sentences for token in (*first, *sentence))
@@ -102,7 +102,7 @@ def learn_lexicon(
     target_vocab: int,
     settings: LexiconSettings | None = None,
     log: Callable[[str], None] = lambda line: None,
-) -> Lexicon:
+) -> PieceLexicon:
     """Learn the lexicon of parallel sentences (token ids without special tokens).
 
     target_vocab: the number of target pieces
@@ -111,7 +111,7 @@ def learn_lexicon(
     Raises CorpusError if there is no pair of sentences.
     """
     settings = settings or LexiconSettings()
-    source_text, target_text = _Text.of(sources, (NULL,)), _Text.of(targets)
+    source_text, target_text = _SentenceIds.of(sources, (NULL,)), _SentenceIds.of(targets)
     if not len(target_text.ids):
         raise CorpusError("a lexicon cannot be learned: there is no pair of sentences")
 
@@ -126,7 +126,7 @@ def learn_lexicon(
     return _sorted_lexicon(keys, probabilities, target_vocab, settings.min_probability)
 
 
-def _chunks(source: _Text, target: _Text, target_vocab: int, chunk_links: int) -> Iterator[_Links]:
+def _chunks(source: _SentenceIds, target: _SentenceIds, target_vocab: int, chunk_links: int) -> Iterator[_Links]:
     """Yield the links of all target tokens, about chunk_links in a chunk; a sentence may span several chunks."""
     sentences = np.repeat(np.arange(len(target.lengths), dtype=np.int32), target.lengths)  # of each target token
     ends = np.cumsum(source.lengths[sentences])
@@ -138,7 +138,9 @@ def _chunks(source: _Text, target: _Text, target_vocab: int, chunk_links: int) -
         first = last
 
 
-def _links(source: _Text, sentences: NDArray[np.int32], target_ids: NDArray[np.int32], target_vocab: int) -> _Links:
+def _links(
+    source: _SentenceIds, sentences: NDArray[np.int32], target_ids: NDArray[np.int32], target_vocab: int
+) -> _Links:
     """Return the links of some target tokens; sentences has the sentence of each token."""
     source_lengths = source.lengths[sentences]
     tokens = np.repeat(np.arange(len(sentences)), source_lengths)
@@ -192,11 +194,11 @@ def _maximise(sources: Ints, expected: Floats) -> Floats:
     return shares
 
 
-def _sorted_lexicon(keys: Ints, probabilities: Floats, target_vocab: int, min_probability: float) -> Lexicon:
+def _sorted_lexicon(keys: Ints, probabilities: Floats, target_vocab: int, min_probability: float) -> PieceLexicon:
     sources, targets = np.divmod(keys, target_vocab)
     kept = np.flatnonzero((probabilities >= min_probability) & (sources != NULL))
     order = kept[np.lexsort((targets[kept], -probabilities[kept], sources[kept]))]
-    return Lexicon(sources[order], targets[order], probabilities[order])
+    return PieceLexicon(sources[order], targets[order], probabilities[order])
 
 
 # Building the vocabulary shortlist of a bundle from the training text.
@@ -276,7 +278,7 @@ def _most_frequent(targets: Sequence[Sequence[int]], target_vocab: int, count: i
     return np.union1d(frequent[counts[frequent] > 0], [EOS])
 
 
-def _most_probable(lexicon: Lexicon, excluded: NDArray[np.int64], per_piece: int) -> NDArray[np.int64]:
+def _most_probable(lexicon: PieceLexicon, excluded: NDArray[np.int64], per_piece: int) -> NDArray[np.int64]:
     """Return rows (source, target) of the per_piece most probable target pieces of each source piece.
 
     excluded: target pieces that do not count

@@ -51,7 +51,7 @@ Pairs = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class VerifiedText:
     """Sentences that the model can read.
 
     tokenizer: writes the tokens of the pair of languages, if the bundle has several
@@ -70,7 +70,7 @@ class Text:
         """The target tokens that every translation begins with, and that are not part of it."""
         return self.tokenizer.languages.forced
 
-    def first(self, count: int) -> Text:
+    def first(self, count: int) -> VerifiedText:
         """The first sentences."""
         return replace(self, sources=self.sources[:count], references=self.references and self.references[:count])
 
@@ -106,7 +106,7 @@ def pair_of(bundle: Bundle, named: str | None) -> LanguagePair | None:
     raise SettingsError(f"--languages {named}: {bundle.label} has no such pair; it has {', '.join(pairs)}, ...")
 
 
-def text_of(bundle: Bundle, pairs: Pairs | None, count: int, languages: LanguagePair | None = None) -> Text:
+def text_of(bundle: Bundle, pairs: Pairs | None, count: int, languages: LanguagePair | None = None) -> VerifiedText:
     """Return at most `count` sentences that are not too long: the first of pairs, or golden sentences without pairs.
 
     languages: of a bundle of several languages, the pair of the sentences; its golden sentences are those in the source
@@ -124,7 +124,7 @@ def text_of(bundle: Bundle, pairs: Pairs | None, count: int, languages: Language
         raise SettingsError(f"--gate-data: none of {len(given):,} sources has at most {longest} tokens")
     references = None if pairs is None else [target for _, target in readable]
     language = languages[1] if languages else bundle.manifest.target_language
-    return Text(tokenizer, [ids for ids, _ in readable], references, language)
+    return VerifiedText(tokenizer, [ids for ids, _ in readable], references, language)
 
 
 def _golden_sentences(bundle: Bundle, languages: LanguagePair | None) -> Sequence[str]:
@@ -174,7 +174,7 @@ def bound(provider: str) -> str:
 
 
 def check_invariance(
-    runner: OnnxRunner, provider: str, text: Text, beam_size: int, length_penalty: float
+    runner: OnnxRunner, provider: str, text: VerifiedText, beam_size: int, length_penalty: float
 ) -> Invariance:
     """Translate each sentence alone and all of them in batches, and compare.
 
@@ -211,7 +211,7 @@ def _check(found: Invariance, least: float, beam_size: int) -> None:
         )
 
 
-def _bleu(text: Text, *translations: list[Hypothesis]) -> list[float]:
+def _bleu(text: VerifiedText, *translations: list[Hypothesis]) -> list[float]:
     """Return the BLEU of each list of translations; nothing without references."""
     if text.references is None:
         return []
@@ -321,8 +321,8 @@ class _Checks:
 
     bundle: Bundle
     choice: DeviceChoice
-    text: Text
-    all_text: Text
+    text: VerifiedText
+    all_text: VerifiedText
     runner: OnnxRunner
     found: Verification
 
@@ -393,7 +393,7 @@ class _Checks:
             row.result, row.figures = "; ".join(scores).format(**figures), figures
 
 
-def _best(runner: OnnxRunner, text: Text, beam_size: int, penalty: float) -> list[Hypothesis]:
+def _best(runner: OnnxRunner, text: VerifiedText, beam_size: int, penalty: float) -> list[Hypothesis]:
     return [best for best, *_ in engine_search(runner, text.sources, beam_size, penalty, forced=text.forced)]
 
 

@@ -11,7 +11,7 @@ from lingon.bundle.store import Bundle
 from lingon.errors import ParityError
 from lingon.export.calibration import gate_languages
 from lingon.export.differences import EXACT
-from lingon.export.gates import Reference, check_attention, check_emulation, check_tensors, check_tokens, draw_grid
+from lingon.export.gates import CaseReference, check_attention, check_emulation, check_tensors, check_tokens, draw_grid
 from lingon.export.gates_text import (
     SENTENCES,
     ExactSearch,
@@ -84,7 +84,7 @@ class BundleVerifier:
     pairs: held-out text; where a target is empty, lossy parts are compared with fp32 and not with references
     settings: the number of sentences for each gate, and the default search
     emulated: by precision, models that compute what 8-bit graphs compute; each is dropped when it was compared
-    others: see `Texts`
+    others: see `ExportTexts`
     """
 
     checkpoint: Checkpoint
@@ -97,7 +97,7 @@ class BundleVerifier:
     others: Mapping[LanguagePair, Sequence[str]] = field(default_factory=dict)
     _found: dict[tuple[str, bool], Searches] = field(default_factory=dict)
     _others: dict[tuple[str, LanguagePair], Searches] = field(default_factory=dict)
-    _grid: list[Reference] = field(default_factory=list)
+    _grid: list[CaseReference] = field(default_factory=list)
 
     def verify_precisions(self) -> dict[str, Precision]:
         """Run the gate of every precision and return the entries of those that pass.

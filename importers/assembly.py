@@ -18,11 +18,11 @@ from lingon.bundle.manifest import MANY, Language
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError, SourceModelError, first_of
 from lingon.files import read_lines
-from lingon.importers.files.pieces import Numbering, Piece, tokenizer_of
-from lingon.importers.foreign_model import ForeignModel, Rows, Weight, digests
+from lingon.importers.files.pieces import ModelPiece, Numbering, tokenizer_of
+from lingon.importers.foreign_model import ForeignModel, ForeignWeight, ReorderedRows, digests
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import UNK, Tokenizer, normalise
-from lingon.training.checkpoint import Checkpoint, Progress
+from lingon.training.checkpoint import Checkpoint, TrainingProgress
 from lingon.training.config import Config, LanguageSettings, parse_config
 from lingon.training.model_settings import HEAD_STEP, TransformerSettings
 from lingon.training.models.build import build_unset
@@ -51,13 +51,13 @@ def checkpoint_of(source: ForeignModel, pair: tuple[str, str], folder: Path) -> 
             if name not in left:
                 raise SourceModelError(f"{folder}: {name} is no weight of a model with these settings")
             parameter = left.pop(name).detach()
-            if isinstance(tensor, Rows):
+            if isinstance(tensor, ReorderedRows):
                 tensor.write(parameter)
             else:
                 parameter.copy_(tensor)
     if left:
         raise SourceModelError(f"{folder}: nothing gives the weights {', '.join(sorted(left)[:3])}")
-    return Checkpoint(config, tokenizer, model.eval(), Progress(), folder)
+    return Checkpoint(config, tokenizer, model.eval(), TrainingProgress(), folder)
 
 
 def _check_size(source: ForeignModel, tokenizer: Tokenizer, folder: Path) -> None:
@@ -135,13 +135,13 @@ def with_wide_heads(source: ForeignModel) -> ForeignModel:
 
 
 def _widened(
-    weights: Iterator[tuple[str, Weight]], settings: TransformerSettings, wide: int
-) -> Iterator[tuple[str, Weight]]:
+    weights: Iterator[tuple[str, ForeignWeight]], settings: TransformerSettings, wide: int
+) -> Iterator[tuple[str, ForeignWeight]]:
     heads, narrow = settings.heads, settings.head_dim
     for name, weight in weights:
         product, _, kind = name.rpartition(".")
         parts = next((count for each, count in PARTS.items() if product.endswith(f".{each}")), 0)
-        if isinstance(weight, Rows):
+        if isinstance(weight, ReorderedRows):
             yield name, weight
         elif parts:
             split = _with_zeros(weight.reshape(parts, heads, narrow, *weight.shape[1:]), 2, wide)
@@ -251,7 +251,7 @@ def _shown(tags: Sequence[str]) -> str:
 HELD_OUT = 20  # every line of this number measures how many tokens of new text the other lines cover
 SOURCE_TABLES = ("source_embedding.pieces.weight",)
 TARGET_TABLES = ("target_embedding.pieces.weight", "output.weight", "output.bias")
-ALWAYS = (Piece.USER_DEFINED, Piece.BYTE)  # types of pieces that are kept in any case
+ALWAYS = (ModelPiece.USER_DEFINED, ModelPiece.BYTE)  # types of pieces that are kept in any case
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,10 +348,10 @@ def _kept(model: ModelProto, seen: frozenset[int], languages: LanguageSettings |
     The lowest score is kept too: in a unigram model the score of an unknown character is made from it.
     """
     codes = _codes(languages)
-    normal = [number for number, piece in enumerate(model.pieces) if piece.type == Piece.NORMAL]
+    normal = [number for number, piece in enumerate(model.pieces) if piece.type == ModelPiece.NORMAL]
     kept = {*range(UNK + 1), *seen, min(normal, key=lambda number: model.pieces[number].score, default=UNK)}
     for number, piece in enumerate(model.pieces):
-        single = len(piece.piece) == 1 and piece.type != Piece.CONTROL
+        single = len(piece.piece) == 1 and piece.type != ModelPiece.CONTROL
         if single or piece.type in ALWAYS or piece.piece in codes:
             kept.add(number)
     if model.trainer_spec.model_type == TrainerSpec.BPE:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lingon.export.graphs.quantisation import Range
+from lingon.export.graphs.quantisation import InputRange
 from lingon.importers.files.pieces import Numbering
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import Tokenizer
@@ -19,7 +19,7 @@ from lingon.training.model_settings import TransformerSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ReorderedRows:
     """Rows of a table in a new order. They are written where they belong: a copy would take the memory of the table."""
 
     table: Tensor
@@ -31,7 +31,7 @@ class Rows:
         torch.index_select(self.table, 0, torch.tensor(self.order), out=target)
 
 
-Weight = Tensor | Rows
+ForeignWeight = Tensor | ReorderedRows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +71,7 @@ class ForeignModel:
     """
 
     settings: TransformerSettings
-    weights: Iterator[tuple[str, Weight]]
+    weights: Iterator[tuple[str, ForeignWeight]]
     tokenizer: Tokenizer
     source: Numbering
     target: Numbering
@@ -79,7 +79,7 @@ class ForeignModel:
     notes: list[str] = field(default_factory=list)
     languages: LanguageSettings | None = None
     shortlist: Shortlist | None = None
-    ranges: Mapping[str, Range] | None = None
+    ranges: Mapping[str, InputRange] | None = None
 
 
 def digests(files: Iterable[Path]) -> dict[str, str]:

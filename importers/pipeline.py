@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lingon.bundle.store import Bundle
 from lingon.errors import ParityError, SettingsError, SourceModelError
-from lingon.export.calibration import Ids, own_sentences, translate_once
+from lingon.export.calibration import PairIds, own_sentences, translate_once
 from lingon.export.graphs.precisions import PRECISION_KINDS
 from lingon.export.pipeline import export_checkpoint
-from lingon.export.settings import ExportSettings, Known, Texts
+from lingon.export.settings import ExportSettings, ExportTexts, Known
 from lingon.export.shortlist import check_one_pair
+from lingon.export.text_data import Log
 from lingon.files import read_lines, read_parallel
 from lingon.importers.assembly import checkpoint_of, choose_languages, trim, with_wide_heads
-from lingon.importers.files.fields import Fields, explained
+from lingon.importers.files.fields import JsonFields, explained
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.files.tensors import are_graphs
 from lingon.importers.foreign_model import ForeignModel
@@ -80,14 +81,16 @@ def split_pairs(pairs: Sequence[Pair], gates: int, choice: str, origin: Path) ->
 
 
 def pairs_to_learn(
-    checkpoint: Checkpoint, pairs: Sequence[Pair], known: dict[Ids, Hypothesis] | None = None
+    checkpoint: Checkpoint, pairs: Sequence[Pair], known: dict[PairIds, Hypothesis] | None = None
 ) -> list[Pair]:
     """Return pairs that have targets: references, or translations of MOST_TRANSLATED sentences by the model itself."""
     referenced = [pair for pair in pairs if pair.target]
     return referenced or own_pairs(checkpoint, pairs[:MOST_TRANSLATED], known)
 
 
-def own_pairs(checkpoint: Checkpoint, pairs: Sequence[Pair], known: dict[Ids, Hypothesis] | None = None) -> list[Pair]:
+def own_pairs(
+    checkpoint: Checkpoint, pairs: Sequence[Pair], known: dict[PairIds, Hypothesis] | None = None
+) -> list[Pair]:
     """Return sources with greedy translations by the model; known: see `translate_once`."""
     known = {} if known is None else known
     found = translate_once(checkpoint, [normalise(pair.source) for pair in pairs], known)
@@ -142,7 +145,6 @@ READERS = {
     "t5": read_t5,
     "mt5": read_t5,
 }
-Log = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,7 +185,7 @@ class Imported:
 
     checkpoint: Checkpoint
     source: ForeignModel
-    greedy: dict[Ids, Hypothesis] = field(default_factory=dict)
+    greedy: dict[PairIds, Hypothesis] = field(default_factory=dict)
 
 
 def read_source(folder: Path, settings: ImportSettings, log: Log) -> Imported:
@@ -225,7 +227,7 @@ def trim_imported(imported: Imported, files: Sequence[Path], log: Log) -> Import
     return Imported(*trim(imported.checkpoint, imported.source, files, log))
 
 
-def export_imported(imported: Imported, folder: Path, texts: Texts, settings: ExportSettings, log: Log) -> Bundle:
+def export_imported(imported: Imported, folder: Path, texts: ExportTexts, settings: ExportSettings, log: Log) -> Bundle:
     """Export an imported model; without int8 or its shortlist, and with a line that says so, if quality suffers.
 
     texts: of the training text, targets may be missing: the model translates it then
@@ -285,7 +287,7 @@ def _read(folder: Path, settings: ImportSettings) -> ForeignModel:
             ".tar.xz, .tar.bz2)"
         )
     if (folder / ADAPTER).is_file():
-        base = Fields.read(folder / ADAPTER).text("base_model_name_or_path", "its base model")
+        base = JsonFields.read(folder / ADAPTER).text("base_model_name_or_path", "its base model")
         raise SourceModelError(
             f"{folder / ADAPTER}: is an adapter of PEFT, such as LoRA; merge it into {base} first: "
             "merge_and_unload() of PEFT, then save_pretrained(), writes a model that can be imported"
@@ -304,7 +306,7 @@ def _read(folder: Path, settings: ImportSettings) -> ForeignModel:
             sources, targets = settings.languages or ([""], [""])
             return read_marian(folder, settings.longest, (sources[0], targets[0]))
         raise SourceModelError(f"{folder}: has no {CONFIG} and no model of Marian, so it is none that Lingon imports")
-    kind = Fields.read(folder / CONFIG).text("model_type", "")
+    kind = JsonFields.read(folder / CONFIG).text("model_type", "")
     if kind not in READERS:
         raise SourceModelError(f"{folder / CONFIG}: model_type must be {' or '.join(READERS)}, got {kind!r}")
     source = READERS[kind](folder, settings.longest)

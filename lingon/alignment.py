@@ -36,7 +36,7 @@ class GoldLinks:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class LinkCounts:
     """How many links were found and are sure, and how many of those found are sure or possible; sums over pairs."""
 
     found: int = 0
@@ -44,8 +44,8 @@ class Agreement:
     found_and_sure: int = 0
     found_and_possible: int = 0
 
-    def __add__(self, other: Agreement) -> Agreement:
-        return Agreement(
+    def __add__(self, other: LinkCounts) -> LinkCounts:
+        return LinkCounts(
             self.found + other.found,
             self.sure + other.sure,
             self.found_and_sure + other.found_and_sure,
@@ -72,10 +72,10 @@ class Agreement:
         return 1 - (self.found_and_sure + self.found_and_possible) / wanted if wanted else 0.0
 
 
-def agreement(found: Iterable[WordLink], gold: GoldLinks) -> Agreement:
+def agreement(found: Iterable[WordLink], gold: GoldLinks) -> LinkCounts:
     """Compare the links found for a pair with those that people gave."""
     links = set(found)
-    return Agreement(len(links), len(gold.sure), len(links & gold.sure), len(links & gold.possible))
+    return LinkCounts(len(links), len(gold.sure), len(links & gold.sure), len(links & gold.possible))
 
 
 def parse_links(line: str, where: str) -> GoldLinks:

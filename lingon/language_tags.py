@@ -100,13 +100,13 @@ def _subtag(subtag: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class ServedPairs:
     """The pairs of languages that are served, as tags of the models."""
 
     pairs: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, models: pb.ListModelsResponse) -> Pairs:
+    def of(cls, models: pb.ListModelsResponse) -> ServedPairs:
         """Return the pairs of all models, and then those that are translated through the pivot language."""
         direct = cls(tuple(dict.fromkeys(pair for model in models.models for pair in pairs_of(model))))
         if not models.pivot_language_code:

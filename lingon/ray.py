@@ -39,7 +39,7 @@ OWN = ("grpc-", "content-type", "user-agent", "te", "application", "request_id",
 """Beginnings of the names of metadata that belong to the connection or to Ray Serve."""
 
 
-class _Server:
+class _ServerProcess:
     """A server in a process of its own, which ends with this one."""
 
     def __init__(self, arguments: list[str]) -> None:
@@ -73,7 +73,7 @@ class Replica:
 
     def __init__(self, arguments: list[str]) -> None:
         """arguments: of `lingon serve`."""
-        self._server = _Server(arguments)
+        self._server = _ServerProcess(arguments)
         self._channel = grpc.aio.insecure_channel(self._server.address, (*CHANNEL_OPTIONS, NO_PROXY))
         self._stub: Any = pb_grpc.TranslationServiceStub(self._channel)
 

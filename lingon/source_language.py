@@ -178,7 +178,7 @@ class NotTranslated(LingonError):
         self.side = side
 
 
-class Source(NamedTuple):
+class TextLanguage(NamedTuple):
     """The language that a text is translated from.
 
     confidence: its probability; 0 if none of the languages that are translated was detected
@@ -244,7 +244,7 @@ def sources_of(
     is_target: Callable[[str], bool],
     *,
     may_refuse_each: bool = False,
-) -> list[Source]:
+) -> list[TextLanguage]:
     """Return the source language of each text of a request; raises NotTranslated.
 
     texts: what was looked at, see `readable`
@@ -273,7 +273,7 @@ def sources_of(
     return found
 
 
-def by_way(sources: Sequence[Source]) -> dict[tuple[str, bool], list[int]]:
+def by_way(sources: Sequence[TextLanguage]) -> dict[tuple[str, bool], list[int]]:
     """Return the places of the texts that are translated from each language, and of those in it that stay."""
     places: dict[tuple[str, bool], list[int]] = {}
     for place, source in enumerate(sources):
@@ -298,18 +298,18 @@ def _check_told_apart(texts: Iterable[str], possible: Sequence[str]) -> None:
 
 def _source_of(
     text: str, languages: Probabilities, possible: Sequence[str], is_target: Callable[[str], bool]
-) -> Source:
+) -> TextLanguage:
     if languages and is_target(languages[0][0]) and languages[0][1] >= CERTAIN:
-        return Source(*languages[0], stays=True)
+        return TextLanguage(*languages[0], stays=True)
     likeliest = next((each for each in languages if each[0] in possible), None)
-    return Source(*likeliest) if likeliest else Source(assumed(text, possible), 0.0)
+    return TextLanguage(*likeliest) if likeliest else TextLanguage(assumed(text, possible), 0.0)
 
 
-def _untranslated(languages: Probabilities, target: str, is_target: Callable[[str], bool]) -> Source:
+def _untranslated(languages: Probabilities, target: str, is_target: Callable[[str], bool]) -> TextLanguage:
     """Return the target for a text that is in it, or may be."""
     if not languages or not is_target(languages[0][0]):
         raise NotTranslated(f"no model translates into {target[:40]!r}", "target")
-    return Source(*languages[0], stays=True)
+    return TextLanguage(*languages[0], stays=True)
 
 
 def _refusal(

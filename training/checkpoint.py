@@ -30,7 +30,7 @@ LOSS_GAIN = 1e-4
 
 
 @dataclass(slots=True)
-class Progress:
+class TrainingProgress:
     """The progress of a run; a resumed run needs it, the weights, the optimizer and the same text.
 
     There is no other state: the seed of dropout is (seed, step, micro-batch), that of the data order (seed, epoch).
@@ -63,7 +63,7 @@ class Progress:
 
     def forget_best(self) -> None:
         """Let the next validation be the best one: scores of another text or search cannot be compared with its own."""
-        first = Progress()
+        first = TrainingProgress()
         self.best_bleu, self.best_chrf, self.best_loss = first.best_bleu, first.best_chrf, first.best_loss
         self.stale = 0
 
@@ -75,7 +75,7 @@ class Checkpoint:
     config: Config
     tokenizer: Tokenizer
     model: AnyModel
-    progress: Progress
+    progress: TrainingProgress
     folder: Path
 
 
@@ -84,7 +84,7 @@ def save_checkpoint(
     config: Config,
     tokenizer: Tokenizer,
     model: AnyModel,
-    progress: Progress,
+    progress: TrainingProgress,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> None:
     """Write a checkpoint, whole or not at all; a run can resume from it only if it has the optimizer."""
@@ -153,7 +153,7 @@ def _name_of_best(run: Path) -> object:
     return _read_json(run / BEST).get("checkpoint") if (run / BEST).is_file() else None
 
 
-def save_progress(folder: Path, progress: Progress) -> None:
+def save_progress(folder: Path, progress: TrainingProgress) -> None:
     """Replace the progress in a checkpoint after its validation."""
     write_json(folder / STATE, asdict(progress))
 
@@ -259,10 +259,10 @@ def _matching_weights(model: nn.Module, folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def load_progress(folder: Path) -> Progress:
+def load_progress(folder: Path) -> TrainingProgress:
     """Return the progress that a checkpoint has saved."""
     try:
-        return parse_dataclass(Progress, _read_json(folder / STATE))
+        return parse_dataclass(TrainingProgress, _read_json(folder / STATE))
     except SchemaError as error:
         raise CheckpointError(f"{folder / STATE}: {error}") from None
 

@@ -7,15 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from lingon.bundle.manifest import Size as BundleSize
-from lingon.bundle.manifest import TokenCount
+from lingon.bundle.manifest import BundleSize, TokenCount
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError
 
 # The settings that all models have.
 
 
-class Settings(BaseModel):
+class SettingsBlock(BaseModel):
     """A frozen block of settings that rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -39,7 +38,7 @@ Size = Annotated[int, Field(ge=1), bundle_rule(BundleSize)]
 """A width, or a number of heads or of layers."""
 
 
-class ModelSettings(Settings):
+class ModelSettings(SettingsBlock):
     """What the settings of every kind have."""
 
     kind: str

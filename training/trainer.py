@@ -22,7 +22,7 @@ from lingon.errors import Interrupted, LingonError, SettingsError
 from lingon.text import Tokenizer
 from lingon.training import checkpoint as checkpoints
 from lingon.training.batches import Batch, EncodedPairs, EpochEncoder, derive_seed, plan_batches
-from lingon.training.checkpoint import Progress
+from lingon.training.checkpoint import TrainingProgress
 from lingon.training.config import Config, LanguagePair, TrainingSettings
 from lingon.training.corpus import Pair, epoch_rows, language_numbers
 from lingon.training.evaluation import validate
@@ -58,10 +58,10 @@ class Trainer:
     model: AnyModel
     optimizer: torch.optim.Optimizer
     interrupt: Interrupt
-    progress: Progress = field(default_factory=Progress)
+    progress: TrainingProgress = field(default_factory=TrainingProgress)
     interrupted: bool = False  # whether a signal stopped any process; the same in all of them
 
-    def run(self) -> Progress:
+    def run(self) -> TrainingProgress:
         """Train until max_steps, until patience has run out, or until a signal; return the progress."""
         forward, scaler, groups = self._training_module(), self._scaler(), self._update_groups()
         if self._validation_pending():

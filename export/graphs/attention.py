@@ -27,10 +27,10 @@ from lingon.training.models.attention import (
 # Attention consists of MatMul, Softmax and MatMul: for few queries that measured faster than the fused operators, and
 # the beams of a sentence share one copy of keys and values.
 
-Shape = tuple[int | str, ...]
+TensorShape = tuple[int | str, ...]
 
 
-class Heads(Protocol):
+class ScoreWriter(Protocol):
     """Writes the scores of queries with keys.
 
     scale: by which queries are multiplied before
@@ -121,7 +121,7 @@ class AdditiveScores:
         return graph.op("Transpose", graph.op("Reshape", found, sizes), perm=[0, 3, 1, 2])
 
 
-def scores_of(blocks: Blocks, module: DotProductHeads, name: str) -> Heads:
+def scores_of(blocks: Blocks, module: DotProductHeads, name: str) -> ScoreWriter:
     """Return the writer of the scores of an attention; name: of the attention."""
     return AdditiveScores.write(blocks, module, name) if isinstance(module, AdditiveHeads) else ProductScores(blocks)
 
@@ -134,14 +134,14 @@ def lay_out_keys(blocks: Blocks, rows: str, batch: str) -> str:
     return blocks.split_heads_transposed(rows, batch)
 
 
-def memory_key_shape(settings: TransformerSettings) -> Shape:
+def memory_key_shape(settings: TransformerSettings) -> TensorShape:
     """Return the layout of the keys of a source, without the batch."""
     if settings.score == "additive":
         return "source_length", settings.attention_dim
     return settings.heads, settings.head_dim, "source_length"
 
 
-def cache_key_shape(settings: TransformerSettings) -> Shape:
+def cache_key_shape(settings: TransformerSettings) -> TensorShape:
     """Return the layout of the keys in the cache of a decoder layer, without the rows."""
     if settings.score == "additive":
         return "capacity", settings.attention_dim
@@ -149,15 +149,15 @@ def cache_key_shape(settings: TransformerSettings) -> Shape:
 
 
 def attend(
-    heads: Heads, blocks: Blocks, query: str, key: str, value: str, bias: str, *, single: bool = False
+    heads: ScoreWriter, blocks: Blocks, query: str, key: str, value: str, bias: str, *, single: bool = False
 ) -> tuple[str, str]:
     """Write attention; return rows (batch * length, dim) and the weights (batch, heads, length, source_length).
 
-    query: from `Heads.query`, scaled already
+    query: from `ScoreWriter.query`, scaled already
     key: from `lay_out_keys`
     value: (batch, heads, source_length, head_dim)
     bias: from `Blocks.attention_bias`, broadcast over (batch, heads, length, source_length)
-    single: see `Heads.query`
+    single: see `ScoreWriter.query`
     """
     graph, weights = blocks.graph, attention_weights(heads, blocks, query, key, bias)
     mixed = graph.op("MatMul", weights, value)
@@ -166,7 +166,7 @@ def attend(
     return graph.op("Reshape", mixed, graph.int64s(-1, blocks.settings.attention_dim)), weights
 
 
-def attention_weights(heads: Heads, blocks: Blocks, query: str, key: str, bias: str) -> str:
+def attention_weights(heads: ScoreWriter, blocks: Blocks, query: str, key: str, bias: str) -> str:
     """Return the weights (batch, heads, length, source_length); see `attend`."""
     # Of score + mask, fp32 keeps nothing of the score and fp16 little: the weight is exactly 0 in both.
     scores = blocks.graph.op("Add", heads.scores(query, key), bias)

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from lingon.export.graphs.onnx_writer import CONTRIB, GraphBuilder
-from lingon.export.graphs.quantisation import Range, quantise_columns
+from lingon.export.graphs.quantisation import InputRange, quantise_columns
 from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.attention import SelfAttention
 from lingon.training.models.interface import AnyModel
@@ -87,7 +87,7 @@ class Int8MatMul:
     """
 
     graph: GraphBuilder
-    ranges: Mapping[str, Range]
+    ranges: Mapping[str, InputRange]
 
     def linear(
         self, name: str, rows: str, weight: np.ndarray, bias: np.ndarray, *, shared: str = "", named: str = ""

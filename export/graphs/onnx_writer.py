@@ -29,7 +29,7 @@ LoopBody = Callable[[list[str], list[str]], tuple[Sequence[str], Sequence[str]]]
 Rewrite = Callable[[Sequence[onnx.NodeProto], Sequence[str]], list[onnx.NodeProto]]
 
 
-class Place(NamedTuple):
+class TensorLocation(NamedTuple):
     """Where a tensor is in a weight file, in bytes, and the SHA-256 of its values."""
 
     offset: int
@@ -48,7 +48,7 @@ class WeightFiles:
         self._folder = next((each for each in (folder, *folder.parents) if each.is_dir()), None) if folder else None
         self._descriptors: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
-        self._places: dict[tuple[str, str], Place] = {}
+        self._places: dict[tuple[str, str], TensorLocation] = {}
 
     def contents(self) -> dict[str, mmap]:
         """Return the content of every file, by its name, mapped into memory."""
@@ -66,7 +66,7 @@ class WeightFiles:
         content = values.reshape(-1).view(np.uint8).data
         digest = hashlib.sha256(content).digest()
         if (file, name) not in self._places:
-            self._places[file, name] = Place(self._write(file, content), len(content), digest)
+            self._places[file, name] = TensorLocation(self._write(file, content), len(content), digest)
         offset, length, known = self._places[file, name]
         assert known == digest, f"{file}: two tensors named {name}"
         tensor = TensorProto(name=name, data_type=helper.np_dtype_to_tensor_dtype(values.dtype), dims=values.shape)

@@ -11,11 +11,18 @@ import numpy as np
 
 from lingon.bundle import names
 from lingon.bundle.manifest import State
-from lingon.bundle.store import Content
+from lingon.bundle.store import FileContent
 from lingon.errors import CheckpointError, SettingsError
 from lingon.export.graphs.native import NativeRecurrentGraphs, NativeTransformerGraphs
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.quantisation import Range, Sentence, calibrate, emulate, narrow_states, smooth_and_calibrate
+from lingon.export.graphs.quantisation import (
+    InputRange,
+    SentenceIds,
+    calibrate,
+    emulate,
+    narrow_states,
+    smooth_and_calibrate,
+)
 from lingon.export.graphs.recurrent import RecurrentGraphs, RecurrentModel, system_of
 from lingon.export.graphs.transformer import TransformerGraphs
 from lingon.export.graphs.transformer import states as transformer_states
@@ -115,10 +122,10 @@ def build(
     model: AnyModel,
     precision: str,
     weights: WeightFiles,
-    calibration: Sequence[Sentence],
+    calibration: Sequence[SentenceIds],
     *,
     shortlist: bool,
-    ranges: Mapping[str, Range] | None = None,
+    ranges: Mapping[str, InputRange] | None = None,
 ) -> BuiltGraphs:
     """Build the graphs of one precision and add their weights to `weights`.
 
@@ -144,8 +151,8 @@ def _transformer_graphs(
     model: Transformer,
     kind: PrecisionKind,
     weights: WeightFiles,
-    calibration: Sequence[Sentence],
-    known: Mapping[str, Range] | None,
+    calibration: Sequence[SentenceIds],
+    known: Mapping[str, InputRange] | None,
 ) -> tuple[TransformerGraphs, AnyModel | None]:
     """Return the builder of the graphs, and for 8-bit graphs the model that they compute."""
     ranges = None
@@ -164,7 +171,7 @@ def _transformer_graphs(
 
 
 def _recurrent_graphs(
-    model: AnyModel, kind: PrecisionKind, weights: WeightFiles, calibration: Sequence[Sentence]
+    model: AnyModel, kind: PrecisionKind, weights: WeightFiles, calibration: Sequence[SentenceIds]
 ) -> tuple[RecurrentGraphs, AnyModel | None]:
     """See _transformer_graphs; states between -1 and 1 need no smoothing."""
     assert isinstance(model, RecurrentModel)
@@ -176,6 +183,6 @@ def _recurrent_graphs(
     return RecurrentGraphs(system, weights, ranges), emulated
 
 
-def weight_files(weights: WeightFiles) -> dict[str, Content]:
+def weight_files(weights: WeightFiles) -> dict[str, FileContent]:
     """Return the weight files by their paths in the bundle."""
     return {f"{names.WEIGHTS}/{name}": content for name, content in weights.contents().items()}

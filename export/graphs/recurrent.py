@@ -22,13 +22,13 @@ from lingon.export.graphs.layers import (
 )
 from lingon.export.graphs.onnx_writer import INT8_FILE, GraphBuilder, WeightFiles
 from lingon.export.graphs.output_layer import OutputLayer, write_candidates
-from lingon.export.graphs.quantisation import ModelT, Range
+from lingon.export.graphs.quantisation import InputRange, ModelT
 from lingon.export.graphs.recurrent_layers import (
     ANNOTATIONS,
     KEYS,
     AttentionMemory,
     Sources,
-    Values,
+    ValueNames,
     attend_to_memory,
     attention_keys,
     attention_states,
@@ -81,7 +81,7 @@ class StepOutputs:
 
 
 @dataclass(frozen=True, slots=True)
-class System(ABC, Generic[ModelT]):
+class RecurrentSystem(ABC, Generic[ModelT]):
     """A recurrent system, whose model has all products as modules; see lingon.export.graphs.recurrent_layers."""
 
     model: ModelT
@@ -126,7 +126,7 @@ def state_names(name: str, cell: Recurrence) -> list[str]:
     return [f"{name}.{part}" for part in PARTS[: cell.tensors]]
 
 
-def named_states(name: str, cells: Sequence[Recurrence], values: Sequence[Values]) -> dict[str, str]:
+def named_states(name: str, cells: Sequence[Recurrence], values: Sequence[ValueNames]) -> dict[str, str]:
     """Return the states of a stack by name."""
     return {
         each: value
@@ -164,7 +164,7 @@ def declare_sources(layers: Layers, ids: str, lengths: str, *, reverse: bool) ->
     return Sources(graph.op("Transpose", ids, perm=[1, 0]), lengths, real, graph.op("Shape", lengths))
 
 
-class RnnencSystem(System[Rnnenc]):
+class RnnencSystem(RecurrentSystem[Rnnenc]):
     """An encoder and a decoder without attention: all states are recurrent."""
 
     @property
@@ -185,7 +185,7 @@ class RnnencSystem(System[Rnnenc]):
         return StepOutputs(present[-1][0], named_states("decoder", self.model.decoder.layers, present))
 
 
-class RnnsearchSystem(System[Rnnsearch]):
+class RnnsearchSystem(RecurrentSystem[Rnnsearch]):
     """A bidirectional encoder, and a decoder that attends before each state."""
 
     @property
@@ -232,7 +232,7 @@ class RnnsearchSystem(System[Rnnsearch]):
 ATTENTIONAL = "attentional"  # the attentional state, which the next step reads with input feeding
 
 
-class LuongSystem(System[Luong]):
+class LuongSystem(RecurrentSystem[Luong]):
     """Two stacks, attention after the state, and input feeding as an option."""
 
     def states(self) -> tuple[State, ...]:
@@ -271,7 +271,7 @@ WIDTH = 16  # source positions; the widths of running batches are multiples of i
 RecurrentModel = Rnnenc | Rnnsearch | Luong
 
 
-def system_of(model: RecurrentModel) -> System[Any]:
+def system_of(model: RecurrentModel) -> RecurrentSystem[Any]:
     """Return the system of a model, whose products become modules."""
     match model:
         case Rnnenc():
@@ -290,9 +290,9 @@ class RecurrentGraphs:
     reads: the weight files that the graphs built so far point to
     """
 
-    system: System[Any]
+    system: RecurrentSystem[Any]
     weights: WeightFiles
-    ranges: Mapping[str, Range] | None = None
+    ranges: Mapping[str, InputRange] | None = None
     reads: set[str] = field(default_factory=set)
 
     @property

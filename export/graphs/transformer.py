@@ -38,7 +38,7 @@ from lingon.export.graphs.output_layer import (
     write_candidates,
     write_greedy_step,
 )
-from lingon.export.graphs.quantisation import Range
+from lingon.export.graphs.quantisation import InputRange
 from lingon.export.graphs.state_graphs import state_graphs
 from lingon.training.models.attention import CrossAttention, SelfAttention
 from lingon.training.models.layers import SSRU
@@ -197,7 +197,7 @@ class TransformerGraphs:
     model: Transformer
     dtype: type[np.floating[Any]]
     weights: WeightFiles
-    ranges: Mapping[str, Range] | None = None
+    ranges: Mapping[str, InputRange] | None = None
     device_states: bool = False
     scattered: bool = False
     reads: set[str] = field(default_factory=set)

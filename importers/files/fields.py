@@ -15,14 +15,14 @@ MOST_RATIO, FREE_BYTES = 100, 2**26  # a packed file may become so many times as
 Choice = TypeVar("Choice")
 
 
-class Fields:
+class JsonFields:
     """The fields of a JSON object in a file; a message names file and field."""
 
     def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
         self.path, self.values = path, values
 
     @classmethod
-    def read(cls, path: Path, most: int = MOST_JSON_BYTES) -> Fields:
+    def read(cls, path: Path, most: int = MOST_JSON_BYTES) -> JsonFields:
         """Read a file of so many bytes at most. Raises SourceModelError."""
         try:
             size = path.stat().st_size
@@ -38,7 +38,7 @@ class Fields:
         return cls(path, found)
 
     @classmethod
-    def read_if_there(cls, path: Path) -> Fields:
+    def read_if_there(cls, path: Path) -> JsonFields:
         """Read a file; without it there are no fields."""
         return cls.read(path) if path.exists() else cls(path, {})
 

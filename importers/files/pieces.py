@@ -18,9 +18,9 @@ from lingon.importers.files.fields import MOST_JSON_BYTES
 from lingon.moses import WORD_END, serialised
 from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
 
-Piece = ModelProto.SentencePiece
+ModelPiece = ModelProto.SentencePiece
 SPACE = "\u2581"  # in the place of a blank
-SEGMENTING = (Piece.NORMAL, Piece.USER_DEFINED, Piece.BYTE)  # types of pieces that text is cut into
+SEGMENTING = (ModelPiece.NORMAL, ModelPiece.USER_DEFINED, ModelPiece.BYTE)  # types of pieces that text is cut into
 UNKNOWN_PENALTY = 10.0  # of the score of an unknown piece, below the lowest score, in sentencepiece
 NAMES = {PAD: "<pad>", BOS: "<s>", EOS: "</s>", UNK: "<unk>"}
 
@@ -119,17 +119,17 @@ def rewrite(model: ModelProto, numbering: Numbering, reserved: Collection[str] =
     for new, text in enumerate(numbering.pieces):
         piece = written.pieces.add(piece=text, score=0.0)
         if new <= UNK:
-            piece.type = Piece.UNKNOWN if new == UNK else Piece.CONTROL
+            piece.type = ModelPiece.UNKNOWN if new == UNK else ModelPiece.CONTROL
         elif text in reserved:
-            piece.type = Piece.CONTROL
+            piece.type = ModelPiece.CONTROL
         elif text in own:
             piece.CopyFrom(own[text])
         elif is_bpe:
-            piece.type = Piece.CONTROL
+            piece.type = ModelPiece.CONTROL
         elif len(text) == 1 and new not in never:
-            piece.type, piece.score = Piece.NORMAL, unknown_score
+            piece.type, piece.score = ModelPiece.NORMAL, unknown_score
         else:
-            piece.type = Piece.UNUSED
+            piece.type = ModelPiece.UNUSED
     trainer = written.trainer_spec
     trainer.pad_id, trainer.bos_id, trainer.eos_id, trainer.unk_id = PAD, BOS, EOS, UNK
     trainer.pad_piece, trainer.bos_piece, trainer.eos_piece, trainer.unk_piece = numbering.pieces[:4]

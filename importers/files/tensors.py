@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from lingon.errors import SourceModelError, first_of
-from lingon.importers.files.fields import MOST_JSON_BYTES, Fields, first_twice, shown
+from lingon.importers.files.fields import MOST_JSON_BYTES, JsonFields, first_twice, shown
 
 # Pickles of tensors, looked through before they are loaded.
 # PyTorch loads tensors and plain values alone from a pickle, so that none runs code. But a tuple whose two parts are
@@ -368,7 +368,7 @@ def _safetensors(path: Path) -> dict[str, Callable[[], Tensor]]:
 def _sharded(index: Path, read: FileReader) -> dict[str, Callable[[], Tensor]]:
     """Read the shards that an index names; read: of one of them."""
     try:
-        places = Fields.read(index).values["weight_map"]
+        places = JsonFields.read(index).values["weight_map"]
         shards = sorted({each for each in places.values() if isinstance(each, str)})
     except (KeyError, AttributeError, TypeError):
         raise SourceModelError(f"{index}: has no weight_map of tensors to files") from None

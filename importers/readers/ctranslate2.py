@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from lingon.errors import SettingsError, SourceModelError
-from lingon.importers.files.fields import Fields, first_twice, parse_json
+from lingon.importers.files.fields import JsonFields, first_twice, parse_json
 from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
-from lingon.importers.foreign_model import Facts, ForeignModel, Rows, Weight
+from lingon.importers.foreign_model import Facts, ForeignModel, ForeignWeight, ReorderedRows
 from lingon.importers.readers.codes import languages_by_code, languages_of_one_target, tags_of
 from lingon.importers.readers.ctranslate2_files import (
     SCALE,
@@ -52,7 +52,7 @@ class CTranslate2Reader:
     target: Numbering
     rows: tuple[int, int]
 
-    def weights(self) -> Iterator[tuple[str, Weight]]:
+    def weights(self) -> Iterator[tuple[str, ForeignWeight]]:
         """Yield the weights of a model with these settings, tied tables once.
 
         Raises SourceModelError if one is missing or has another shape, or if there is a tensor besides them.
@@ -84,16 +84,16 @@ class CTranslate2Reader:
                 raise SourceModelError(f"{self.variables.tensors.origin}: {name} must be that of the decoder")
         return table
 
-    def _tables(self) -> Iterator[tuple[str, Weight]]:
+    def _tables(self) -> Iterator[tuple[str, ForeignWeight]]:
         source_rows, target_rows = self.rows
         source = self._with_zeros(self._take(EMBEDDINGS["encoder"], source_rows, self.settings.dim))
-        yield "source_embedding.pieces.weight", Rows(source, self.source.rows)
+        yield "source_embedding.pieces.weight", ReorderedRows(source, self.source.rows)
         target = self._with_zeros(self._take(EMBEDDINGS["decoder"], target_rows, self.settings.dim))
         output = self._with_zeros(self._take(PROJECTION, target_rows, self.settings.dim))
         if self.settings.tie != "all":
-            yield "target_embedding.pieces.weight", Rows(target, self.target.rows)
+            yield "target_embedding.pieces.weight", ReorderedRows(target, self.target.rows)
         if self.settings.tie == "none":
-            yield "output.weight", Rows(output, self.target.rows)
+            yield "output.weight", ReorderedRows(output, self.target.rows)
         if self.settings.output_bias:
             bias = self._take(BIAS, target_rows)
             yield "output.bias", torch.cat([bias, bias.new_zeros(1)])[list(self.target.rows)]
@@ -189,7 +189,7 @@ def read_ctranslate2(
     callers_end: whether the callers of such a folder write the end token; None is what the files tell
     """
     variables = read_variables(folder / MODEL)
-    config = special_tokens(Fields.read_if_there(folder / CONFIG), folder / MODEL, variables)
+    config = special_tokens(JsonFields.read_if_there(folder / CONFIG), folder / MODEL, variables)
     vocabularies = read_vocabularies(folder, config.text("unk_token", UNKNOWN))
     first = _first_code(folder, config, variables, vocabularies[1], targets)
     ends = reads_source_end(folder, config, variables, vocabularies[0], given=source_end, callers=callers_end)
@@ -258,7 +258,7 @@ def _lines(text: str) -> list[str]:
 
 def _tokenizer(
     folder: Path,
-    config: Fields,
+    config: JsonFields,
     variables: Variables,
     vocabularies: tuple[list[str], list[str]],
     given: tuple[Path | None, Path | None],
@@ -317,7 +317,7 @@ def _starts_from_zero(variables: Variables) -> bool:
 
 
 def _first_code(
-    folder: Path, config: Fields, variables: Variables, vocabulary: Sequence[str], targets: Sequence[str]
+    folder: Path, config: JsonFields, variables: Variables, vocabulary: Sequence[str], targets: Sequence[str]
 ) -> str:
     """Return the code of the target language that the decoder reads first; "" if it reads another token."""
     if _starts_from_zero(variables) or config.values.get("decoder_start_token", "") is not None:
@@ -333,7 +333,7 @@ def _first_code(
     return codes[targets[0].lower()]
 
 
-def _special(config: Fields, variables: Variables, vocabulary: list[str], first: str) -> SpecialIds:
+def _special(config: JsonFields, variables: Variables, vocabulary: list[str], first: str) -> SpecialIds:
     """Return the special ids; the padding is the row of zeros after the last one. first: see `_first_code`."""
 
     def place(name: str, default: str) -> int:
@@ -353,7 +353,7 @@ def _special(config: Fields, variables: Variables, vocabulary: list[str], first:
 
 
 def _source_special(
-    config: Fields, variables: Variables, vocabulary: list[str], first: str, *, ends: bool
+    config: JsonFields, variables: Variables, vocabulary: list[str], first: str, *, ends: bool
 ) -> SpecialIds:
     """Return the special ids of a source vocabulary, which may lack the tokens that no source has.
 
@@ -429,7 +429,7 @@ def _formula(table: Tensor) -> tuple[SinusoidForm, int] | None:
 
 
 def _settings(
-    config: Fields, variables: Variables, target: Numbering, table: Tensor | None, longest: int
+    config: JsonFields, variables: Variables, target: Numbering, table: Tensor | None, longest: int
 ) -> TransformerSettings:
     dim, heads = _width(variables), int(_of_both(variables, "num_heads"))
     _check(variables, dim, heads)
@@ -558,7 +558,7 @@ def read_argos(
 
     Argos Translate gives CTranslate2 the pieces of a text and nothing else.
     """
-    metadata = Fields.read(folder / ARGOS_METADATA)
+    metadata = JsonFields.read(folder / ARGOS_METADATA)
     for name, wanted in (("type", "translate"), ("target_prefix", "")):
         if metadata.text(name, wanted) != wanted:
             raise metadata.error(name, f"must be {wanted!r}")

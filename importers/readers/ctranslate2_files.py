@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lingon.errors import SettingsError, SourceModelError
-from lingon.importers.files.fields import Fields
+from lingon.importers.files.fields import JsonFields
 from lingon.importers.files.tensors import Tensors
 
 # What older models of CTranslate2 call otherwise: variables and numbers.
@@ -132,7 +132,7 @@ class Variables:
     shapes: Mapping[str, tuple[int, ...]]
 
 
-class _Cursor:
+class _VariableCursor:
     """Reads a file from its beginning; what is beyond its end is an error."""
 
     def __init__(self, path: Path, content: NDArray[np.uint8]) -> None:
@@ -175,7 +175,7 @@ def read_variables(path: Path) -> Variables:
         content: NDArray[np.uint8] = np.memmap(path, np.uint8, "r")
     except (OSError, ValueError) as error:  # ValueError: an empty file
         raise SourceModelError(f"{path}: cannot be read ({error})") from None
-    cursor = _Cursor(path, content)
+    cursor = _VariableCursor(path, content)
     if (version := cursor.number("I")) not in VERSIONS:
         raise SourceModelError(f"{path}: the version of the format must be 1 to {VERSIONS[-1]}, is {version}")
     spec, revision = (cursor.text(), cursor.number("I")) if version >= 2 else ("", 1)
@@ -207,7 +207,7 @@ def read_variables(path: Path) -> Variables:
     return Variables(version, spec, texts, scalars, tensors, current_numbers(scalars, spec), names, shapes)
 
 
-def _variable(cursor: _Cursor, version: int) -> tuple[str, Variable]:
+def _variable(cursor: _VariableCursor, version: int) -> tuple[str, Variable]:
     name = cursor.text()
     shape = tuple(cursor.number("I") for _ in range(cursor.count("dimensions", MOST_DIMENSIONS, "B")))
     kind, size = cursor.number("B"), cursor.number("I")
@@ -274,7 +274,7 @@ OPENNMT_PADDING = "<blank>"
 PADDING = "<pad>"
 
 
-def special_tokens(config: Fields, path: Path, variables: Variables) -> Fields:
+def special_tokens(config: JsonFields, path: Path, variables: Variables) -> JsonFields:
     """Return the fields of config.json; those about special tokens are variables of an older model.
 
     path: of the variables, for messages
@@ -286,12 +286,12 @@ def special_tokens(config: Fields, path: Path, variables: Variables) -> Fields:
     if flags.get("user_decoder_start_tokens", 0):
         start = None
     ends = {f"add_source_{name}": bool(flags.get(f"with_source_{name}", 0)) for name in ("bos", "eos")}
-    return Fields(path, {**config.values, **values, **ends, "decoder_start_token": start})
+    return JsonFields(path, {**config.values, **values, **ends, "decoder_start_token": start})
 
 
 def reads_source_end(
     folder: Path,
-    config: Fields,
+    config: JsonFields,
     variables: Variables,
     vocabulary: Collection[str],
     *,
@@ -321,7 +321,7 @@ def reads_source_end(
     return found
 
 
-def _by_start(config: Fields, variables: Variables, vocabulary: Collection[str]) -> bool | None:
+def _by_start(config: JsonFields, variables: Variables, vocabulary: Collection[str]) -> bool | None:
     """Return whether callers write the end token, by what the decoder starts with; None if that does not say it.
 
     The converters from Transformers and fairseq take the end token, the padding, zeros, or what the caller gives; those

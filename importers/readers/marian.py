@@ -12,7 +12,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from torch import Tensor
 
 from lingon.errors import SourceModelError
-from lingon.export.graphs.quantisation import Range
+from lingon.export.graphs.quantisation import InputRange
 from lingon.importers.files.pieces import (
     Numbering,
     SpecialIds,
@@ -25,7 +25,7 @@ from lingon.importers.files.pieces import (
     with_word_ends,
 )
 from lingon.importers.files.tensors import Tensors
-from lingon.importers.foreign_model import Facts, ForeignModel, Rows, Weight
+from lingon.importers.foreign_model import Facts, ForeignModel, ForeignWeight, ReorderedRows
 from lingon.importers.readers.codes import languages_by_code
 from lingon.importers.readers.marian_files import (
     CONTROL_BYTES,
@@ -80,7 +80,7 @@ class MarianReader:
     target: Numbering
     rows: tuple[int, int]
 
-    def weights(self) -> Iterator[tuple[str, Weight]]:
+    def weights(self) -> Iterator[tuple[str, ForeignWeight]]:
         """Yield the weights of a model with these settings, tied tables once.
 
         Raises SourceModelError if one is missing or has another shape, or if there is a tensor besides them.
@@ -104,7 +104,7 @@ class MarianReader:
             yield "output.bias", torch.cat([bias, bias.new_zeros(1)])[list(self.target.rows)]
         self.tensors.check_all_taken()
 
-    def ranges(self) -> dict[str, Range] | None:
+    def ranges(self) -> dict[str, InputRange] | None:
         """Return the ranges of the inputs of all products, which a model for 8-bit integers is trained with.
 
         None if the files have none, or none for the output. A range holds those of all products that read the same
@@ -112,7 +112,7 @@ class MarianReader:
         """
         if not any(name.endswith(ALPHA) for name in self.tensors):
             return None
-        settings, found = self.settings, dict[str, Range]()
+        settings, found = self.settings, dict[str, InputRange]()
         inner = 0.0 if settings.activation == "relu" else -1.0
         for side, layers in (("encoder", settings.encoder_layers), ("decoder", settings.decoder_layers)):
             for number in range(layers):
@@ -143,13 +143,13 @@ class MarianReader:
         found["output"] = self._range([output])
         return found
 
-    def _range(self, names: Sequence[str], lowest: float = -1.0) -> Range:
+    def _range(self, names: Sequence[str], lowest: float = -1.0) -> InputRange:
         """Return the range of a product: the scale of an activation x is a, where round(a x) is within +-127."""
         scales = [scale for name in names if (scale := self._scale(name)) is not None]
         if len(scales) < len(names):
             raise SourceModelError(f"{self.tensors.origin}: {names[0]}{ALPHA} is empty")
         largest = LARGEST / min(scales)
-        return Range(lowest * largest, largest)
+        return InputRange(lowest * largest, largest)
 
     def _scale(self, product: str) -> float | None:
         """Return the scale of the input of a product; None if its tensor has no element."""
@@ -162,16 +162,16 @@ class MarianReader:
             raise SourceModelError(f"{self.tensors.origin}: {name} must be one number above 0, is {found[:3]}")
         return float(found[0])
 
-    def _tables(self) -> Iterator[tuple[str, Weight]]:
+    def _tables(self) -> Iterator[tuple[str, ForeignWeight]]:
         tie = self.settings.tie
         source = self._table(TABLE if TABLE in self.tensors else TABLES["source"], self.rows[0])
-        yield "source_embedding.pieces.weight", Rows(source, self.source.rows)
+        yield "source_embedding.pieces.weight", ReorderedRows(source, self.source.rows)
         if tie == "all":
             return
         target = source if TABLE in self.tensors else self._table(TABLES["target"], self.rows[1])
-        yield "target_embedding.pieces.weight", Rows(target, self.target.rows)
+        yield "target_embedding.pieces.weight", ReorderedRows(target, self.target.rows)
         if tie == "none":
-            yield "output.weight", Rows(self._output(), self.target.rows)
+            yield "output.weight", ReorderedRows(self._output(), self.target.rows)
 
     def _table(self, name: str, rows: int) -> Tensor:
         """Return a table of pieces with a last row of zeros."""

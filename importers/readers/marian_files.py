@@ -26,8 +26,8 @@ from yaml import AliasEvent, Node, SafeLoader, YAMLError
 from lingon.bundle.manifest import Language
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SourceModelError
-from lingon.importers.files.fields import MOST_JSON_BYTES, Fields, first_twice, most_unpacked, parse_json, shown
-from lingon.importers.files.pieces import Numbering, Piece, read_model
+from lingon.importers.files.fields import MOST_JSON_BYTES, JsonFields, first_twice, most_unpacked, parse_json, shown
+from lingon.importers.files.pieces import ModelPiece, Numbering, read_model
 from lingon.importers.files.tensors import Tensors
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import EOS, FORBIDDEN
@@ -155,7 +155,7 @@ class MarianOptions:
         return [] if value in allowed else [f"{name} must be {' or '.join(map(_shown, allowed))}, is {_shown(value)}"]
 
 
-class _Loader(SafeLoader):
+class _PlainYamlLoader(SafeLoader):
     """Reads plain YAML. With aliases, some hundred bytes can stand for gigabytes."""
 
     _nested = 0
@@ -174,7 +174,7 @@ class _Loader(SafeLoader):
 def read_yaml(path: Path, text: str) -> dict[str, Any]:
     """Read a YAML object. Raises SourceModelError, for one with aliases too."""
     try:
-        found = _Loader(text).get_single_data()
+        found = _PlainYamlLoader(text).get_single_data()
     except (YAMLError, ValueError, RecursionError):
         raise SourceModelError(f"{path}: its options are not plain YAML") from None
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
@@ -295,7 +295,7 @@ class _Item:
     size: int
 
 
-class _Cursor:
+class _BinaryCursor:
     """Reads a binary file from its beginning; what is beyond its end is an error."""
 
     def __init__(self, path: Path, content: Bytes) -> None:
@@ -332,7 +332,7 @@ def _binary(path: Path) -> tuple[dict[str, Callable[[], Tensor]], bytes | None]:
 
 def _items(path: Path, content: Bytes) -> list[_Item]:
     """Return the arrays of a binary file, as its head lists them."""
-    cursor = _Cursor(path, content)
+    cursor = _BinaryCursor(path, content)
     version, count = cursor.numbers(2, "the head")
     if version != VERSION:
         raise SourceModelError(f"{path}: the version of the format must be {VERSION}, is {version:,}")
@@ -349,7 +349,7 @@ def _items(path: Path, content: Bytes) -> list[_Item]:
     ]
 
 
-def _name(cursor: _Cursor, length: int) -> str:
+def _name(cursor: _BinaryCursor, length: int) -> str:
     if not 1 <= length <= MOST_NAME:
         raise SourceModelError(f"{cursor.path}: the length of a name must be 1 to {MOST_NAME:,}, is {length:,}")
     try:
@@ -358,7 +358,7 @@ def _name(cursor: _Cursor, length: int) -> str:
         raise SourceModelError(f"{cursor.path}: the name of an array must be UTF-8") from None
 
 
-def _shape(cursor: _Cursor, dimensions: int, name: str) -> tuple[int, ...]:
+def _shape(cursor: _BinaryCursor, dimensions: int, name: str) -> tuple[int, ...]:
     if dimensions > MOST_DIMENSIONS:
         raise SourceModelError(
             f"{cursor.path}: {name} must have at most {MOST_DIMENSIONS} dimensions, has {dimensions:,}"
@@ -467,7 +467,7 @@ def read_vocabulary(path: Path) -> MarianVocabulary:
 
 def _of_segmenter(path: Path, model: ModelProto) -> MarianVocabulary:
     pieces = [piece.piece for piece in model.pieces]
-    unknown = [number for number, piece in enumerate(model.pieces) if piece.type == Piece.UNKNOWN]
+    unknown = [number for number, piece in enumerate(model.pieces) if piece.type == ModelPiece.UNKNOWN]
     eos = model.trainer_spec.eos_id
     if len(unknown) != 1 or not 0 <= eos < len(pieces):
         raise SourceModelError(f"{path}: must have an end token and one unknown piece")
@@ -763,7 +763,7 @@ def first(folder: Path, patterns: Sequence[str]) -> Path | None:
 
 def languages_of(folder: Path, path: Path) -> tuple[str, str]:
     """Return source and target as metadata.json or the name of the model says, else ""."""
-    more = Fields.read_if_there(folder / METADATA)
+    more = JsonFields.read_if_there(folder / METADATA)
     named = more.text("sourceLanguage", ""), more.text("targetLanguage", "")
     if not all(named) and (found := _PAIR.fullmatch(path.name)):
         named = (found[3] or found[1], found[4] or found[2])

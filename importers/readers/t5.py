@@ -15,10 +15,10 @@ from torch import Tensor
 from lingon.bundle.manifest import MANY
 from lingon.errors import SourceModelError
 from lingon.importers.files.fast_tokenizer import TOKENIZER, FastTokenizer
-from lingon.importers.files.fields import Fields
-from lingon.importers.files.pieces import Numbering, Piece, SpecialIds, read_model, renumber, rewrite, spare_rows
+from lingon.importers.files.fields import JsonFields
+from lingon.importers.files.pieces import ModelPiece, Numbering, SpecialIds, read_model, renumber, rewrite, spare_rows
 from lingon.importers.files.tensors import Tensors, open_tensors, tensor_files
-from lingon.importers.foreign_model import Facts, ForeignModel, Rows, Weight
+from lingon.importers.foreign_model import Facts, ForeignModel, ForeignWeight, ReorderedRows
 from lingon.importers.readers.bart import MOST
 from lingon.importers.readers.codes import tags_of
 from lingon.importers.readers.opus_mt import CONFIG, GENERATION, MOST_POSITIONS, TOKENIZER_CONFIG, read_file
@@ -59,7 +59,7 @@ class T5Reader:
     rows: int
     scaled: bool
 
-    def weights(self) -> Iterator[tuple[str, Weight]]:
+    def weights(self) -> Iterator[tuple[str, ForeignWeight]]:
         """Yield the weights of a model with these settings, tied tables once.
 
         Raises SourceModelError if one is missing or has another shape, or if there is a tensor besides them.
@@ -88,12 +88,12 @@ class T5Reader:
         names = [*TABLES, *([HEAD] if self.settings.tie == "all" else [])]
         return self.tensors.take_tied(names, (self.rows, self.settings.dim))
 
-    def _tables(self) -> Iterator[tuple[str, Weight]]:
+    def _tables(self) -> Iterator[tuple[str, ForeignWeight]]:
         table, order = self._table(), list(self.numbering.rows)
-        yield "source_embedding.pieces.weight", Rows(table, order)
+        yield "source_embedding.pieces.weight", ReorderedRows(table, order)
         if self.settings.tie == "none":
-            yield "target_embedding.pieces.weight", Rows(table, order)
-            yield "output.weight", Rows(self.tensors.take(HEAD, (self.rows, self.settings.dim)), order)
+            yield "target_embedding.pieces.weight", ReorderedRows(table, order)
+            yield "output.weight", ReorderedRows(self.tensors.take(HEAD, (self.rows, self.settings.dim)), order)
 
     def _side(self, side: str) -> Iterator[tuple[str, Tensor]]:
         """Yield the last norm and the biases of distances, which the first layer holds for all.
@@ -163,7 +163,7 @@ _TASK = re.compile("translation_([a-z]{2,3})_to_([a-z]{2,3})")
 
 def read_t5(folder: Path, longest: int | None = None) -> ForeignModel:
     """Read a folder; longest: source tokens that the model shall read. Raises SourceModelError."""
-    config = Fields.read(folder / CONFIG)
+    config = JsonFields.read(folder / CONFIG)
     path, segmenter = _segmenter(folder)
     rows = config.integer("vocab_size", 1, MOST)
     numbering, reserved = _numbering(config, segmenter, path, rows)
@@ -189,7 +189,7 @@ def _segmenter(folder: Path) -> tuple[Path, ModelProto]:
         raise SourceModelError(f"{folder}: has none of {', '.join(PIECES)} and {TOKENIZER}")
     if path.name != TOKENIZER:
         return path, read_model(read_file(path), str(path))
-    more = Fields.read_if_there(folder / TOKENIZER_CONFIG)
+    more = JsonFields.read_if_there(folder / TOKENIZER_CONFIG)
     return path, FastTokenizer(path, more, _is_reserved).model
 
 
@@ -198,17 +198,17 @@ def _is_reserved(token: str) -> bool:
     return bool(_CODE.fullmatch(token) or _SENTINEL.fullmatch(token))
 
 
-def _numbering(config: Fields, segmenter: ModelProto, path: Path, rows: int) -> tuple[Numbering, set[str]]:
+def _numbering(config: JsonFields, segmenter: ModelProto, path: Path, rows: int) -> tuple[Numbering, set[str]]:
     """Return the new ids, and the pieces that no text becomes: languages, sentinels and rows without a piece."""
     pieces = [piece.piece for piece in segmenter.pieces]
     if rows < len(pieces):
         raise config.error("vocab_size", f"must be the number of pieces of {path.name} ({len(pieces):,}) or more")
-    unknown = [number for number, piece in enumerate(segmenter.pieces) if piece.type == Piece.UNKNOWN]
+    unknown = [number for number, piece in enumerate(segmenter.pieces) if piece.type == ModelPiece.UNKNOWN]
     if len(unknown) != 1:
         raise SourceModelError(f"{path}: must have one unknown piece, has {len(unknown)}")
     pad = config.integer("pad_token_id", 0, rows - 1, default=0)
     eos = config.integer("eos_token_id", 0, rows - 1, default=1)
-    if eos >= len(pieces) or segmenter.pieces[eos].type != Piece.CONTROL:
+    if eos >= len(pieces) or segmenter.pieces[eos].type != ModelPiece.CONTROL:
         raise config.error("eos_token_id", f"must be the id of a control piece of {path.name}")
     start = config.integer("decoder_start_token_id", 0, rows - 1, default=pad)
     if start == eos or pad == eos:
@@ -216,19 +216,19 @@ def _numbering(config: Fields, segmenter: ModelProto, path: Path, rows: int) -> 
         raise config.error(name, f"must not be that of the end token ({eos})")
     spare = spare_rows(len(pieces), rows)
     reserved = {*spare, *filter(_is_reserved, pieces)}
-    reserved |= {piece.piece for piece in segmenter.pieces if piece.type in (Piece.CONTROL, Piece.UNUSED)}
+    reserved |= {piece.piece for piece in segmenter.pieces if piece.type in (ModelPiece.CONTROL, ModelPiece.UNUSED)}
     numbering = renumber([*pieces, *spare], SpecialIds(pad, start, eos, unknown[0]), [segmenter], reserved)
     return numbering, reserved
 
 
-def _dim(config: Fields) -> int:
+def _dim(config: JsonFields) -> int:
     dim = config.integer("d_model", 2, MOST)
     if dim % 2:
         raise config.error("d_model", "must be even")
     return dim
 
 
-def _is_scaled(config: Fields) -> bool:
+def _is_scaled(config: JsonFields) -> bool:
     """Whether the output layer reads the last hidden state times dim^-0.5.
 
     Transformers 5 writes scale_decoder_outputs for T5, because it writes tie_word_embeddings: true for all. It scales
@@ -241,7 +241,7 @@ def _is_scaled(config: Fields) -> bool:
     return config.flag("scale_decoder_outputs", tied)
 
 
-def _settings(config: Fields, numbering: Numbering, positions: int, *, tied: bool) -> TransformerSettings:
+def _settings(config: JsonFields, numbering: Numbering, positions: int, *, tied: bool) -> TransformerSettings:
     buckets = config.integer("relative_attention_num_buckets", 4, MOST, default=32)
     distance = config.integer("relative_attention_max_distance", 2, MOST, default=128)
     if buckets % 4 or distance <= buckets // 2:
@@ -274,7 +274,7 @@ def _settings(config: Fields, numbering: Numbering, positions: int, *, tied: boo
     )
 
 
-def _prefixes(config: Fields) -> dict[tuple[str, str], str]:
+def _prefixes(config: JsonFields) -> dict[tuple[str, str], str]:
     """Return the text before each source by the pair of its task, such as translation_en_to_de."""
     tasks = config.values.get("task_specific_params") or {}
     if not isinstance(tasks, dict):
@@ -290,7 +290,7 @@ def _prefixes(config: Fields) -> dict[tuple[str, str], str]:
     return found
 
 
-def _of_prefixes(config: Fields, prefixes: dict[tuple[str, str], str], tokenizer: Tokenizer) -> LanguageSettings:
+def _of_prefixes(config: JsonFields, prefixes: dict[tuple[str, str], str], tokenizer: Tokenizer) -> LanguageSettings:
     """Return the languages of tasks; the pieces of a prefix stand before each text.
 
     A prefix names both languages, and every source is translated into every target: only one source can be served.
@@ -317,9 +317,9 @@ def _of_codes(codes: Sequence[str]) -> LanguageSettings | None:
     return LanguageSettings.model_validate({"sources": [{"language": MANY}], "targets": targets})
 
 
-def _facts(folder: Path, config: Fields, pieces: Path, longest: int, *, named: bool) -> Facts:
+def _facts(folder: Path, config: JsonFields, pieces: Path, longest: int, *, named: bool) -> Facts:
     """Return the facts. Without a beam size in the files it is that of `generate`, 1."""
-    generation = Fields.read_if_there(folder / GENERATION)
+    generation = JsonFields.read_if_there(folder / GENERATION)
     names = (CONFIG, TOKENIZER_CONFIG, GENERATION, pieces.name)
     kind = "mT5" if config.text("model_type") == "mt5" else "T5"
     return Facts(

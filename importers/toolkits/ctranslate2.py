@@ -10,7 +10,7 @@ from typing import Any
 
 from lingon.errors import SourceModelError
 from lingon.export.gates_text import BeamSettings
-from lingon.importers.files.fields import Fields
+from lingon.importers.files.fields import JsonFields
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.foreign_model import ForeignModel
 from lingon.importers.readers.ctranslate2 import MODEL, ctranslate2_folder, read_vocabularies
@@ -48,7 +48,7 @@ class CTranslate2Toolkit:
         except (RuntimeError, ValueError) as error:
             raise SourceModelError(f"{folder}: CTranslate2 cannot load it: {_first_line(error)}") from None
         variables = read_variables(folder / MODEL)
-        config = special_tokens(Fields.read_if_there(folder / CONFIG), folder / MODEL, variables)
+        config = special_tokens(JsonFields.read_if_there(folder / CONFIG), folder / MODEL, variables)
         self._adds_end = config.flag("add_source_eos", False)
         self._end = config.text("eos_token", "</s>")
         unknown = config.text("unk_token", "<unk>")

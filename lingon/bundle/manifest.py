@@ -127,7 +127,7 @@ Feature = Literal["mean", "root", "total", "characters", "ratio", "unknown"]
 Share = Annotated[float, Range(0, 1)]
 Weight = Annotated[float, Range(-1e6, 1e6)]
 TokenRatio = Annotated[float, Range(0, 1e6)]
-Word = Annotated[str, Pattern(r"\w{1,64}", "a word of at most 64 letters and digits")]
+GuardWord = Annotated[str, Pattern(r"\w{1,64}", "a word of at most 64 letters and digits")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class TextData:
     The profiles of the two languages are in PROFILES, if there was enough training text.
     """
 
-    words: Annotated[tuple[Word, ...], MaxLength(64)]
+    words: Annotated[tuple[GuardWord, ...], MaxLength(64)]
     lengths: Annotated[tuple[LengthRange, ...], MaxLength(64)] = ()
     confidence: Confidence | None = None
 
@@ -199,12 +199,12 @@ LEAST_PIECES = 10  # of a source, the end token counted, beside the tokens of a 
 MAX_STATE_ELEMENTS = 2**28  # in all states of the longest sentence; a large model of today has a tenth of it
 
 _FILE = r"\w[\w.+ -]*"
-Name = Annotated[str, Pattern(r"\w[\w.+-]{0,127}", "a name of letters, digits and . + - _")]
+BundleName = Annotated[str, Pattern(r"\w[\w.+-]{0,127}", "a name of letters, digits and . + - _")]
 FileName = Annotated[str, Pattern(rf"(?=.{{1,128}}$){_FILE}", "the name of a file")]
 FilePath = Annotated[str, Pattern(rf"(?=.{{1,255}}$){_FILE}(/{_FILE})*", "a path within the bundle")]
 TextLine = Annotated[str, Pattern(r"[^\x00-\x1f\x7f]{0,500}", "one line of text")]
 Sha256 = Annotated[str, Pattern(r"[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
-Size = Annotated[int, Range(1, 2**20)]
+BundleSize = Annotated[int, Range(1, 2**20)]
 Varying = Annotated[str, Pattern("source_length|capacity", "a size, source_length or capacity")]
 TokenCount = Annotated[int, Range(1, 2**15)]
 BeamSize = Annotated[int, Range(1, 128)]
@@ -224,9 +224,9 @@ class State:
         precision determine the type of the elements.
     """
 
-    name: Name
+    name: BundleName
     kind: StateKind
-    shape: Annotated[tuple[Varying | Size, ...], MaxLength(8)]
+    shape: Annotated[tuple[Varying | BundleSize, ...], MaxLength(8)]
 
     def sized(self, **sizes: int) -> tuple[int, ...]:
         """The shape with "source_length" and "capacity" replaced by these sizes."""
@@ -273,7 +273,7 @@ class Precision:
     report: the results of the checks; "verification" has those of `lingon verify`
     """
 
-    provider: Name
+    provider: BundleName
     gate: TextLine
     weights: tuple[FileName, ...]
     report: dict[str, Any] = field(default_factory=dict)
@@ -291,20 +291,20 @@ class Alignment:
 class Manifest:
     """The content of manifest.json."""
 
-    name: Name
+    name: BundleName
     version: Annotated[int, Range(1, 2**31 - 1)]
     created: TextLine
     source_language: Language
     target_language: Language
     architecture: TextLine  # transformer, rnnenc, rnnsearch or luong; no reader depends on it
-    source_vocab: Size
-    target_vocab: Size
+    source_vocab: BundleSize
+    target_vocab: BundleSize
     special_ids: dict[str, int]
     limits: Limits
     defaults: Defaults
     candidates: Annotated[int, Range(1, 2048)]
     states: Annotated[tuple[State, ...], MaxLength(4096)]
-    precisions: dict[Name, Precision]
+    precisions: dict[BundleName, Precision]
     alignment: Alignment
     shortlist: dict[str, Any] | None = None  # results of its check; None without a shortlist
     text: TextData | None = None  # None without calibration

@@ -30,7 +30,7 @@ from lingon.errors import BundleError, DamagedBundle, SettingsError, first_of
 from lingon.files import publish_folder, read_plain_file, read_setting_text
 from lingon.text import Tokenizer
 
-Content = bytes | mmap
+FileContent = bytes | mmap
 """Of a file; one that is mapped into memory takes none until it is read."""
 
 
@@ -63,7 +63,7 @@ def publish_bundle(folder: Path) -> Iterator[Path]:
         raise
 
 
-def write_files(part: Path, files: Mapping[str, Content], folder: Path) -> None:
+def write_files(part: Path, files: Mapping[str, FileContent], folder: Path) -> None:
     """Write files by their paths below part, the temporary folder of `folder`. Raises BundleError."""
     try:
         for name, content in files.items():
@@ -220,7 +220,7 @@ def open_version(folder: Path, version: int) -> Bundle:
     return bundle
 
 
-def write_bundle(folder: Path, manifest: Manifest, files: Mapping[str, Content]) -> Bundle:
+def write_bundle(folder: Path, manifest: Manifest, files: Mapping[str, FileContent]) -> Bundle:
     """Publish a bundle atomically; the checksums of files are added to the manifest."""
     complete = with_checksums(folder, manifest, files)
     with publish_bundle(folder) as part:
@@ -228,7 +228,7 @@ def write_bundle(folder: Path, manifest: Manifest, files: Mapping[str, Content])
     return Bundle(folder, complete)
 
 
-def with_checksums(folder: Path, manifest: Manifest, files: Mapping[str, Content]) -> Manifest:
+def with_checksums(folder: Path, manifest: Manifest, files: Mapping[str, FileContent]) -> Manifest:
     """The manifest with the checksums of files. Raises BundleError if a reader of the bundle would refuse it."""
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
     complete = replace(manifest, checksums=sums)

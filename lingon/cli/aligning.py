@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lingon.alignment import (
-    Agreement,
     GoldLinks,
+    LinkCounts,
     WordLink,
     agreement,
     caller_words,
@@ -22,18 +22,18 @@ from lingon.alignment import (
     symmetrise,
     word_links,
 )
-from lingon.cli.backend import Translator
+from lingon.cli.backend import ListTranslator
 from lingon.cli.lines import answer_non_blank
 from lingon.client.options import AttentionSelection, ScoreOptions
 from lingon.client.results import AttentionMatrix, Piece, ScoreResult
 from lingon.errors import CorpusError, ServerError
 from lingon.text import normalise
 
-Pair = tuple[str, str]
+TextPair = tuple[str, str]
 Weights = Sequence[Sequence[float]]
 
 
-class Heads(NamedTuple):
+class AlignmentHeads(NamedTuple):
     """The attention that links are made of: the mean of these heads of a layer.
 
     layer: None is that of the bundle, with its heads
@@ -65,7 +65,7 @@ class LinkFile:
         """The links of a file, plain or .gz."""
         return cls(path, list(read_links(path)))
 
-    def of(self, number: int, pair: Pair) -> GoldLinks:
+    def of(self, number: int, pair: TextPair) -> GoldLinks:
         """The links of a pair, by its line number; raises CorpusError if there are none or they do not fit."""
         if number > len(self.lines):
             raise CorpusError(f"{self.path}:{number}: ends here, but the pairs go on")
@@ -93,17 +93,17 @@ class Aligner:
     other: LinkFile | None = None
     symmetrisation: str = "grow-diag-final-and"
 
-    def answer(self, translator: Translator, items: list[Pair]) -> list[ScoreResult]:
+    def answer(self, translator: ListTranslator, items: list[TextPair]) -> list[ScoreResult]:
         """The results with alignments or attention; a pair of two empty texts is not sent."""
         blank = [not any(map(normalise, pair)) for pair in items]
 
-        def score(pairs: list[Pair]) -> list[ScoreResult]:
+        def score(pairs: list[TextPair]) -> list[ScoreResult]:
             turned = [(target, source) for source, target in pairs] if self.reverse else pairs
             return _score(translator, turned, self.options)
 
         return answer_non_blank(items, blank, score, ScoreResult())
 
-    def caller_links(self, number: int, pair: Pair, links: set[WordLink]) -> set[WordLink]:
+    def caller_links(self, number: int, pair: TextPair, links: set[WordLink]) -> set[WordLink]:
         """The links of words of the normalised texts, as links of the words of a pair, combined with the others."""
         sources, targets = map(caller_words, pair)
         if self.reverse:
@@ -123,7 +123,7 @@ class Aligner:
 class PrintLinks:
     """Prints the links of each pair.
 
-    shift: see `Heads`
+    shift: see `AlignmentHeads`
     lines: the numbers of the pairs, filled as results come
     """
 
@@ -132,11 +132,11 @@ class PrintLinks:
     as_json: bool
     lines: list[int] = field(default_factory=list)
 
-    def answer(self, translator: Translator, numbers: list[int], items: list[Pair]) -> list[ScoreResult]:
+    def answer(self, translator: ListTranslator, numbers: list[int], items: list[TextPair]) -> list[ScoreResult]:
         """See `Aligner`."""
         return self.aligner.answer(translator, items)
 
-    def render(self, number: int, item: Pair, result: ScoreResult) -> str:
+    def render(self, number: int, item: TextPair, result: ScoreResult) -> str:
         """One line in Pharaoh form, or one JSON object."""
         self.lines.append(number)
         links = self.aligner.caller_links(number, item, links_of(result, shift=self.shift))
@@ -164,22 +164,22 @@ class JudgeLinks:
 
     aligner: Aligner
     gold: LinkFile
-    heads: Heads | None
+    heads: AlignmentHeads | None
     as_json: bool
     lines: list[int] = field(default_factory=list)
-    totals: dict[Heads, Agreement] = field(default_factory=dict)
+    totals: dict[AlignmentHeads, LinkCounts] = field(default_factory=dict)
 
-    def answer(self, translator: Translator, numbers: list[int], items: list[Pair]) -> list[ScoreResult]:
+    def answer(self, translator: ListTranslator, numbers: list[int], items: list[TextPair]) -> list[ScoreResult]:
         """See `Aligner`."""
         return self.aligner.answer(translator, items)
 
-    def render(self, number: int, item: Pair, result: ScoreResult) -> None:
+    def render(self, number: int, item: TextPair, result: ScoreResult) -> None:
         """Add a pair; one that could not be aligned is left out."""
         self.lines.append(number)
         gold = self.gold.of(number, item)
         for heads, links in self._candidates(result) if result.error is None else ():
             found = agreement(self.aligner.caller_links(number, item, links), gold)
-            self.totals[heads] = self.totals.get(heads, Agreement()) + found
+            self.totals[heads] = self.totals.get(heads, LinkCounts()) + found
 
     def summary(self) -> str:
         """The error rate, precision and recall of the whole; of all heads, as a table whose first row is the best."""
@@ -194,7 +194,7 @@ class JudgeLinks:
         shown += [(*heads.columns(), *_figures(found)) for heads, found in rows]
         return "".join(f"{'  '.join(f'{cell:>9}' for cell in row)}\n" for row in shown)
 
-    def _candidates(self, result: ScoreResult) -> Iterator[tuple[Heads, set[WordLink]]]:
+    def _candidates(self, result: ScoreResult) -> Iterator[tuple[AlignmentHeads, set[WordLink]]]:
         """The links of a result by the attention that they are made of."""
         if self.heads is not None:
             yield self.heads, links_of(result, shift=self.heads.shift)
@@ -206,10 +206,10 @@ class JudgeLinks:
                 named[()] = _mean(list(named.values()))
             for heads, weights in named.items():
                 for shift in (False, True):
-                    yield Heads(layer, heads, shift), _links_of_weights(weights, result, shift=shift)
+                    yield AlignmentHeads(layer, heads, shift), _links_of_weights(weights, result, shift=shift)
 
 
-def attention_options(heads: Heads | None) -> ScoreOptions:
+def attention_options(heads: AlignmentHeads | None) -> ScoreOptions:
     """The options of a request for the attention of which links are made; None asks for all cross-attention."""
     if heads is None:
         return {"attention": AttentionSelection(kinds=("cross",))}
@@ -225,7 +225,7 @@ def links_of(result: ScoreResult, *, shift: bool) -> set[WordLink]:
     """The links between the words of the normalised texts of a pair.
 
     result: with the alignment of the bundle, or with one attention matrix, which counts then
-    shift: see `Heads`; needs a matrix
+    shift: see `AlignmentHeads`; needs a matrix
     """
     if not result.attention:
         spans = [(link.source, link.target) for link in result.alignment]
@@ -258,7 +258,7 @@ def _mean(matrices: Sequence[Weights]) -> Weights:
     return [[sum(column) / len(matrices) for column in zip(*rows, strict=True)] for rows in zip(*matrices, strict=True)]
 
 
-def _score(translator: Translator, pairs: list[Pair], options: ScoreOptions) -> list[ScoreResult]:
+def _score(translator: ListTranslator, pairs: list[TextPair], options: ScoreOptions) -> list[ScoreResult]:
     """The results of pairs; a request for more attention than a server returns at once is sent in halves."""
     try:
         return translator.score(pairs, **options)
@@ -271,12 +271,12 @@ def _score(translator: Translator, pairs: list[Pair], options: ScoreOptions) -> 
         return _score(translator, pairs[:half], options) + _score(translator, pairs[half:], options)
 
 
-def _figures(found: Agreement) -> tuple[str, ...]:
+def _figures(found: LinkCounts) -> tuple[str, ...]:
     rates = (found.error_rate, found.precision, found.recall)
     return (*(f"{rate:.3f}" for rate in rates), str(found.found), str(found.sure))
 
 
-def _row_values(heads: Heads, found: Agreement, pairs: int) -> dict[str, Any]:
+def _row_values(heads: AlignmentHeads, found: LinkCounts, pairs: int) -> dict[str, Any]:
     """A row of the table as a JSON object; without layer and heads it is the bundle's choice, without heads all."""
     return {
         "layer": heads.layer,

@@ -21,14 +21,14 @@ Weights = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TokenGroup:
     """Tokens that are shown as one row or column; places: their indices among the tokens."""
 
     label: str
     places: tuple[int, ...]
 
 
-def axes(kind: AttentionKind, result: ScoreResult, *, pieces: bool) -> tuple[list[Group], list[Group]]:
+def axes(kind: AttentionKind, result: ScoreResult, *, pieces: bool) -> tuple[list[TokenGroup], list[TokenGroup]]:
     """The rows and the columns of the matrices of a kind.
 
     pieces: whether each token is a row or column of its own; else each word is
@@ -40,19 +40,19 @@ def axes(kind: AttentionKind, result: ScoreResult, *, pieces: bool) -> tuple[lis
         return source, source
     if kind == "cross":
         return target, source
-    read = [Group(each.label, tuple(place + 1 for place in each.places)) for each in target[:-1]]
-    return target, [Group(BEGIN, (0,)), *read]
+    read = [TokenGroup(each.label, tuple(place + 1 for place in each.places)) for each in target[:-1]]
+    return target, [TokenGroup(BEGIN, (0,)), *read]
 
 
-def by_piece(text: str, pieces: Sequence[Piece]) -> list[Group]:
+def by_piece(text: str, pieces: Sequence[Piece]) -> list[TokenGroup]:
     """A group for each token; an unknown one shows its characters too."""
     return [
-        Group(f"{piece.piece} {_surface(text, [piece])}" if piece.piece == UNKNOWN else piece.piece, (place,))
+        TokenGroup(f"{piece.piece} {_surface(text, [piece])}" if piece.piece == UNKNOWN else piece.piece, (place,))
         for place, piece in enumerate(pieces)
     ]
 
 
-def by_word(text: str, pieces: Sequence[Piece]) -> list[Group]:
+def by_word(text: str, pieces: Sequence[Piece]) -> list[TokenGroup]:
     """A group for each word, which spaces end; a character of a script without spaces is a word. The end token is last.
 
     text: the normalised text that the spans refer to
@@ -62,10 +62,10 @@ def by_word(text: str, pieces: Sequence[Piece]) -> list[Group]:
         if place == 0 or _is_end(pieces, place) or _begins_word(text, pieces[place - 1], piece):
             words.append([])
         words[-1].append(place)
-    return [Group(_surface(text, [pieces[place] for place in word]), tuple(word)) for word in words]
+    return [TokenGroup(_surface(text, [pieces[place] for place in word]), tuple(word)) for word in words]
 
 
-def merge(weights: Weights, rows: Sequence[Group], columns: Sequence[Group]) -> tuple[tuple[float, ...], ...]:
+def merge(weights: Weights, rows: Sequence[TokenGroup], columns: Sequence[TokenGroup]) -> tuple[tuple[float, ...], ...]:
     """The mean over the tokens of each row, of the sums over the tokens of each column, so that sums of rows stay."""
     return tuple(
         tuple(
@@ -201,7 +201,7 @@ FLAGS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class WantedMatrices:
     """Which matrices are shown, and how.
 
     layer, head: None is the last layer, and the mean of its heads; with grid it is all of them
@@ -243,7 +243,7 @@ class Wanted:
 def ask(
     options: BackendOptions,
     pair: tuple[str, str | None],
-    wanted: Wanted,
+    wanted: WantedMatrices,
     languages: tuple[str | None, str | None] = (None, None),
 ) -> tuple[Picture, str]:
     """The picture of a pair and its target, which is a translation of the source if the pair has none.

@@ -17,7 +17,7 @@ from lingon.errors import SettingsError
 from lingon.files import read_setting_text
 
 if TYPE_CHECKING:
-    from lingon.client.calls import Texts
+    from lingon.client.calls import TextSequence
     from lingon.client.options import ScoreOptions, TranslateOptions
     from lingon.client.results import ModelInfo, ScoreResult, TextResult
 
@@ -200,13 +200,13 @@ class BackendOptions(OptionGroup):
 SERVER_TIMEOUT = 60.0  # seconds for a request to a server, without --timeout
 
 
-class Translator(Protocol):
+class ListTranslator(Protocol):
     """Translates and scores lists: a client of a server, or a bundle in this process."""
 
-    def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]:
+    def translate(self, texts: TextSequence, **options: Unpack[TranslateOptions]) -> list[TextResult]:
         """See Client."""
 
-    def find_source(self, texts: Texts, **options: Unpack[TranslateOptions]) -> str:
+    def find_source(self, texts: TextSequence, **options: Unpack[TranslateOptions]) -> str:
         """See Client."""
 
     def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
@@ -227,7 +227,7 @@ def server_address(server: str | None) -> str:
 
 
 @contextmanager
-def open_translator(options: BackendOptions) -> Iterator[Translator]:
+def open_translator(options: BackendOptions) -> Iterator[ListTranslator]:
     """The translator of these options. Until its timeout it waits for a full queue and for a restarting server.
 
     A server that has never answered is not waited for: it is probably not running.

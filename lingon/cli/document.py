@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lingon.cli.backend import BackendOptions, open_translator
 from lingon.cli.input import Input, size_of
-from lingon.cli.lines import Columns, LineReport, TranslateWork, answered
+from lingon.cli.lines import LineColumns, LineReport, TranslateWork, answered
 from lingon.cli.output import check_output, print_message, wants_progress
 from lingon.client.options import TranslateOptions
 from lingon.client.protocol import only_target, options_of, write
@@ -82,12 +82,12 @@ def is_encoded(content: bytes) -> bool:
         return True  # which is refused with its name
 
 
-def check_options(columns: Columns, translations: int, *, as_json: bool, read: bool) -> None:
+def check_options(columns: LineColumns, translations: int, *, as_json: bool, read: bool) -> None:
     """Raise SettingsError for options that a document has no place for.
 
     translations: of each text; read: whether an option says how it is read
     """
-    if as_json or columns != Columns() or translations > 1:
+    if as_json or columns != LineColumns() or translations > 1:
         raise SettingsError(
             "a document has no place for --json, --scores, --tokens, --alignment, --num-hypotheses above 1 and "
             "--alternatives above 1"
@@ -137,7 +137,7 @@ def translate_document(
                 _write(output, content)
                 return True
         given = Input(iter(document.texts), sum(map(size_of, document.texts)))
-        work = TranslateWork(options, Columns(), as_json=False)
+        work = TranslateWork(options, LineColumns(), as_json=False)
         shown = wants_progress(typed=False, output=output)
         with closing(answered(translator, given, work, report, batch_size, shown=shown, full_batches=True)) as found:
             for batch in found:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from lingon.alignment import format_links, word_links
-from lingon.cli.backend import BackendOptions, Translator, open_translator
+from lingon.cli.backend import BackendOptions, ListTranslator, open_translator
 from lingon.cli.input import Input, Item, size_of
 from lingon.cli.output import print_message, progress_bar, reworded, wants_progress, writing
 from lingon.client.options import ScoreOptions, TranslateOptions
@@ -32,10 +32,10 @@ LINES_NAMED = 10  # lines that a warning names before it only counts the others
 Result = TypeVar("Result", TextResult, ScoreResult)
 
 
-class Work(Protocol[Item, Result]):
+class LineWork(Protocol[Item, Result]):
     """What a verb does with its lines."""
 
-    def answer(self, translator: Translator, numbers: list[int], items: list[Item]) -> list[Result]:
+    def answer(self, translator: ListTranslator, numbers: list[int], items: list[Item]) -> list[Result]:
         """The results of items, whose line numbers are numbers; called on several threads."""
 
     def render(self, number: int, item: Item, result: Result) -> str | None:
@@ -50,10 +50,10 @@ class TranslateWork:
     """Translates lines; a blank line gives a blank line, and so does one that cannot be translated."""
 
     options: TranslateOptions
-    columns: Columns
+    columns: LineColumns
     as_json: bool
 
-    def answer(self, translator: Translator, numbers: list[int], items: list[str]) -> list[TextResult]:
+    def answer(self, translator: ListTranslator, numbers: list[int], items: list[str]) -> list[TextResult]:
         """The translations; the line number is added to the seed, so that no two batches draw the same numbers."""
         options = self.options.copy()
         sampling = options.get("sampling")
@@ -74,12 +74,12 @@ class TranslateWork:
 
     def _document(self, text: str) -> str:
         """Return a document with markup; a page says the language that it is translated to, if that is known."""
-        from lingon.documents.pages import Languages, page_in
+        from lingon.documents.pages import FileLanguages, page_in
 
         if self.options.get("format") != "html" or not self.options.get("target"):
             return text
         source = self.options.get("source") or ""
-        return page_in(text, Languages("" if source == AUTO else source, self.options.get("target") or ""))
+        return page_in(text, FileLanguages("" if source == AUTO else source, self.options.get("target") or ""))
 
     def summary(self) -> str:
         """Nothing."""
@@ -91,9 +91,9 @@ def several_of(options: TranslateOptions) -> int:
     return max(options.get("num_hypotheses") or 1, options.get("alternatives") or 1)
 
 
-def check_document_options(columns: Columns, translations: int, *, as_json: bool) -> None:
+def check_document_options(columns: LineColumns, translations: int, *, as_json: bool) -> None:
     """Raise SettingsError for options that add to the line of a translation, which a document has not."""
-    if not as_json and (columns != Columns() or translations > 1):
+    if not as_json and (columns != LineColumns() or translations > 1):
         raise SettingsError(
             "--format html and xml print documents; add --json for --scores, --tokens, --alignment, --num-hypotheses "
             "and --alternatives"
@@ -105,10 +105,10 @@ class ScoreWork:
     """Scores pairs: the log-probability of each target."""
 
     options: ScoreOptions
-    columns: Columns
+    columns: LineColumns
     as_json: bool
 
-    def answer(self, translator: Translator, numbers: list[int], items: list[tuple[str, str]]) -> list[ScoreResult]:
+    def answer(self, translator: ListTranslator, numbers: list[int], items: list[tuple[str, str]]) -> list[ScoreResult]:
         """The scores; a pair of two empty texts is not sent."""
         blank = [not any(normalise(text) for text in pair) for pair in items]
         return answer_non_blank(items, blank, lambda pairs: translator.score(pairs, **self.options), ScoreResult())
@@ -127,7 +127,7 @@ class ScoreWork:
 def run(
     options: BackendOptions,
     given: Input[Item],
-    work: Work[Item, Result],
+    work: LineWork[Item, Result],
     output: Path | None,
     batch_size: int,
     unit: str = "line",
@@ -161,9 +161,9 @@ def run(
 
 
 def answered(
-    translator: Translator,
+    translator: ListTranslator,
     given: Input[Item],
-    work: Work[Item, Result],
+    work: LineWork[Item, Result],
     report: LineReport,
     batch_size: int,
     *,
@@ -360,7 +360,7 @@ model with byte fallback can generate them.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Columns:
+class LineColumns:
     """The columns that a line has in addition to the text."""
 
     scores: bool = False
@@ -368,7 +368,7 @@ class Columns:
     alignment: bool = False
 
 
-def plain_line(result: TextResult, wanted: Columns) -> str:
+def plain_line(result: TextResult, wanted: LineColumns) -> str:
     """The text, then the wanted columns: score, tokens, alignment; separated by tabs. Empty without a translation."""
     if not result.translations:
         return ""
@@ -376,7 +376,7 @@ def plain_line(result: TextResult, wanted: Columns) -> str:
     return "\t".join([_one_line(best.text), *_extras(result, best, wanted)])
 
 
-def n_best_lines(number: int, result: TextResult, wanted: Columns) -> str:
+def n_best_lines(number: int, result: TextResult, wanted: LineColumns) -> str:
     """A line for each translation in the format of Moses and Marian, `0 ||| text ||| score`; texts count from 0."""
     with_scores = replace(wanted, scores=True)
     if not result.translations:
@@ -401,7 +401,7 @@ def translation_json(number: int, source: str, result: TextResult) -> str:
     return _json(values)
 
 
-def score_line(result: ScoreResult, wanted: Columns) -> str:
+def score_line(result: ScoreResult, wanted: LineColumns) -> str:
     """The log-probability, then the wanted columns: tokens with log-probabilities, alignment; separated by tabs."""
     columns = [f"{result.log_prob:.4f}"]
     if wanted.tokens:
@@ -420,7 +420,7 @@ def score_json(number: int, pair: tuple[str, str], result: ScoreResult) -> str:
     return _json({**values, **{name: value for name, value in asdict(result).items() if name not in left_out}})
 
 
-def _extras(result: TextResult, translation: Translation, wanted: Columns) -> list[str]:
+def _extras(result: TextResult, translation: Translation, wanted: LineColumns) -> list[str]:
     columns = [f"{translation.score:.4f}"] if wanted.scores else []
     if wanted.tokens:
         columns.append(" ".join(token.piece for token in translation.tokens))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lingon.cli.input import Input
-    from lingon.cli.lines import Columns, TranslateWork
+    from lingon.cli.lines import LineColumns, TranslateWork
     from lingon.client.client import Client
     from lingon.client.options import Sampling, ScoreOptions, TranslateOptions
 
@@ -348,7 +348,7 @@ class ReadingOptions(OptionGroup):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ColumnOptions(OptionGroup):
+class PrintOptions(OptionGroup):
     """What is printed beside a translation."""
 
     scores: Annotated[
@@ -378,7 +378,7 @@ def translate(
     reading: ReadingOptions,
     guard: GuardOption = None,
     shortlist: ShortlistOption = None,
-    columns: ColumnOptions,
+    columns: PrintOptions,
     as_json: JsonLinesOption = False,
     batch_size: BatchSizeOption = 32,
     backend: BackendOptions,
@@ -437,11 +437,11 @@ def translate(
         raise typer.Exit(1)
 
 
-def _shown(columns: ColumnOptions) -> Columns:
+def _shown(columns: PrintOptions) -> LineColumns:
     """Return the columns of the output."""
-    from lingon.cli.lines import Columns
+    from lingon.cli.lines import LineColumns
 
-    return Columns(scores=columns.scores, tokens=columns.tokens, alignment=columns.alignment)
+    return LineColumns(scores=columns.scores, tokens=columns.tokens, alignment=columns.alignment)
 
 
 def _translate_lines(
@@ -492,7 +492,7 @@ def score(
     to a file (--output FILE or > FILE) and the lines are not typed.
     """
     from lingon.cli.input import input_pairs
-    from lingon.cli.lines import Columns, ScoreWork, run
+    from lingon.cli.lines import LineColumns, ScoreWork, run
 
     asking: ScoreOptions = {
         "model": backend.server_model,
@@ -501,7 +501,7 @@ def score(
         "return_alignment": alignment,
         "format": "pieces" if pieces else None,
     }
-    work = ScoreWork(asking, Columns(tokens=tokens, alignment=alignment), as_json)
+    work = ScoreWork(asking, LineColumns(tokens=tokens, alignment=alignment), as_json)
     pairs = input_pairs(source, target, output_file)
     if not run(backend, pairs, work, output_file, batch_size, full_batches=False):
         raise typer.Exit(1)

@@ -37,7 +37,7 @@ IN_FLIGHT = 4  # parts; enough to keep the rows of an engine in use
 SLOW = 0.05  # seconds after which a part is sent although it is not full: its texts come slowly
 
 
-class Part(NamedTuple):
+class CallPart(NamedTuple):
     """Texts of an iterable; first: the index of the first one in it; options: those of the call, for these texts."""
 
     first: int
@@ -45,7 +45,7 @@ class Part(NamedTuple):
     options: TranslateOptions
 
 
-class Collector:
+class TextCollector:
     """Collects texts, each with its target prefix if there is one for each, until they are taken as a part."""
 
     def __init__(self, options: TranslateOptions) -> None:
@@ -91,22 +91,22 @@ class Collector:
         """Seconds since the first text was added."""
         return time.monotonic() - self._begin
 
-    def take(self) -> Part:
+    def take(self) -> CallPart:
         """Return the texts, and begin a new part."""
         options = self._options.copy()
         if self._left is not None:
             options["target_prefix"] = self._prefixes
-        part = Part(self._first, self._texts, options)
+        part = CallPart(self._first, self._texts, options)
         self._first, self._texts, self._prefixes = self._first + len(part.texts), [], []
         return part
 
 
-def parts_of(texts: Iterable[str], options: TranslateOptions) -> Iterator[Part]:
+def parts_of(texts: Iterable[str], options: TranslateOptions) -> Iterator[CallPart]:
     """The parts of texts; an exception of the iterable is raised after those before it.
 
     After each text it is looked at whether a part that is not full ends, since its texts come slowly.
     """
-    collector, longest = Collector(options), longest_part(options)
+    collector, longest = TextCollector(options), longest_part(options)
     try:
         for text in texts:
             collector.add(text)
@@ -224,9 +224,11 @@ class PartTasks(Generic[Result]):
     A part is sent when it is full, or by a timer: its first text does not wait for a text that comes much later.
     """
 
-    def __init__(self, work: Callable[[Part], Awaitable[Result]], in_flight: int, options: TranslateOptions) -> None:
+    def __init__(
+        self, work: Callable[[CallPart], Awaitable[Result]], in_flight: int, options: TranslateOptions
+    ) -> None:
         """in_flight: parts that are collected or worked on at once; options: of the call."""
-        self._work, self._longest, self._collector = work, longest_part(options), Collector(options)
+        self._work, self._longest, self._collector = work, longest_part(options), TextCollector(options)
         self._places, self._running = asyncio.Semaphore(in_flight), set[asyncio.Future[Result]]()
         self._ordered: asyncio.Queue[asyncio.Future[Result] | None] = asyncio.Queue()
         self._timer: asyncio.TimerHandle | None = None
@@ -296,8 +298,8 @@ async def _asynchronous(texts: Iterable[str]) -> AsyncGenerator[str, None]:
         await asyncio.sleep(0)
 
 
-Texts = list[str] | tuple[str, ...]
-Languages = tuple[DetectedLanguage, ...]
+TextSequence = list[str] | tuple[str, ...]
+LanguageDetections = tuple[DetectedLanguage, ...]
 
 
 class Blocking(ABC):
@@ -348,9 +350,11 @@ class BlockingCalls(Blocking):
     def translate(self, texts: str, **options: Unpack[TranslateOptions]) -> TextResult: ...
 
     @overload
-    def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]: ...
+    def translate(self, texts: TextSequence, **options: Unpack[TranslateOptions]) -> list[TextResult]: ...
 
-    def translate(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> TextResult | list[TextResult]:
+    def translate(
+        self, texts: str | TextSequence, **options: Unpack[TranslateOptions]
+    ) -> TextResult | list[TextResult]:
         """Translate one text or several. In a list the error of a text is in its result and affects no other text.
 
         options: see `lingon.TranslateOptions`
@@ -377,7 +381,7 @@ class BlockingCalls(Blocking):
     def _results(self, texts: Iterable[str], options: TranslateOptions) -> Generator[TextResult, None, None]:
         protocol, group = self._protocol.waiting_when_full(), CallGroup(self._begin, self._closed)
 
-        def translate(part: Part, perform: Perform) -> list[TextResult]:
+        def translate(part: CallPart, perform: Perform) -> list[TextResult]:
             return list(drive(protocol.translate(part.texts, part.options, part.first), perform))
 
         parts = parts_of(texts, options)
@@ -386,7 +390,7 @@ class BlockingCalls(Blocking):
                 yield from results
 
     def translate_stream(
-        self, texts: str | Texts, **options: Unpack[TranslateOptions]
+        self, texts: str | TextSequence, **options: Unpack[TranslateOptions]
     ) -> Generator[StreamEvent, None, None]:
         """Translate and yield each result as soon as it is ready; greedy decoding also yields the text as it grows.
 
@@ -395,7 +399,7 @@ class BlockingCalls(Blocking):
         several, _ = self._protocol.check(texts, options)  # raises now, not when the first event is asked for
         return self._events(several, options)
 
-    def _events(self, texts: Texts, options: TranslateOptions) -> Generator[StreamEvent, None, None]:
+    def _events(self, texts: TextSequence, options: TranslateOptions) -> Generator[StreamEvent, None, None]:
         reader = StreamReader()
         for part in self._drive(self._protocol.streams(texts, options)):
             if not isinstance(part, StreamPart):
@@ -414,23 +418,25 @@ class BlockingCalls(Blocking):
         return self._drive(self._protocol.score(pairs, options))
 
     @overload
-    def detect_languages(self, texts: str, *, same_language: bool = False) -> Languages: ...
+    def detect_languages(self, texts: str, *, same_language: bool = False) -> LanguageDetections: ...
 
     @overload
-    def detect_languages(self, texts: Texts, *, same_language: bool = False) -> list[Languages]: ...
+    def detect_languages(self, texts: TextSequence, *, same_language: bool = False) -> list[LanguageDetections]: ...
 
-    def detect_languages(self, texts: str | Texts, *, same_language: bool = False) -> Languages | list[Languages]:
+    def detect_languages(
+        self, texts: str | TextSequence, *, same_language: bool = False
+    ) -> LanguageDetections | list[LanguageDetections]:
         """The languages that a text may be in, or each of several, the likeliest first, among those of the models.
 
         same_language: the texts are in one language, such as the words of a menu: those beside a text tell its language
             too, of as many as are sent in one request
         """
-        found: Languages | list[Languages] = self._drive(
+        found: LanguageDetections | list[LanguageDetections] = self._drive(
             self._protocol.detect_languages(texts, same_language=same_language)
         )
         return found
 
-    def find_source(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> str:
+    def find_source(self, texts: str | TextSequence, **options: Unpack[TranslateOptions]) -> str:
         """The language that texts are translated from, all of them together; the target if they are in it already.
 
         Raises ServerError if no model translates from it into the target.
@@ -487,9 +493,11 @@ class AsyncCalls(ABC):
     async def translate(self, texts: str, **options: Unpack[TranslateOptions]) -> TextResult: ...
 
     @overload
-    async def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]: ...
+    async def translate(self, texts: TextSequence, **options: Unpack[TranslateOptions]) -> list[TextResult]: ...
 
-    async def translate(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> TextResult | list[TextResult]:
+    async def translate(
+        self, texts: str | TextSequence, **options: Unpack[TranslateOptions]
+    ) -> TextResult | list[TextResult]:
         """As `Client.translate`."""
         result: TextResult | list[TextResult] = await self._drive(self._protocol.translate(texts, options))
         return result
@@ -510,7 +518,7 @@ class AsyncCalls(ABC):
     ) -> AsyncGenerator[TextResult, None]:
         protocol = self._protocol.waiting_when_full()
 
-        async def translate(part: Part) -> list[TextResult]:
+        async def translate(part: CallPart) -> list[TextResult]:
             return list(await self._drive(protocol.translate(part.texts, part.options, part.first)))
 
         tasks = PartTasks(translate, IN_FLIGHT, options)
@@ -520,13 +528,13 @@ class AsyncCalls(ABC):
                     yield result
 
     def translate_stream(
-        self, texts: str | Texts, **options: Unpack[TranslateOptions]
+        self, texts: str | TextSequence, **options: Unpack[TranslateOptions]
     ) -> AsyncGenerator[StreamEvent, None]:
         """As `Client.translate_stream`; do not await it: `async for event in client.translate_stream(...)`."""
         several, _ = self._protocol.check(texts, options)
         return self._events(several, options)
 
-    async def _events(self, texts: Texts, options: TranslateOptions) -> AsyncGenerator[StreamEvent, None]:
+    async def _events(self, texts: TextSequence, options: TranslateOptions) -> AsyncGenerator[StreamEvent, None]:
         reader = StreamReader()
         for part in await self._drive(self._protocol.streams(texts, options)):
             if not isinstance(part, StreamPart):
@@ -549,19 +557,23 @@ class AsyncCalls(ABC):
         return await self._drive(self._protocol.score(pairs, options))
 
     @overload
-    async def detect_languages(self, texts: str, *, same_language: bool = False) -> Languages: ...
+    async def detect_languages(self, texts: str, *, same_language: bool = False) -> LanguageDetections: ...
 
     @overload
-    async def detect_languages(self, texts: Texts, *, same_language: bool = False) -> list[Languages]: ...
+    async def detect_languages(
+        self, texts: TextSequence, *, same_language: bool = False
+    ) -> list[LanguageDetections]: ...
 
-    async def detect_languages(self, texts: str | Texts, *, same_language: bool = False) -> Languages | list[Languages]:
+    async def detect_languages(
+        self, texts: str | TextSequence, *, same_language: bool = False
+    ) -> LanguageDetections | list[LanguageDetections]:
         """As `Client.detect_languages`."""
-        found: Languages | list[Languages] = await self._drive(
+        found: LanguageDetections | list[LanguageDetections] = await self._drive(
             self._protocol.detect_languages(texts, same_language=same_language)
         )
         return found
 
-    async def find_source(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> str:
+    async def find_source(self, texts: str | TextSequence, **options: Unpack[TranslateOptions]) -> str:
         """As `Client.find_source`."""
         return await self._drive(self._protocol.find_source(texts, options))
 

@@ -89,7 +89,7 @@ LARGE = 20_000  # characters; a shorter text that is too long has a sentence tha
 MARKUP = (pb.TEXT_FORMAT_HTML, pb.TEXT_FORMAT_XML)
 WHOLE = ("alternatives", "forced_words")  # options of which one concerns the begin of a text, one a single sentence
 
-Ask = Callable[[str, str], Exchange[TextResult]]
+AskText = Callable[[str, str], Exchange[TextResult]]
 """Translates a text, whose translation begins with a prefix; an error is in the result."""
 
 
@@ -97,7 +97,7 @@ Place = TypeVar("Place", Sentence, Link)
 
 
 def in_halves(
-    text: str, prefix: str, result: TextResult, asked: pb.TextOptions, options: TranslateOptions, ask: Ask
+    text: str, prefix: str, result: TextResult, asked: pb.TextOptions, options: TranslateOptions, ask: AskText
 ) -> Exchange[TextResult]:
     """The result of a text, of its halves and of theirs if it was refused for its size.
 

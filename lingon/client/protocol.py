@@ -66,12 +66,12 @@ from lingon.client.steps import (
     Sleep,
 )
 from lingon.errors import ServerError, SettingsError, UnknownModel
-from lingon.language_tags import Pairs, is_one_language
+from lingon.language_tags import ServedPairs, is_one_language
 from lingon.source_language import (
     AUTO,
     NotTranslated,
     Probabilities,
-    Source,
+    TextLanguage,
     by_way,
     check_named,
     sources_of,
@@ -231,7 +231,7 @@ class ClientProtocol:
 
     def _sources(
         self, texts: Sequence[str], options: TranslateOptions, *, may_refuse_each: bool
-    ) -> Exchange[list[Source]]:
+    ) -> Exchange[list[TextLanguage]]:
         """The source language of each text; may_refuse_each: see `sources_of`."""
         ask = partial(self._ask, self._deadline(options.get("timeout")))
         text_format = FORMATS[options.get("format") or "plain"]
@@ -395,7 +395,7 @@ def find_sources(
     *,
     may_refuse_each: bool = False,
     same_language: bool = False,
-) -> Exchange[list[Source]]:
+) -> Exchange[list[TextLanguage]]:
     """The language that each text is translated from; raises NotTranslated.
 
     model: "name" or "name/version" of the model that translates; empty for any
@@ -406,7 +406,7 @@ def find_sources(
     starts: list[str] = (yield Compute(read)) if takes_long(texts, text_format) else read()
     models: pb.ListModelsResponse = yield from ask(LIST_MODELS, pb.ListModelsRequest())
     detected = yield from detect(ask, starts, models.max_texts or DEFAULT_MAX_TEXTS, same_language=same_language)
-    served = Pairs.of(_named(models, model) if model else models).sources_of(target)
+    served = ServedPairs.of(_named(models, model) if model else models).sources_of(target)
     is_target = partial(is_one_language, target)
     return sources_of(starts, detected, served, target, is_target, may_refuse_each=may_refuse_each)
 
@@ -442,7 +442,7 @@ class Way:
         return found
 
 
-def ways_of(sources: Sequence[Source], texts: Sequence[str], prefixes: Sequence[str]) -> list[Way]:
+def ways_of(sources: Sequence[TextLanguage], texts: Sequence[str], prefixes: Sequence[str]) -> list[Way]:
     """The texts of a list by their languages; those that are refused, and those that stay, have their results."""
     found = []
     for (language, stays), places in by_way(sources).items():

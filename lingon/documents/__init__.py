@@ -13,7 +13,7 @@ from lingon.documents.gettext import read_gettext
 from lingon.documents.json_files import is_json, read_arb, read_json
 from lingon.documents.office import SUFFIXES as ARCHIVES
 from lingon.documents.office import read_archive, suffix_of_archive
-from lingon.documents.pages import Languages, charset_of, read_page, read_text
+from lingon.documents.pages import FileLanguages, charset_of, read_page, read_text
 from lingon.documents.properties import read_properties
 from lingon.documents.subtitles import read_substation, read_subtitles
 from lingon.documents.tables import read_table
@@ -75,7 +75,7 @@ TABLES: Mapping[str, Callable[[bytes, str, str], Document]] = {
 }
 """The readers of tables, which take the target language and a column."""
 
-PAGES: Mapping[str, Callable[[bytes, Languages], Document]] = {
+PAGES: Mapping[str, Callable[[bytes, FileLanguages], Document]] = {
     ".html": read_page,
     ".htm": read_page,
     **{suffix: partial(read_archive, suffix) for suffix in ARCHIVES},
@@ -150,7 +150,7 @@ def read_document(name: str, content: bytes, target: str = "", source: str = "",
         raise UnreadableDocument(f"a column is for files that end in {', '.join(TABLES)}, got {suffix}")
     if suffix in TARGETED:
         return TARGETED[suffix](content, target)
-    return PAGES[suffix](content, Languages(source, target)) if suffix in PAGES else READERS[suffix](content)
+    return PAGES[suffix](content, FileLanguages(source, target)) if suffix in PAGES else READERS[suffix](content)
 
 
 def check_suffix(name: str) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from lingon.documents.document import Document, Edit, UnreadableDocument, check_size, check_tags
-from lingon.documents.edits import Entry, broken, document_of, replacing, text_and_encoder
-from lingon.documents.json_files import StringStyle, Value, read_value
+from lingon.documents.edits import TextEntry, broken, document_of, replacing, text_and_encoder
+from lingon.documents.json_files import JsonValue, StringStyle, read_value
 from lingon.documents.messages import Message, Style
 from lingon.documents.plurals import CATEGORIES, is_plural, lacking
 from lingon.documents.properties import BEYOND, as_escapes, escaping, joined, needless
@@ -36,7 +36,7 @@ def read_apple_strings(content: bytes) -> Document:
     return document_of(text, _entries(text), encode)
 
 
-def _entries(text: str) -> Iterator[Entry]:
+def _entries(text: str) -> Iterator[TextEntry]:
     code = _CODE.search(text) if text.isascii() else None
     at = _past(text, 0)
     while at < len(text):
@@ -54,14 +54,14 @@ def _entries(text: str) -> Iterator[Entry]:
         at = _past(text, at + 1)
 
 
-def _after_key(entry: Entry, end: int) -> Entry:
+def _after_key(entry: TextEntry, end: int) -> TextEntry:
     """Return the entry of a key without a value, which is its own value, with the value written after it."""
 
     def edits(translations: Sequence[str]) -> Iterator[Edit[str]]:
         for edit in entry.edits(translations):
             yield Edit(end, end, f" = {edit.content}")
 
-    return Entry(entry.messages, edits)
+    return TextEntry(entry.messages, edits)
 
 
 def _past(text: str, begin: int) -> int:
@@ -122,7 +122,7 @@ SIGNS = Style(kept=re.compile(r"%(?:\d{1,3}+\$)?#@\w{1,100}+@|%(?:\d{1,3}+\$)?ar
 _NEW = {"state": "needs_review"}
 _DEPTH = 2  # of the entries of a catalogue in objects
 
-Model = dict[str, "Model"] | str | int
+LocalisationModel = dict[str, "LocalisationModel"] | str | int
 """A localisation that is to be written: a number stands for the translation of the text of this number."""
 
 
@@ -154,7 +154,7 @@ class _Catalogue:
     partial: how many entries have some of their forms in the target language, which stay
     """
 
-    def __init__(self, text: str, root: Value, source: str, target: str) -> None:
+    def __init__(self, text: str, root: JsonValue, source: str, target: str) -> None:
         first = root.members[0]
         before = text[root.begin + 1 : first.key_begin]
         self.partial = 0
@@ -165,7 +165,7 @@ class _Catalogue:
         self._comma = ", " if not self._end and self._colon.endswith(" ") else ","
         self._level = before.lstrip("\r\n")
 
-    def entry(self, unit: Value) -> Entry | None:
+    def entry(self, unit: JsonValue) -> TextEntry | None:
         """Return an entry of the catalogue; None if it is not to be translated."""
         translate = unit.member("shouldTranslate")
         if unit.kind != "object" or not unit.key or (translate and self._written_at(translate) == "false"):
@@ -178,7 +178,9 @@ class _Catalogue:
         values: list[str] = []
         source = _of_language(places, self._source)
         known = source is not None and any(each.string("value") for each in _units(source))
-        model: Model = self._model(source, values) if source is not None and known else _unit(unit.key, values)
+        model: LocalisationModel = (
+            self._model(source, values) if source is not None and known else _unit(unit.key, values)
+        )
 
         def edits(translations: Sequence[str]) -> Iterator[Edit[str]]:
             if old is not None:
@@ -188,16 +190,16 @@ class _Catalogue:
             else:
                 yield self._inserted(unit, "localizations", {self._target: model}, _DEPTH, translations)
 
-        return Entry([Message(value, SIGNS) for value in values], edits)
+        return TextEntry([Message(value, SIGNS) for value in values], edits)
 
-    def _model(self, value: Value, values: list[str]) -> Model:
+    def _model(self, value: JsonValue, values: list[str]) -> LocalisationModel:
         """Return the localisation of a language as that of the target; adds its texts to `values`."""
         if value.kind != "object":
             return -1 - value.begin  # a number or the like, see `_written`
         text = value.string("value")
         if text is not None and value.member("state") is not None:
             return _unit(text, values)["stringUnit"]
-        found: dict[str, Model] = {}
+        found: dict[str, LocalisationModel] = {}
         for each in value.members:
             found[each.key] = each.text if each.kind == "string" else self._model(each, values)
         if is_plural(tuple(found)):
@@ -205,7 +207,7 @@ class _Catalogue:
             found = {key: found[key] for key in sorted(found)}
         return found
 
-    def _written(self, model: Model, depth: int, translations: Sequence[str]) -> str:
+    def _written(self, model: LocalisationModel, depth: int, translations: Sequence[str]) -> str:
         """Return a localisation whose closing bracket is at a depth."""
         if isinstance(model, str):
             return self._string(model)
@@ -218,7 +220,9 @@ class _Catalogue:
         )
         return f"{{{self._comma.join(members)}{self._end}{self._level * depth}}}"
 
-    def _inserted(self, place: Value, key: str, model: Model, depth: int, translations: Sequence[str]) -> Edit[str]:
+    def _inserted(
+        self, place: JsonValue, key: str, model: LocalisationModel, depth: int, translations: Sequence[str]
+    ) -> Edit[str]:
         """Return the edit that adds a member to an object, before the one with the next key in alphabetical order."""
         if not place.members:
             return Edit(place.begin, place.end, self._written({key: model}, depth, translations))
@@ -230,7 +234,7 @@ class _Catalogue:
             return Edit(end, end, f"{self._comma}{begin}{member}")
         return Edit(following.key_begin, following.key_begin, f"{member}{self._comma}{begin}")
 
-    def _written_at(self, value: Value) -> str:
+    def _written_at(self, value: JsonValue) -> str:
         return self._text[value.begin : value.end]
 
     def _number_at(self, begin: int) -> str:
@@ -238,17 +242,17 @@ class _Catalogue:
         return found[0] if found else "null"
 
 
-def _unit(value: str, values: list[str]) -> dict[str, Model]:
+def _unit(value: str, values: list[str]) -> dict[str, LocalisationModel]:
     values.append(value)
     return {"stringUnit": {**_NEW, "value": len(values) - 1}}
 
 
-def _of_language(places: Value | None, language: str) -> Value | None:
+def _of_language(places: JsonValue | None, language: str) -> JsonValue | None:
     members = places.members if places is not None else ()
     return next((each for each in members if is_same_tag(each.key, language)), None)
 
 
-def _units(value: Value) -> Iterator[Value]:
+def _units(value: JsonValue) -> Iterator[JsonValue]:
     """Yield the string units of a localisation."""
     waiting = [value]
     while waiting:
@@ -259,7 +263,7 @@ def _units(value: Value) -> Iterator[Value]:
             waiting += each.members
 
 
-def _is_open(unit: Value) -> bool:
+def _is_open(unit: JsonValue) -> bool:
     """Whether a string unit is still to be translated."""
     return unit.string("state") == "new" or not unit.string("value")
 
@@ -305,7 +309,7 @@ def _members(dictionary: Element) -> list[_Member]:
     return [_Member(key, value) for key, value in zip(keys, values, strict=True)]
 
 
-def _forms_of(value: Element, name: str, text: str, target: str) -> Iterator[Entry]:
+def _forms_of(value: Element, name: str, text: str, target: str) -> Iterator[TextEntry]:
     """Yield the texts of a value; name: the key of the dictionary that it is in, if that says what it is."""
     if value.name != "dict":
         return
@@ -321,7 +325,7 @@ def _forms_of(value: Element, name: str, text: str, target: str) -> Iterator[Ent
             yield _entry(member, added if key == "other" else (), text)
 
 
-def _entry(member: _Member, added: Sequence[str], text: str) -> Entry:
+def _entry(member: _Member, added: Sequence[str], text: str) -> TextEntry:
     """Return a text; added: forms to put before it with its translation."""
     value, key = member.value, member.key
     message = Message(value.text, SIGNS)
@@ -336,7 +340,7 @@ def _entry(member: _Member, added: Sequence[str], text: str) -> Entry:
             yield Edit(key.begin, key.begin, f"<key>{form}</key>{text[key.end : value.begin]}{string}{blanks}")
         yield from changed.edits(translations)
 
-    return Entry([message], edits, always=True)
+    return TextEntry([message], edits, always=True)
 
 
 def _written(text: str) -> str:

@@ -19,7 +19,7 @@ MOST_TEXTS = 50_000  # of a file: each takes 3 KiB of memory
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TextEntry:
     """A text of a file, or several that are written together.
 
     edits: returns what their translations change; nothing if they are the texts that the file has
@@ -31,14 +31,14 @@ class Entry:
     always: bool = False
 
 
-def replacing(message: Message, begin: int, end: int, value: str, written: Callable[[str], str]) -> Entry:
+def replacing(message: Message, begin: int, end: int, value: str, written: Callable[[str], str]) -> TextEntry:
     """Return an entry whose translation takes the place of its text; written: returns it as the file writes it."""
 
     def edits(translations: Sequence[str]) -> Iterator[Edit[str]]:
         if translations[0] != value:
             yield Edit(begin, end, written(translations[0]))
 
-    return Entry([message], edits)
+    return TextEntry([message], edits)
 
 
 def text_and_encoder(content: bytes) -> tuple[str, Encode]:
@@ -50,7 +50,7 @@ def text_and_encoder(content: bytes) -> tuple[str, Encode]:
 
 def document_of(
     text: str,
-    entries: Iterable[Entry],
+    entries: Iterable[TextEntry],
     encode: Encode,
     edits: Sequence[Edit[str]] = (),
     notes: Sequence[str] = (),
@@ -60,7 +60,7 @@ def document_of(
     text: of the file
     edits: further changes, such as that of the language that the file says; made if a text is translated
     """
-    every, messages, marks = list[Entry](), list[Message](), 0
+    every, messages, marks = list[TextEntry](), list[Message](), 0
     for entry in entries:
         every.append(entry)
         messages += entry.messages

@@ -17,9 +17,9 @@ from lingon.documents.document import Document, UnreadableDocument, check_marks,
 from lingon.documents.encodings import UTF_8, Encoding, codec_of, read_encoded
 from lingon.documents.inline import (
     Around,
+    FormattedText,
     InlineText,
     Node,
-    Piece,
     Point,
     marks_in,
     named_tag,
@@ -316,7 +316,7 @@ _TILDES = re.compile(r"~(?:[-+\d,'#vV:@]{0,20})[A-Za-z%~&*?{}\[\]();^|_/$<>]")
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class ArgumentFormat:
     """How a kind of programs writes arguments.
 
     pattern: of them, and of signs that stand for themselves
@@ -330,17 +330,19 @@ class Format:
     sign: str = ""
 
 
-_C, _PYTHON = Format(_PERCENT, numbered=True, sign="%"), Format(_PERCENT, sign="%")
-_NAMED = Format(_BRACES, ordered=False)
+_C, _PYTHON = ArgumentFormat(_PERCENT, numbered=True, sign="%"), ArgumentFormat(_PERCENT, sign="%")
+_NAMED = ArgumentFormat(_BRACES, ordered=False)
 FORMATS = {
     **dict.fromkeys(("c", "objc", "php", "perl", "ruby", "java-printf", "awk", "tcl", "gcc-internal"), _C),
     **dict.fromkeys(("gfc-internal", "elisp", "librep", "sh-printf"), _C),
     **dict.fromkeys(("python", "lua", "javascript"), _PYTHON),
     **dict.fromkeys(("python-brace", "perl-brace", "java", "csharp", "rust", "d"), _NAMED),
-    **dict.fromkeys(("qt", "qt-plural", "kde", "kde-kuit", "ycp", "smalltalk"), Format(_NUMBERS, ordered=False)),
-    **dict.fromkeys(("lisp", "scheme", "gimp-scheme"), Format(_TILDES)),
-    "boost": Format(_BETWEEN, ordered=False),
-    "sh": Format(_VARIABLES, ordered=False),
+    **dict.fromkeys(
+        ("qt", "qt-plural", "kde", "kde-kuit", "ycp", "smalltalk"), ArgumentFormat(_NUMBERS, ordered=False)
+    ),
+    **dict.fromkeys(("lisp", "scheme", "gimp-scheme"), ArgumentFormat(_TILDES)),
+    "boost": ArgumentFormat(_BETWEEN, ordered=False),
+    "sh": ArgumentFormat(_VARIABLES, ordered=False),
 }
 """Formats by the names of their flags, without "-format"."""
 
@@ -348,7 +350,7 @@ SAME, NUMBERED, REORDERED = range(3)
 """What was done with the arguments of a translation: nothing, they got numbers, or the order of the message."""
 
 
-def formats_of(flags: Iterable[str]) -> list[Format]:
+def formats_of(flags: Iterable[str]) -> list[ArgumentFormat]:
     """Return the formats that flags name."""
     return [FORMATS[name] for flag in flags if (name := flag.removesuffix("-format")) != flag and name in FORMATS]
 
@@ -360,7 +362,7 @@ def arguments_of(text: str) -> list[str]:
     )
 
 
-def fitted(formats: Sequence[Format], message: str, translation: str) -> tuple[str, int] | None:
+def fitted(formats: Sequence[ArgumentFormat], message: str, translation: str) -> tuple[str, int] | None:
     """Return a translation with the arguments of its message, and what was done; None if it has others."""
     done = SAME
     for format in formats:
@@ -371,7 +373,7 @@ def fitted(formats: Sequence[Format], message: str, translation: str) -> tuple[s
     return translation, done
 
 
-def _fitted(format: Format, message: str, translation: str) -> tuple[str, int] | None:
+def _fitted(format: ArgumentFormat, message: str, translation: str) -> tuple[str, int] | None:
     wanted, found = (list(format.pattern.finditer(text)) for text in (message, translation))
     if format.sign and format.sign in format.pattern.sub("", message):
         return translation, SAME  # the message is none of this format: msgfmt looks no further
@@ -390,7 +392,7 @@ def _fitted(format: Format, message: str, translation: str) -> tuple[str, int] |
     return format.pattern.sub(lambda each: next(order) if _is_argument(each[0]) else each[0], translation), REORDERED
 
 
-def _with_numbers(format: Format, names: Sequence[str], translation: str) -> str:
+def _with_numbers(format: ArgumentFormat, names: Sequence[str], translation: str) -> str:
     """Return a translation whose arguments have the numbers of those of its message."""
     places = defaultdict[str, deque[int]](deque)
     for place, name in enumerate(name for name in names if not name.endswith("m")):  # %m has no value of its own
@@ -454,11 +456,11 @@ def markup_of(flags: set[str], references: str) -> str:
 def with_marks(text: str, markup: str) -> Iterator[Node[bytes]]:
     """Yield a text with what its markup marks; all patterns are bounded, so that a mark without an end costs little."""
     if not markup:
-        yield Piece(text)
+        yield FormattedText(text)
         return
     at = 0
     for found in _MARKS[markup].finditer(text):
-        yield Piece(text[at : found.start()])
+        yield FormattedText(text[at : found.start()])
         at = found.end()
         groups = found.groupdict()
         name = next((name for name, value in groups.items() if name.startswith("text") and value), "")
@@ -467,8 +469,8 @@ def with_marks(text: str, markup: str) -> Iterator[Node[bytes]]:
             continue
         number = name.removeprefix("text")
         before, after = groups[f"before{number}"], groups[f"after{number}"]
-        yield Around(before.encode(), [Piece(groups[name])], after.encode())
-    yield Piece(text[at:])
+        yield Around(before.encode(), [FormattedText(groups[name])], after.encode())
+    yield FormattedText(text[at:])
 
 
 MOST_ENTRIES = 50_000
@@ -479,7 +481,7 @@ _DONE = {
 }
 
 
-class _Text:
+class _GettextMessage:
     """A message to translate; blank characters and line breaks at its ends stay, as msgfmt demands."""
 
     def __init__(self, message: str, markup: str = "") -> None:
@@ -487,7 +489,7 @@ class _Text:
         self.message = message
         nodes: list[Node[bytes]] = []
         for node in with_marks(message, markup):
-            nodes += _with_tags(node.text, markup) if isinstance(node, Piece) else [node]
+            nodes += _with_tags(node.text, markup) if isinstance(node, FormattedText) else [node]
         self.inline = InlineText(paired(nodes, lambda point: named_tag(point.content.decode())))
 
     def translated(self, translation: str) -> str:
@@ -514,11 +516,11 @@ class _Job:
     """
 
     entry: GettextEntry
-    texts: Sequence[_Text]
+    texts: Sequence[_GettextMessage]
     forms: Sequence[int]
 
 
-class _File:
+class _GettextFile:
     """A file of gettext. target: the language to translate to; empty if it is not known."""
 
     def __init__(self, content: bytes, target: str) -> None:
@@ -575,7 +577,7 @@ class _File:
         check_marks(sum(marks_in(message) for each, _ in messages for message in each))
         for entry, (each, places) in zip(waiting, messages, strict=True):
             markup = markup_of(entry.flag_names, entry.references)
-            texts = [_Text(message, markup) for message in each]
+            texts = [_GettextMessage(message, markup) for message in each]
             if all(text.inline.text for text in texts):
                 yield _Job(entry, texts, places)
 
@@ -644,7 +646,7 @@ def read_gettext(content: bytes, target: str = "") -> Document:
     check_size(len(content), "the file has")
     if (count := content.count(b"msgid")) > MOST_ENTRIES:
         raise UnreadableDocument(f"the file has {count:,} messages; at most {MOST_ENTRIES:,}")
-    file = _File(content, target)
+    file = _GettextFile(content, target)
     return Document(file.texts, text_options(), file.written, file.notes)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from xml.sax.saxutils import escape
 
 from lingon.documents.document import UnreadableDocument
-from lingon.documents.xml_tree import Element, Text, read_tree
+from lingon.documents.xml_tree import Element, XmlText, read_tree
 from lingon.segments.kept_forms import Kind, replaced
 from lingon.segments.markup_lists import NO_TEXT, Sibling, SiblingKind, Surroundings, divide, element_of, sibling_of
 from lingon.segments.protection import find_protected
@@ -33,7 +33,7 @@ _NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # XML 1.0 ha
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FormattedText:
     """Text of one format; format: any name of it."""
 
     text: str
@@ -58,7 +58,7 @@ class Around(Generic[Content]):
     link: bool = False
 
 
-Node = Piece | Point[Content] | Around[Content]
+Node = FormattedText | Point[Content] | Around[Content]
 
 
 def text_options() -> pb.TextOptions:
@@ -80,7 +80,7 @@ class InlineText(Generic[Content]):
         self._formats = _formats(self._middle)
         self._numbers = {format: number for number, format in enumerate(self._formats)}
         self._items, self._separators = _lists(self._middle)
-        self._points: list[Point[Content] | Piece] = []  # those of the text, with what separates items
+        self._points: list[Point[Content] | FormattedText] = []  # those of the text, with what separates items
         self._arounds: list[Around[Content]] = []
         self.text = self._xml(self._middle) if has_words(self._middle) else ""
 
@@ -88,10 +88,10 @@ class InlineText(Generic[Content]):
         return "".join(self._xml_of(node, nesting) for node, nesting in steps(nodes))
 
     def _xml_of(self, node: Node[Content], nesting: int) -> str:
-        if isinstance(node, Piece) and id(node) in self._separators:
+        if isinstance(node, FormattedText) and id(node) in self._separators:
             self._points.append(node)
             return f'<b i="{len(self._points) - 1}"/>'
-        if isinstance(node, Piece):
+        if isinstance(node, FormattedText):
             number = self._numbers[node.format]
             text = escape(_NOT_XML.sub("", node.text))
             return text if number == 0 else f'<f i="{number}">{text}</f>'
@@ -126,8 +126,8 @@ class InlineText(Generic[Content]):
                 if element.name in ("l", "s"):
                     around, inside = self._arounds[_place(element)], levels.pop()
                     levels[-1].append(replace(around, nodes=inside))
-            elif isinstance(child, Text):
-                levels[-1].append(Piece(child.text, self._formats[format]))
+            elif isinstance(child, XmlText):
+                levels[-1].append(FormattedText(child.text, self._formats[format]))
             elif child.name in ("f", "l", "s"):
                 waiting.append((child, iter(child.children), _place(child) if child.name == "f" else format))
                 levels += [[]] if child.name != "f" else []
@@ -187,16 +187,18 @@ def has_words(nodes: Sequence[Node[Content]]) -> bool:
     return any(any(map(str.isalpha, piece.text)) for piece in pieces(nodes))
 
 
-def pieces(nodes: Sequence[Node[Content]]) -> Iterator[Piece]:
+def pieces(nodes: Sequence[Node[Content]]) -> Iterator[FormattedText]:
     """Yield the pieces among nodes and inside of them."""
-    return (node for node, _ in steps(nodes) if isinstance(node, Piece))
+    return (node for node, _ in steps(nodes) if isinstance(node, FormattedText))
 
 
-def write(nodes: Sequence[Node[Content]], text: Callable[[Piece], bytes], content: Callable[[Content], bytes]) -> bytes:
+def write(
+    nodes: Sequence[Node[Content]], text: Callable[[FormattedText], bytes], content: Callable[[Content], bytes]
+) -> bytes:
     """Return the bytes of nodes; text: writes pieces, content: everything else."""
     found = list[bytes]()
     for node, nesting in steps(nodes):
-        if isinstance(node, Piece):
+        if isinstance(node, FormattedText):
             found.append(text(node))
         elif isinstance(node, Point):
             found.append(content(node.content))
@@ -212,7 +214,7 @@ def _joined(nodes: Sequence[Node[Content]]) -> list[Node[Content]]:
     """
     levels: list[list[Node[Content]]] = [[]]
     for node, nesting in steps(nodes):
-        if isinstance(node, Piece):
+        if isinstance(node, FormattedText):
             levels[-1] += [node] if node.text else []
         elif isinstance(node, Point):
             levels[-1].append(node)
@@ -230,15 +232,15 @@ def _joined_beside(nodes: Sequence[Node[Content]]) -> list[Node[Content]]:
     if len(nodes) < 2:  # as most texts
         return list(nodes)
     found: list[Node[Content]] = []
-    alike: list[Piece] = []
+    alike: list[FormattedText] = []
     for node in [*nodes, None]:
-        if isinstance(node, Piece) and alike and (node.format == alike[0].format or node.text.isspace()):
+        if isinstance(node, FormattedText) and alike and (node.format == alike[0].format or node.text.isspace()):
             alike.append(node)
             continue
         if alike:
-            found.append(Piece("".join(piece.text for piece in alike), alike[0].format))
-        alike = [node] if isinstance(node, Piece) else []
-        found += [] if node is None or isinstance(node, Piece) else [node]
+            found.append(FormattedText("".join(piece.text for piece in alike), alike[0].format))
+        alike = [node] if isinstance(node, FormattedText) else []
+        found += [] if node is None or isinstance(node, FormattedText) else [node]
     return found
 
 
@@ -293,7 +295,7 @@ def _level(nodes: Sequence[Node[Any]]) -> _Level:
     """Return nodes as a level, with the levels inside of it."""
     levels = [_Level()]
     for node, nesting in steps(nodes):
-        if isinstance(node, Piece):
+        if isinstance(node, FormattedText):
             levels[-1].parts[-1].append((node, sibling_of(node.text)))
         elif isinstance(node, Point):
             levels[-1].parts += [[]] if node.splits else []
@@ -331,15 +333,15 @@ def with_breaks(text: str, point: Callable[[str], Content]) -> Iterator[Node[Con
     at = 0
     for found in _BREAK.finditer(text):
         before, after = text[at : found.start()], text[found.end() : found.end() + 1]
-        yield Piece(before)
+        yield FormattedText(before)
         ended = not before.strip() or _ENDS.search(before[-END_CHARACTERS:])
         if found["line"] and not ended and after.islower():
-            yield Piece(" ")
+            yield FormattedText(" ")
             yield Point(point(f"\0{found[0]}\0"))
         else:
             yield Point(point(found[0]), splits=True)
         at = found.end()
-    yield Piece(text[at:])
+    yield FormattedText(text[at:])
 
 
 def tags_of(text: str) -> Iterator[re.Match[str]]:

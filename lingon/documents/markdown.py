@@ -17,14 +17,14 @@ from markdown_it.token import Token
 
 from lingon.documents.document import Document, UnreadableDocument
 from lingon.documents.encodings import read_encoded
-from lingon.documents.inline import InlineText, Node, Piece, Point, steps, text_options
+from lingon.documents.inline import FormattedText, InlineText, Node, Point, steps, text_options
 from lingon.documents.markdown_inline import (
     BLOCKS,
     MOST_RAISED,
     Aside,
     MarkdownBlock,
     MarkdownMark,
-    Reader,
+    TokenReader,
     TooMuchMarkup,
     UnknownSource,
 )
@@ -51,13 +51,13 @@ class _Place:
     prefix: str
 
 
-class _Text:
+class _BlockText:
     """The text of a block."""
 
     def __init__(self, nodes: list[Node[MarkdownMark]], place: _Place, block: MarkdownBlock) -> None:
         self.place, self._block = place, block
         self.inline = InlineText(nodes)
-        self.asides = [(aside, InlineText[MarkdownMark]([Piece(aside.text)])) for aside in _asides(nodes)]
+        self.asides = [(aside, InlineText[MarkdownMark]([FormattedText(aside.text)])) for aside in _asides(nodes)]
 
     @property
     def texts(self) -> list[str]:
@@ -78,7 +78,7 @@ def read_markdown(content: bytes) -> Document:
     text, encoding = read_encoded(content)
     notes = list[str]()
     lines = _LINE.findall(text)
-    reader = _Reader(lines)
+    reader = _BlockReader(lines)
     texts = sorted((each for each in reader.texts() if each.texts), key=lambda each: each.place.begin)
     end = next((line[len(line.rstrip("\r\n")) :] for line in lines), "\n") or "\n"
 
@@ -103,7 +103,7 @@ def read_markdown(content: bytes) -> Document:
     return Document([text for each in texts for text in each.texts], options, write, notes)
 
 
-class _Reader:
+class _BlockReader:
     """Finds the texts of blocks in the lines of a file."""
 
     def __init__(self, lines: Sequence[str]) -> None:
@@ -113,7 +113,7 @@ class _Reader:
         self.raised = set[str]()  # words that translations have to keep
         self._column = 0  # after the last cell that was found in a row
 
-    def texts(self) -> Iterator[_Text]:
+    def texts(self) -> Iterator[_BlockText]:
         """Yield the texts of the blocks."""
         front = _front_matter(self._lines)
         environment: dict[str, Any] = {}
@@ -133,7 +133,7 @@ class _Reader:
                 with suppress(UnknownSource, TooMuchMarkup):
                     yield self._text(before, token, token.map[0])
 
-    def _text(self, before: Token, token: Token, line: int) -> _Text:
+    def _text(self, before: Token, token: Token, line: int) -> _BlockText:
         """Return the text of a block; before: its start, line: its first one.
 
         Raises UnknownSource and TooMuchMarkup for a block that stays as it is.
@@ -144,12 +144,12 @@ class _Reader:
             return self._heading(token.content, line)
         return self._paragraph(token.content, line, before.markup)
 
-    def _title(self, line: int, begin: int, end: int) -> _Text:
+    def _title(self, line: int, begin: int, end: int) -> _BlockText:
         """Return the title of a note."""
         place = _Place(self._starts[line] + begin, self._starts[line] + end, "")
         return self._made(self._lines[line][begin:end], place, MarkdownBlock(self._references, in_title=True))
 
-    def _cell(self, content: str, line: int) -> _Text:
+    def _cell(self, content: str, line: int) -> _BlockText:
         source = content.replace("|", r"\|")
         column = self._lines[line].find(source, self._column)
         if column < 0:
@@ -160,7 +160,7 @@ class _Reader:
         block = MarkdownBlock(self._references, in_cell=True)
         return self._made(content, _Place(begin, begin + len(source), ""), block)
 
-    def _heading(self, content: str, line: int) -> _Text:
+    def _heading(self, content: str, line: int) -> _BlockText:
         marks = _HEADING.search(self._lines[line])
         column = self._lines[line].find(content, marks.end()) if marks else -1
         if column < 0:
@@ -169,7 +169,7 @@ class _Reader:
         block = MarkdownBlock(self._references, before="# ")
         return self._made(content, _Place(begin, begin + len(content), ""), block)
 
-    def _paragraph(self, content: str, line: int, mark: str) -> _Text:
+    def _paragraph(self, content: str, line: int, mark: str) -> _BlockText:
         """Return the text of a paragraph, or of a heading with a line of marks below it."""
         before, after = _BEFORE.match(content), _AFTER.search(content)
         skipped, last = before.end() if before else 0, after.start() if after else len(content)
@@ -196,11 +196,11 @@ class _Reader:
             raise UnknownSource
         return len(whole) - len(text)
 
-    def _made(self, source: str, place: _Place, block: MarkdownBlock) -> _Text:
-        reader = Reader(source, self._references)
+    def _made(self, source: str, place: _Place, block: MarkdownBlock) -> _BlockText:
+        reader = TokenReader(source, self._references)
         nodes = reader.nodes()
         self.raised |= reader.raised
-        return _Text(nodes, place, block)
+        return _BlockText(nodes, place, block)
 
 
 def _front_matter(lines: Sequence[str]) -> int:
@@ -218,13 +218,13 @@ def _asides(nodes: Sequence[Node[MarkdownMark]]) -> Iterator[Aside]:
         marks: list[MarkdownMark] = []
         if isinstance(node, Point):
             marks = [node.content]
-        elif not isinstance(node, Piece) and nesting < 0:
+        elif not isinstance(node, FormattedText) and nesting < 0:
             marks = [node.before, node.after]
         yield from (part for mark in marks for part in mark.parts if isinstance(part, Aside))
 
 
 def _plain(nodes: Sequence[Node[MarkdownMark]]) -> str:
-    return "".join(node.text for node in nodes if isinstance(node, Piece))
+    return "".join(node.text for node in nodes if isinstance(node, FormattedText))
 
 
 # How large a Markdown file may be: each line and each mark takes a multiple of its bytes in memory.

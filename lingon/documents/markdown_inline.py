@@ -20,7 +20,7 @@ from markdown_it.rules_block import StateBlock, table
 from markdown_it.rules_inline import StateInline, html_inline
 from markdown_it.token import Token
 
-from lingon.documents.inline import Around, Node, Piece, Point, depth_of, named_tag, paired
+from lingon.documents.inline import Around, FormattedText, Node, Point, depth_of, named_tag, paired
 
 MOST_TITLE = 1000  # characters of the title of a reference in several lines
 MOST_LOOKS = 64  # at each character of a text, while ends of tags and comments are looked for
@@ -271,7 +271,7 @@ class UnknownSource(Exception):
     """A token is not where it is expected in its source; the block is then not translated."""
 
 
-class Reader:
+class TokenReader:
     """Reads the tokens of a source."""
 
     def __init__(self, source: str, references: Mapping[str, Any]) -> None:
@@ -323,12 +323,14 @@ class Reader:
         elif token.type == "text_special":
             self._exactly(token.markup)
             yield (
-                Point(MarkdownMark((token.markup,), token.content)) if token.content.isspace() else Piece(token.content)
+                Point(MarkdownMark((token.markup,), token.content))
+                if token.content.isspace()
+                else FormattedText(token.content)
             )
         elif token.type == "softbreak":
             self._taken(_SOFT_BREAK)
             if not DEFINITION.match(self._source, self._at):  # which has its line break
-                yield Piece(self._line_end)
+                yield FormattedText(self._line_end)
         elif token.type == "hardbreak":
             yield Point(MarkdownMark((self._taken(_HARD_BREAK, 1),), meaning_of(token)), splits=True)
         elif token.type == "code_inline":
@@ -338,7 +340,7 @@ class Reader:
         elif token.type == "raised":
             word = self._exactly(token.content)
             self.raised.add(word)
-            yield Piece(word) if len(word) <= MOST_RAISED else Point(MarkdownMark((word,), meaning_of(token)))
+            yield FormattedText(word) if len(word) <= MOST_RAISED else Point(MarkdownMark((word,), meaning_of(token)))
         elif token.type == "wiki":
             page, bar, text = self._exactly(token.content)[:-2].partition("|")
             yield Point(
@@ -429,10 +431,10 @@ def raised_meaning(word: str) -> str:
 def _text(text: str) -> Iterator[Node[MarkdownMark]]:
     at = 0
     for found in _FOOTNOTE.finditer(text):
-        yield Piece(text[at : found.start()])
+        yield FormattedText(text[at : found.start()])
         yield Point(MarkdownMark((found[0],), found[0]))
         at = found.end()
-    yield Piece(text[at:])
+    yield FormattedText(text[at:])
 
 
 def _aside(written: str, text: str) -> Aside | str:
@@ -520,7 +522,7 @@ class MarkdownBlock:
     def written(self, nodes: Sequence[Node[MarkdownMark]], asides: Callable[[Aside], str]) -> str | None:
         """Return nodes as Markdown, None if there is no way to write them. asides: returns translations."""
         for style in STYLES:
-            source, meaning = _Writer(style, asides).block(nodes)
+            source, meaning = _MarkdownWriter(style, asides).block(nodes)
             source = _wrapped(source, self.width).replace(_INSIDE, " ")
             if _squeezed(self._meaning(source)) == _squeezed(meaning):
                 return source.replace("|", r"\|") if self.in_cell else source
@@ -543,7 +545,7 @@ class MarkdownBlock:
         return _meaning(tokens[1].children or [])
 
 
-class _Writer:
+class _MarkdownWriter:
     def __init__(self, style: MarkdownStyle, asides: Callable[[Aside], str]) -> None:
         self._style, self._asides = style, asides
         self._inside = 0  # emphasis around what is written
@@ -559,7 +561,7 @@ class _Writer:
         return "".join(source for source, _ in parts), "".join(meaning for _, meaning in parts)
 
     def _node(self, node: Node[MarkdownMark]) -> tuple[str, str]:
-        if isinstance(node, Piece):
+        if isinstance(node, FormattedText):
             text = _SPACES.sub(" ", node.text)
             meaning = RAISED_WORD.sub(lambda word: raised_meaning(word[0]), text)
             return (self._escaped(text) if self._style.escape else text), meaning

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lingon.documents.inline import (
+    FormattedText,
     InlineText,
     Node,
-    Piece,
     Point,
     named_tag,
     paired,
@@ -126,7 +126,7 @@ class Message:
         number = int(place[1]) - self._first
         return self._signs[number] if 0 <= number < len(self._signs) else place[0]
 
-    def _piece(self, piece: Piece) -> bytes:
+    def _piece(self, piece: FormattedText) -> bytes:
         text = piece.text
         if self._doubles:
             text = text.replace("'", "''")
@@ -264,7 +264,7 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChoiceMessage:
     """A message with arms; kind: plural, selectordinal or select; end: what is after the last arm."""
 
     head: str
@@ -273,7 +273,7 @@ class Choice:
     end: str
 
 
-IcuNode = str | Number | Choice
+IcuNode = str | Number | ChoiceMessage
 
 
 def parsed(text: str) -> list[IcuNode] | None:
@@ -342,7 +342,7 @@ class _Parser:
         end = _END.match(self._text, brace.end())
         if end is None:
             return False
-        self._levels[-1].append(Choice(head[0], head["kind"], arms, end[0]))
+        self._levels[-1].append(ChoiceMessage(head[0], head["kind"], arms, end[0]))
         self._at = end.end()
         return True
 
@@ -370,7 +370,7 @@ def with_categories(nodes: Sequence[IcuNode], categories: Callable[[str], Sequen
 def _grown(nodes: Sequence[IcuNode], categories: Callable[[str], Sequence[str]]) -> list[IcuNode]:
     found: list[IcuNode] = []
     for node in nodes:
-        if not isinstance(node, Choice):
+        if not isinstance(node, ChoiceMessage):
             found.append(node)
             continue
         arms = [Arm(arm.selector, arm.before, _grown(arm.nodes, categories)) for arm in node.arms]
@@ -379,7 +379,7 @@ def _grown(nodes: Sequence[IcuNode], categories: Callable[[str], Sequence[str]])
         if node.kind != "select" and other is not None:
             lacking = [category for category in categories(node.kind) if category not in present]
             arms[other:other] = [_copy(arms[other], category) for category in lacking]
-        found.append(Choice(node.head, node.kind, arms, node.end))
+        found.append(ChoiceMessage(node.head, node.kind, arms, node.end))
     return found
 
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from lingon.documents.document import Document, Edit, UnreadableDocument, check_size, check_tags, decoded, edited
 from lingon.documents.inline import text_options
 from lingon.documents.office_text import DRAWING, OPEN_DOCUMENT, OPEN_OBJECT, WORD, OfficePart, Parts
-from lingon.documents.pages import NO_LANGUAGES, Languages, book_in, open_styles_in, page_in, word_styles_in
+from lingon.documents.pages import NO_LANGUAGES, FileLanguages, book_in, open_styles_in, page_in, word_styles_in
 from lingon.documents.spreadsheets import FILES, Workbook, open_workbook, tags_of_workbook
 from lingon.documents.xml_tree import read_tree
 from lingon.segments.markup_tokens import VOID
@@ -68,9 +68,12 @@ def _slides(contents: Mapping[str, bytes]) -> Parts:
     return Parts({name: OfficePart(each, DRAWING) for name, each in contents.items()})
 
 
-def _book(contents: Mapping[str, bytes], languages: Languages = NO_LANGUAGES) -> Parts:
+def _book(contents: Mapping[str, bytes], languages: FileLanguages = NO_LANGUAGES) -> Parts:
     return Parts(
-        {name: Contents(each) if name.endswith(".ncx") else Page(each, languages) for name, each in contents.items()}
+        {
+            name: Contents(each) if name.endswith(".ncx") else BookPage(each, languages)
+            for name, each in contents.items()
+        }
     )
 
 
@@ -92,7 +95,7 @@ _KINDS = {
     ".ods": _Kind(re.compile(r"(content|styles|Object \d+/content)\.xml"), open_workbook),
     BOOK: _Kind(re.compile(r"(?i:.*\.x?html?)|.*\.ncx"), _book),
 }
-_SAYING_LANGUAGE: Mapping[str, tuple[re.Pattern[str], Callable[[bytes, Languages], bytes]]] = {
+_SAYING_LANGUAGE: Mapping[str, tuple[re.Pattern[str], Callable[[bytes, FileLanguages], bytes]]] = {
     ".docx": (re.compile(r"word/styles\.xml"), word_styles_in),
     **dict.fromkeys((".odt", ".odp", ".ods"), (re.compile(r"styles\.xml"), open_styles_in)),
     BOOK: (re.compile(r".*\.(?:opf|ncx)"), book_in),
@@ -106,7 +109,7 @@ MOST_STYLES = 4 << 20  # bytes of a file without text that says the language; th
 SUFFIXES = tuple(_KINDS)
 
 
-def read_archive(suffix: str, content: bytes, languages: Languages = NO_LANGUAGES) -> Document:
+def read_archive(suffix: str, content: bytes, languages: FileLanguages = NO_LANGUAGES) -> Document:
     """Return a document of an office program or a book; raises UnreadableDocument."""
     kind = _KINDS[suffix]
     with opened(content) as archive:
@@ -124,7 +127,7 @@ def read_archive(suffix: str, content: bytes, languages: Languages = NO_LANGUAGE
     return Document(texts.texts, options, write)
 
 
-def _in_target(suffix: str, content: bytes, written: Mapping[str, bytes], languages: Languages) -> dict[str, bytes]:
+def _in_target(suffix: str, content: bytes, written: Mapping[str, bytes], languages: FileLanguages) -> dict[str, bytes]:
     """Return the files of an archive that say a language, and then say the target language; written: new ones."""
     found, styles = dict[str, bytes](), _SAYING_LANGUAGE.get(suffix)
     if styles is None or not languages.target:
@@ -226,10 +229,10 @@ NCX = "http://www.daisy.org/z3986/2005/ncx/"
 _CLOSED = re.compile(r"<(?P<name>[A-Za-z][\w:.-]*+)(?P<rest>(?:\s(?:[^<>/]++|/(?!>))*+)?+)/>")
 
 
-class Page:
+class BookPage:
     """A page of a book, which is read as HTML; an element of XHTML that has no end tag gets one."""
 
-    def __init__(self, content: bytes, languages: Languages = NO_LANGUAGES) -> None:
+    def __init__(self, content: bytes, languages: FileLanguages = NO_LANGUAGES) -> None:
         self._languages = languages
         self.texts = [_CLOSED.sub(_with_end_tag, decoded(content))]
 

@@ -15,8 +15,8 @@ from typing import Protocol
 from xml.sax.saxutils import escape
 
 from lingon.documents.document import MOST_FORMAT, MOST_TEXT_BYTES, UnreadableDocument
-from lingon.documents.inline import Around, InlineText, Node, Piece, Point, has_words, paired, steps, write
-from lingon.documents.xml_tree import Element, Text, attributes_of, read_tree
+from lingon.documents.inline import Around, FormattedText, InlineText, Node, Point, has_words, paired, steps, write
+from lingon.documents.xml_tree import Element, XmlText, attributes_of, read_tree
 
 # The names of elements in the files of office programs: which hold text, and which belong to a sentence.
 # Office Open XML: ISO/IEC 29500-1, chapters 17 (documents) and 21 (drawings, and so slides). OpenDocument: ISO/IEC
@@ -42,7 +42,7 @@ PREFIXES = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Vocabulary:
+class ElementNames:
     """The elements of one kind of file, by canonical names.
 
     paragraphs: those whose text is translated as a whole
@@ -80,7 +80,7 @@ def _ranges(attribute: str, names: Iterable[str], begin: str, end: str) -> dict[
     return {f"{name}{place}": (name, attribute, place == begin) for name in names for place in (begin, end)}
 
 
-WORD = Vocabulary(
+WORD = ElementNames(
     paragraphs=frozenset(["w:p"]),
     run="w:r",
     properties="w:rPr",
@@ -94,7 +94,7 @@ WORD = Vocabulary(
     ranges=_ranges("id", ["w:bookmark", "w:commentRange", "w:perm", "w:moveToRange"], "Start", "End"),
     untouched=frozenset(["w:del", "w:moveFrom"]),
 )
-DRAWING = Vocabulary(
+DRAWING = ElementNames(
     paragraphs=frozenset(["a:p"]),
     run="a:r",
     properties="a:rPr",
@@ -104,7 +104,7 @@ DRAWING = Vocabulary(
     left_out=frozenset(),
     untouched=frozenset(),
 )
-OPEN_DOCUMENT = Vocabulary(
+OPEN_DOCUMENT = ElementNames(
     paragraphs=frozenset(["text:p", "text:h"]),
     formats=frozenset(["text:span"]),
     around=frozenset(["text:a", "text:meta"]),
@@ -249,11 +249,11 @@ class Writer:
     ends: the end tags of formats of OpenDocument
     """
 
-    vocabulary: Vocabulary
+    vocabulary: ElementNames
     prefix: bytes
     ends: Mapping[bytes, bytes]
 
-    def text(self, piece: Piece) -> bytes:
+    def text(self, piece: FormattedText) -> bytes:
         """Return a run with this text."""
         content = escape(piece.text).encode()
         if not self.vocabulary.run:
@@ -262,7 +262,7 @@ class Writer:
         space = b' xml:space="preserve"' if self.vocabulary.run == "w:r" else b""
         return b"<%s>%s<%s%s>%s</%s></%s>" % (run, piece.format, text, space, content, text, run)
 
-    def _with_spaces(self, piece: Piece, content: bytes) -> bytes:
+    def _with_spaces(self, piece: FormattedText, content: bytes) -> bytes:
         """Return the same in OpenDocument, where a run of spaces is one space."""
         spaces = _SPACES.sub(
             lambda run: f' <{self.prefix.decode()}s {self.prefix.decode()}c="{len(run[0]) - 1}"/>', content.decode()
@@ -273,7 +273,7 @@ class Writer:
 class XmlFile:
     """A file, and what is to be translated of it."""
 
-    def __init__(self, content: bytes, vocabulary: Vocabulary) -> None:
+    def __init__(self, content: bytes, vocabulary: ElementNames) -> None:
         """Raises UnreadableDocument."""
         self._content, self._vocabulary = content, vocabulary
         self._parts: dict[int, Fragment] = {}  # of paragraphs, by the places of their begin
@@ -321,8 +321,8 @@ class XmlFile:
         for child in element.children:
             if isinstance(child, Element) and child.begin < begin:
                 continue
-            if isinstance(child, Text):
-                found += [] if names.run else [Piece(" ".join(re.split(r"\s+", child.text)), format)]
+            if isinstance(child, XmlText):
+                found += [] if names.run else [FormattedText(" ".join(re.split(r"\s+", child.text)), format)]
             elif child.name == names.run:
                 found += self._run(child, writer)
             elif child.name in names.formats and child.content - child.begin + len(format) <= MOST_FORMAT:
@@ -330,7 +330,7 @@ class XmlFile:
                 self._ends[inside] = b"</%s>%s" % (child.written, self._ends[format])
                 found += self._nodes(child, inside, writer)
             elif child.name == "text:s":
-                found.append(Piece(" " * _number(child.attributes.get("text:c", "1")), format))
+                found.append(FormattedText(" " * _number(child.attributes.get("text:c", "1")), format))
             elif child.name in names.around and not self._kept.has(child):
                 found.append(self._around(child, writer))
             elif child.name not in names.left_out:
@@ -358,7 +358,7 @@ class XmlFile:
             if child.name == names.text and not self._kept.has(child):
                 yield from _with_tabs(child.text, format, writer)
             elif child.name in names.characters and not self._kept.has(child):
-                yield Piece(names.characters[child.name], format)
+                yield FormattedText(names.characters[child.name], format)
             elif child is not properties and child.name not in names.left_out:
                 yield self._point(child, b"<%s>%s" % (run.written, format), b"</%s>" % run.written)
 
@@ -437,7 +437,7 @@ def _with_ranges(nodes: list[Node[Fragment]]) -> list[Node[Fragment]]:
 
 def _with_links(nodes: list[Node[Fragment]]) -> list[Node[Fragment]]:
     """Return nodes in which each link of a slide, where links are formats of text, is one node if there are several."""
-    links = [_LINK.search(node.format) if isinstance(node, Piece) else None for node in nodes]
+    links = [_LINK.search(node.format) if isinstance(node, FormattedText) else None for node in nodes]
     if len({link[0] for link in links if link}) < 2:
         return nodes
     found, last = list[Node[Fragment]](), b""
@@ -456,8 +456,8 @@ def _with_tabs(text: str, format: bytes, writer: Writer) -> Iterator[Node[Fragme
     """Yield the text of a run; a tab, which slides have as a character, ends a sentence."""
     for place, part in enumerate(text.split("\t", MOST_TABS)):
         if place:
-            yield Point((writer.text(Piece("\t", format)),), splits=True)
-        yield Piece(part, format)
+            yield Point((writer.text(FormattedText("\t", format)),), splits=True)
+        yield FormattedText(part, format)
 
 
 def _with_fields(nodes: list[Node[Fragment]], writer: Writer) -> list[Node[Fragment]]:
@@ -490,7 +490,7 @@ def _fragment_of(nodes: Sequence[Node[Fragment]], writer: Writer) -> Fragment:
     return _contents(nodes, lambda piece: (writer.text(piece),))
 
 
-def _outermost(elements: Iterable[Element], vocabulary: Vocabulary) -> Iterator[Element]:
+def _outermost(elements: Iterable[Element], vocabulary: ElementNames) -> Iterator[Element]:
     """Yield the paragraphs among elements and inside of them that are in no other one."""
     waiting = list(elements)[::-1]
     while waiting:
@@ -503,7 +503,7 @@ def _outermost(elements: Iterable[Element], vocabulary: Vocabulary) -> Iterator[
             waiting += list(each.elements)[::-1]
 
 
-def _holds_text(cell: Element, vocabulary: Vocabulary) -> bool:
+def _holds_text(cell: Element, vocabulary: ElementNames) -> bool:
     """Whether the paragraphs of a cell of OpenDocument are what it holds, and no formula names this text."""
     kind = cell.attributes.get("office:value-type", "string")
     if kind != "string" or "office:string-value" in cell.attributes or "table:formula" in cell.attributes:
@@ -520,11 +520,11 @@ def _translated(fragment: Fragment) -> Iterator[Paragraph]:
             yield from _translated(_contents(part.inline.nodes))
 
 
-def _contents(nodes: Sequence[Node[Fragment]], text: Callable[[Piece], Fragment] = lambda _: ()) -> Fragment:
+def _contents(nodes: Sequence[Node[Fragment]], text: Callable[[FormattedText], Fragment] = lambda _: ()) -> Fragment:
     """Return what is in the points of nodes and around nodes; text: writes pieces."""
     found: list[bytes | Paragraph] = []
     for node, nesting in steps(nodes):
-        if isinstance(node, Piece):
+        if isinstance(node, FormattedText):
             found += text(node)
         elif isinstance(node, Point):
             found += node.content
@@ -568,7 +568,7 @@ def _number(text: str) -> int:
 # The files of an archive that have texts.
 
 
-class Part(Protocol):
+class ArchivePart(Protocol):
     """A file of an archive that has texts."""
 
     @property
@@ -582,7 +582,7 @@ class Part(Protocol):
 class OfficePart:
     """A file of paragraphs."""
 
-    def __init__(self, content: bytes, vocabulary: Vocabulary) -> None:
+    def __init__(self, content: bytes, vocabulary: ElementNames) -> None:
         """Raises UnreadableDocument."""
         self._file = XmlFile(content, vocabulary)
         self.texts = [paragraph.inline.text for paragraph in self._file.paragraphs]
@@ -595,7 +595,7 @@ class OfficePart:
 class Parts:
     """Several files, by their names, that are translated one after the other."""
 
-    def __init__(self, parts: Mapping[str, Part]) -> None:
+    def __init__(self, parts: Mapping[str, ArchivePart]) -> None:
         self._parts = parts
 
     @property

@@ -12,7 +12,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 
 from lingon.documents.document import Document, check_size
-from lingon.documents.edits import Entry, broken, document_of, replacing
+from lingon.documents.edits import TextEntry, broken, document_of, replacing
 from lingon.documents.messages import Message, Style
 
 _STYLE = Style(doubles=True)
@@ -52,7 +52,7 @@ def read_properties(content: bytes, target: str = "") -> Document:
 
         return write
 
-    def entries() -> Iterator[Entry]:
+    def entries() -> Iterator[TextEntry]:
         at = 0
         while (at := _end(_BETWEEN, text, at)) < len(text):
             begin = _end(_KEY, text, at)

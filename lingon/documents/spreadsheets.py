@@ -15,8 +15,16 @@ from operator import not_
 from xml.sax.saxutils import escape, quoteattr
 
 from lingon.documents.document import MOST_FORMAT, Edit, check_marks, check_tags, edited, unescaped
-from lingon.documents.inline import Around, InlineText, Node, Piece, Point
-from lingon.documents.office_text import DRAWING, OPEN_OBJECT, OPEN_SPREADSHEET, PREFIXES, OfficePart, Parts, Vocabulary
+from lingon.documents.inline import Around, FormattedText, InlineText, Node, Point
+from lingon.documents.office_text import (
+    DRAWING,
+    OPEN_OBJECT,
+    OPEN_SPREADSHEET,
+    PREFIXES,
+    ElementNames,
+    OfficePart,
+    Parts,
+)
 from lingon.documents.xml_tree import Element, XmlAttribute, attributes_of, read_elements
 
 WORKBOOK = "xl/workbook.xml"
@@ -55,7 +63,7 @@ class Workbook:
         """Raises UnreadableDocument."""
         kept = named_texts(contents.values())
         self._contents = contents
-        self._texts = {name: Texts(each, kept) for name, each in contents.items() if _TEXTS.fullmatch(name)}
+        self._texts = {name: WorkbookTexts(each, kept) for name, each in contents.items() if _TEXTS.fullmatch(name)}
         drawings = {name: each for name, each in contents.items() if _DRAWINGS.fullmatch(name)}
         self._drawings = Parts({name: OfficePart(each, DRAWING) for name, each in drawings.items()})
         self._tables = {name: _Table(each) for name, each in contents.items() if _TABLE.fullmatch(name)}
@@ -174,7 +182,7 @@ _HEADER_CODE = re.compile(r'&(?:&|"[^"]*+"|K(?:[0-9A-Fa-f]{6}|\d\d[+-]\d{3})|\d+
 _SIZE = re.compile(r"&\d++\Z")
 _SECTIONS = ("&L", "&C", "&R", "\n")
 
-CellCode = Piece
+CellCode = FormattedText
 """A code that is no text, with the format of the text around it."""
 
 
@@ -239,7 +247,7 @@ class Item:
         return "".join(found)
 
 
-class Texts:
+class WorkbookTexts:
     """The texts of one file of a workbook; those in `kept`, in lower case, are not translated."""
 
     def __init__(self, content: bytes, kept: Container[str]) -> None:
@@ -288,30 +296,30 @@ def _nodes(text: str, format: bytes) -> Iterator[Node[CellCode]]:
     """Yield the text of a run; line breaks and other codes are points."""
     at = 0
     for code in _CODE.finditer(text):
-        yield Piece(text[at : code.start()], format)
-        yield Point(Piece(code[0], format), splits=code[0].endswith("\n"))
+        yield FormattedText(text[at : code.start()], format)
+        yield Point(FormattedText(code[0], format), splits=code[0].endswith("\n"))
         at = code.end()
-    yield Piece(text[at:], format)
+    yield FormattedText(text[at:], format)
 
 
 def _header_nodes(text: str) -> Iterator[Node[CellCode]]:
     at = 0
     for code in _HEADER_CODE.finditer(text):
-        yield Piece(text[at : code.start()])
-        yield Piece("&") if code[0] == "&&" else Point(Piece(code[0]), splits=code[0] in _SECTIONS)
+        yield FormattedText(text[at : code.start()])
+        yield FormattedText("&") if code[0] == "&&" else Point(FormattedText(code[0]), splits=code[0] in _SECTIONS)
         at = code.end()
-    yield Piece(text[at:])
+    yield FormattedText(text[at:])
 
 
-def _pieces(nodes: Sequence[Node[CellCode]]) -> Iterator[Piece]:
+def _pieces(nodes: Sequence[Node[CellCode]]) -> Iterator[FormattedText]:
     for node in nodes:
         assert not isinstance(node, Around)
         yield node.content if isinstance(node, Point) else node
 
 
-def _joined(pieces: Iterator[Piece]) -> list[Piece]:
+def _joined(pieces: Iterator[FormattedText]) -> list[FormattedText]:
     alike = groupby(pieces, key=lambda piece: piece.format)
-    return [Piece("".join(piece.text for piece in each), format) for format, each in alike]
+    return [FormattedText("".join(piece.text for piece in each), format) for format, each in alike]
 
 
 # The texts of a spreadsheet that its formulas, filters and pivot tables name, which must stay as they are.
@@ -371,7 +379,7 @@ def _of_formula(formula: str) -> Iterator[str]:
 def open_workbook(contents: Mapping[str, bytes]) -> Parts:
     """Return the texts of the files of a spreadsheet, by their names; raises UnreadableDocument."""
 
-    def vocabulary(name: str, content: bytes) -> Vocabulary:
+    def vocabulary(name: str, content: bytes) -> ElementNames:
         return OPEN_OBJECT if "/" in name else replace(OPEN_SPREADSHEET, named=frozenset(named_open_texts(content)))
 
     return Parts({name: OfficePart(content, vocabulary(name, content)) for name, content in contents.items()})

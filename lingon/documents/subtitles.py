@@ -18,7 +18,7 @@ from itertools import accumulate
 
 from lingon.documents.document import Document, Edit, UnreadableDocument, check_marks, check_size, edited, unescaped
 from lingon.documents.encodings import UTF_8, Encoding, read_encoded
-from lingon.documents.inline import InlineText, Node, Piece, Point, named_tag, paired, text_options, write
+from lingon.documents.inline import FormattedText, InlineText, Node, Point, named_tag, paired, text_options, write
 from lingon.segments.protection import find_protected
 
 _ENDS = re.compile(r"""[.!?:\u2026\u3002\uff01\uff1f\u266a\u266b][)\]"'\u201d\u2019\u00bb]*\s*\Z""")
@@ -83,7 +83,7 @@ class Cue:
 
 
 @dataclass(slots=True)
-class _Token:
+class _CuePart:
     """A part of the text of a cue: text, a tag, the mark of a speaker, or a line break; partner: of a tag with one."""
 
     kind: str
@@ -113,7 +113,7 @@ class _Peeled:
 
 
 @dataclass(slots=True)
-class _Segment:
+class _Speech:
     """What one voice says.
 
     lines: its lines; breaks: between them
@@ -135,15 +135,17 @@ class _Script:
         self._whole = _around_lines(self._tokens)
         self.segments = list(self._segments())
 
-    def nodes(self, segment: _Segment) -> Iterator[Node[bytes]]:
+    def nodes(self, segment: _Speech) -> Iterator[Node[bytes]]:
         """Yield the text of a segment; its line breaks are blanks."""
         for place, line in enumerate(segment.lines):
             if place:
-                yield Piece(" ")
+                yield FormattedText(" ")
             for token in self._tokens[line.begin : line.end]:
-                yield Piece(self._syntax.read(token.text)) if token.kind == "text" else Point(token.text.encode())
+                yield (
+                    FormattedText(self._syntax.read(token.text)) if token.kind == "text" else Point(token.text.encode())
+                )
 
-    def plain(self, segment: _Segment) -> str:
+    def plain(self, segment: _Speech) -> str:
         """Return the text of a segment without tags."""
         return " ".join(self._syntax.shown(self._source(line)) for line in segment.lines)
 
@@ -169,7 +171,7 @@ class _Script:
             parts += [self._lines(segment, text), segment.gap]
         return "".join([*parts, self._whole.after])
 
-    def _lines(self, segment: _Segment, text: str) -> str:
+    def _lines(self, segment: _Speech, text: str) -> str:
         """Return a segment in lines, as many as it had, or as few more as keep lines as short as they were."""
         lines, count, most = segment.lines, len(segment.lines), self._syntax.line_characters
         longest = max(len(self._syntax.shown(self._source(line))) for line in lines)
@@ -192,9 +194,9 @@ class _Script:
     def _source(self, line: _Peeled) -> str:
         return _source(self._tokens[line.begin : line.end])
 
-    def _segments(self) -> Iterator[_Segment]:
+    def _segments(self) -> Iterator[_Speech]:
         """Yield the segments."""
-        segment: _Segment | None = None
+        segment: _Speech | None = None
         raw = list[tuple[int, int]]()  # the lines of the segment, with their formats
         at = self._whole.begin
         breaks = [at for at in range(at, self._whole.end) if self._tokens[at].kind == "break"]
@@ -209,12 +211,12 @@ class _Script:
                 if segment is not None:
                     segment.gap = gap
                     yield self._with_formats(segment, raw)
-                segment, raw = _Segment([line]), [(at, end)]
+                segment, raw = _Speech([line]), [(at, end)]
             at = end + 1
         if segment is not None:
             yield self._with_formats(segment, raw)
 
-    def _goes_on(self, segment: _Segment, line: _Peeled, gap: str, begin: int, end: int) -> bool:
+    def _goes_on(self, segment: _Speech, line: _Peeled, gap: str, begin: int, end: int) -> bool:
         """Whether what a segment says goes on in a line; gap: the break before it; begin, end: of the line, whole."""
         last = self._syntax.shown(self._source(segment.lines[-1]))
         text = self._syntax.shown(self._source(line))
@@ -224,7 +226,7 @@ class _Script:
             return False
         return line.formats == segment.lines[-1].formats or (not _ENDS.search(last) and text.strip()[0].islower())
 
-    def _with_formats(self, segment: _Segment, raw: Sequence[tuple[int, int]]) -> _Segment:
+    def _with_formats(self, segment: _Speech, raw: Sequence[tuple[int, int]]) -> _Speech:
         """Return a segment whose lines have their tags inside if these differ: they are of words, not of lines."""
         last = len(raw) - 1
         inner = [line.before for line in segment.lines[1:]], [line.after for line in segment.lines[:-1]]
@@ -250,15 +252,15 @@ class _Script:
         return False
 
 
-class Group:
+class CueGroup:
     """The cues of one text."""
 
     def __init__(self, scripts: Sequence[_Script], syntax: Syntax) -> None:
         self._scripts, self._syntax = scripts, syntax
-        self._regions: list[list[tuple[int, _Segment]]] = []  # segments between which only borders of cues are
+        self._regions: list[list[tuple[int, _Speech]]] = []  # segments between which only borders of cues are
         nodes: list[Node[bytes]] = []
         for place, script in enumerate(scripts):
-            nodes += [Piece(" "), Point(BORDER)] if place else []
+            nodes += [FormattedText(" "), Point(BORDER)] if place else []
             for number, segment in enumerate(script.segments):
                 if number or not self._regions:
                     nodes += [Point(SEGMENT, splits=True)] if self._regions else []
@@ -285,7 +287,7 @@ class Group:
         parts = written.split(SEGMENT.decode())
         return parts if self._regions else []
 
-    def _divided(self, region: Sequence[tuple[int, _Segment]], text: str) -> list[str]:
+    def _divided(self, region: Sequence[tuple[int, _Speech]], text: str) -> list[str]:
         """Return a translation as parts for the segments of a region, none of them without words if that can be."""
         parts = [part.strip(" \t") for part in text.split(BORDER.decode())]
         plain = [self._scripts[place].plain(segment) for place, segment in region]
@@ -299,11 +301,11 @@ class Group:
     def _has_words(self, text: str) -> bool:
         return any(map(str.isalnum, self._syntax.tags.sub("", text)))
 
-    def _written(self, piece: Piece) -> bytes:
+    def _written(self, piece: FormattedText) -> bytes:
         return (html.escape(piece.text, quote=False) if self._syntax.references else piece.text).encode()
 
 
-def groups_of(cues: Iterable[Cue], syntax: Syntax, line_end: str = "\n") -> list[Group]:
+def groups_of(cues: Iterable[Cue], syntax: Syntax, line_end: str = "\n") -> list[CueGroup]:
     """Return cues in groups that whole sentences are in; those without text to translate are left out."""
     found: list[list[_Script]] = []
     last: dict[str, list[_Script]] = {}  # the last group of each track
@@ -315,7 +317,7 @@ def groups_of(cues: Iterable[Cue], syntax: Syntax, line_end: str = "\n") -> list
         else:
             last[cue.track] = [script]
             found.append(last[cue.track])
-    groups = [Group(scripts, syntax) for scripts in found]
+    groups = [CueGroup(scripts, syntax) for scripts in found]
     return [group for group in groups if group.inline.text]
 
 
@@ -331,7 +333,7 @@ def _goes_on(group: Sequence[_Script], script: _Script) -> bool:
     )
 
 
-def replaced(text: str, groups: Sequence[Group], translations: Sequence[str]) -> str:
+def replaced(text: str, groups: Sequence[CueGroup], translations: Sequence[str]) -> str:
     """Return the text of a file with translations of groups of its cues."""
     edits = (
         Edit(cue.begin, cue.end, translated)
@@ -341,7 +343,7 @@ def replaced(text: str, groups: Sequence[Group], translations: Sequence[str]) ->
     return edited(text, edits)  # in the order of the file: cues of other tracks may be between those of a group
 
 
-def _tokens(text: str, syntax: Syntax) -> Iterator[_Token]:
+def _tokens(text: str, syntax: Syntax) -> Iterator[_CuePart]:
     """Yield the tokens of the text of a cue."""
     at, begins = 0, True  # of a line
     breaks = f"(?P<breaks>(?<![ \\t])(?:[ \\t]*+(?:{syntax.breaks.pattern}))++)"
@@ -349,23 +351,23 @@ def _tokens(text: str, syntax: Syntax) -> Iterator[_Token]:
     for found in [*(found for found in marks.finditer(text) if not found["path"]), None]:
         words = text[at : found.start() if found else len(text)]
         if begins and (speaker := _SPEAKER.match(words)):
-            yield _Token("speaker", speaker[0])
+            yield _CuePart("speaker", speaker[0])
             words = words[speaker.end() :]
-        yield from (_Token("text", part) for part in _PARTS.findall(words))
+        yield from (_CuePart("text", part) for part in _PARTS.findall(words))
         begins = begins and not words.strip()
         if found is None:
             return
         if found["breaks"]:
-            yield _Token("break", found[0])
+            yield _CuePart("break", found[0])
         else:
             if not begins and syntax.voice.match(found[0]):
-                yield _Token("break", "")
-            yield _Token("tag", found[0])
+                yield _CuePart("break", "")
+            yield _CuePart("tag", found[0])
         begins = begins or bool(found["breaks"])
         at = found.end()
 
 
-def _mark_pairs(tokens: Sequence[_Token], syntax: Syntax) -> None:
+def _mark_pairs(tokens: Sequence[_CuePart], syntax: Syntax) -> None:
     """Let each tag that has a partner know it."""
     starts: list[tuple[str, int]] = []
     opened = Counter[str]()
@@ -387,7 +389,7 @@ def _mark_pairs(tokens: Sequence[_Token], syntax: Syntax) -> None:
 
 
 def _peeled(
-    tokens: Sequence[_Token], begin: int, end: int, *, formats: bool = True, left: bool = True, right: bool = True
+    tokens: Sequence[_CuePart], begin: int, end: int, *, formats: bool = True, left: bool = True, right: bool = True
 ) -> _Peeled:
     """Return a part of a cue without what is around its text.
 
@@ -413,7 +415,7 @@ def _peeled(
     return _Peeled(begin, end, before, after, ("".join(starts), "".join(ends[::-1])))
 
 
-def _around_lines(tokens: Sequence[_Token]) -> _Peeled:
+def _around_lines(tokens: Sequence[_CuePart]) -> _Peeled:
     """Return the text of a cue without the formats around all of it; what else is at its ends belongs to its lines."""
     whole = _peeled(tokens, 0, len(tokens))
     starts = [place for place in range(whole.begin) if tokens[place].partner >= whole.end]
@@ -421,7 +423,7 @@ def _around_lines(tokens: Sequence[_Token]) -> _Peeled:
     return _Peeled(begin, end, _source(tokens[:begin]), _source(tokens[end:]))
 
 
-def _source(tokens: Iterable[_Token]) -> str:
+def _source(tokens: Iterable[_CuePart]) -> str:
     return "".join(token.text for token in tokens)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from lingon.documents.document import Document, Edit, UnreadableDocument
-from lingon.documents.edits import Entry, broken, document_of, replacing, text_and_encoder
+from lingon.documents.edits import TextEntry, broken, document_of, replacing, text_and_encoder
 from lingon.documents.messages import Message
 from lingon.documents.plurals import MOST_LANGUAGES, is_language
 from lingon.language_tags import is_same_tag
@@ -37,7 +37,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class TableColumns:
     """The numbers of the columns to read and to write; they are the same one if cells are replaced.
 
     header: whether the first row names the columns
@@ -127,17 +127,17 @@ def _ends_cell(text: str, place: int, delimiter: str) -> bool:
     return place >= len(text) or text[place] in (delimiter, "\r", "\n")
 
 
-def _columns(header: Sequence[str], column: str, target: str) -> Columns:
+def _columns(header: Sequence[str], column: str, target: str) -> TableColumns:
     """Return the columns to read and to write; raises UnreadableDocument if it is not clear which they are."""
     names = [name.lower() for name in header]
     if column and column.lower() not in names:
         if not column.isdecimal() or not 1 <= int(column[:9]) <= len(names):
             raise _unknown(f"the file has no column {column[:40]!r}", header)
-        return Columns(int(column) - 1, int(column) - 1, header=False)
+        return TableColumns(int(column) - 1, int(column) - 1, header=False)
     if column:
         source = header.index(column) if column in header else names.index(column.lower())
         into = _target(header, source, target)
-        return Columns(source, source if into is None else into, header=True)
+        return TableColumns(source, source if into is None else into, header=True)
     source = next((names.index(name) for name in SOURCES if name in names), -1)
     into = _target(header, source, target)
     if source < 0 and into is not None:
@@ -147,7 +147,7 @@ def _columns(header: Sequence[str], column: str, target: str) -> Columns:
         source = others[0] if len(others) == 1 else -1
     if source < 0:
         raise _unknown("say which column of the file has the texts: no column is named source", header)
-    return Columns(source, source if into is None else into, header=True)
+    return TableColumns(source, source if into is None else into, header=True)
 
 
 def _target(header: Sequence[str], source: int, target: str) -> int | None:
@@ -169,7 +169,7 @@ class _Cells:
         self._delimiter = delimiter
         self._special = re.compile(f'[{re.escape(delimiter)}"\r\n]')
 
-    def entry(self, row: Sequence[Cell], columns: Columns) -> Entry | None:
+    def entry(self, row: Sequence[Cell], columns: TableColumns) -> TextEntry | None:
         """Return the text of a row; None if it has a translation."""
         source = row[columns.source]
         message = Message(source.text)
@@ -193,6 +193,6 @@ class _Cells:
         return written
 
 
-def _filling(message: Message, begin: int, end: int, written: Callable[[str], str]) -> Entry:
+def _filling(message: Message, begin: int, end: int, written: Callable[[str], str]) -> TextEntry:
     """Return an entry whose translation is written in any case, even if it is the text."""
-    return Entry([message], lambda translations: [Edit(begin, end, written(translations[0]))])
+    return TextEntry([message], lambda translations: [Edit(begin, end, written(translations[0]))])

@@ -21,7 +21,7 @@ from lingon.documents.xliff_codes import (
     outside_segments,
     segments_of,
 )
-from lingon.documents.xml_texts import File, filled, indent_of, notes_of_language, set_attribute, start_tag
+from lingon.documents.xml_texts import XmlTextFile, filled, indent_of, notes_of_language, set_attribute, start_tag
 from lingon.documents.xml_tree import Element, read_tree
 
 # How long a translation may be, as XLIFF says it.
@@ -123,7 +123,7 @@ class _Around:
 
 
 @dataclass(frozen=True, slots=True)
-class _Segment:
+class _SegmentElements:
     """A segment of a unit of version 1; mark: in the source, target: in the target, said: what SDL says about it."""
 
     mark: Element
@@ -133,7 +133,7 @@ class _Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
+class _UnitElements:
     """A unit of version 1, or a segment of version 2.
 
     whole: the text to translate, if the unit is not cut into segments
@@ -148,7 +148,7 @@ class _Unit:
     target: Element | None
     around: _Around
     whole: CodedText | None = None
-    segments: Sequence[_Segment] = ()
+    segments: Sequence[_SegmentElements] = ()
     kept: str = ""
 
 
@@ -164,7 +164,7 @@ def read_xliff(content: bytes, target: str = "") -> Document:
     said = [each.attributes.get(_TARGETS[version], "") for each in _places(root, version)]
     others = [note for language in said for note in notes_of_language(language, target)][:1]
     start = content[root.begin : root.content]
-    file = File.of(content, braces=b"memsource.com/mxlf" in start)
+    file = XmlTextFile.of(content, braces=b"memsource.com/mxlf" in start)
     around = _Around(version, has_states=b"SdlXliff" not in start)
     units = list(_units(root, around))
     check_marks(sum(marks_in(unit.text.whole_text) for unit in units))
@@ -186,7 +186,7 @@ def read_xliff(content: bytes, target: str = "") -> Document:
     return Document(texts, text_options(), write, notes)
 
 
-def _units(element: Element, around: _Around) -> Iterator[_Unit]:
+def _units(element: Element, around: _Around) -> Iterator[_UnitElements]:
     """Yield the units that may be translated."""
     attributes = element.attributes
     translate = attributes.get("translate", "yes" if around.translate else "no") != "no"
@@ -198,7 +198,7 @@ def _units(element: Element, around: _Around) -> Iterator[_Unit]:
         return
     source, target = child_of(element, "source"), child_of(element, "target")
     if source is not None and translate and not _is_done(element, target):
-        yield _Unit(element, source, child_of(element, "seg-source") or source, target, around)
+        yield _UnitElements(element, source, child_of(element, "seg-source") or source, target, around)
 
 
 def _is_done(unit: Element, target: Element | None) -> bool:
@@ -211,7 +211,7 @@ def _state(unit: Element, target: Element | None) -> str:
     return unit.attributes.get("state") or (target.attributes.get("state", "") if target is not None else "")
 
 
-def _read(unit: _Unit, file: File, texts: list[str]) -> _Unit | None:
+def _read(unit: _UnitElements, file: XmlTextFile, texts: list[str]) -> _UnitElements | None:
     """Return a unit with what is to be translated in it; None if that is nothing."""
     target, marks = unit.target, list(segments_of(unit.text))
     filled_before = target is not None and has_text(target)
@@ -224,7 +224,7 @@ def _read(unit: _Unit, file: File, texts: list[str]) -> _Unit | None:
     return replace(unit, whole=whole) if whole.has_words else None
 
 
-def _is_left(unit: _Unit) -> bool:
+def _is_left(unit: _UnitElements) -> bool:
     """Whether the target of a unit has empty segments beside others, and its source has none to fill them from."""
     target = unit.target
     if target is None or not has_text(target) or _state(unit.element, target) in _OPEN_STATES:
@@ -233,7 +233,7 @@ def _is_left(unit: _Unit) -> bool:
     return not is_cut and any(not has_text(each) for each in segments_of(target))
 
 
-def _note_of_left(units: Sequence[_Unit]) -> list[str]:
+def _note_of_left(units: Sequence[_UnitElements]) -> list[str]:
     """Return the line about units whose empty segments stay."""
     if not units:
         return []
@@ -243,8 +243,8 @@ def _note_of_left(units: Sequence[_Unit]) -> list[str]:
 
 
 def _read_segments(
-    unit: _Unit, marks: Sequence[Element], file: File, texts: list[str], *, is_open: bool
-) -> _Unit | None:
+    unit: _UnitElements, marks: Sequence[Element], file: XmlTextFile, texts: list[str], *, is_open: bool
+) -> _UnitElements | None:
     """Return a unit with the segments that have no text in the target; None if all have some.
 
     In a target that is still to be translated, one that repeats the source has none, and if all have one, none has.
@@ -264,11 +264,11 @@ def _read_segments(
             waiting.append((mark, target))
     if is_open and not waiting:
         waiting, kept = [*kept], []
-    segments = list[_Segment]()
+    segments = list[_SegmentElements]()
     for mark, target in waiting:
         text = CodedText(mark, file, texts)
         if text.has_words:
-            segments.append(_Segment(mark, text, target, said.get(mark.attributes.get("mid", ""))))
+            segments.append(_SegmentElements(mark, text, target, said.get(mark.attributes.get("mid", ""))))
     text_kept = "".join(target.whole_text for _, target in kept)
     return replace(unit, segments=segments, kept=text_kept) if segments else None
 
@@ -289,7 +289,7 @@ def _is_done_in_sdl(said: Element | None) -> bool:
     return said.attributes.get("conf") in _DONE_IN_SDL or said.attributes.get("locked", "") not in _NOT_LOCKED
 
 
-def _too_long(units: Sequence[_Unit], translations: Mapping[int, str]) -> dict[int, str]:
+def _too_long(units: Sequence[_UnitElements], translations: Mapping[int, str]) -> dict[int, str]:
     """Return what passes the limits of units, in words, by the `id` of their elements."""
     limited = [unit for unit in units if unit.around.limit != NO_LIMIT]
     plain = {id(unit.element): _plain(unit, translations) for unit in limited}
@@ -310,14 +310,16 @@ def _text_of(segment: Element) -> str:
     return text.whole_text if text is not None and local(segment) in ("segment", "ignorable") else ""
 
 
-def _plain(unit: _Unit, translations: Mapping[int, str]) -> str:
+def _plain(unit: _UnitElements, translations: Mapping[int, str]) -> str:
     """Return the text of the target of a unit, without codes and blanks between segments."""
     if unit.whole is not None:
         return unit.whole.plain(translations)
     return unit.kept + "".join(each.text.plain(translations) for each in unit.segments)
 
 
-def _edits(unit: _Unit, content: bytes, translations: Mapping[int, str], *, too_long: bool) -> Iterator[Edit[bytes]]:
+def _edits(
+    unit: _UnitElements, content: bytes, translations: Mapping[int, str], *, too_long: bool
+) -> Iterator[Edit[bytes]]:
     """Yield the edits that write the translation of a unit."""
     element, target, version = unit.element, unit.target, unit.around.version
     marks = _TOO_LONG[version] if too_long else {}
@@ -342,12 +344,12 @@ def _edits(unit: _Unit, content: bytes, translations: Mapping[int, str], *, too_
         yield Edit(unit.text.end, unit.text.end, b"%s%s%s</%s>" % (indent, tag, text, name))
 
 
-def _has_places(unit: _Unit) -> bool:
+def _has_places(unit: _UnitElements) -> bool:
     """Whether the target of a unit has segments to fill."""
     return unit.target is not None and any(True for _ in segments_of(unit.target))
 
 
-def _content(unit: _Unit, content: bytes, translations: Mapping[int, str]) -> bytes:
+def _content(unit: _UnitElements, content: bytes, translations: Mapping[int, str]) -> bytes:
     """Return the content of a new target: that of the source with translations."""
     text = unit.text
     if unit.whole is not None:
@@ -361,7 +363,7 @@ def _content(unit: _Unit, content: bytes, translations: Mapping[int, str]) -> by
 
 
 def _filled_segments(
-    unit: _Unit, content: bytes, translations: Mapping[int, str], attributes: Mapping[str, str]
+    unit: _UnitElements, content: bytes, translations: Mapping[int, str], attributes: Mapping[str, str]
 ) -> Iterator[Edit[bytes]]:
     """Yield the edits that fill the segments of a target; one that it lacks comes after the one before it."""
     assert unit.target is not None

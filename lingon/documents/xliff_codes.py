@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lingon.documents.inline import Around, InlineText, Node, Point, paired
-from lingon.documents.xml_texts import File, Marks, Writing, plain_text, text_nodes
-from lingon.documents.xml_tree import Element, Text
+from lingon.documents.xml_texts import Marks, Writing, XmlTextFile, plain_text, text_nodes
+from lingon.documents.xml_tree import Element, XmlText
 
 ATTRIBUTES = ("id", "i", "rid", "startRef", "ctype", "subType", "mtype", "translate", "type")
 NAMESPACES = frozenset(["", "1", "2", "tmx"])  # canonical prefixes of XLIFF and TMX
@@ -70,7 +70,7 @@ class CodedText:
 
     __slots__ = ("_coded", "_codes", "inline", "number", "writing")
 
-    def __init__(self, element: Element, file: File, texts: list[str]) -> None:
+    def __init__(self, element: Element, file: XmlTextFile, texts: list[str]) -> None:
         """Read the content of an element; texts: those to translate, to which its own are added."""
         self.writing = Writing.of(element, file)
         self._codes: dict[bytes, Element] = {}
@@ -99,7 +99,7 @@ class CodedText:
         """Return the text of its translation, without codes."""
         return plain_text(self.nodes(translations))
 
-    def _nodes_of(self, element: Element, file: File) -> list[Node[bytes]]:
+    def _nodes_of(self, element: Element, file: XmlTextFile) -> list[Node[bytes]]:
         marks: Marks = {}
         if self.writing.cdata:
             nodes = list(text_nodes(self.writing.cdata_text, self.writing, marks))
@@ -107,12 +107,12 @@ class CodedText:
             nodes = list(self._nodes(element, file, marks))
         return paired(nodes, lambda point: marks.get(point.content))
 
-    def _nodes(self, element: Element, file: File, marks: Marks) -> Iterator[Node[bytes]]:
+    def _nodes(self, element: Element, file: XmlTextFile, marks: Marks) -> Iterator[Node[bytes]]:
         lexed = _braced if file.braces else text_nodes
         content, children = file.content, iter(element.children)
         ends = _protected_ends(element)
         for child in children:
-            if isinstance(child, Text):
+            if isinstance(child, XmlText):
                 yield from lexed(child.text, self.writing, marks)
                 continue
             name, attributes, code = local(child), child.attributes, content[child.begin : child.end]
@@ -137,7 +137,7 @@ class CodedText:
             kind = attributes.get("ctype") or attributes.get("subType") or attributes.get("type")
             yield Point(code, splits=kind in _BREAKS)
 
-    def _nodes_inside(self, element: Element, file: File) -> list[Node[bytes]]:
+    def _nodes_inside(self, element: Element, file: XmlTextFile) -> list[Node[bytes]]:
         marks: Marks = {}
         nodes = list(self._nodes(element, file, marks))
         return paired(nodes, lambda point: marks.get(point.content))
@@ -208,7 +208,7 @@ def outside_segments(element: Element) -> bool:
     waiting = [element]
     while waiting:
         for child in waiting.pop().children:
-            if isinstance(child, Text):
+            if isinstance(child, XmlText):
                 if any(map(str.isalpha, child.text)):
                     return True
             elif local(child) in _WITH_TEXT and child.attributes.get("mtype") != "seg":

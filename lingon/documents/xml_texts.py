@@ -25,7 +25,7 @@ _SPLITTING = frozenset(_BLOCKS.split())
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class XmlTextFile:
     """A file, and how texts are written in it.
 
     line_end: of its first line
@@ -41,7 +41,7 @@ class File:
     braces: bool = False
 
     @classmethod
-    def of(cls, content: bytes, *, quotes: bool = False, braces: bool = False) -> File:
+    def of(cls, content: bytes, *, quotes: bool = False, braces: bool = False) -> XmlTextFile:
         """Return a file; quotes: whether its program writes them as references."""
         at = content.find(b"\n")
         line_end = "\r\n" if at > 0 and content[at - 1 : at] == b"\r" else "\n"
@@ -56,13 +56,13 @@ class Writing:
     cdata: whether it is in CDATA
     """
 
-    file: File
+    file: XmlTextFile
     begin: int
     end: int
     cdata: bool
 
     @classmethod
-    def of(cls, element: Element, file: File) -> Writing:
+    def of(cls, element: Element, file: XmlTextFile) -> Writing:
         """Return how the text of an element of a file is written."""
         begin, end = element.content, element.content_end
         whole = file.content[begin:end]

@@ -25,7 +25,7 @@ _NO_ATTRIBUTES: dict[str, str] = {}
 
 
 @dataclass(slots=True)
-class Text:
+class XmlText:
     """Text between two tags, with its references resolved."""
 
     text: str
@@ -49,7 +49,7 @@ class Element:
     content: int
     content_end: int = 0
     end: int = 0
-    children: list[Element | Text] = field(default_factory=list)
+    children: list[Element | XmlText] = field(default_factory=list)
 
     @property
     def elements(self) -> Iterator[Element]:
@@ -59,7 +59,7 @@ class Element:
     @property
     def text(self) -> str:
         """The text of its children that are text."""
-        return "".join(each.text for each in self.children if isinstance(each, Text))
+        return "".join(each.text for each in self.children if isinstance(each, XmlText))
 
     @property
     def whole_text(self) -> str:
@@ -69,7 +69,7 @@ class Element:
             child = next(waiting[-1], None)
             if child is None:
                 waiting.pop()
-            elif isinstance(child, Text):
+            elif isinstance(child, XmlText):
                 found.append(child.text)
             else:
                 waiting.append(iter(child.children))
@@ -116,17 +116,17 @@ def read_tree(
     most_depth: of elements inside each other
     marks: whether entities may be declared, and comments, instructions and references to entities are elements
     """
-    return _read(content, _Reader(content, prefixes, attributes, most_depth, marks=marks))[0]
+    return _read(content, _TreeBuilder(content, prefixes, attributes, most_depth, marks=marks))[0]
 
 
 def read_elements(
     content: bytes, prefixes: Mapping[str, str], attributes: Container[str], wanted: Container[str]
 ) -> list[Element]:
     """Return the elements of these names that are in no other such one, as `read_tree` does; others take no memory."""
-    return _read(content, _Reader(content, prefixes, attributes, MOST_DEPTH, wanted))
+    return _read(content, _TreeBuilder(content, prefixes, attributes, MOST_DEPTH, wanted))
 
 
-def _read(content: bytes, reader: _Reader) -> list[Element]:
+def _read(content: bytes, reader: _TreeBuilder) -> list[Element]:
     if b"\x00" in content[:4]:
         raise UnreadableDocument("the XML in the file is not UTF-8")
     parser, at = reader.parser, 0
@@ -173,7 +173,7 @@ def _check_tag(size: int) -> None:
         raise UnreadableDocument(f"the XML in the file has a tag of more than {MOST_TAG_BYTES:,} bytes, got {size:,}")
 
 
-class _Reader:
+class _TreeBuilder:
     """Makes elements of the events of a parser."""
 
     def __init__(
@@ -274,7 +274,7 @@ class _Reader:
 
     def _text(self, text: str) -> None:
         if self._open:
-            self._open[-1].children.append(Text(text))
+            self._open[-1].children.append(XmlText(text))
 
     def _named(self, name: str) -> str:
         found = self._names.get(name)

@@ -29,7 +29,7 @@ from yaml.reader import ReaderError
 from yaml.resolver import Resolver
 
 from lingon.documents.document import Document, Edit, UnreadableDocument
-from lingon.documents.edits import Entry, broken, document_of, replacing, text_and_encoder
+from lingon.documents.edits import TextEntry, broken, document_of, replacing, text_and_encoder
 from lingon.documents.messages import Message
 from lingon.documents.plurals import is_plural, lacking, language_of
 from lingon.language_tags import is_same_tag
@@ -60,7 +60,7 @@ def _language(root: YamlNode) -> YamlNode | None:
     return keys[0]
 
 
-def _entries(root: YamlNode, style: ScalarStyle, target: str) -> Iterator[Entry]:
+def _entries(root: YamlNode, style: ScalarStyle, target: str) -> Iterator[TextEntry]:
     """Yield the strings of a document, in their order."""
     waiting: list[Iterator[tuple[YamlNode, Sequence[str]]]] = [iter([(root, ())])]
     while waiting:
@@ -85,7 +85,7 @@ def _forms(node: YamlNode, target: str) -> list[str]:
     return lacking(keys, target) if node.kind == "mapping" and is_text and is_plural(keys) else []
 
 
-def _entry(node: YamlNode, added: Sequence[str], style: ScalarStyle, target: str) -> Entry:
+def _entry(node: YamlNode, added: Sequence[str], style: ScalarStyle, target: str) -> TextEntry:
     message = Message(node.text, target=target)
     changed = replacing(message, node.begin, node.end, node.text, style.like(node))
     key = node.key
@@ -98,7 +98,7 @@ def _entry(node: YamlNode, added: Sequence[str], style: ScalarStyle, target: str
             yield Edit(key.begin, key.begin, f"{form}: {style.alone(node)(translations[0])}{between}")
         yield from changed.edits(translations)
 
-    return Entry([message], edits, always=True)
+    return TextEntry([message], edits, always=True)
 
 
 try:

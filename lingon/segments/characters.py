@@ -239,7 +239,7 @@ def _says_the_same(character: str, before: str) -> bool:
 # A text as a model reads it, with the places of its characters in the text as it was sent.
 
 
-class Change(NamedTuple):
+class Replacement(NamedTuple):
     """A string that another one stands for.
 
     begin, end: of what the model reads
@@ -279,7 +279,7 @@ class Reading:
 
     text: str
     spans: tuple[ProtectedSpan, ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Replacement, ...] = ()
 
     @classmethod
     def of(cls, text: str, twins: Iterable[tuple[int, int, str]], spans: Sequence[ProtectedSpan] = ()) -> Reading:
@@ -287,11 +287,11 @@ class Reading:
 
         spans: what is kept of the text, in order
         """
-        parts, changes, at, length = list[str](), list[Change](), 0, 0
+        parts, changes, at, length = list[str](), list[Replacement](), 0, 0
         for begin, end, twin in twins:
             parts += [text[at:begin], twin]
             length += begin - at
-            changes.append(Change(length, length + len(twin), begin, end))
+            changes.append(Replacement(length, length + len(twin), begin, end))
             at, length = end, length + len(twin)
         moved, place, shift = list[ProtectedSpan](), 0, 0
         for span in spans:
@@ -313,7 +313,7 @@ class Reading:
         """Return a part of the text, without spans, as if only this was sent."""
         first = self.sent(begin, end)[0]
         inside = (change for change in self.changes if begin <= change.begin and change.end <= end)
-        changes = (Change(each[0] - begin, each[1] - begin, each[2] - first, each[3] - first) for each in inside)
+        changes = (Replacement(each[0] - begin, each[1] - begin, each[2] - first, each[3] - first) for each in inside)
         return Reading(self.text[begin:end], (), tuple(changes))
 
 
@@ -343,7 +343,7 @@ _OWN = frozenset({Kind.UNKNOWN, Kind.BORDER})
 _SPACELESS = "\u0e00"  # scripts from here on have no blanks between words: Thai, Chinese, Japanese
 
 
-class _Unit(NamedTuple):
+class _UnreadCharacters(NamedTuple):
     """A character that is not read, with its marks, or a run of them; twin: what is read in its place."""
 
     begin: int
@@ -429,7 +429,7 @@ def _units(
     alphabet: Alphabet,
     *,
     lowers: bool,
-) -> Iterator[_Unit]:
+) -> Iterator[_UnreadCharacters]:
     """Yield what is not read, but for what is within a span, in a word read as a whole, or read with its marks.
 
     masked: see `alphabet.mask`; known: see `Alphabet.twins`
@@ -438,7 +438,7 @@ def _units(
     for begin, end in _unread(text, masked, spans, alphabet, lowers=lowers):
         first = masked[begin]
         if first == LETTER:
-            yield _Unit(begin, end, None)
+            yield _UnreadCharacters(begin, end, None)
             last = end
             continue
         if (
@@ -446,7 +446,7 @@ def _units(
             and masked[end : end + 1] != MARK
             and not (end < len(text) and is_mark(text[end]))
         ):
-            yield _Unit(begin, end, text[begin:end].translate(known))
+            yield _UnreadCharacters(begin, end, text[begin:end].translate(known))
             last = end
             continue
         for place in range(begin, end):
@@ -471,18 +471,18 @@ def _with_marks(text: str, place: int, least: int) -> Span:
     return begin, end
 
 
-def _unit(text: str, span: Span, quoted: Mapping[int, str], alphabet: Alphabet) -> _Unit | None:
+def _unit(text: str, span: Span, quoted: Mapping[int, str], alphabet: Alphabet) -> _UnreadCharacters | None:
     """Return a character with its marks; None if it is read with them."""
     begin, end = span
     unit = text[begin:end]
     if end - begin > 1 and alphabet.reads(unit):
         return None
     if (mark := quoted.get(begin)) is not None:
-        return _Unit(begin, end, mark if alphabet.reads(mark) else alphabet.twin(mark, "", ""))
+        return _UnreadCharacters(begin, end, mark if alphabet.reads(mark) else alphabet.twin(mark, "", ""))
     if alphabet.by_words and alphabet.reads(unit):
-        return _Unit(begin, end, None)
+        return _UnreadCharacters(begin, end, None)
     before, after = text[max(begin - 2, 0) : begin], text[end : end + 2]
-    return _Unit(begin, end, alphabet.twin(unit, _beside(before[::-1]), _beside(after)))
+    return _UnreadCharacters(begin, end, alphabet.twin(unit, _beside(before[::-1]), _beside(after)))
 
 
 def _beside(characters: str) -> str:
@@ -542,7 +542,7 @@ def _quoted(text: str) -> dict[int, str]:
 
 
 def _outside(
-    text: str, units: Iterable[_Unit], spans: Sequence[ProtectedSpan], known: Mapping[int, str]
+    text: str, units: Iterable[_UnreadCharacters], spans: Sequence[ProtectedSpan], known: Mapping[int, str]
 ) -> Iterator[tuple[int, int, str]]:
     """Yield what is read in the place of units with a twin outside of the spans; a run may be partly within one."""
     at = 0
@@ -558,7 +558,7 @@ def _outside(
             yield first, last, text[first:last].translate(known)
 
 
-def _kept(text: str, units: Sequence[_Unit]) -> Iterator[ProtectedSpan]:
+def _kept(text: str, units: Sequence[_UnreadCharacters]) -> Iterator[ProtectedSpan]:
     """Yield what is kept because of characters without a twin; the spans may overlap."""
     words, first, last = _Words(text), len(text) - len(text.lstrip()), len(text.rstrip())
     for run in _runs(units):
@@ -574,9 +574,9 @@ def _kept(text: str, units: Sequence[_Unit]) -> Iterator[ProtectedSpan]:
             yield _sign(text, (lost[0].begin, lost[-1].end), words)
 
 
-def _runs(units: Sequence[_Unit]) -> Iterator[list[_Unit]]:
+def _runs(units: Sequence[_UnreadCharacters]) -> Iterator[list[_UnreadCharacters]]:
     """Yield units that touch as one run."""
-    run: list[_Unit] = []
+    run: list[_UnreadCharacters] = []
     for unit in units:
         if run and run[-1].end != unit.begin:
             yield run

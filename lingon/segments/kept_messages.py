@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from lingon.segments.kept_forms import ANYTHING, TEXTS, Form, Kind, ProtectedSpan
+from lingon.segments.kept_forms import ANYTHING, TEXTS, KeptForm, Kind, ProtectedSpan
 
 MESSAGES = (
-    Form(
+    KeptForm(
         name="message of ICU",
         kind=Kind.SKELETON,
         examples=(
@@ -19,7 +19,7 @@ MESSAGES = (
         changes=TEXTS,
         around=ANYTHING,
     ),
-    Form(
+    KeptForm(
         name="select expression of Fluent",
         kind=Kind.SKELETON,
         examples=(
@@ -29,7 +29,7 @@ MESSAGES = (
         changes=TEXTS,
         around=ANYTHING,
     ),
-    Form(
+    KeptForm(
         name="complex message of MessageFormat 2",
         kind=Kind.SKELETON,
         examples=(

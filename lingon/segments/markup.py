@@ -15,8 +15,8 @@ from lingon.segments.markup_blocks import (
     STAND_IN,
     Block,
     MappedPiece,
+    MarkupSpelling,
     References,
-    Spelling,
     Tags,
     TextMap,
     blocks_of,
@@ -36,7 +36,7 @@ from lingon.segments.markup_tokens import (
     xml_tokens,
 )
 from lingon.segments.placing import place
-from lingon.segments.placing_alignment import Aligned, Inline, Insertion, Kept, Weights, needs_weights
+from lingon.segments.placing_alignment import Aligned, Inline, Insertion, KeptCopy, Weights, needs_weights
 
 
 def read_html(text: str, rules: MarkupRules = NO_RULES) -> Markup:
@@ -70,7 +70,7 @@ def _markup(text: str, structure: Structure, rules: MarkupRules, references: Ref
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenMarkup:
     """A text with markup that was put together.
 
     blocks: of the text that was translated, with the new values of its attributes
@@ -99,7 +99,7 @@ class Markup:
     blocks: Sequence[Block]
     html: bool
 
-    def write(self, translations: Sequence[Translated | None]) -> Generator[None, None, Written]:
+    def write(self, translations: Sequence[TranslatedBlock | None]) -> Generator[None, None, WrittenMarkup]:
         """Return the text with a translation in place of each block; None or the block itself leaves it as it is.
 
         What is between the blocks is copied. The tags of a block are placed by the alignment of its segments. Yields
@@ -129,9 +129,9 @@ class Markup:
                 length += len(written)
                 at = block.end
                 yield
-        return Written("".join([*parts, text[at:]]), blocks, shifts, maps)
+        return WrittenMarkup("".join([*parts, text[at:]]), blocks, shifts, maps)
 
-    def _values(self, translations: Sequence[Translated | None]) -> dict[int, tuple[str, list[MappedPiece]]]:
+    def _values(self, translations: Sequence[TranslatedBlock | None]) -> dict[int, tuple[str, list[MappedPiece]]]:
         """Return the translations of values of attributes as they are written, and their pieces, by their blocks."""
         return {
             number: write_value(translated.text, block.spelling, 0, in_html=self.html)
@@ -140,9 +140,9 @@ class Markup:
         }
 
     def _write_block(
-        self, text: str, block: Block, translated: Translated, at: int, tags: dict[int, int]
+        self, text: str, block: Block, translated: TranslatedBlock, at: int, tags: dict[int, int]
     ) -> tuple[str, list[MappedPiece]]:
-        if block.spelling is Spelling.SECTION:
+        if block.spelling is MarkupSpelling.SECTION:
             return write_value(translated.text, block.spelling, at, in_html=self.html)
         return write_block(text, block, translated, at, in_html=self.html, tags=tags)
 
@@ -206,7 +206,7 @@ _LONGEST = 40  # characters of the longest reference
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class TranslatedBlock:
     """The translation of a block.
 
     segments: the spans of the block that were translated, in order, and those of their translations, with what is kept
@@ -227,7 +227,7 @@ class _Stretch(NamedTuple):
 
 
 def write_block(
-    text: str, block: Block, translated: Translated, at: int, *, in_html: bool, tags: dict[int, int] | None = None
+    text: str, block: Block, translated: TranslatedBlock, at: int, *, in_html: bool, tags: dict[int, int] | None = None
 ) -> tuple[str, list[MappedPiece]]:
     """Return a block with its translation, and where the characters of the translation are.
 
@@ -236,11 +236,11 @@ def write_block(
     """
     if not block.inlines and not _SPECIAL.search(text, block.begin, block.end) and not _SPECIAL.search(translated.text):
         return translated.text, [(0, len(translated.text), at, at + len(translated.text))]
-    return _Writer(text, block, translated, in_html=in_html).write(at, {} if tags is None else tags)
+    return _BlockWriter(text, block, translated, in_html=in_html).write(at, {} if tags is None else tags)
 
 
-class _Writer:
-    def __init__(self, text: str, block: Block, translated: Translated, *, in_html: bool) -> None:
+class _BlockWriter:
+    def __init__(self, text: str, block: Block, translated: TranslatedBlock, *, in_html: bool) -> None:
         self._raw, self._block, self._translated, self._in_html = text, block, translated, in_html
         self._inlines, self._tags = _with_missing(block, translated)
         self._spelling = self._own_spelling()
@@ -386,7 +386,7 @@ def _merged(stretches: Iterator[_Stretch], insertions: Sequence[Insertion]) -> I
     yield from insertions[number:]
 
 
-def _with_missing(block: Block, translated: Translated) -> tuple[list[Inline], list[Tags]]:
+def _with_missing(block: Block, translated: TranslatedBlock) -> tuple[list[Inline], list[Tags]]:
     """Return the inlines of a block, and a point for each part that is kept but not in the translation."""
     inlines, tags = list(block.inlines), list(block.tags)
     open_: list[int] = []
@@ -475,7 +475,7 @@ class PlainText:
         document: TextLayout,
         joined: Joined,
         weights: Sequence[Weights | None],
-        kept: Sequence[Sequence[Kept]] | None = None,
+        kept: Sequence[Sequence[KeptCopy]] | None = None,
     ) -> Generator[None, None, WrittenText]:
         """Return the text with markup and the translation of each segment in its place; yields between blocks.
 
@@ -483,7 +483,7 @@ class PlainText:
         weights: for each segment, see `Aligned`
         kept: for each segment, what it and its translation have, counted from their begins; by default nothing
         """
-        translations: list[Translated | None] = [None] * len(self.begins)
+        translations: list[TranslatedBlock | None] = [None] * len(self.begins)
         found = kept if kept is not None else [()] * len(weights)
         begins, at, moved = list(self.begins), 0, 0  # moved: by how much the translation of a block is shifted
         for index, block in enumerate(self.markup.blocks):
@@ -508,7 +508,7 @@ class PlainText:
                     )
                 )
                 text = text.translate(self.stand_ins) if stand_ins else text
-                translations[index] = Translated(text, segments, stand_ins)
+                translations[index] = TranslatedBlock(text, segments, stand_ins)
                 at += count
             yield
         return WrittenText((yield from self.markup.write(translations)), tuple(begins))
@@ -526,7 +526,7 @@ class PlainText:
 class WrittenText:
     """The translation of a text with markup; begins: of the blocks in the translation without markup."""
 
-    written: Written
+    written: WrittenMarkup
     begins: tuple[int, ...]
 
     @property
@@ -546,13 +546,13 @@ def _count(segments: Sequence[Span], first: int, end: int) -> int:
     return bisect_left(segments, (end,), lo=first) - first
 
 
-def _within(source: Span, target: Span, stand_ins: Sequence[tuple[int, int]]) -> list[Kept]:
+def _within(source: Span, target: Span, stand_ins: Sequence[tuple[int, int]]) -> list[KeptCopy]:
     """Return what stands for what is left as it is in a segment and its translation.
 
     stand_ins: the places in a block and in its translation, in order
     """
     own = stand_ins[bisect_left(stand_ins, (source[0],)) : bisect_left(stand_ins, (source[1],))]
-    return [Kept((place, place + 1), (copy, copy + 1)) for place, copy in own if target[0] <= copy < target[1]]
+    return [KeptCopy((place, place + 1), (copy, copy + 1)) for place, copy in own if target[0] <= copy < target[1]]
 
 
 def _less(span: Span, by: int) -> Span:

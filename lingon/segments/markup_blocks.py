@@ -19,7 +19,7 @@ from lingon.segments.markup_tokens import (
     READINGS,
     SECTION,
     TEXT,
-    Reference,
+    CharacterReference,
     attributes_of,
     says_translate,
 )
@@ -93,7 +93,7 @@ _PLAIN = re.compile(r"[^&<>\"'\xa0]++|.", re.DOTALL)
 _SECTION = re.compile(r"(?:[^\]]++|\](?!\]>))++|\]\]>")
 
 
-class Spelling(Enum):
+class MarkupSpelling(Enum):
     """How a text is written: between tags, in a CDATA section, or as the value of an attribute."""
 
     ELEMENT = "element"
@@ -103,10 +103,10 @@ class Spelling(Enum):
     UNQUOTED = "unquoted"
 
 
-_OF_QUOTES = {'"': Spelling.DOUBLE, "'": Spelling.SINGLE}
+_OF_QUOTES = {'"': MarkupSpelling.DOUBLE, "'": MarkupSpelling.SINGLE}
 
 
-def values_of(text: str, structure: Structure, names: frozenset[str]) -> Iterator[tuple[int, int, int, Spelling]]:
+def values_of(text: str, structure: Structure, names: frozenset[str]) -> Iterator[tuple[int, int, int, MarkupSpelling]]:
     """Yield the place of each tag with such attributes, and those of their values, without the quotation marks.
 
     names: of attributes, in lower case for HTML. In HTML some stand for a text in some elements only, such as value.
@@ -125,7 +125,7 @@ def values_of(text: str, structure: Structure, names: frozenset[str]) -> Iterato
         others = {each.name: text[each.begin : each.end].lower() for each in reversed(found)} if html else {}
         for each in found:
             if each.name in names and (not html or _is_text(name, each.name, others)):
-                yield begin, each.begin, each.end, _OF_QUOTES.get(text[each.begin - 1], Spelling.UNQUOTED)
+                yield begin, each.begin, each.end, _OF_QUOTES.get(text[each.begin - 1], MarkupSpelling.UNQUOTED)
 
 
 def _is_text(element: str, name: str, attributes: dict[str, str]) -> bool:
@@ -140,13 +140,13 @@ def _is_text(element: str, name: str, attributes: dict[str, str]) -> bool:
     return not (name == "title" and element in _STYLES)
 
 
-def write_value(value: str, spelling: Spelling, at: int, *, in_html: bool) -> tuple[str, list[MappedPiece]]:
+def write_value(value: str, spelling: MarkupSpelling, at: int, *, in_html: bool) -> tuple[str, list[MappedPiece]]:
     """Return a text as it is written, with new quotation marks if it had none, and where its characters are.
 
     at: where it begins in the result
     """
     parts, pieces, length = list[str](), list[MappedPiece](), 0
-    start = '"' if spelling is Spelling.UNQUOTED else ""
+    start = '"' if spelling is MarkupSpelling.UNQUOTED else ""
     at += len(start)
     for part, written in _written(value, spelling, in_html=in_html):
         pieces.append((length, length + len(part), at, at + len(written)))
@@ -155,14 +155,14 @@ def write_value(value: str, spelling: Spelling, at: int, *, in_html: bool) -> tu
     return f"{start}{''.join(parts)}{start}", pieces
 
 
-def _written(value: str, spelling: Spelling, *, in_html: bool) -> Iterator[tuple[str, str]]:
+def _written(value: str, spelling: MarkupSpelling, *, in_html: bool) -> Iterator[tuple[str, str]]:
     """Yield the parts of a value and how each is written."""
-    if spelling is Spelling.SECTION:
+    if spelling is MarkupSpelling.SECTION:
         for found in _SECTION.finditer(value):
             yield found[0], "]]]]><![CDATA[>" if found[0] == "]]>" else found[0]
         return
     references = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-    references |= {"'": "&#39;"} if spelling is Spelling.SINGLE else {'"': "&quot;"}
+    references |= {"'": "&#39;"} if spelling is MarkupSpelling.SINGLE else {'"': "&quot;"}
     references |= {"\xa0": "&nbsp;"} if in_html else {}
     for found in _PLAIN.finditer(value):
         yield found[0], references.get(found[0], found[0])
@@ -171,7 +171,7 @@ def _written(value: str, spelling: Spelling, *, in_html: bool) -> Iterator[tuple
 STAND_IN = "\ufffc"
 """OBJECT REPLACEMENT CHARACTER: stands in a block for what is left as it is within a sentence."""
 
-References = Callable[[str, int, int], Iterator[Reference]]
+References = Callable[[str, int, int], Iterator[CharacterReference]]
 
 
 Tags = tuple[int, int, int, int]
@@ -201,7 +201,7 @@ class Block:
     end: int
     map: TextMap
     enclosed: bool = False
-    spelling: Spelling = Spelling.ELEMENT
+    spelling: MarkupSpelling = MarkupSpelling.ELEMENT
     tag: int = -1
     group: int = -1
 
@@ -234,13 +234,13 @@ def _plain(text: str, structure: Structure, members: list[int]) -> Block | None:
     """Return a block of one text without references, as most are; None for another one."""
     kind, begin, end, _ = structure.tokens[members[0]]
     if kind == SECTION:
-        return _verbatim(text, begin, end, Spelling.SECTION)
+        return _verbatim(text, begin, end, MarkupSpelling.SECTION)
     if len(members) > 1 or kind != TEXT or text.find("&", begin, end) >= 0:
         return None
-    return _verbatim(text, begin, end, Spelling.ELEMENT)
+    return _verbatim(text, begin, end, MarkupSpelling.ELEMENT)
 
 
-def _verbatim(text: str, begin: int, end: int, spelling: Spelling) -> Block:
+def _verbatim(text: str, begin: int, end: int, spelling: MarkupSpelling) -> Block:
     pieces = ((0, end - begin, begin, end),)
     return Block(text[begin:end], (), (), (), begin, end, TextMap(pieces), spelling=spelling)
 

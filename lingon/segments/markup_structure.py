@@ -33,7 +33,7 @@ from lingon.segments.markup_tokens import (
     TEXT,
     UNTOUCHED,
     MarkupRules,
-    Token,
+    MarkupToken,
     says_translate,
 )
 
@@ -66,7 +66,7 @@ class Structure:
     around: for a token in an element of HTML: MENU, HEADING, their sum or 0
     """
 
-    tokens: Sequence[Token]
+    tokens: Sequence[MarkupToken]
     html: bool
     in_sentences: frozenset[str]
     partner: list[int] = field(init=False)
@@ -83,9 +83,9 @@ class Structure:
         self.kept, self.enclosed, self.around = bytearray(count), bytearray(count), bytearray(count)
 
 
-def structure_of(text: str, tokens: Sequence[Token], rules: MarkupRules, *, html: bool) -> Structure:
+def structure_of(text: str, tokens: Sequence[MarkupToken], rules: MarkupRules, *, html: bool) -> Structure:
     """Return the structure of a text, in time linear in its tokens."""
-    reader = _Reader(text, tokens, rules, _elements_with_text(text, tokens) if not html else None)
+    reader = _StructureReader(text, tokens, rules, _elements_with_text(text, tokens) if not html else None)
     for place, (kind, begin, end, name) in enumerate(tokens):
         if kind == OPEN:
             reader.open(place, name, begin, end)
@@ -101,7 +101,7 @@ def structure_of(text: str, tokens: Sequence[Token], rules: MarkupRules, *, html
     return reader.found
 
 
-def _elements_with_text(text: str, tokens: Sequence[Token]) -> bytearray:
+def _elements_with_text(text: str, tokens: Sequence[MarkupToken]) -> bytearray:
     """Return 1 for each start tag of well-formed XML whose element has text of its own; the last entry is the whole.
 
     Bars between elements are none.
@@ -118,13 +118,15 @@ def _elements_with_text(text: str, tokens: Sequence[Token]) -> bytearray:
     return found
 
 
-class _Reader:
+class _StructureReader:
     """The elements that are open at a token.
 
     with_text: of XML, see `_elements_with_text`: in an element with text of its own, tags belong to a sentence
     """
 
-    def __init__(self, text: str, tokens: Sequence[Token], rules: MarkupRules, with_text: bytearray | None) -> None:
+    def __init__(
+        self, text: str, tokens: Sequence[MarkupToken], rules: MarkupRules, with_text: bytearray | None
+    ) -> None:
         self.found = Structure(tokens, with_text is None, rules.non_splitting_tags)
         self._text, self._tokens, self._rules, self._with_text = text, tokens, rules, with_text
         self._stack: list[int] = []  # start tags of the elements that are open
@@ -290,9 +292,9 @@ _LAST = frozenset(BARS + CHAINS + ";")
 _KEPT = Sibling(SiblingKind.TEXT, "\ufffc", "\ufffc")  # stands for what is left as it is
 
 
-def with_signs(text: str, tokens: Sequence[Token]) -> list[Token]:
+def with_signs(text: str, tokens: Sequence[MarkupToken]) -> list[MarkupToken]:
     """Return tokens in which signs that may separate elements are tokens of their own: those at the ends of a text."""
-    found = list[Token]()
+    found = list[MarkupToken]()
     for token in tokens:
         kind, begin, end, _ = token
         seen = text[begin:end].strip() if kind == TEXT else ""
@@ -347,7 +349,7 @@ def divided(text: str, structure: Structure, members: list[int]) -> Iterator[lis
         yield members[begin:]
 
 
-def _may_have_items(text: str, tokens: Sequence[Token], members: Sequence[int]) -> bool:
+def _may_have_items(text: str, tokens: Sequence[MarkupToken], members: Sequence[int]) -> bool:
     """Whether there is a list, as far as a glance shows: most texts with tags have none, and are not read again."""
     last, tagged, closed = " ", False, False  # closed: whether an element has ended after the last words
     for place in members:

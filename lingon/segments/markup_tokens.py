@@ -24,7 +24,7 @@ KEPT: Final = 5  # text that is left as it is, such as CDATA of nothing but tags
 SECTION: Final = 7  # text of a CDATA section, which has no references
 SPLIT: Final = 6  # anything else that is not text; it is left as it is
 
-Token = tuple[int, int, int, str]
+MarkupToken = tuple[int, int, int, str]
 """What it is, its begin and end in the text, and the name of a tag, in HTML in lower case.
 
 The tokens of a text follow one another without a gap. They are plain tuples, which the garbage collector does not visit
@@ -202,9 +202,9 @@ def _end_tag(name: str) -> re.Pattern[str]:
     return re.compile(rf"</{name}(?=[\t\n\f\r />])", re.IGNORECASE)
 
 
-def html_tokens(text: str) -> list[Token]:
+def html_tokens(text: str) -> list[MarkupToken]:
     """Return the tokens of a text, which may be any; the rest after a tag or a comment without end is one of them."""
-    tokens: list[Token] = []
+    tokens: list[MarkupToken] = []
     at = 0
     while at < len(text):
         at = _until_raw_text(text, at, tokens)
@@ -220,13 +220,13 @@ def html_tokens(text: str) -> list[Token]:
     return tokens
 
 
-def _lines(text: str, begin: int, end: int) -> Iterator[Token]:
+def _lines(text: str, begin: int, end: int) -> Iterator[MarkupToken]:
     """Yield the lines of a text field, whose line breaks a browser shows, and what is between them."""
     for found in _HTML_LINE.finditer(text, begin, end):
         yield (SPLIT if found[0][0] in "\r\n" else TEXT, *found.span(), "")
 
 
-def _until_raw_text(text: str, begin: int, tokens: list[Token]) -> int:
+def _until_raw_text(text: str, begin: int, tokens: list[MarkupToken]) -> int:
     """Add tokens up to the first start tag of an element whose content has no tags, and return where it ends."""
     end = begin
     for found in _HTML_TOKEN.finditer(text, begin):
@@ -275,12 +275,12 @@ _TAG = re.compile(r"<[^<>]*+>")
 _XML_LINE = re.compile(".++")
 
 
-def xml_tokens(text: str) -> list[Token]:
+def xml_tokens(text: str) -> list[MarkupToken]:
     """Return the tokens of a well-formed text; raises MarkupError, which names line and column, for another one."""
     prolog = _PROLOG.match(text)
     assert prolog is not None
     _check(text, prolog)
-    tokens: list[Token] = [(SPLIT, 0, prolog.end(), "")] if prolog.end() else []
+    tokens: list[MarkupToken] = [(SPLIT, 0, prolog.end(), "")] if prolog.end() else []
     for found in _XML_TOKEN.finditer(text, prolog.end()):
         start, end = found.span()
         group = found.lastindex
@@ -295,7 +295,7 @@ def xml_tokens(text: str) -> list[Token]:
     return tokens
 
 
-def _section(text: str, begin: int, end: int) -> Iterator[Token]:
+def _section(text: str, begin: int, end: int) -> Iterator[MarkupToken]:
     """Yield the tokens of a CDATA section: a text of its own, or something to keep if it has nothing but tags."""
     first, last = begin + len("<![CDATA["), end - len("]]>")
     if any(map(str.isalpha, _TAG.sub("", text[first:last]))):
@@ -361,7 +361,7 @@ _ESCAPES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
 _HTML_ESCAPES = {**_ESCAPES, 0xA0: "&nbsp;"}
 
 
-class Reference(NamedTuple):
+class CharacterReference(NamedTuple):
     """A reference in a text; character is None for an entity that the document defines itself."""
 
     begin: int
@@ -369,7 +369,7 @@ class Reference(NamedTuple):
     characters: str | None
 
 
-def html_references(text: str, begin: int, end: int) -> Iterator[Reference]:
+def html_references(text: str, begin: int, end: int) -> Iterator[CharacterReference]:
     """Yield the references of a part of a text as a browser reads them."""
     for found in _matches(_IN_HTML, text, begin, end):
         first, last = found.span()
@@ -379,17 +379,17 @@ def html_references(text: str, begin: int, end: int) -> Iterator[Reference]:
             if old is None:
                 continue
             written, last = old[0], first + old.end()
-        yield Reference(first, last, _decoded(written))
+        yield CharacterReference(first, last, _decoded(written))
 
 
-def xml_references(text: str, begin: int, end: int) -> Iterator[Reference]:
+def xml_references(text: str, begin: int, end: int) -> Iterator[CharacterReference]:
     """Yield the references of a part of well-formed XML."""
     for found in _matches(_IN_XML, text, begin, end):
         decimal, hexadecimal, name = found.groups()
         if name:
-            yield Reference(*found.span(), _XML_NAMES.get(name))
+            yield CharacterReference(*found.span(), _XML_NAMES.get(name))
         else:
-            yield Reference(*found.span(), chr(int(decimal) if decimal else int(hexadecimal, 16)))
+            yield CharacterReference(*found.span(), chr(int(decimal) if decimal else int(hexadecimal, 16)))
 
 
 def encode(text: str, *, in_html: bool) -> str:

@@ -18,7 +18,7 @@ from itertools import accumulate, islice, pairwise
 from lingon.segments.placing_alignment import (
     KEPT,
     Aligned,
-    Alignment,
+    AtomAlignment,
     Claim,
     Inline,
     Insertion,
@@ -50,7 +50,7 @@ class _Node:
     inline: int
     atoms: range
     children: list[_Node] = field(default_factory=list)
-    run: Run = (0, 0)
+    run: AtomRun = (0, 0)
     begin: int = 0
     end: int = 0
 
@@ -58,7 +58,7 @@ class _Node:
 class _Placer:
     def __init__(self, source: str, target: str, segments: Sequence[Aligned], inlines: Sequence[Inline]) -> None:
         self._inlines = inlines
-        self._alignment = Alignment(source, target, segments, boundaries(inlines))
+        self._alignment = AtomAlignment(source, target, segments, boundaries(inlines))
         self._runs = Runs(self._alignment)
         claims = self._alignment.claims
         claiming = [number if claims[number] else -1 for number in range(len(claims))]
@@ -176,7 +176,7 @@ LEAST_SHARE = 0.1  # of a source word: a target word that has less of it is not 
 class Runs:
     """Finds runs by the claims of all atoms."""
 
-    def __init__(self, alignment: Alignment) -> None:
+    def __init__(self, alignment: AtomAlignment) -> None:
         self._alignment, self._edges = alignment, Edges(alignment)
         totals = [0.0] * len(alignment.target)
         for claims in alignment.claims:
@@ -191,7 +191,7 @@ class Runs:
         only_kept = all(kept[atom] or marks[atom] is not Mark.NONE for atom in atoms)
         return not only_kept, -sum(weight for atom in atoms for _, weight in self._alignment.claims[atom])
 
-    def best(self, atoms: range, within: Run, taken: Taken) -> Run | None:
+    def best(self, atoms: range, within: AtomRun, taken: Taken) -> AtomRun | None:
         """Return the run for source atoms in a run of their parent; None if there is no place for it.
 
         It begins and ends with atoms that are claimed, and punctuation of its own; what is claimed far from the rest
@@ -223,7 +223,7 @@ class Runs:
             if target and not all(self._alignment.kept_source[words.start : words.stop]):
                 yield from (Claim(target[0], KEPT), Claim(target[-1], KEPT))
 
-    def _second_best(self, atoms: range, within: Run, taken: Taken) -> dict[int, float]:
+    def _second_best(self, atoms: range, within: AtomRun, taken: Taken) -> dict[int, float]:
         """Return the free target atoms of the word that has the most of one of the source words."""
         best, best_share, last = range(0), LEAST_SHARE, None
         for column in (self._alignment.columns[atom] for atom in atoms):
@@ -238,7 +238,7 @@ class Runs:
                     best, best_share = inside, share
         return dict.fromkeys(best, best_share)
 
-    def _densest(self, own: dict[int, float], taken: Taken) -> Run:
+    def _densest(self, own: dict[int, float], taken: Taken) -> AtomRun:
         """Return the run with the greatest difference of what it holds of these claims and of those of others."""
         best, best_score = (0, 0), float("-inf")
         begin, score, last = -1, 0.0, -1
@@ -272,15 +272,15 @@ _TURNED = "¿¡"  # at the begin of a sentence that ends with ? or !
 class Edges:
     """Moves the ends of runs."""
 
-    def __init__(self, alignment: Alignment) -> None:
+    def __init__(self, alignment: AtomAlignment) -> None:
         self._alignment = alignment
-        self._source_pairs = _Pairs(alignment.source_text, alignment.source, alignment.source_marks)
-        self._target_pairs = _Pairs(alignment.target_text, alignment.target, alignment.target_marks)
+        self._source_pairs = _MarkPairs(alignment.source_text, alignment.source, alignment.source_marks)
+        self._target_pairs = _MarkPairs(alignment.target_text, alignment.target, alignment.target_marks)
         segments = [each for each in alignment.segments if each.source and each.target]
         self._beginning = {each.source.start: each for each in segments}
         self._ending = {each.source.stop: each for each in segments}
 
-    def moved(self, atoms: range, run: Run, own: Mapping[int, float], within: Run, taken: Taken) -> Run:
+    def moved(self, atoms: range, run: AtomRun, own: Mapping[int, float], within: AtomRun, taken: Taken) -> AtomRun:
         """Return a run with the marks at its ends that source atoms have at theirs.
 
         own: what the source atoms claim of the target atoms; within: the run of the parent
@@ -313,7 +313,7 @@ class Edges:
         return segment.target.stop if segment is not None and is_own else None
 
     def _begin(
-        self, begin: int, before: Counter[Mark], first: int | None, within: Run, taken: Taken, *, turned: bool
+        self, begin: int, before: Counter[Mark], first: int | None, within: AtomRun, taken: Taken, *, turned: bool
     ) -> int:
         """Return the begin of a run with the marks before it that belong to it.
 
@@ -330,7 +330,7 @@ class Edges:
                 found = begin
         return begin if first == begin else found
 
-    def _end(self, end: int, after: Counter[Mark], last: int | None, within: Run, taken: Taken) -> int:
+    def _end(self, end: int, after: Counter[Mark], last: int | None, within: AtomRun, taken: Taken) -> int:
         """Return the end of a run with the marks after it that belong to it; see `_begin`."""
         first = found = end
         while end < within[1] and self._is_mark(end, taken) and last != end:
@@ -348,7 +348,9 @@ class Edges:
     def _is_mark(self, atom: int, taken: Taken) -> bool:
         return self._alignment.target_marks[atom] in _AT_ENDS and taken.is_free(atom)
 
-    def _balanced(self, core: Run, run: Run, own: Mapping[int, float], within: Run, taken: Taken) -> Run:
+    def _balanced(
+        self, core: AtomRun, run: AtomRun, own: Mapping[int, float], within: AtomRun, taken: Taken
+    ) -> AtomRun:
         """Return a run, without marks at its ends, that has both marks of a pair or none.
 
         Source atoms with a mark of a pair among them get both of the translation. Others get the part of the run, on
@@ -363,17 +365,17 @@ class Edges:
         cuts = pairwise([run[0], *(place for mark in single for place in (mark, mark + 1)), run[1]])
         parts = [_without_ends(marks, part, _ALL) for part in islice(cuts, 0, None, 2)]
 
-        def claimed(part: Run) -> float:
+        def claimed(part: AtomRun) -> float:
             return sum(own.get(atom, 0.0) for atom in range(*part))
 
-        def rank(part: Run) -> tuple[bool, float]:
+        def rank(part: AtomRun) -> tuple[bool, float]:
             return self._target_pairs.depths[part[0]] == depth, claimed(part)
 
         certain = claimed(run) // KEPT  # what is kept, and the ends of whole segments, stay in the run
         parts = [part for part in parts if part[0] < part[1] and claimed(part) // KEPT == certain]
         return max(parts, key=rank, default=run)
 
-    def _with_pairs(self, run: Run, within: Run, taken: Taken) -> Run:
+    def _with_pairs(self, run: AtomRun, within: AtomRun, taken: Taken) -> AtomRun:
         """Return a run with the marks right before and after it of pairs whose other mark is in it."""
         begin, end = run
         pairs = self._target_pairs
@@ -386,7 +388,7 @@ class Edges:
         return begin, end
 
 
-class _Pairs:
+class _MarkPairs:
     """The quotation marks and brackets of a text.
 
     depths: for each atom, how many pairs are open before it, as far as can be told
@@ -405,11 +407,11 @@ class _Pairs:
         """Return whether an atom opens a pair; None if it is none."""
         return self._opens.get(atom)
 
-    def within(self, run: Run) -> list[int]:
+    def within(self, run: AtomRun) -> list[int]:
         """Return the marks of a run."""
         return self._places[bisect_left(self._places, run[0]) : bisect_left(self._places, run[1])]
 
-    def single(self, run: Run) -> list[int]:
+    def single(self, run: AtomRun) -> list[int]:
         """Return the marks of a run whose other mark is outside of it, in order."""
         opened, found = list[int](), list[int]()
         for mark in self.within(run):
@@ -436,7 +438,7 @@ def _opens(text: str, mark: Span) -> bool:
     return not before.isalnum() and (after.isalnum() or before in _OPENING)
 
 
-def _without_ends(marks: Sequence[Mark], atoms: Run, kinds: frozenset[Mark] = _AT_ENDS) -> Run:
+def _without_ends(marks: Sequence[Mark], atoms: AtomRun, kinds: frozenset[Mark] = _AT_ENDS) -> AtomRun:
     """Return atoms without the marks of these kinds at their ends; empty if there are no others."""
     begin, end = atoms
     while begin < end and marks[begin] in kinds:
@@ -448,7 +450,7 @@ def _without_ends(marks: Sequence[Mark], atoms: Run, kinds: frozenset[Mark] = _A
 
 # Which runs of target atoms elements with one parent have already.
 
-Run = tuple[int, int]  # target atoms; the end is exclusive
+AtomRun = tuple[int, int]  # target atoms; the end is exclusive
 
 
 class Taken:
@@ -458,7 +460,7 @@ class Taken:
         self._marks = bytearray(atoms + 1)  # 1 at the first atom of a run, 2 at the others
         self._ends: dict[int, int] = {}
 
-    def take(self, run: Run) -> None:
+    def take(self, run: AtomRun) -> None:
         """Note a run."""
         begin, end = run
         self._marks[begin:end] = b"\1" + b"\2" * (end - begin - 1)

@@ -26,7 +26,7 @@ class Inline(NamedTuple):
     parent: int = -1
 
 
-class Kept(NamedTuple):
+class KeptCopy(NamedTuple):
     """A string of the source that its translation has as well.
 
     source, target: where it is in both texts; one of them is empty if it is known in the other text only
@@ -39,10 +39,10 @@ class Kept(NamedTuple):
     whole: Sequence[Span] = ()
     divides: bool = False
 
-    def moved(self, source: int, target: int) -> Kept:
+    def moved(self, source: int, target: int) -> KeptCopy:
         """Return the same with its spans moved by so many code points."""
         whole = [(begin + source, end + source) for begin, end in self.whole]
-        return Kept(_moved(self.source, source), _moved(self.target, target), whole, self.divides)
+        return KeptCopy(_moved(self.source, source), _moved(self.target, target), whole, self.divides)
 
 
 class Aligned(NamedTuple):
@@ -56,7 +56,7 @@ class Aligned(NamedTuple):
     source: Span
     target: Span
     weights: Weights | None = None
-    kept: Sequence[Kept] = ()
+    kept: Sequence[KeptCopy] = ()
 
 
 class Insertion(NamedTuple):
@@ -148,7 +148,7 @@ class Mark(Enum):
     OTHER = auto()
 
 
-class Word(NamedTuple):
+class SegmentWord(NamedTuple):
     """A word of a segment; spans in the text.
 
     before, cores, after: the punctuation at its begin, what has letters or figures or is kept, and the rest
@@ -166,7 +166,7 @@ class Word(NamedTuple):
         return [*self.before, *self.cores, *self.after]
 
 
-def words_of(text: str, segment: Span, kept: Sequence[Span] = ()) -> list[Word]:
+def words_of(text: str, segment: Span, kept: Sequence[Span] = ()) -> list[SegmentWord]:
     """Return the words of a segment, which are those of `str.split`; what is kept is within one word, and one atom.
 
     kept: not empty, in order, without overlap and within the segment
@@ -220,8 +220,8 @@ def _around_kept(text: str, segment: Span, kept: Sequence[Span]) -> Iterator[tup
         yield (begin, last), own, count
 
 
-def _word(text: str, span: Span, kept: Sequence[Span], count: int) -> Word:
-    word, at = Word([], [], [], count), span[0]
+def _word(text: str, span: Span, kept: Sequence[Span], count: int) -> SegmentWord:
+    word, at = SegmentWord([], [], [], count), span[0]
     for own in (*kept, (span[1], span[1])):
         for found in _ATOM.finditer(text, at, own[0]):
             if _LETTER.match(text, found.start()):
@@ -234,7 +234,7 @@ def _word(text: str, span: Span, kept: Sequence[Span], count: int) -> Word:
     return word
 
 
-def _add_core(word: Word, atom: Span) -> None:
+def _add_core(word: SegmentWord, atom: Span) -> None:
     word.cores.extend((*word.after, atom))
     word.after.clear()
 
@@ -260,7 +260,7 @@ class Claim(NamedTuple):
     weight: float
 
 
-class Column(NamedTuple):
+class ShareColumn(NamedTuple):
     """What each word of a target segment has of a source word, and the atoms of these words that are not kept."""
 
     shares: Sequence[float]
@@ -275,11 +275,11 @@ class Claimed(NamedTuple):
 
     atom: Span
     claims: list[Claim]
-    column: Column | None
+    column: ShareColumn | None
     kept: bool = False
 
 
-class _Parts(NamedTuple):
+class _AtomsOfWord(NamedTuple):
     """The target atoms of a word, by their numbers, without those that are kept.
 
     all: the whole word; empty if a part of it is kept
@@ -327,7 +327,7 @@ class WordClaims:
             for word, parts in zip(self._targets, self._parts, strict=True)
         ]
         for number, word in enumerate(self._sources):
-            column = Column(self._columns[number], ranges) if self._columns is not None else None
+            column = ShareColumn(self._columns[number], ranges) if self._columns is not None else None
             for atoms, (wanted, weight) in zip(word[:3], self._wanted(number, word), strict=True):
                 claims = [Claim(target + first, own) for target, own in _claims(wanted, weight)]
                 for atom in atoms:
@@ -337,7 +337,7 @@ class WordClaims:
                     for part, own in zip(parts, each, strict=True):
                         yield Claimed(part, own, column, kept)
 
-    def _add(self, word: Word) -> _Parts:
+    def _add(self, word: SegmentWord) -> _AtomsOfWord:
         """Add the atoms of a target word."""
         begin, free = len(self.atoms), list[int]()
         for atom in word.atoms:
@@ -350,10 +350,10 @@ class WordClaims:
                 self.kept.extend(self._numbers[atom])
         before, cores, after = map(self._range, word[:3])
         if not self._has_kept(word):
-            return _Parts(before, cores, after, range(begin, len(self.atoms)))
+            return _AtomsOfWord(before, cores, after, range(begin, len(self.atoms)))
         for atom in word.cores:
             free += () if atom in self._kept_targets else self._numbers[atom]
-        return _Parts(before, free, after, range(0))
+        return _AtomsOfWord(before, free, after, range(0))
 
     def _range(self, atoms: Sequence[Span]) -> range:
         """Return the numbers of the parts of atoms that follow one another."""
@@ -393,7 +393,7 @@ class WordClaims:
         best = max(self._with_cores if self._sources[source].cores else self._free, key=shares.__getitem__)
         return best, shares[best]
 
-    def _wanted(self, source: int, word: Word) -> list[tuple[Sequence[int], float]]:
+    def _wanted(self, source: int, word: SegmentWord) -> list[tuple[Sequence[int], float]]:
         """Return which target atoms, and how much, the marks before a source word claim, its cores, those after it."""
         best, share = self._bests[source]
         if best < 0:
@@ -414,10 +414,10 @@ class WordClaims:
             (after, marks),
         ]
 
-    def _has_kept(self, word: Word) -> bool:
+    def _has_kept(self, word: SegmentWord) -> bool:
         return bool(self._kept_targets) and not self._kept_targets.isdisjoint(word.cores)
 
-    def _has_free(self, word: Word) -> bool:
+    def _has_free(self, word: SegmentWord) -> bool:
         """Whether a target word has more than what is kept and its punctuation, or is punctuation alone."""
         return not self._kept_targets or not word.cores or not self._kept_targets.issuperset(word.cores)
 
@@ -453,7 +453,7 @@ class WordClaims:
         return found
 
 
-def _joined(weights: Weights, sources: Sequence[Word], targets: Sequence[Word]) -> Weights:
+def _joined(weights: Weights, sources: Sequence[SegmentWord], targets: Sequence[SegmentWord]) -> Weights:
     """Return the weights between words of which some are several of `str.split`: the sum of their shares."""
     if all(word.joined == 1 for word in (*sources, *targets)):
         return weights
@@ -463,7 +463,7 @@ def _joined(weights: Weights, sources: Sequence[Word], targets: Sequence[Word]) 
     ]
 
 
-def _grouped(values: Sequence[Value], words: Sequence[Word]) -> Iterator[Sequence[Value]]:
+def _grouped(values: Sequence[Value], words: Sequence[SegmentWord]) -> Iterator[Sequence[Value]]:
     """Yield the values of the words of `str.split` that each word joins."""
     at = 0
     for word in words:
@@ -506,7 +506,7 @@ def divided(source: str, target: str, segment: Aligned) -> Iterator[Aligned]:
     yield cutter.part((at[0], segment.source[1]), (at[1], segment.target[1]))
 
 
-def _is_pair(kept: Kept) -> bool:
+def _is_pair(kept: KeptCopy) -> bool:
     return kept.source[0] < kept.source[1] and kept.target[0] < kept.target[1]
 
 
@@ -534,7 +534,7 @@ class _Cutter:
         return Aligned(source, target, weights, [*self._unknown[first:last], *inside])
 
 
-def _target(kept: Kept) -> Span:
+def _target(kept: KeptCopy) -> Span:
     return kept.target
 
 
@@ -562,7 +562,7 @@ class Segment(NamedTuple):
     target_words: range
 
 
-class Alignment:
+class AtomAlignment:
     """The atoms of both texts, and what those of the source claim.
 
     source, target: spans of the atoms, in order
@@ -580,7 +580,7 @@ class Alignment:
         self.source_marks: list[Mark] = []
         self.target_marks: list[Mark] = []
         self.claims: list[list[Claim]] = []
-        self.columns: list[Column | None] = []
+        self.columns: list[ShareColumn | None] = []
         self.kept_source, self.kept_target = bytearray(), bytearray()
         self.segments: list[Segment] = []
         before = 0, 0
@@ -617,7 +617,7 @@ class Alignment:
             yield self.segments[place]
             place += 1
 
-    def _add(self, atom: Span, claims: list[Claim], column: Column | None = None, *, kept: bool = False) -> None:
+    def _add(self, atom: Span, claims: list[Claim], column: ShareColumn | None = None, *, kept: bool = False) -> None:
         self.source.append(atom)
         self.source_marks.append(Mark.NONE if kept else mark_of(self.source_text, atom))
         self.claims.append(claims)

@@ -20,7 +20,7 @@ from lingon.segments.kept_forms import (
     LONGEST_SUFFIX,
     NEAR_DIGITS,
     TEXTS,
-    Form,
+    KeptForm,
     Kind,
     ProtectedSpan,
     merge,
@@ -300,7 +300,7 @@ def matches(text: str) -> Iterator[ProtectedSpan]:
             yield from spans_of(form, text)
 
 
-def spans_of(form: Form, text: str) -> Iterator[ProtectedSpan]:
+def spans_of(form: KeptForm, text: str) -> Iterator[ProtectedSpan]:
     """Yield the spans of one form with a pattern."""
     assert form.pattern is not None
     search = _near_digits if form.kind is Kind.NUMBER else searched
@@ -361,9 +361,9 @@ def _length_without_punctuation(found: str) -> int:
 # Code is kept. What is between two marks that belong together is translated, and stays between them.
 
 
-def _pair(name: str, *examples: str, pattern: str | None = None, needs: str = "") -> Form:
+def _pair(name: str, *examples: str, pattern: str | None = None, needs: str = "") -> KeptForm:
     """Return a form whose pattern has two groups, the marks; without one, its marks are found by `pairs`."""
-    return Form(
+    return KeptForm(
         name=name,
         kind=Kind.OPENING,
         examples=examples,
@@ -413,7 +413,7 @@ LINKS = (
 )
 
 CODE = (
-    Form(
+    KeptForm(
         name="code between backticks, role or reference: Markdown, reStructuredText",
         kind=Kind.CODE,
         examples=("`os.path.join(a, b)`", "``--force``", ":ref:`guide`", "`the guide`_", "```a b```"),
@@ -422,7 +422,7 @@ CODE = (
         ),
         needs="`",
     ),
-    Form(
+    KeptForm(
         name="substitution, note or reference: reStructuredText",
         kind=Kind.CODE,
         examples=("|release|", "[#note]_", "[CIT2002]_"),
@@ -443,7 +443,7 @@ PAIRS = (
     _pair("written quotation marks", r"\"red car\"", "&quot;red car&quot;"),
 )
 
-MARKS: tuple[Form, ...] = (*LINKS, *CODE, *PAIRS)
+MARKS: tuple[KeptForm, ...] = (*LINKS, *CODE, *PAIRS)
 
 _TOKEN = re.compile(
     r"(?P<end>\n[ \t]{0,20}+\n)"
@@ -460,7 +460,7 @@ _NAME = re.compile(r"(?:<|&lt;|\[)(/?)([A-Za-z0-9]+)")
 _BEFORE_WORD = frozenset("\"'“‘„«‹([{<$€£&¿¡#@%*_~!\\")  # what emphasis may begin with, besides letters and figures
 
 
-class _Token(NamedTuple):
+class _PairedMark(NamedTuple):
     """A mark; name: that of its pair; opens, closes: what it may be."""
 
     begin: int
@@ -505,7 +505,7 @@ def pairs(text: str) -> Iterator[tuple[ProtectedSpan, ProtectedSpan]]:
 
 
 def _paired(text: str, tokens: re.Pattern[str]) -> Iterator[tuple[ProtectedSpan, ProtectedSpan]]:
-    stack, open_ = list[_Token](), Counter[str]()
+    stack, open_ = list[_PairedMark](), Counter[str]()
     for token in _tokens(text, tokens):
         if not token.name:
             stack.clear()
@@ -523,28 +523,28 @@ def _paired(text: str, tokens: re.Pattern[str]) -> Iterator[tuple[ProtectedSpan,
             open_[token.name] += 1
 
 
-def _tokens(text: str, tokens: re.Pattern[str]) -> Iterator[_Token]:
+def _tokens(text: str, tokens: re.Pattern[str]) -> Iterator[_PairedMark]:
     """Yield the marks in order; the end of a paragraph has no name."""
     for found in searched(tokens, text):
         (begin, end), kind, mark = found.span(), found.lastgroup, found[0]
         before, after = text[begin - 1 : begin], text[end : end + 1]
         if kind == "end":
-            yield _Token(begin, end, "", opens=False, closes=False)
+            yield _PairedMark(begin, end, "", opens=False, closes=False)
         elif kind == "tag":
             name = _NAME.match(mark)
             if name is not None and not mark.endswith(("/>", "/&gt;")):
-                yield _Token(begin, end, f"{mark[0]}{name[2].lower()}", opens=not name[1], closes=bool(name[1]))
+                yield _PairedMark(begin, end, f"{mark[0]}{name[2].lower()}", opens=not name[1], closes=bool(name[1]))
         else:
             opens = not after.isspace() and after != "" and not before.isalnum()
             if kind == "mark":
                 opens = opens and (after.isalnum() or after in _BEFORE_WORD)
             closes = not before.isspace() and before != "" and not after.isalnum()
-            yield _Token(begin, end, mark, opens=opens, closes=closes)
+            yield _PairedMark(begin, end, mark, opens=opens, closes=closes)
 
 
 # The whole table of what a translation keeps, for the documentation, the tests and the measurements.
 
-TABLE: tuple[Form, ...] = (*FORMS, *MARKS, *MESSAGES)
+TABLE: tuple[KeptForm, ...] = (*FORMS, *MARKS, *MESSAGES)
 
 
 def kept_of(example: str) -> list[str]:

@@ -59,11 +59,11 @@ class Custom:
 
 # What the steps of a sentence ask their caller for, and what they return.
 
-Link = tuple[Span, Span]
+SpanLink = tuple[Span, Span]
 
 
 @dataclass(frozen=True, slots=True)
-class Translate:
+class TranslateStep:
     """Asks for translations of a normalised text, best first: one or more strings that begin with the prefix."""
 
     text: str
@@ -78,9 +78,9 @@ class Align:
     target: str
 
 
-Request: TypeAlias = Translate | Align
-Answer: TypeAlias = Sequence[str] | Sequence[Link]
-Output: TypeAlias = tuple[Translate, str]
+SentenceRequest: TypeAlias = TranslateStep | Align
+SentenceAnswer: TypeAlias = Sequence[str] | Sequence[SpanLink]
+SentenceOutput: TypeAlias = tuple[TranslateStep, str]
 """One of the translations that answered a request."""
 
 
@@ -106,7 +106,7 @@ class Restored:
     kept: tuple[Span, ...] = ()
     means: Means = Means.NONE
     lowered: Lowered | None = None
-    outputs: tuple[Output, ...] = field(default=(), compare=False)
+    outputs: tuple[SentenceOutput, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,22 +118,22 @@ class Lowered:
     translation: Restored
 
 
-Steps: TypeAlias = Generator[Request, Answer, Restored]
+SentenceSteps: TypeAlias = Generator[SentenceRequest, SentenceAnswer, Restored]
 
 
-def translations(request: Translate) -> Generator[Request, Answer, Sequence[str]]:
+def translations(request: TranslateStep) -> Generator[SentenceRequest, SentenceAnswer, Sequence[str]]:
     """Ask for translations."""
     return cast(Sequence[str], (yield request))
 
 
-def links(request: Align) -> Generator[Request, Answer, Sequence[Link]]:
+def links(request: Align) -> Generator[SentenceRequest, SentenceAnswer, Sequence[SpanLink]]:
     """Ask for links."""
-    return cast(Sequence[Link], (yield request))
+    return cast(Sequence[SpanLink], (yield request))
 
 
 def joined(*parts: Restored | str) -> Restored:
     """Return parts of a translation as one; a string has nothing that is kept."""
-    text, kept, means, outputs = "", list[Span](), Means.NONE, list[Output]()
+    text, kept, means, outputs = "", list[Span](), Means.NONE, list[SentenceOutput]()
     for part in parts:
         restored = Restored(part) if isinstance(part, str) else part
         kept += [(len(text) + begin, len(text) + end) for begin, end in restored.kept]
@@ -209,14 +209,14 @@ class KeptString:
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
+class SplitSentence:
     """Texts and what is kept between them, in turns: there is one more text than kept strings."""
 
     texts: tuple[str, ...]
     kept: tuple[KeptString, ...]
 
     @classmethod
-    def of(cls, text: str, spans: Sequence[ProtectedSpan], custom: Custom | None = None) -> Sentence:
+    def of(cls, text: str, spans: Sequence[ProtectedSpan], custom: Custom | None = None) -> SplitSentence:
         """Return a sentence of a text with its protected spans; custom: how its translation writes numbers.
 
         A span grows over the letters and figures that touch it and over brackets and quotation marks around it. Spans
@@ -244,21 +244,21 @@ class Sentence:
         """Return the sentence with other strings in place of the kept ones."""
         return "".join(chain.from_iterable(zip_longest(self.texts, strings, fillvalue="")))
 
-    def before(self, place: int) -> Sentence:
+    def before(self, place: int) -> SplitSentence:
         """Return what is before a kept string."""
-        return Sentence(self.texts[: place + 1], self.kept[:place])
+        return SplitSentence(self.texts[: place + 1], self.kept[:place])
 
-    def after(self, place: int) -> Sentence:
+    def after(self, place: int) -> SplitSentence:
         """Return what is after a kept string."""
-        return Sentence(self.texts[place + 1 :], self.kept[place + 1 :])
+        return SplitSentence(self.texts[place + 1 :], self.kept[place + 1 :])
 
-    def stripped(self, left: str, right: str) -> tuple[str, Sentence, str]:
+    def stripped(self, left: str, right: str) -> tuple[str, SplitSentence, str]:
         """Return the characters of `left` at the begin, the sentence without both, and those of `right` at the end."""
         first = self.texts[0].lstrip(left)
         texts = (first, *self.texts[1:])
         last = texts[-1].rstrip(right)
         before = self.texts[0][: len(self.texts[0]) - len(first)]
-        return before, Sentence((*texts[:-1], last), self.kept), texts[-1][len(last) :]
+        return before, SplitSentence((*texts[:-1], last), self.kept), texts[-1][len(last) :]
 
     def edge(self) -> int | None:
         """Return the place of a kept string at the begin or the end of the sentence that no grammar needs."""
@@ -341,7 +341,7 @@ def _in_word(character: str) -> bool:
 
 def kept_spans(text: str, spans: Sequence[ProtectedSpan]) -> list[Span]:
     """Return where what `kept_strings` returns is in a sentence."""
-    sentence, found, at = Sentence.of(text, spans), list[Span](), 0
+    sentence, found, at = SplitSentence.of(text, spans), list[Span](), 0
     for before, kept in zip(sentence.texts, sentence.kept, strict=False):
         found.append((at + len(before), at + len(before) + len(kept.text)))
         at = found[-1][1]
@@ -350,7 +350,7 @@ def kept_spans(text: str, spans: Sequence[ProtectedSpan]) -> list[Span]:
 
 def kept_strings(text: str, spans: Sequence[ProtectedSpan]) -> list[str]:
     """Return what is kept of a sentence; spans with neither letter nor figure between them are one string."""
-    return [kept.text for kept in Sentence.of(text, spans).kept]
+    return [kept.text for kept in SplitSentence.of(text, spans).kept]
 
 
 def leaves_words(text: str, spans: Sequence[ProtectedSpan]) -> bool:
@@ -358,7 +358,7 @@ def leaves_words(text: str, spans: Sequence[ProtectedSpan]) -> bool:
 
     One word that is kept in a sentence is none: it is mostly a name.
     """
-    sentence = Sentence.of(text, spans)
+    sentence = SplitSentence.of(text, spans)
     unread = [words for each in sentence.kept if Kind.UNKNOWN in each.kinds and (words := _words(each.text))]
     if unread and not any(map(has_words, sentence.texts)):
         return True

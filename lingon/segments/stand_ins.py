@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lingon.segments.boundaries import Span
 from lingon.segments.kept_forms import FIGURE
 from lingon.segments.protection import counts
-from lingon.segments.sentence import KeptString, Means, Restored, Sentence
+from lingon.segments.sentence import KeptString, Means, Restored, SplitSentence
 from lingon.text import normalise
 
 MOST_WORDS = 4  # in one sentence: with each more, the model more often loses one
@@ -41,12 +41,12 @@ class Attempt:
     source: normalised, as the model gets it
     """
 
-    sentence: Sentence
+    sentence: SplitSentence
     words: tuple[str, ...]
     source: str
 
     @classmethod
-    def of(cls, sentence: Sentence, words: Sequence[str]) -> Attempt:
+    def of(cls, sentence: SplitSentence, words: Sequence[str]) -> Attempt:
         """Return the sentence with these words, each a word of its own in the text."""
         spaced = []
         for place, word in enumerate(words):
@@ -145,7 +145,7 @@ def _ending(output: str, end: int) -> str:
     return found[0] if found else ""
 
 
-def attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
+def attempts(sentence: SplitSentence, words: Sequence[str]) -> Iterator[Attempt]:
     """Yield what to try: the strings themselves if a model may know them, then two choices of words.
 
     words: those that translate to themselves, the surest first. None is taken that the text beside it changes, as a
@@ -156,7 +156,7 @@ def attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
             yield attempt
 
 
-def _attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
+def _attempts(sentence: SplitSentence, words: Sequence[str]) -> Iterator[Attempt]:
     usable, tried = usable_words(sentence, words), list[list[str]]()
     own = [_own_word(each) for each in sentence.kept]
     figures = [normalise(each.text) if each.is_figure else "" for each in sentence.kept]
@@ -169,7 +169,7 @@ def _attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
             yield Attempt.of(sentence, chosen)
 
 
-def _chosen(sentence: Sentence, words: Sequence[str], known: Sequence[str], turn: int) -> list[str] | None:
+def _chosen(sentence: SplitSentence, words: Sequence[str], known: Sequence[str], turn: int) -> list[str] | None:
     """Return a word for each kept string, or None if there are too few.
 
     words: to take from in their order; for a number there is another number of its kind
@@ -211,13 +211,13 @@ def _alike(number: str) -> tuple[str, ...]:
     return next((numbers for pattern, numbers in _ALIKE if pattern.fullmatch(number)), _QUANTITIES)
 
 
-def _usable_numbers(sentence: Sentence, numbers: Sequence[str], turn: int) -> list[str]:
+def _usable_numbers(sentence: SplitSentence, numbers: Sequence[str], turn: int) -> list[str]:
     """Return the numbers that are not in a sentence."""
     text = sentence.text
     return [number for number in (*numbers[turn:], *numbers[:turn]) if not _number(number).search(text)]
 
 
-def usable_words(sentence: Sentence, words: Sequence[str]) -> list[str]:
+def usable_words(sentence: SplitSentence, words: Sequence[str]) -> list[str]:
     """Return the words that are not in the sentence, and of which none is in another."""
     text, usable = sentence.text.casefold(), list[str]()
     for word in words:

@@ -16,21 +16,21 @@ from lingon.segments.boundaries import Span
 from lingon.segments.capitals import is_in_capitals, lowered, raised
 from lingon.segments.kept_forms import DIVIDING, Kind, ProtectedSpan, replaced, without
 from lingon.segments.placing import place
-from lingon.segments.placing_alignment import Aligned, Inline, Kept
+from lingon.segments.placing_alignment import Aligned, Inline, KeptCopy
 from lingon.segments.protection import with_figures
 from lingon.segments.sentence import (
     Align,
-    Answer,
     Custom,
-    Link,
     Lowered,
     Means,
-    Output,
-    Request,
     Restored,
-    Sentence,
-    Steps,
-    Translate,
+    SentenceAnswer,
+    SentenceOutput,
+    SentenceRequest,
+    SentenceSteps,
+    SpanLink,
+    SplitSentence,
+    TranslateStep,
     has_words,
     joined,
     links,
@@ -46,7 +46,7 @@ _BEFORE, _AFTER = f"{_BLANK},;:.!?…)]}}–—-", f"{_BLANK},;:([{{–—-"  # 
 
 def translate_kept(
     text: str, spans: Sequence[ProtectedSpan], words: Sequence[str], custom: Custom | None = None
-) -> Steps:
+) -> SentenceSteps:
     """Translate a sentence; each protected string is in the result as often as in the text.
 
     spans: what is protected, in order and without overlap; small numbers are looked for besides
@@ -54,20 +54,20 @@ def translate_kept(
     custom: how the model may write numbers, which are in the result as in the text all the same
     """
     every = with_figures(text, spans)
-    before, sentence, after = Sentence.of(text, every, custom).stripped(_BLANK, _BLANK)
+    before, sentence, after = SplitSentence.of(text, every, custom).stripped(_BLANK, _BLANK)
     restored = joined(before, (yield from _translated(sentence, words)), after)
     if not counts_hold(text, restored.text, [text[begin:end] for begin, end, _ in every]):
         return Restored(text, tuple((begin, end) for begin, end, _ in spans), Means.SPLIT)
     return restored
 
 
-def _translated(sentence: Sentence, words: Sequence[str]) -> Steps:
+def _translated(sentence: SplitSentence, words: Sequence[str]) -> SentenceSteps:
     """Translate a sentence or a part of one by the first means that keeps its strings."""
     if not any(map(has_words, sentence.texts)):
         is_kept = any(not each.is_figure for each in sentence.kept)
         return Restored(sentence.text, ((0, len(sentence.text)),) if is_kept else ())
     if not sentence.kept:
-        request = Translate(normalise(sentence.text))
+        request = TranslateStep(normalise(sentence.text))
         outputs = yield from translations(request)
         if not outputs:
             return Restored(sentence.text)
@@ -84,7 +84,7 @@ def _translated(sentence: Sentence, words: Sequence[str]) -> Steps:
     return (yield from _split(sentence, place, words))
 
 
-def _split(sentence: Sentence, place: int, words: Sequence[str]) -> Steps:
+def _split(sentence: SplitSentence, place: int, words: Sequence[str]) -> SentenceSteps:
     """Translate what is before and after a kept string apart."""
     kept, sides = sentence.kept[place], (sentence.before(place), sentence.after(place))
     before = yield from _part(sides[0], words)
@@ -95,7 +95,7 @@ def _split(sentence: Sentence, place: int, words: Sequence[str]) -> Steps:
     return joined(before, string, after)
 
 
-def _part(sentence: Sentence, words: Sequence[str]) -> Steps:
+def _part(sentence: SplitSentence, words: Sequence[str]) -> SentenceSteps:
     """Translate a part of a sentence; the blanks and the punctuation around it stay, and it gets no end mark."""
     before, core, after = sentence.stripped(_BEFORE, _AFTER)
     restored = yield from _translated(core, words)
@@ -106,11 +106,13 @@ def _part(sentence: Sentence, words: Sequence[str]) -> Steps:
     return joined(before, restored, after)
 
 
-def _by_words(sentence: Sentence, words: Sequence[str]) -> Generator[Request, Answer, tuple[Restored | None, int]]:
+def _by_words(
+    sentence: SplitSentence, words: Sequence[str]
+) -> Generator[SentenceRequest, SentenceAnswer, tuple[Restored | None, int]]:
     """Return the translation by words in place of the kept strings, or None and the place at which to split."""
     best: tuple[Attempt, str] | None = None
     for attempt in attempts(sentence, words):
-        outputs = yield from translations(Translate(attempt.source))
+        outputs = yield from translations(TranslateStep(attempt.source))
         output = attempt.best(outputs)
         if (restored := _accepted(attempt, output)) is not None:
             return restored, 0
@@ -130,7 +132,7 @@ def _accepted(attempt: Attempt, output: str, prefix: str = "") -> Restored | Non
     """
     if attempt.wrong(output):
         return None
-    used: Output = Translate(attempt.source, prefix), output
+    used: SentenceOutput = TranslateStep(attempt.source, prefix), output
     restored = replace(attempt.restored(output), outputs=(used,))
     strings = [each.text for each in attempt.sentence.kept]
     if any(map(has_words, attempt.sentence.texts)) and not has_words(without(restored.text, restored.kept)):
@@ -138,18 +140,18 @@ def _accepted(attempt: Attempt, output: str, prefix: str = "") -> Restored | Non
     return restored if counts_hold(attempt.sentence.text, restored.text, strings) else None
 
 
-def _by_prefixes(attempt: Attempt, output: str) -> Generator[Request, Answer, Restored | None]:
+def _by_prefixes(attempt: Attempt, output: str) -> Generator[SentenceRequest, SentenceAnswer, Restored | None]:
     """Force the words that are not once in a translation, by prefixes that end with them and grow."""
     prefix = ""
     while wrong := attempt.wrong(output):
-        found: Sequence[Link] = ()
+        found: Sequence[SpanLink] = ()
         if any(not attempt.spans(output, place) for place in wrong):
             found = yield from links(Align(attempt.source, normalise(output)))
         longer = min((_prefix(attempt, place, output, found, len(prefix)) for place in wrong), key=len)
         if len(longer) <= len(prefix):
             return None
         prefix = longer
-        outputs = yield from translations(Translate(attempt.source, prefix))
+        outputs = yield from translations(TranslateStep(attempt.source, prefix))
         output = attempt.best(each for each in outputs if each.startswith(prefix))
         if not output:
             return None
@@ -157,7 +159,7 @@ def _by_prefixes(attempt: Attempt, output: str) -> Generator[Request, Answer, Re
     return restored and replace(restored, means=Means.PLACED)
 
 
-def _prefix(attempt: Attempt, place: int, output: str, found: Sequence[Link], least: int) -> str:
+def _prefix(attempt: Attempt, place: int, output: str, found: Sequence[SpanLink], least: int) -> str:
     """Return the begin of a translation up to the word of a place: where it is first, or where it is aligned to.
 
     least: characters at the begin that stay, because they were forced before
@@ -181,7 +183,7 @@ def _prefix(attempt: Attempt, place: int, output: str, found: Sequence[Link], le
 # HTML. Written quotation marks are read as plain ones, which the model translates. If a pair would be empty, if there
 # is no attention, or in a message with arms, what is before, between and after the marks is translated apart.
 
-Placing: TypeAlias = Generator[Request, Answer, Restored | None]
+Placing: TypeAlias = Generator[SentenceRequest, SentenceAnswer, Restored | None]
 _QUOTES = {'\\"', "&quot;", "&#34;"}
 _QUOTE = re.compile('«[ \u00a0\u202f]?|[ \u00a0\u202f]?»|["„“”‟]')
 MOST_WEIGHTS = 200_000  # words of the sentence times words of its translation; placing by them takes most of a second
@@ -203,7 +205,7 @@ class _Bare(NamedTuple):
 
 def translate_marked(
     text: str, spans: Sequence[ProtectedSpan], words: Sequence[str], custom: Custom | None = None
-) -> Steps:
+) -> SentenceSteps:
     """Translate a sentence; see `translate_kept`."""
     pairs = _pairs(spans)
     if not pairs:
@@ -354,22 +356,22 @@ class _Masked:
             at = self._masks[number]
         return self._begins[number] + at - self._masks[number]
 
-    def same(self, other: _Masked) -> list[Kept]:
+    def same(self, other: _Masked) -> list[KeptCopy]:
         """Return the strings that another text has as well, equal ones in the order of both; no mark comes into one."""
         waiting: dict[str, list[Span]] = {}
         for string, span in reversed(other._kept):
             waiting.setdefault(string, []).append(span)
-        return [Kept(span, waiting[string].pop(), (span,)) for string, span in self._kept if waiting.get(string)]
+        return [KeptCopy(span, waiting[string].pop(), (span,)) for string, span in self._kept if waiting.get(string)]
 
 
-def _weights(source: str, target: str) -> Generator[Request, Answer, list[list[float]] | None]:
+def _weights(source: str, target: str) -> Generator[SentenceRequest, SentenceAnswer, list[list[float]] | None]:
     """Return (target words, source words): how much of a source word is in a target word; None if it is not known."""
     read = normalise(source), normalise(target)
     sources, targets = (_words(text) for text in read)
     count = len(source.split()), len(target.split())
     if (len(sources), len(targets)) != count or not 0 < count[0] * count[1] <= MOST_WEIGHTS:
         return None
-    found: Sequence[Link] = yield from links(Align(*read))
+    found: Sequence[SpanLink] = yield from links(Align(*read))
     if not found:
         return None
     sums = [[0.0] * len(sources) for _ in targets]
@@ -396,7 +398,7 @@ def translate_sentence(
     words: Sequence[str],
     names: Mapping[str, str],
     custom: Custom | None = None,
-) -> Steps:
+) -> SentenceSteps:
     """Translate a sentence; each protected string is in the result as often as in the text.
 
     spans: what is protected in the sentence, in order and without overlap
@@ -419,7 +421,7 @@ def translate_sentence(
 
 def _by_custom(restored: Restored, text: str, spans: Sequence[ProtectedSpan], custom: Custom | None) -> Restored:
     """Return a translation with its kept numbers as the target language writes them."""
-    numbers = {each.text for each in Sentence.of(text, spans).kept if each.is_number} if custom else set[str]()
+    numbers = {each.text for each in SplitSentence.of(text, spans).kept if each.is_number} if custom else set[str]()
     if custom is None or not numbers:
         return restored
     written, kept, at = "", list[Span](), 0

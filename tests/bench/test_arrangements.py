@@ -25,7 +25,7 @@ from lingon.bench.tools.arrangement_cases import (
 )
 from lingon.bench.tools.arrangements import BEAMS, Batch, Fault, batches, fault_of, main, summed
 from lingon.export.pipeline import export_checkpoint
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.serving.in_process import LocalTranslator
 from lingon.training.config import load_config
 from lingon.training.corpus import read_pairs
@@ -50,7 +50,7 @@ def without_bytes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "config.toml").write_text(tiny_config_text())
     pairs = list(read_pairs(load_config(folder / "config.toml").data.train[0]))
     checkpoint = random_checkpoint(folder, pairs, byte_pieces=False)
-    return export_checkpoint(checkpoint, folder / "digits", Texts(pairs[:40]), FP32).folder
+    return export_checkpoint(checkpoint, folder / "digits", ExportTexts(pairs[:40]), FP32).folder
 
 
 def faults_of(model: Path, every: int) -> tuple[int, list[dict[str, Any]]]:

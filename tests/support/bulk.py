@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lingon.bulk.planning import Plan, Shard
-from lingon.bulk.runs import LocalEngine, Watch
+from lingon.bulk.runs import LocalEngine, ProgressWatch
 from lingon.bulk.shards import Record
 from lingon.bulk.translating import Translate
 from lingon.cli.backend import BackendOptions
@@ -93,13 +93,13 @@ class Silent:
     def shard(self, record: Record) -> None: ...
 
 
-class Ending(LocalEngine):
+class FailingEngine(LocalEngine):
     """An engine that fails after this many shards."""
 
     def __init__(self, shards: int) -> None:
         object.__setattr__(self, "shards", shards)
 
-    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: Watch) -> Iterator[Record]:
+    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: ProgressWatch) -> Iterator[Record]:
         yield from super().run(plan, left[: self.shards], translate, watch)  # type: ignore[attr-defined]
         raise LingonError("killed")
 
@@ -144,11 +144,11 @@ class _Proxy(ThreadingHTTPServer):
     """Listens for requests to a server; target: its port."""
 
     def __init__(self, target: int, faults: Faults) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), _ObjectHandler)
         self.target, self.faults = target, faults
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _ObjectHandler(BaseHTTPRequestHandler):
     server: _Proxy
     protocol_version = "HTTP/1.1"
 

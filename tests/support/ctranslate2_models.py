@@ -202,7 +202,7 @@ def texts() -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class SavedForm:
     """How a folder is saved.
 
     version, revision: of model.bin
@@ -216,21 +216,21 @@ class Form:
 
 
 FORMS = (
-    Form("format 1", 1, 1),
-    Form("format 1, int16", 1, 1, "int16-fixed"),
-    Form("format 2", 2, 2),
-    Form("format 2, int16", 2, 3, "int16"),
-    Form("format 2, int8", 2, 3, "int8"),
-    Form("format 3", 3, 3),
-    Form("format 3, int8", 3, 4, "int8"),
-    Form("format 4", 4, 4),
-    Form("format 4, float16", 4, 4, "float16"),
-    Form("format 5", 5, 5),
-    Form("format 5, int8", 5, 6, "int8"),
-    Form("format 6"),
-    Form("format 6, float16", kind="float16"),
-    Form("format 6, int8", kind="int8"),
-    Form("format 6, int16", kind="int16"),
+    SavedForm("format 1", 1, 1),
+    SavedForm("format 1, int16", 1, 1, "int16-fixed"),
+    SavedForm("format 2", 2, 2),
+    SavedForm("format 2, int16", 2, 3, "int16"),
+    SavedForm("format 2, int8", 2, 3, "int8"),
+    SavedForm("format 3", 3, 3),
+    SavedForm("format 3, int8", 3, 4, "int8"),
+    SavedForm("format 4", 4, 4),
+    SavedForm("format 4, float16", 4, 4, "float16"),
+    SavedForm("format 5", 5, 5),
+    SavedForm("format 5, int8", 5, 6, "int8"),
+    SavedForm("format 6"),
+    SavedForm("format 6, float16", kind="float16"),
+    SavedForm("format 6, int8", kind="int8"),
+    SavedForm("format 6, int16", kind="int16"),
 )
 
 
@@ -253,7 +253,7 @@ def variables() -> dict[str, Array]:
     return {**arrays, **numbers, "encoder/embeddings_merge": np.array(0, np.int8)}
 
 
-def save_opennmt(folder: Path, form: Form, *, config: dict[str, object] | None = None) -> Path:
+def save_opennmt(folder: Path, form: SavedForm, *, config: dict[str, object] | None = None) -> Path:
     """Save the model; config: fields of config.json that differ."""
     folder.mkdir(parents=True)
     for side, name in SIDES.items():
@@ -280,7 +280,7 @@ def vocabulary_of(model: bytes) -> list[str]:
     return [*SPECIAL, *normal_pieces(model), "<unk>"]
 
 
-def _older(found: dict[str, Array], form: Form) -> dict[str, Array]:
+def _older(found: dict[str, Array], form: SavedForm) -> dict[str, Array]:
     """Return variables by the names and with the numbers of an older form."""
     numbers = {name: value for name, value in found.items() if not value.ndim and not name.endswith("_scale")}
     arrays = {name: value for name, value in found.items() if name not in numbers}

@@ -95,7 +95,7 @@ PATIENCE = 180  # seconds for all calls of a run; a call has a deadline of its o
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class NodeAnswer:
     """How a call ended in Node.
 
     details: those of google.rpc.Status, by the names of their types
@@ -135,14 +135,14 @@ def call(
     return {"id": name, "method": method, "request": request, "metadata": dict(metadata or {}), **times}
 
 
-def make_calls(address: str, calls: Sequence[Mapping[str, Any]], **channel: Any) -> list[Answer]:
+def make_calls(address: str, calls: Sequence[Mapping[str, Any]], **channel: Any) -> list[NodeAnswer]:
     """Make calls on one channel; channel: options of grpc-js, with underscores after the first dot."""
     options = {f"grpc.{name}": value for name, value in channel.items()}
     found = []
     for values in _run("calls.js", {"address": address, "channel": options, "calls": calls}):
         delay = values["retry_after"]
         values |= {"outcome": from_json(values["outcome"]), "retry_after": None if delay is None else int(delay)}
-        found.append(Answer(**values))
+        found.append(NodeAnswer(**values))
     return found
 
 
@@ -189,7 +189,7 @@ RUN_SECONDS = 120  # seconds for a run
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadCount:
     """What h2load counted.
 
     failed: requests that failed, broke off or had no answer in time
@@ -203,7 +203,7 @@ class Load:
     data: int
 
 
-def h2load(address: str, path: str, body: Path, *, requests: int, connections: int, streams: int) -> Load:
+def h2load(address: str, path: str, body: Path, *, requests: int, connections: int, streams: int) -> LoadCount:
     """Send a body `requests` times over some connections, with some streams at once on each."""
     command = ["h2load", f"--requests={requests}", f"--clients={connections}", f"--max-concurrent-streams={streams}"]
     command += [f"--data={body}", "--header=content-type: application/grpc", "--header=te: trailers"]
@@ -213,4 +213,4 @@ def h2load(address: str, path: str, body: Path, *, requests: int, connections: i
     found = _REPORT.search(ran.stdout)
     assert found, ran.stdout + ran.stderr
     total, succeeded, *wrong, ok, data = map(int, found.groups())
-    return Load(total, succeeded, sum(wrong), ok, data)
+    return LoadCount(total, succeeded, sum(wrong), ok, data)

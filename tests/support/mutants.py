@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 from lingon.bundle import names
 from lingon.bundle.names import DECODER, ENCODER, SCORER, past_name
 
-Edit = Callable[[onnx.GraphProto], None]
+GraphEdit = Callable[[onnx.GraphProto], None]
 FLOAT, ALL = ("fp32", "fp32-cuda", "fp16"), ("fp32", "fp32-cuda", "fp16", "int8")
 SCATTERED = ("fp32-cuda",)
 IN_SCORER, IN_DECODER, IN_ENCODER, IN_SHORTLIST = (
@@ -36,7 +36,7 @@ class Mutant:
 
     name: str
     graphs: tuple[str, ...]
-    edit: Edit
+    edit: GraphEdit
     gates: tuple[str, ...]
     precisions: tuple[str, ...] = ALL
 
@@ -47,7 +47,7 @@ class Mutant:
         }
 
 
-def _edited(content: bytes, edit: Edit) -> bytes:
+def _edited(content: bytes, edit: GraphEdit) -> bytes:
     model = onnx.load_model_from_string(content)
     before = model.SerializeToString(deterministic=True)
     edit(model.graph)
@@ -87,7 +87,7 @@ def _stacked(graph: onnx.GraphProto, output: str) -> onnx.NodeProto:
     return node
 
 
-def _layers_reversed(output: str) -> Edit:
+def _layers_reversed(output: str) -> GraphEdit:
     def edit(graph: onnx.GraphProto) -> None:
         stacked = _stacked(graph, output)
         stacked.input[:] = list(reversed(stacked.input))
@@ -190,7 +190,7 @@ def _tied_weights_transposed(graph: onnx.GraphProto) -> None:
         _before(graph, node, 1, "Transpose")
 
 
-def _scaled_input(product: str, place: int) -> Edit:
+def _scaled_input(product: str, place: int) -> GraphEdit:
     """Make an input of an 8-bit product a tenth larger: 2, the scale of the activations, or 3, those of the weights."""
 
     def edit(graph: onnx.GraphProto) -> None:
@@ -221,7 +221,7 @@ def _labels_off_by_one(graph: onnx.GraphProto) -> None:
     graph.node.insert(index, first)
 
 
-def _renamed(one: str, other: str) -> Edit:
+def _renamed(one: str, other: str) -> GraphEdit:
     """Exchange two inputs of a graph, in all nodes that read them."""
 
     def edit(graph: onnx.GraphProto) -> None:
@@ -315,7 +315,7 @@ def _parts(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     yield graph
 
 
-def _first(kind: str, change: Callable[[onnx.GraphProto, int], None], *, nth: int = 0, last: bool = False) -> Edit:
+def _first(kind: str, change: Callable[[onnx.GraphProto, int], None], *, nth: int = 0, last: bool = False) -> GraphEdit:
     """Change the nth node of a kind, or the last one, in the first part of a graph that has so many."""
 
     def edit(graph: onnx.GraphProto) -> None:
@@ -428,7 +428,7 @@ def _ones_among_values(graph: onnx.GraphProto) -> None:
     _swap(graph, next(at for at, node in enumerate(graph.node) if graph.node[place].output[0] in node.input))
 
 
-def _exchanged(one: str, other: str) -> Edit:
+def _exchanged(one: str, other: str) -> GraphEdit:
     def edit(graph: onnx.GraphProto) -> None:
         names = {past_name(one): past_name(other), past_name(other): past_name(one)}
         for node in graph.node:
@@ -437,7 +437,7 @@ def _exchanged(one: str, other: str) -> Edit:
     return edit
 
 
-def _mutant(name: str, graphs: tuple[str, ...], edit: Edit, gates: tuple[str, ...] = ("tensors",)) -> Mutant:
+def _mutant(name: str, graphs: tuple[str, ...], edit: GraphEdit, gates: tuple[str, ...] = ("tensors",)) -> Mutant:
     return Mutant(name, graphs, edit, gates, ("fp32",))
 
 

@@ -95,7 +95,7 @@ MOST_IN_FLIGHT_MIB = 32.0
 """MiB that connections may hold while they are read: some messages, or 1,500 started calls; a bomb would take 100."""
 
 
-class Answer(NamedTuple):
+class CallEnd(NamedTuple):
     """The end of a call; details: the serialised google.rpc.Status."""
 
     code: grpc.StatusCode
@@ -123,11 +123,11 @@ class ServerProcess:
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
 
-    def send(self, method: str, raw: bytes, seconds: float = 10 * RESPONSE_SECONDS, **more: Any) -> Answer:
+    def send(self, method: str, raw: bytes, seconds: float = 10 * RESPONSE_SECONDS, **more: Any) -> CallEnd:
         """Call a method of the service with these bytes."""
         return self.call(SERVICE + method, raw, seconds, **more)
 
-    def call(self, path: str, raw: bytes, seconds: float = 10 * RESPONSE_SECONDS, **more: Any) -> Answer:
+    def call(self, path: str, raw: bytes, seconds: float = 10 * RESPONSE_SECONDS, **more: Any) -> CallEnd:
         """Call any path."""
         try:
             if path.endswith("Stream"):
@@ -136,8 +136,8 @@ class ServerProcess:
                 replies = self.channel.unary_unary(path)(raw, timeout=seconds, **more)
         except grpc.RpcError as error:
             trailers = dict(error.trailing_metadata() or ())
-            return Answer(error.code(), error.details() or "", trailers.get("grpc-status-details-bin", b""), b"")
-        return Answer(grpc.StatusCode.OK, "", b"", replies)
+            return CallEnd(error.code(), error.details() or "", trailers.get("grpc-status-details-bin", b""), b"")
+        return CallEnd(grpc.StatusCode.OK, "", b"", replies)
 
     def translate(self, *texts: str, **fields: Any) -> pb.TranslateResponse:
         """Call Translate, which must succeed."""
@@ -193,7 +193,7 @@ def is_prompt(work: Callable[[], object]) -> bool:
     return False
 
 
-def details_of(answer: Answer) -> status_pb2.Status:
+def details_of(answer: CallEnd) -> status_pb2.Status:
     return status_pb2.Status.FromString(answer.details)
 
 

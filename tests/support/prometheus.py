@@ -88,7 +88,7 @@ SENTENCES = (ROOT / "tests" / "data" / "tatoeba.en").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
-class Watch(Prometheus):
+class PrometheusWatch(Prometheus):
     """A Prometheus and the server that it scrapes.
 
     folder: holds the files that turn the server's failpoints on
@@ -154,7 +154,7 @@ def settings(folder: Path, key: str) -> Path:
 
 
 @contextmanager
-def watched(folder: Path, patience: float = 60) -> Iterator[Watch]:
+def watched(folder: Path, patience: float = 60) -> Iterator[PrometheusWatch]:
     """Run both; the block starts when the dashboard has data."""
     key = new_key()
     with serving(ROOT / "models" / "en-de", "--config", settings(folder, key)) as server:
@@ -162,7 +162,7 @@ def watched(folder: Path, patience: float = 60) -> Iterator[Watch]:
         caller = threading.Thread(target=load, args=(server.address, folder, key, stop), daemon=True)
         with running_prometheus(folder, config) as url:
             try:
-                watch = Watch(url, server, folder)
+                watch = PrometheusWatch(url, server, folder)
                 caller.start()
                 wait_until(lambda: len(watch.query("lingon_ready[20s]")[0]["values"]) > 15, patience)
                 yield watch

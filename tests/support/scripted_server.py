@@ -27,7 +27,7 @@ MODEL = {"model": "en-de", "version": "1"}
 
 
 @dataclass
-class Fault:
+class ScriptedFault:
     """The error that ends a call instead of an answer; details: error details of the status."""
 
     code: grpc.StatusCode
@@ -46,18 +46,18 @@ class Fault:
         context.abort(self.code, self.message)
 
 
-def queue_full(seconds: float) -> Fault:
+def queue_full(seconds: float) -> ScriptedFault:
     retry = error_details_pb2.RetryInfo()
     retry.retry_delay.FromMilliseconds(int(1000 * seconds))
     info = error_details_pb2.ErrorInfo(reason="QUEUE_FULL", domain="lingon")
-    return Fault(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much is waiting", (info, retry))
+    return ScriptedFault(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much is waiting", (info, retry))
 
 
 @dataclass
 class FakeService(translation_pb2_grpc.TranslationServiceServicer):
     """faults: one is taken by each call, in order; delay: seconds before every answer"""
 
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[ScriptedFault] = field(default_factory=list)
     max_texts: int = 4
     delay: float = 0.0
     requests: list[Any] = field(default_factory=list)
@@ -91,7 +91,7 @@ class FakeService(translation_pb2_grpc.TranslationServiceServicer):
         )
         return pb.ListModelsResponse(models=[model], max_texts=self.max_texts)
 
-    def _begin(self, request: Any, context: grpc.ServicerContext) -> Fault | None:
+    def _begin(self, request: Any, context: grpc.ServicerContext) -> ScriptedFault | None:
         with self.lock:
             self.requests.append(request)
             self.arrivals.append(time.monotonic())

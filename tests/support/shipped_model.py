@@ -48,7 +48,7 @@ SHIFTS = scaled(1, len(MODES))
 TOLERANCE = 1e-5
 """With a shortlist, a probability is a sum over the union of a batch, whose order depends on the other sentences."""
 
-Request = tuple[tuple[int, ...], Options]
+SearchRequest = tuple[tuple[int, ...], Options]
 
 
 @functools.cache
@@ -96,7 +96,7 @@ def sentence_modes(seed: int = 0) -> list[tuple[int, str]]:
     return [(place, modes[(place + shift) % len(modes)]) for place in range(len(sources()))]
 
 
-def request_of(place: int, mode: str) -> Request:
+def request_of(place: int, mode: str) -> SearchRequest:
     return sources()[place], options(sources()[place], **MODES[mode])
 
 
@@ -107,7 +107,7 @@ def translated_alone(precision: str, seed: int) -> list[Any]:
         return [answer(engine, request_of(place, mode)) for place, mode in sentence_modes(seed)]
 
 
-def answer(engine: Engine, request: Request) -> Any:
+def answer(engine: Engine, request: SearchRequest) -> Any:
     """The result of one request."""
     done: queue.SimpleQueue[Any] = queue.SimpleQueue()
     engine.submit([_job(request, done.put)])
@@ -160,7 +160,7 @@ class MixedTraffic:
         limits = {"max_rows": draw.choice([8, 24, 64]), "max_batch_tokens": draw.choice([200, 1024])}
         return cls(seed, 1 + seed % 2, 1 + seed // 2 % 2, {**limits, "spread": draw.choice([1, 16])})
 
-    def answers(self, engine: Engine, wanted: Sequence[Request]) -> list[Any]:
+    def answers(self, engine: Engine, wanted: Sequence[SearchRequest]) -> list[Any]:
         """The result of each request, sent in random order and bursts among other jobs, of which some are cancelled."""
         draw, done = random.Random(self.seed), queue.SimpleQueue[tuple[int, Any]]()
         order = draw.sample(range(len(wanted)), len(wanted))
@@ -225,7 +225,7 @@ def _note(done: queue.SimpleQueue[tuple[int, Any]], index: int, answer: Any) -> 
     done.put((index, answer))
 
 
-def _job(request: Request, on_done: Any) -> DecodeJob:
+def _job(request: SearchRequest, on_done: Any) -> DecodeJob:
     return DecodeJob(source_ids=request[0], options=request[1], on_done=on_done)
 
 
