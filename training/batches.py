@@ -1,4 +1,4 @@
-"""Batches of pairs of similar length within a token budget; their order is a function of seed and epoch."""
+"""Batches of pairs of similar length within a token budget. Their order is a function of seed and epoch."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Batch(NamedTuple):
     source_ids: (batch, source_length), each source ends with EOS unless the model reads none there
     source_lengths: (batch)
     target_ids: (batch, target_length), each target begins with BOS
-    labels: (batch, target_length), the token after each of target_ids, the last one EOS; PAD is ignored by the loss
-    alignment: see `PieceAlignments.batch`; None if training is not guided
+    labels: (batch, target_length), the token after each of target_ids, the last one EOS. PAD is ignored by the loss
+    alignment: see `PieceAlignments.batch`, or None if training is not guided
     """
 
     source_ids: Tensor
@@ -48,7 +48,7 @@ class Batch(NamedTuple):
         return int((self.labels != PAD).sum())
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on a device; the copy to a CUDA device is asynchronous."""
+        """Return the batch on a device. The copy to a CUDA device is asynchronous."""
 
         def move(tensor: Tensor) -> Tensor:
             return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
@@ -63,7 +63,7 @@ class Batch(NamedTuple):
 class EncodedPairs:
     """Token ids of parallel sentences, without special tokens, and their alignments if training is guided.
 
-    after: source tokens after the end token of each pair, as a model of several languages may have them; empty if
+    after: source tokens after the end token of each pair, as a model of several languages may have them, empty if
         none has any
     source_end: whether each source ends with the end token
     """
@@ -150,7 +150,7 @@ def encode_pairs(
     """Return the token ids of pairs, with the best segmentation and the tokens of their languages.
 
     tokenizer: of the pairs without languages
-    others: those of the other pairs of languages; all have the same pieces
+    others: those of the other pairs of languages. All have the same pieces
     """
     sources, targets = sides(pairs)
     encoded = EncodedPairs(
@@ -168,7 +168,7 @@ def encode_pairs(
 
 
 def derive_seed(*numbers: int) -> int:
-    """Return a seed of 32 bits; different numbers give independent draws, but for zeros at their end."""
+    """Return a seed of 32 bits. Different numbers give independent draws, but for zeros at their end."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
@@ -234,7 +234,7 @@ class PieceAlignments:
         """Return (batch, target_length, source_length): entry (t, j) is the share of source piece j in target piece t.
 
         All pieces of two linked words are linked. The shares of a target piece are equal for all its links, and their
-        sum is 1; it is 0 for pieces without links, for the end token and for padding.
+        sum is 1. It is 0 for pieces without links, for the end token and for padding.
 
         rows: the pairs
         sources: their token ids, each with the end token if the model reads one

@@ -68,7 +68,7 @@ class Corpus(SettingsBlock):
 
 
 def _corpora(given: Any) -> Any:
-    """Return a list of corpora as it is, and one block as a list of it; its errors are those of the block."""
+    """Return a list of corpora as it is, and one block as a list of it. Its errors are those of the block."""
     if isinstance(given, list | tuple):
         return given
     return () if given is None else (Corpus.model_validate(given),)
@@ -291,7 +291,7 @@ def model_differences(old: ModelSettings, new: ModelSettings) -> list[str]:
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], block: str = "") -> Iterator[str]:
-    """Yield the differences of two blocks; two kinds of model differ in their kind, since their keys are others."""
+    """Yield the differences of two blocks. Two kinds of model differ in their kind, since their keys are others."""
     if old.get("kind") != new.get("kind") and old.keys() != new.keys():
         yield f"{block}kind: {old['kind']} -> {new['kind']}"
         return
@@ -564,7 +564,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def parse_config(values: Any, origin: str) -> Config:
-    """Check values and return the settings; the SettingsError names origin, key, bound and value."""
+    """Check values and return the settings. The SettingsError names origin, key, bound and value."""
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -574,7 +574,7 @@ def parse_config(values: Any, origin: str) -> Config:
 
 
 def _override(values: dict[str, Any], override: str) -> None:
-    """Apply block.key=value to values; a number is the index of a list, as in data.train.0.repeat=2."""
+    """Apply block.key=value to values. A number is the index of a list, as in data.train.0.repeat=2."""
     key, equals, text = override.partition("=")
     *blocks, last = key.strip().split(".")
     if not equals or not blocks or not all((*blocks, last)):
@@ -600,7 +600,7 @@ def _value(text: str) -> Any:
 
 
 def _from_current_folder(value: Any, key: str, paths: Sequence[str]) -> Any:
-    """Return the value of a key with absolute paths; the keys in `paths` have paths."""
+    """Return the value of a key with absolute paths. The keys in `paths` have paths."""
     if isinstance(value, dict):
         return {name: _from_current_folder(each, name, paths) for name, each in value.items()}
     if isinstance(value, list):

@@ -56,7 +56,7 @@ class ModelSettings(SettingsBlock):
         """Raise SettingsError if no graph can compute such a model."""
 
     def weightless(self) -> set[str]:
-        """The keys whose change leaves the weights of a trained model right."""
+        """Return the keys whose change leaves the weights of a trained model right."""
         return {"dropout", "never_generated"}
 
     @model_validator(mode="after")
@@ -80,7 +80,7 @@ Norms = Literal["post", "pre", "both"]
 
 
 class TransformerSettings(ModelSettings):
-    """The size and the variant of the Transformer; the preset gives the sizes that are not set."""
+    """The size and the variant of the Transformer. The preset gives the sizes that are not set."""
 
     kind: Literal["transformer"] = "transformer"
     preset: Literal["tiny", "small", "base", "big", "deep-encoder"] = "small"
@@ -122,14 +122,14 @@ class TransformerSettings(ModelSettings):
         return self.decoder_layers, self.heads
 
     def check_export(self) -> None:
-        """See ModelSettings; the operators of a step take heads of a multiple of HEAD_STEP dimensions."""
+        """See ModelSettings. The operators of a step take heads of a multiple of HEAD_STEP dimensions."""
         if self.decoder_cell == "attention" and self.score == "scaled-dot" and self.head_dim % HEAD_STEP:
             raise SettingsError(
                 f"an export needs model.dim / model.heads to be a multiple of {HEAD_STEP}, got {self.head_dim}"
             )
 
     def weightless(self) -> set[str]:
-        """See ModelSettings; only learned positions are weights, all others are computed for any length."""
+        """See ModelSettings. Only learned positions are weights, all others are computed for any length."""
         computed = {"max_positions"} if self.positions != "learned" else set[str]()
         return {"preset", *super().weightless(), *computed}
 
@@ -248,7 +248,7 @@ class RecurrentSettings(ModelSettings):
     dim: Size = 256  # of a state of the decoder
 
     def weightless(self) -> set[str]:
-        """See ModelSettings; recurrent models have no table of positions."""
+        """See ModelSettings. Recurrent models have no table of positions."""
         return {"max_positions", *super().weightless()}
 
     @property
