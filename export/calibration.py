@@ -36,7 +36,7 @@ def translate_once(checkpoint: Checkpoint, texts: Sequence[str], known: dict[Pai
     """Return the greedy translation of each text.
 
     texts: normalised
-    known: translations by this model; those that are not there are added
+    known: translations by this model. Those that are not there are added
     """
     forced = checkpoint.tokenizer.languages.forced
     keys = [(tuple(checkpoint.tokenizer.encode_source(text)), forced) for text in texts]

@@ -181,7 +181,7 @@ def export(
 
 
 def _shortlist(checkpoint: Checkpoint, wanted: bool | None, *, by_default: bool) -> ShortlistSettings | None:
-    """Return how to learn a shortlist; None, with a line, if none is asked for and the model serves several pairs."""
+    """Return how to learn a shortlist. None, with a line, if none is asked for and the model serves several pairs."""
     from lingon.export.shortlist import ONE_PAIR, ShortlistSettings, check_one_pair, serves_one_pair
 
     languages = checkpoint.config.languages
@@ -313,7 +313,7 @@ def calibrate(
     """Write the next version of a bundle with new text data, by which a server judges and mends translations.
 
     Text data names words that the model translates to themselves, which stand for placeholders, URLs and other strings
-    that a translation keeps; it has the usual lengths of translations, profiles of both languages, and the regression
+    that a translation keeps. It has the usual lengths of translations, profiles of both languages, and the regression
     for the confidence. All other files of the bundle stay as they are.
     """
     from lingon.errors import SettingsError

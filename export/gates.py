@@ -79,7 +79,7 @@ class Expected:
 
     log_probs: (target_length + 1, vocab)
     attention: weights (layers, heads, queries, keys) of the attention that the model has: `cross`, and the
-        self-attention of `encoder` and `decoder`; a target begins with BOS
+        self-attention of `encoder` and `decoder`. A target begins with BOS
     """
 
     log_probs: np.ndarray
@@ -99,7 +99,7 @@ def draw_grid(model: AnyModel, limits: Limits, *, attention: bool = True) -> lis
 
     Lengths are ragged, so that most cases have padding.
 
-    attention: whether the weights of attention are wanted; without them there is less to compute
+    attention: whether the weights of attention are wanted. Without them there is less to compute
     """
     random, longest = np.random.default_rng(0), min(limits.max_source_tokens, LONGEST)
     sources = sorted({min(length, longest) for length in SOURCES})
@@ -213,7 +213,7 @@ def check_tensors(runner: Runner, precision: str, grid: Sequence[CaseReference])
 
 
 def check_emulation(runner: Runner, precision: str, grid: Sequence[CaseReference]) -> float:
-    """Compare steps and scores of 8-bit graphs with a model that emulates them; return the share of exact rows.
+    """Compare steps and scores of 8-bit graphs with a model that emulates them and return the share of exact rows.
 
     A value near the middle of two steps may be rounded to either, and then what follows in its row differs. Rows
     without such a value are exact. Raises ParityError if too few rows are: then a scale or a weight is wrong.
@@ -238,7 +238,7 @@ def check_emulation(runner: Runner, precision: str, grid: Sequence[CaseReference
 def _compare_steps(
     runner: Runner, reference: CaseReference, differences: Sequence[Differences], precision: str
 ) -> None:
-    """Decode all rows in one batch; each starts at its own step, so that the pasts have different lengths.
+    """Decode all rows in one batch. Each starts at its own step, so that the pasts have different lengths.
 
     Every other step also returns logits, which sampling reads.
 
@@ -272,7 +272,7 @@ def _tokens_at(case: GateCase, positions: np.ndarray) -> list[int]:
 
 
 def _differences(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Return the differences of log-probabilities; none where both say that a piece is never generated."""
+    """Return the differences of log-probabilities, or none where both say that a piece is never generated."""
     never = np.maximum(found, expected) < FORBIDDEN_LOGIT / 2
     differences: np.ndarray = np.where(never, 0, np.abs(found - expected))
     return differences
@@ -413,7 +413,7 @@ def _alignment(runner: OnnxRunner, expected: Expected) -> np.ndarray:
 
 
 def _visible(found: np.ndarray, expected: np.ndarray, what: str, *, causal: bool) -> np.ndarray:
-    """Return the weights of a row without padding; raise ParityError if what must be hidden has any weight.
+    """Return the weights of a row without padding. Raise ParityError if what must be hidden has any weight.
 
     found: (layers, heads, queries, keys), both padded
     expected: (layers, heads, queries, keys)
@@ -507,7 +507,7 @@ def is_near_tie(
     pair: tuple[Hypothesis, ReferenceHypothesis],
     settings: SearchSettings,
 ) -> bool:
-    """Whether the two results differ by a decision whose candidates are within NEAR_TIE in both implementations.
+    """Return whether the two results differ by a decision whose candidates are within NEAR_TIE in both implementations.
 
     In beam search the decision is the ranking of the two hypotheses, in greedy search the first token that differs.
     pair: the best hypothesis of the engine, and that of the reference search

@@ -100,7 +100,7 @@ def check_precisions(model: AnyModel, settings: ExportSettings) -> None:
 
 
 def _alignment(config: Config, settings: ExportSettings) -> Alignment:
-    """Return the heads that give alignments; none without attention.
+    """Return the heads that give alignments, or none without attention.
 
     They are those of the settings, else those that training guided, else all of the last decoder layer but one (Garg et
     al., 2019), and of the last one if there are two: on two models with two decoder layers its alignment error rate was
@@ -134,7 +134,7 @@ def _check_alignment(model: ModelSettings, settings: ExportSettings) -> None:
 
 
 def read_attachments(paths: Sequence[Path]) -> dict[str, bytes]:
-    """Read the files to publish with the card, by name; raise SettingsError if one is not allowed or not readable."""
+    """Read the files to publish with the card, by name. Raise SettingsError if one is not allowed or not readable."""
     known: dict[str, Path] = {}
     for path in paths:
         if path.suffix not in ATTACHMENT_SUFFIXES:

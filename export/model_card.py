@@ -55,7 +55,7 @@ def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> st
 
 
 def _history(config: Config, progress: TrainingProgress) -> list[str]:
-    """Return the sections on where a model was imported from and how it was trained; an imported one may have both."""
+    """Return the sections on where a model was imported from and how it was trained. An imported one may have both."""
     sections = [_origin(config.origin)] if config.origin is not None else []
     if config.data.train:
         sections.append(_training(config, progress))

@@ -164,7 +164,7 @@ def _confidence(
     settings: ExportSettings,
     log: Callable[[str], None],
 ) -> Confidence | None:
-    """Fit the confidence to translations of held-out text; None if there is too little, or no references."""
+    """Fit the confidence to translations of held-out text, or None if there is too little, or no references."""
     if not all(pair.target for pair in held_out):
         log("no confidence: the held-out text has no references")
         return None
@@ -191,7 +191,7 @@ def _build_graphs(
     known: Known,
     weights: WeightFiles,
 ) -> dict[str, BuiltGraphs]:
-    """Return the graphs of each precision; their weights are added to `weights`."""
+    """Return the graphs of each precision. Their weights are added to `weights`."""
     model, calibration = checkpoint.model, known.sentences
     if settings.is_quantised and not calibration and known.ranges is None:
         calibration = calibration_sentences(checkpoint, training, settings.calibration_sentences)

@@ -22,7 +22,7 @@ from lingon.training.corpus import Pair
 # bounds the memory, for any length of sentences.
 
 NULL = PAD
-"""The source id of the null word; no sentence contains padding."""
+"""The source id of the null word. No sentence contains padding."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -34,7 +34,7 @@ class LexiconSettings:
 
     iterations: iterations of expectation maximisation
     chunk_links: pairs of a source and a target token in one chunk, which bounds the working memory
-    max_entries: largest number of entries; the pairs of pieces that occur together least often are dropped
+    max_entries: largest number of entries. The pairs of pieces that occur together least often are dropped
     min_probability: entries with a smaller probability are dropped at the end
     """
 
@@ -65,7 +65,7 @@ class PieceLexicon:
 
 @dataclass(frozen=True, slots=True)
 class _SentenceIds:
-    """Concatenated sentences; sentence i is ids[offsets[i] : offsets[i + 1]]."""
+    """Concatenated sentences. Sentence i is ids[offsets[i] : offsets[i + 1]]."""
 
     ids: NDArray[np.int32]
     offsets: Ints
@@ -127,7 +127,7 @@ def learn_lexicon(
 
 
 def _chunks(source: _SentenceIds, target: _SentenceIds, target_vocab: int, chunk_links: int) -> Iterator[_Links]:
-    """Yield the links of all target tokens, about chunk_links in a chunk; a sentence may span several chunks."""
+    """Yield the links of all target tokens, about chunk_links in a chunk. A sentence may span several chunks."""
     sentences = np.repeat(np.arange(len(target.lengths), dtype=np.int32), target.lengths)  # of each target token
     ends = np.cumsum(source.lengths[sentences])
     first = 0
@@ -232,7 +232,7 @@ class ShortlistSettings:
 
 
 def serves_one_pair(languages: LanguageSettings | None) -> bool:
-    """Return whether a model translates from one language into one other; None is a model that was made for a pair."""
+    """Return whether a model translates from one language into one other. None is a model that was made for a pair."""
     return languages is None or len(languages.sources) + len(languages.targets) == 2
 
 
@@ -300,7 +300,7 @@ def _identical_pieces(tokenizer: Tokenizer, always: NDArray[np.int64]) -> NDArra
 
 
 def _assemble(always: NDArray[np.int64], rows: NDArray[np.int64], tokenizer: Tokenizer) -> Shortlist:
-    """Make a shortlist of rows (source, target); the target pieces of a source piece are in ascending order."""
+    """Make a shortlist of rows (source, target). The target pieces of a source piece are in ascending order."""
     rows = np.unique(rows, axis=0)
     offsets = np.searchsorted(rows[:, 0], np.arange(tokenizer.source_vocab + 1))
     return Shortlist(always.astype(np.int32), offsets.astype(np.int32), rows[:, 1].astype(np.int32))

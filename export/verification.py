@@ -1,4 +1,4 @@
-"""Checks a published bundle where it will be served; it imports `serving` and modules of `export` without torch."""
+"""Checks a published bundle where it will be served. It imports `serving` and modules of `export` without torch."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class VerifiedText:
 
     tokenizer: writes the tokens of the pair of languages, if the bundle has several
     sources: ids as the tokenizer frames them
-    references: of each source; None for golden sentences, which have none
+    references: of each source, or None for golden sentences, which have none
     language: of the translations, for the tokens of BLEU
     """
 
@@ -71,7 +71,7 @@ class VerifiedText:
         return self.tokenizer.languages.forced
 
     def first(self, count: int) -> VerifiedText:
-        """The first sentences."""
+        """Return the first sentences."""
         return replace(self, sources=self.sources[:count], references=self.references and self.references[:count])
 
 
@@ -109,7 +109,7 @@ def pair_of(bundle: Bundle, named: str | None) -> LanguagePair | None:
 def text_of(bundle: Bundle, pairs: Pairs | None, count: int, languages: LanguagePair | None = None) -> VerifiedText:
     """Return at most `count` sentences that are not too long: the first of pairs, or golden sentences without pairs.
 
-    languages: of a bundle of several languages, the pair of the sentences; its golden sentences are those in the source
+    languages: of a bundle of several languages, the pair of the sentences. Its golden sentences are those in the source
         language, whatever they are translated into
 
     Raises SettingsError if there is none.
@@ -212,7 +212,7 @@ def _check(found: Invariance, least: float, beam_size: int) -> None:
 
 
 def _bleu(text: VerifiedText, *translations: list[Hypothesis]) -> list[float]:
-    """Return the BLEU of each list of translations; nothing without references."""
+    """Return the BLEU of each list of translations, nothing without references."""
     if text.references is None:
         return []
     decoded = ([text.tokenizer.decode(each.tokens) for each in found] for found in translations)
@@ -256,7 +256,7 @@ class Verification:
 
     @contextmanager
     def checking(self, check: str, bound: str) -> Iterator[CheckResult]:
-        """Run a check in the block, which sets the result of the row; an error of ours is its failure."""
+        """Run a check in the block, which sets the result of the row. An error of ours is its failure."""
         row = CheckResult(check, bound)
         try:
             yield row
@@ -285,9 +285,9 @@ def verify_bundle(
 ) -> Verification:
     """Check a precision of a bundle on its provider.
 
-    pairs: text to translate; None is the golden sentences
+    pairs: text to translate. None is the golden sentences
     sentences: of the text, at most
-    languages: of the text, for a bundle of several; see `pair_of`
+    languages: of the text, for a bundle of several. See `pair_of`
 
     Raises SettingsError or BundleError if the bundle has no golden sentences, or the text none that it can read.
     """

@@ -43,7 +43,7 @@ class ScoreWriter(Protocol):
         """Return queries in the layout of `scores`, from rows (batch * length, dim).
 
         batch: int64 [batch]
-        single: whether the length is 1; CUDA copies the values for a Transpose that changes nothing
+        single: whether the length is 1. CUDA copies the values for a Transpose that changes nothing
         """
 
     def scores(self, query: str, key: str) -> str:
@@ -78,11 +78,11 @@ class ProductScores:
 
 @dataclass(frozen=True, slots=True)
 class AdditiveScores:
-    """w^T tanh(q + k) with a w for each head; see lingon.training.models.attention.AdditiveHeads.
+    """w^T tanh(q + k) with a w for each head. See lingon.training.models.attention.AdditiveHeads.
 
     All heads are one product with a matrix (dim, heads), which has the w of a head in the rows of that head and 0 in
     the others. A product computes several columns at a time, so that the zeros cost little. Its rows do not depend on
-    each other; those of a sum over the last dimension may, by their place in memory.
+    each other. Those of a sum over the last dimension may, by their place in memory.
 
     weights: the name of that matrix
     """
@@ -151,7 +151,7 @@ def cache_key_shape(settings: TransformerSettings) -> TensorShape:
 def attend(
     heads: ScoreWriter, blocks: Blocks, query: str, key: str, value: str, bias: str, *, single: bool = False
 ) -> tuple[str, str]:
-    """Write attention; return rows (batch * length, dim) and the weights (batch, heads, length, source_length).
+    """Write attention and return rows (batch * length, dim) and the weights (batch, heads, length, source_length).
 
     query: from `ScoreWriter.query`, scaled already
     key: from `lay_out_keys`
@@ -167,7 +167,7 @@ def attend(
 
 
 def attention_weights(heads: ScoreWriter, blocks: Blocks, query: str, key: str, bias: str) -> str:
-    """Return the weights (batch, heads, length, source_length); see `attend`."""
+    """Return the weights (batch, heads, length, source_length). See `attend`."""
     # Of score + mask, fp32 keeps nothing of the score and fp16 little: the weight is exactly 0 in both.
     scores = blocks.graph.op("Add", heads.scores(query, key), bias)
     return blocks.graph.op("Softmax", scores, axis=-1)
@@ -271,7 +271,7 @@ TINY = float(np.finfo(np.float32).tiny)
 class Mask(NamedTuple):
     """Which keys the queries of a self-attention see.
 
-    visible: bool, broadcast over (batch, heads, length, length); linear attention reads it, and needs (batch, 1, 1,
+    visible: bool, broadcast over (batch, heads, length, length). Linear attention reads it, and needs (batch, 1, 1,
         length)
     bias: the same for attention by softmax, see Blocks.attention_bias
     """
@@ -338,7 +338,7 @@ def cross_attention(
 def _attend_linearly(
     blocks: Blocks, query: str, key: str, value: str, batch: str, visible: str, *, weighted: bool
 ) -> tuple[str, str]:
-    """Write lingon.training.models.attention.attend_linearly; return rows (batch * length, dim), and the weights.
+    """Write lingon.training.models.attention.attend_linearly and return rows (batch * length, dim), and the weights.
 
     The values get a column of ones: one product gives the sums of both the numerator and the norm, in the same order
     for any padding. All is in float32, since float16 ends at 65,504.
@@ -382,7 +382,7 @@ Additive scores have keys (rows, capacity, dim). Rotated keys are in the cache a
 
 
 class StepAttention(Protocol):
-    """Writes the attention of a decoder step into a graph; it is made once for a graph and used by every layer."""
+    """Writes the attention of a decoder step into a graph. It is made once for a graph and used by every layer."""
 
     def attend(self, module: SelfAttention, name: str, packed: str, past: Caches, present: Caches) -> str:
         """Return the mixed values (rows, dim).
@@ -390,7 +390,7 @@ class StepAttention(Protocol):
         module: the attention whose scores these are
         name: of the values that the nodes write
         packed: query, key and value of the new position, (rows, 3 * dim)
-        past: the inputs of the graph; no other node may read them, because the runner binds `present` to their memory
+        past: the inputs of the graph. No other node may read them, because the runner binds `present` to their memory
         present: the outputs of the graph, with the new position
         """
 
@@ -400,9 +400,9 @@ class GroupedAttention:
     """GroupQueryAttention: one kernel, which reads as far as each row's own length. CUDA has none for float32.
 
     last: the index of the new position of each row, int32 (rows)
-    total: the longest length after the step, an int32 scalar, or more; the kernel reads it on the host
+    total: the longest length after the step, an int32 scalar, or more. The kernel reads it on the host
     rotation: of queries and keys
-    bias: what is added to the scores of each head (rows, heads, 1, total); "" if nothing is
+    bias: what is added to the scores of each head (rows, heads, 1, total), or "" if nothing is
     """
 
     blocks: Blocks
@@ -467,7 +467,7 @@ class ScatteredAttention:
 
     places: where the new position goes in a cache, int64 (rows, heads, 3): row, head and position
     visible: whether a position is read, bool (rows, 1, 1, capacity)
-    bias: what is added to the scores (rows, heads, 1, capacity); "" if nothing is
+    bias: what is added to the scores (rows, heads, 1, capacity), or "" if nothing is
     """
 
     blocks: Blocks
@@ -522,8 +522,8 @@ class AdditiveAttention:
 
     places: see ScatteredAttention
     row_places: where the new key goes in its cache, int64 (rows, 2): row and position
-    reached: the positions that the step reads, int64 (reach); "" for all of the capacity, since a device would have to
-        wait for the longest row
+    reached: the positions that the step reads, int64 (reach), or "" for all of the capacity, since a device would have
+        to wait for the longest row
     visible: whether a position is read, bool (rows, 1, 1, reach)
     """
 
@@ -540,7 +540,7 @@ class AdditiveAttention:
     ) -> AdditiveAttention:
         """Write places and mask for positions (rows) and the capacity of the caches, int64 [capacity].
 
-        given: whether the graph has the input TOTAL_LENGTH; see ScatteredAttention
+        given: whether the graph has the input TOTAL_LENGTH. See ScatteredAttention
         """
         graph = blocks.graph
         if given:
@@ -586,7 +586,7 @@ def _mix(blocks: Blocks, scores: str, cached: str, visible: str, name: str) -> s
     """Return the values of a cache mixed by the softmax of the visible scores: (rows, dim).
 
     scores: (rows, heads, 1, length)
-    cached: (rows, heads, length, head_dim); what is not visible may be NaN
+    cached: (rows, heads, length, head_dim). What is not visible may be NaN
     visible: bool (rows, 1, 1, length)
     """
     graph = blocks.graph

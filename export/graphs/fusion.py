@@ -43,7 +43,7 @@ class Nodes:
         return [node for node in self._nodes if node.name not in self._removed]
 
     def only_reader(self, node: NodeProto) -> NodeProto | None:
-        """Return the node that alone reads the first result of a node; None if there is none, or it is an output."""
+        """Return the node that alone reads the first result of a node, or None if there is none, or it is an output."""
         readers = self.readers.get(node.output[0], [])
         return readers[0] if len(readers) == 1 and node.output[0] not in self.outputs else None
 
@@ -77,7 +77,7 @@ def fuse_norms(nodes: Sequence[NodeProto], outputs: Sequence[str]) -> list[NodeP
 
 
 def _is_product(node: NodeProto | None, graph: Nodes) -> bool:
-    """Whether a node is a product with a bias that one other node reads."""
+    """Return whether a node is a product with a bias that one other node reads."""
     return (
         node is not None and node.op_type == "Gemm" and len(node.input) > BIAS and graph.only_reader(node) is not None
     )
@@ -108,7 +108,7 @@ NORMS = {"LayerNormalization": 1, "SimplifiedLayerNormalization": 2}
 """The attribute `norm` of a product, by the operator that it replaces."""
 
 GAIN = {"Linear": 4, "FloatLinear": 3, "PackedLinear": 5}
-"""The place of the gain of a norm among the inputs of a product; its bias is next."""
+"""The place of the gain of a norm among the inputs of a product. Its bias is next."""
 
 RESIDUAL = {"Linear": 6, "FloatLinear": 5}
 """The place of a residual among the inputs of a product."""

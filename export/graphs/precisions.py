@@ -38,7 +38,7 @@ class PrecisionKind:
 
     dtype: type of the arithmetic, and of matrix products unless they are quantised
     quantised: whether matrix products are in 8-bit integers
-    native: whether the graphs have our own operators; see kernels/
+    native: whether the graphs have our own operators. See kernels/
     """
 
     dtype: type[np.floating[Any]]
@@ -73,7 +73,7 @@ PRECISION_KINDS = {
 class BuiltGraphs:
     """The graphs of one precision by their paths in the bundle, and the weight files that they read.
 
-    emulated: a model that computes what 8-bit graphs compute; None for other graphs
+    emulated: a model that computes what 8-bit graphs compute, or None for other graphs
     """
 
     graphs: dict[str, bytes]
@@ -130,8 +130,8 @@ def build(
     """Build the graphs of one precision and add their weights to `weights`.
 
     calibration: sentences on which the ranges of 8-bit activations are measured
-    shortlist: whether to build the graphs for decoding with a shortlist; only the CPU provider has them
-    ranges: those of a Transformer that was trained for 8-bit products; they are then not measured
+    shortlist: whether to build the graphs for decoding with a shortlist. Only the CPU provider has them
+    ranges: those of a Transformer that was trained for 8-bit products. They are then not measured
     """
     kind = PRECISION_KINDS[precision]
     if kind.quantised and not calibration and ranges is None:
@@ -173,7 +173,7 @@ def _transformer_graphs(
 def _recurrent_graphs(
     model: AnyModel, kind: PrecisionKind, weights: WeightFiles, calibration: Sequence[SentenceIds]
 ) -> tuple[RecurrentGraphs, AnyModel | None]:
-    """See _transformer_graphs; states between -1 and 1 need no smoothing."""
+    """See _transformer_graphs. States between -1 and 1 need no smoothing."""
     assert isinstance(model, RecurrentModel)
     system = system_of(model)
     ranges = calibrate(system.model, calibration) if kind.quantised and not kind.native else None

@@ -1,6 +1,6 @@
 """Scales for 8-bit matrix products: measured on sentences, balanced between activations and weights, constant.
 
-Activations have 8 bits and one scale for a tensor; weights have 7 bits and a scale for every output column. With
+Activations have 8 bits and one scale for a tensor. Weights have 7 bits and a scale for every output column. With
 |weight| <= 63, a sum of two products, 2 * 255 * 63, fits the 16-bit sums of processors without VNNI. With 8-bit weights
 these sums saturate, and results are wrong without an error.
 """
@@ -31,7 +31,7 @@ TINY = 1e-30  # a row whose range is smaller is 0
 
 
 class InputRange(NamedTuple):
-    """The range of the input of a product; it contains 0."""
+    """The range of the input of a product. It contains 0."""
 
     low: float
     high: float
@@ -130,7 +130,7 @@ def emulate(model: ModelT, ranges: Mapping[str, InputRange] | None) -> ModelT:
 
     It computes in floating point what the graphs compute in integers, and is the reference of the gates for them.
 
-    ranges: of the inputs of each product; None if every row has its own
+    ranges: of the inputs of each product, or None if every row has its own
     """
     model = copy.deepcopy(model)
     for name, module in model.named_modules():
@@ -209,7 +209,7 @@ def _smooth_cross(layer: DecoderLayer, name: str, ranges: dict[str, _ChannelRang
 
 
 def _norm_before(around: Residual) -> Norm | None:
-    """Return the norm before a sublayer; None for post-norm, because the residual connection reads that norm too."""
+    """Return the norm before a sublayer, or None for post-norm, because the residual connection reads that norm too."""
     return around.norm if isinstance(around, PreNorm) else None
 
 

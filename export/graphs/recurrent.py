@@ -72,7 +72,7 @@ class StepOutputs:
 
     hidden: (rows, output_dim), which the output layer reads
     recurrent: the new recurrent states by name
-    attention: (sentences, beams, source_length); None without attention
+    attention: (sentences, beams, source_length), or None without attention
     """
 
     hidden: str
@@ -82,7 +82,7 @@ class StepOutputs:
 
 @dataclass(frozen=True, slots=True)
 class RecurrentSystem(ABC, Generic[ModelT]):
-    """A recurrent system, whose model has all products as modules; see lingon.export.graphs.recurrent_layers."""
+    """A recurrent system, whose model has all products as modules. See lingon.export.graphs.recurrent_layers."""
 
     model: ModelT
 
@@ -97,7 +97,7 @@ class RecurrentSystem(ABC, Generic[ModelT]):
 
     @abstractmethod
     def encode(self, layers: Layers, source: Sources) -> dict[str, str]:
-        """Write the encoder; return the memory of each sentence and the first recurrent states by name."""
+        """Write the encoder and return the memory of each sentence and the first recurrent states by name."""
 
     @abstractmethod
     def step(self, layers: Layers, inputs: StepInputs) -> StepOutputs:
@@ -398,14 +398,14 @@ class RecurrentGraphs:
         graph.output(shaped, names.TOKEN_LOG_PROBS, np.float32, ("batch", "target_length"))
 
     def _encode(self, layers: Layers) -> tuple[dict[str, str], str, str]:
-        """Write the encoder; return states by name, the lengths of the sources, and the int64 vector [batch]."""
+        """Write the encoder and return states by name, the lengths of the sources, and the int64 vector [batch]."""
         ids = layers.graph.input(names.SOURCE_IDS, np.int64, ["batch", "source_length"])
         lengths = layers.graph.input(names.SOURCE_LENGTHS, np.int64, ["batch"])
         source = declare_sources(layers, ids, lengths, reverse=self.system.reverse_source)
         return self.system.encode(layers, source), lengths, source.batch
 
     def _decoder_step(self, name: str) -> tuple[Layers, str, str]:
-        """Write a step up to what the output layer reads (rows, dim); also return the int64 vector [sentences]."""
+        """Write a step up to what the output layer reads (rows, dim), and return the int64 vector [sentences]."""
         layers = self._layers(name)
         graph = layers.graph
         ids = graph.input(names.TOKEN_IDS, np.int64, ["rows"])

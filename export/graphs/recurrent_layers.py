@@ -101,7 +101,7 @@ def with_products(model: ModelT) -> ModelT:
 
 
 def _as_products(module: nn.Module) -> nn.Module | None:
-    """Return an equal module whose products are modules; None if they are already."""
+    """Return an equal module whose products are modules, or None if they are already."""
     match module:
         case Recurrence():
             return ProductCell(module)
@@ -162,7 +162,7 @@ def recurrent_step(layers: Layers, cell: Recurrence, name: str, inputs: str, sta
 
 
 def stack_step(layers: Layers, stack: Stack, name: str, inputs: str, past: Sequence[ValueNames]) -> list[list[str]]:
-    """Return the state of every layer after one more input of each row; see lingon.training.models.recurrent."""
+    """Return the state of every layer after one more input of each row. See lingon.training.models.recurrent."""
     present: list[list[str]] = []
     for number, (cell, state) in enumerate(zip(stack.layers, past, strict=True)):
         present.append(recurrent_step(layers, cell, f"{name}.layers.{number}", inputs, state))
@@ -187,7 +187,7 @@ def recurrent_read(
 def _read_at_once(
     graph: GraphBuilder, cell: ProductCell, name: str, inputs: str, source: Sources, *, reverse: bool
 ) -> tuple[str, list[str]]:
-    """See `recurrent_read`; the hidden states beyond a row's length are 0."""
+    """See `recurrent_read`. The hidden states beyond a row's length are 0."""
     input_weight, recurrent_weight, bias = (
         graph.weight(f"{name}.kernel.{part}", _gates_as_onnx(cell, values)[None])
         for part, values in (
@@ -213,7 +213,7 @@ def _read_at_once(
 def _gates_as_onnx(cell: ProductCell, tensors: Sequence[Tensor]) -> np.ndarray:
     """Return tensors of torch, (gates * dim, ...) each, one after the other, with the gates in the order of ONNX.
 
-    torch has r, z, n and i, f, g, o; ONNX has z, r, n and i, o, f, g.
+    torch has r, z, n and i, f, g, o. ONNX has z, r, n and i, o, f, g.
     """
     order = (0, 3, 1, 2) if cell.tensors == 2 else (1, 0, 2)
     parts = [np.split(to_numpy(tensor), len(order))[gate] for tensor in tensors for gate in order]
@@ -223,7 +223,7 @@ def _gates_as_onnx(cell: ProductCell, tensors: Sequence[Tensor]) -> np.ndarray:
 def _read_by_steps(
     layers: Layers, cell: ProductCell, name: str, inputs: str, source: Sources, *, reverse: bool
 ) -> tuple[str, list[str]]:
-    """See `recurrent_read`; a mask keeps the state of a row from its last token on, or in reverse before it."""
+    """See `recurrent_read`. A mask keeps the state of a row from its last token on, or in reverse before it."""
     graph = layers.graph
     sizes = graph.op("Shape", inputs, start=0, end=2)
     rows = graph.op("Reshape", inputs, graph.int64s(-1, cell.input.in_features))
@@ -269,7 +269,7 @@ def _update(layers: Layers, cell: ProductCell, name: str, projected: str, state:
 
 
 def _update_gru(graph: GraphBuilder, dim: int, projected: str, recurrent: str, state: ValueNames) -> list[str]:
-    """See lingon.training.models.recurrent.GatedUnit; n + z * (h - n) is (1 - z) * n + z * h."""
+    """See lingon.training.models.recurrent.GatedUnit. N + z * (h - n) is (1 - z) * n + z * h."""
     gates_input, new_input = split_values(graph, projected, 2 * dim, dim)
     gates_state, new_state = split_values(graph, recurrent, 2 * dim, dim)
     reset, keep = split_values(graph, graph.op("Sigmoid", graph.op("Add", gates_input, gates_state)), dim, dim)
@@ -287,7 +287,7 @@ def _update_lstm(graph: GraphBuilder, dim: int, projected: str, recurrent: str, 
 
 
 # The attention of the recurrent systems as ONNX nodes: scores, windows, weights and contexts.
-# Queries are rows; the rows of a sentence are adjacent and read one copy of its memory.
+# Queries are rows. The rows of a sentence are adjacent and read one copy of its memory.
 
 ANNOTATIONS, KEYS = "memory.annotations", "memory.keys"
 NAME = "score"  # of the module in every system
@@ -324,7 +324,7 @@ def attention_states(score: Score, annotation_dim: int) -> tuple[State, State]:
 
 
 def attention_keys(layers: Layers, score: Score, annotations: str, annotation_dim: int) -> str:
-    """Return the keys of annotations (batch, source_length, annotation_dim); what does not depend on states is in them.
+    """Return the keys of annotations (batch, source_length, annotation_dim). What does not depend on states is in them.
 
     Dot products of scaled-dot and content are scaled here: 1 / sqrt(dim), and the strength b / |h|.
     """
@@ -373,7 +373,7 @@ def _scores(layers: Layers, score: Score, states: str, memory: AttentionMemory) 
 
 
 def _weights(layers: Layers, window: Window, scores: str, states: str, positions: str, memory: AttentionMemory) -> str:
-    """Return attention weights from scores; those of padding, and beyond a window, are exactly 0."""
+    """Return attention weights from scores. Those of padding, and beyond a window, are exactly 0."""
     graph = layers.graph
     places = graph.count_up(graph.op("Shape", scores, start=2))
     lengths = graph.op("Unsqueeze", memory.lengths, graph.int64s(1, 2))

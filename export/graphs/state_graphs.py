@@ -85,7 +85,7 @@ class _Blocks:
         self._places: dict[tuple[Any, ...], str] = {}
 
     def declare(self, state: State, dtype: type[Any], multiple: int) -> tuple[str, int]:
-        """Declare a state as values of dtype, of which an entry has a multiple; return its name and the block."""
+        """Declare a state as values of dtype, of which an entry has a multiple, and return its name and the block."""
         block = math.gcd(multiple, BLOCK_BYTES // np.dtype(dtype).itemsize)
         first = "sentences" if state.kind == "memory" else "rows"
         self._declared[state.name] = dtype, [first, names.blocks_name(state.name), block]
