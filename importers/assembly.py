@@ -71,7 +71,7 @@ def _check_size(source: ForeignModel, tokenizer: Tokenizer, folder: Path) -> Non
 
 
 def _least_weights(settings: TransformerSettings, tokenizer: Tokenizer) -> int:
-    """Return the weights of the tables, the feed-forward layers and the encoder's attention; others are few."""
+    """Return the weights of the tables, the feed-forward layers and the encoder's attention. Others are few."""
     pieces = tokenizer.source_vocab + (0 if settings.tie == "all" else tokenizer.target_vocab)
     inner = 2 * settings.ffn * (settings.encoder_layers + settings.decoder_layers)
     attention = 4 * settings.attention_dim * settings.encoder_layers
@@ -112,12 +112,12 @@ def _kind(tokenizer: Tokenizer) -> str:
 # Heads of attention that are made wider with zeros, because the operators of an exported step take certain widths.
 
 PARTS = {"attention.qkv": 3, "cross.query": 1, "cross.key_value": 2}
-"""The products that give heads, and how many of queries, keys and values each gives; the queries are first."""
+"""The products that give heads, and how many of queries, keys and values each gives. The queries are first."""
 OUTPUTS = ("attention.output", "cross.output")
 
 
 def with_wide_heads(source: ForeignModel) -> ForeignModel:
-    """Return a source whose heads have a multiple of HEAD_STEP dimensions; it computes the same.
+    """Return a source whose heads have a multiple of HEAD_STEP dimensions. It computes the same.
 
     The new dimensions of queries, keys and values are zeros, and nothing reads those of the values. Attention divides
     its scores by the square root of the width, so that the queries grow by what that root grows.
@@ -229,7 +229,7 @@ def _pair(folder: Path, said: tuple[str, str], given: Sides | None) -> tuple[str
 
 
 def _chosen(folder: Path, given: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return the given tags as the model has them, each once; ALL is replaced by all others."""
+    """Return the given tags as the model has them, each once. ALL is replaced by all others."""
     spelled = {tag.lower(): tag for tag in known}
     found: list[str] = []
     for tag in given:
@@ -246,7 +246,7 @@ def _shown(tags: Sequence[str]) -> str:
     return first_of(tags, SHOWN)
 
 
-# Keeps the pieces of a vocabulary that given texts have; the rows of the others leave the tables of the model.
+# Keeps the pieces of a vocabulary that given texts have. The rows of the others leave the tables of the model.
 
 HELD_OUT = 20  # every line of this number measures how many tokens of new text the other lines cover
 SOURCE_TABLES = ("source_embedding.pieces.weight",)

@@ -224,7 +224,7 @@ def _texts(imported: Imported, gates: ImportGateOptions, shortlist: str, log: Ca
 
 
 def _export_settings(imported: Imported, gates: ImportGateOptions, shortlist: str) -> ExportSettings:
-    """Return the settings of an export; precisions for CUDA are written only if they are named, for their size."""
+    """Return the settings of an export. Precisions for CUDA are written only if they are named, for their size."""
     from lingon.export.settings import ExportSettings, runnable
     from lingon.export.shortlist import ShortlistSettings
     from lingon.importers.pipeline import LEARN

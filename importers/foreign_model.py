@@ -39,10 +39,10 @@ class Facts:
     """What a checkpoint says of itself besides its tensors.
 
     form: of the checkpoint, as a reader of the card understands it
-    languages: source and target; "" where the files do not say
+    languages: source and target, or "" where the files do not say
     beam_size, length_penalty: of its search
     longest: source tokens that it reads, the end token counted
-    alignment: the decoder layer and its heads whose attention gives alignments; None if the checkpoint does not say
+    alignment: the decoder layer and its heads whose attention gives alignments, or None if the checkpoint does not say
     files: what was read
     toolkit: what the checkpoint was made for
     """
@@ -62,7 +62,7 @@ class Facts:
 class ForeignModel:
     """A model of another toolkit, in the names and the numbering of Lingon.
 
-    weights: by the names of lingon.training.models.transformer, tied ones once; read when they are asked for
+    weights: by the names of lingon.training.models.transformer, tied ones once. Read when they are asked for
     source, target: the numberings of the two vocabularies
     notes: what a user should know about the files
     languages: of a model of several languages: all that it knows

@@ -151,18 +151,18 @@ READERS = {
 class ImportSettings:
     """How to read a checkpoint.
 
-    languages: of the source and of the target; of a model of several languages, those to serve, the pair of the gates
-        first; ALL stands for all others. None where its files say
+    languages: of the source and of the target. Of a model of several languages, those to serve, the pair of the gates
+        first. ALL stands for all others. None where its files say
     every_language: whether all languages are taken of a model of several if none is named; enough for a report, which
         needs no pair of the gates
     licence: of the model, if the user knows it
-    longest: source tokens that the bundle reads, the end token counted; None is what the files say
+    longest: source tokens that the bundle reads, the end token counted. None is what the files say
     pieces: sentencepiece models of the source and of the target, for files that have none
-    source_end: whether a source ends with the end token, for folders of CTranslate2; None is what the files say
-    compare: whether to compare with the toolkit that the checkpoint is of, and others; None if they are installed
+    source_end: whether a source ends with the end token, for folders of CTranslate2. None is what the files say
+    compare: whether to compare with the toolkit that the checkpoint is of, and others, or None if they are installed
     least_log_prob: mean natural logarithm of the probability of a token of its own translations. A table of positions,
         a start token or a norm that is read wrongly moves it from about -1 to below -4.
-    shortlist: OWN, LEARN, NONE or the name of a file; see `with_shortlist`
+    shortlist: OWN, LEARN, NONE or the name of a file. See `with_shortlist`
     """
 
     languages: tuple[Sequence[str], Sequence[str]] | None = None
@@ -223,7 +223,7 @@ def check_imported(imported: Imported, folder: Path, texts: Sequence[str], setti
 
 
 def trim_imported(imported: Imported, files: Sequence[Path], log: Log) -> Imported:
-    """Return a model with the pieces of these texts alone; see `trim`. Raises SettingsError if they have no text."""
+    """Return a model with the pieces of these texts alone. See `trim`. Raises SettingsError if they have no text."""
     return Imported(*trim(imported.checkpoint, imported.source, files, log))
 
 
@@ -262,7 +262,7 @@ def export_imported(imported: Imported, folder: Path, texts: ExportTexts, settin
 
 
 def gate_pairs(imported: Imported, source: Path, reference: Path | None, log: Log = lambda line: None) -> list[Pair]:
-    """Return normalised sentences for the gates that the model reads whole; targets are empty without references.
+    """Return normalised sentences for the gates that the model reads whole. Targets are empty without references.
 
     A sentence with a blank reference is left out. Raises SettingsError if no sentence is left.
     """

@@ -128,7 +128,7 @@ class FastTokenizer:
         raise self._error(f"merge {number:,} must be two pieces")
 
     def _add_tokens(self) -> list[str]:
-        """Add the pieces of tokens that the vocabulary has not; return all added tokens."""
+        """Add the pieces of tokens that the vocabulary has not and return all added tokens."""
         tokens = self._fields.values.get("added_tokens") or []
         try:
             found = sorted((each["id"], each["content"]) for each in tokens)
@@ -160,7 +160,7 @@ class FastTokenizer:
         places[named].type = ModelPiece.UNKNOWN
 
     def _set_normaliser(self, written: NormalizerSpec) -> bool:
-        """Write how texts are normalised; return whether they are then split at blanks."""
+        """Write how texts are normalised and return whether they are then split at blanks."""
         written.name, written.precompiled_charsmap = "identity", b""
         written.add_dummy_prefix = splits = escapes = self._strips = False
         rules = []

@@ -41,8 +41,8 @@ class Numbering:
     pieces: the text of each new id
     rows: the row of the checkpoint's tables for each new id
     never: new ids besides pad, bos and unk that the model must not generate
-    aliases: the number of pieces of a segmenter that the checkpoint does not know; they are the last ones
-    written: the text of each new id as other files of the checkpoint write it; empty if that is `pieces`
+    aliases: the number of pieces of a segmenter that the checkpoint does not know. They are the last ones
+    written: the text of each new id as other files of the checkpoint write it, empty if that is `pieces`
     """
 
     pieces: tuple[str, ...]
@@ -98,7 +98,7 @@ def renumber(
 
 
 def spare_rows(pieces: int, rows: int) -> list[str]:
-    """Return names for the rows of a table after those of its pieces; no text becomes one, and none is generated."""
+    """Return names for the rows of a table after those of its pieces. No text becomes one, and none is generated."""
     return [f"<spare {number}>" for number in range(rows - pieces)]
 
 
@@ -216,7 +216,7 @@ def moses_tokenizer(
 ) -> Tokenizer:
     """Return the tokenizer of a source and a target vocabulary.
 
-    languages: whose rules Moses applies, such as en; those of a region or script are the same
+    languages: whose rules Moses applies, such as en. Those of a region or script are the same
     reserved: pieces that no text may become
     """
     sides = [

@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint by name, read one by one; what nobody takes is named at the end."""
+"""The tensors of a checkpoint by name, read one by one. What nobody takes is named at the end."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ KEPT, TAKEN = {"BINPUT", "LONG_BINPUT"}, {"BINGET", "LONG_BINGET"}
 
 
 def uses_a_tuple_twice(path: Path) -> bool:
-    """Whether a pickle in a file of PyTorch does so; PyTorch itself writes none. Raises ValueError for no such file."""
+    """Return whether a pickle in a file of PyTorch does so. PyTorch itself writes none. Raises ValueError for no such
+    file.
+    """
     with path.open("rb") as file, ExitStack() as opening:
         return any(_uses_a_tuple_twice(each) for each in _pickles(file, opening))
 
 
 def _pickles(file: IO[bytes], opening: ExitStack) -> Iterator[IO[bytes]]:
-    """Yield the file at the beginning of each pickle in it; an archive is closed by `opening`."""
+    """Yield the file at the beginning of each pickle in it. An archive is closed by `opening`."""
     if file.read(len(ZIP)) != ZIP:
         file.seek(0)
         for _ in range(BEFORE_ARCHIVES):
@@ -81,7 +83,7 @@ TensorReader = Callable[[], Tensor]
 
 
 def has_graphs(folder: Path) -> bool:
-    """Whether a folder has an ONNX export of an encoder and a decoder, in whatever precision."""
+    """Return whether a folder has an ONNX export of an encoder and a decoder, in whatever precision."""
     return any(folder.glob("encoder_model*.onnx")) and any(folder.glob("decoder_model*.onnx"))
 
 
@@ -112,7 +114,7 @@ def read_graphs(folder: Path) -> dict[str, TensorReader]:
 
 
 def _is_only_table(found: dict[str, TensorReader], prefix: str, table: TensorReader) -> bool:
-    """Whether the encoder has the table of the decoder too, which the file of Transformers has once."""
+    """Return whether the encoder has the table of the decoder too, which the file of Transformers has once."""
     other = found.get(f"{prefix}embed_tokens.weight")
     return other is not None and torch.equal(other(), table())
 
@@ -292,7 +294,7 @@ class Tensors:
         return wide
 
     def take_tied(self, names: Sequence[str], shape: Sequence[int]) -> Tensor:
-        """Return a tensor that a file may hold under any of these names: the first one; a note names another one.
+        """Return a tensor that a file may hold under any of these names: the first one. A note names another one.
 
         safetensors files have one name of several tied tensors. Several published files have an untrained output matrix
         beside the table that it is tied to.
@@ -342,7 +344,7 @@ def tensor_files(folder: Path) -> list[Path]:
 
 
 def are_graphs(folder: Path) -> bool:
-    """Whether `open_tensors` reads ONNX graphs, because a folder has no other tensors."""
+    """Return whether `open_tensors` reads ONNX graphs, because a folder has no other tensors."""
     return has_graphs(folder) and _tensor_file(folder) is None
 
 

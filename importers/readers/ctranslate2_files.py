@@ -116,7 +116,7 @@ class Variables:
     spec: the kind of model that it declares
     texts: variables that are texts
     flags: the single numbers as the file has them
-    tensors: the arrays by their names and by those that stand for them; integers are read as what they stand for
+    tensors: the arrays by their names and by those that stand for them. Integers are read as what they stand for
     scalars: the numbers of each side; one that is saved as an integer is an int
     names: the variable that each name stands for
     shapes: of the variables
@@ -133,7 +133,7 @@ class Variables:
 
 
 class _VariableCursor:
-    """Reads a file from its beginning; what is beyond its end is an error."""
+    """Reads a file from its beginning. What is beyond its end is an error."""
 
     def __init__(self, path: Path, content: NDArray[np.uint8]) -> None:
         self.path, self.content, self.place = path, content, 0
@@ -170,7 +170,7 @@ class _VariableCursor:
 
 
 def read_variables(path: Path) -> Variables:
-    """Read the head of a file; arrays are read when they are asked for. Raises SourceModelError."""
+    """Read the head of a file. Arrays are read when they are asked for. Raises SourceModelError."""
     try:
         content: NDArray[np.uint8] = np.memmap(path, np.uint8, "r")
     except (OSError, ValueError) as error:  # ValueError: an empty file
@@ -244,7 +244,7 @@ def _scalar(content: NDArray[np.uint8], variable: Variable) -> float:
 
 
 def _reader(path: Path, content: NDArray[np.uint8], found: Mapping[str, Variable], name: str) -> Callable[[], Tensor]:
-    """Return what reads an array; integers are divided by their scales: of each row, or one for all."""
+    """Return what reads an array. Integers are divided by their scales: of each row, or one for all."""
     variable = found[name]
 
     def read() -> Tensor:
@@ -266,7 +266,7 @@ def _reader(path: Path, content: NDArray[np.uint8], found: Mapping[str, Variable
 # The special tokens of a folder of CTranslate2: which they are, and whether its users end a source with one.
 # CTranslate2 adds the end token to a source only if `add_source_eos` is true, as it is for the models of Marian and
 # fairseq. Otherwise it reads what it is given. Callers of models of Transformers give it the end token, which the
-# tokenizers there write; callers of models of OpenNMT do not, because these models are trained without one.
+# tokenizers there write. Callers of models of OpenNMT do not, because these models are trained without one.
 
 CONFIG_SINCE = 6  # the version of model.bin whose special tokens are in config.json
 OPENNMT_UNTIL = 3  # the last version of model.bin that the converters of OpenNMT alone wrote
@@ -275,7 +275,7 @@ PADDING = "<pad>"
 
 
 def special_tokens(config: JsonFields, path: Path, variables: Variables) -> JsonFields:
-    """Return the fields of config.json; those about special tokens are variables of an older model.
+    """Return the fields of config.json. Those about special tokens are variables of an older model.
 
     path: of the variables, for messages
     """
@@ -298,10 +298,10 @@ def reads_source_end(
     given: bool | None,
     callers: bool | None,
 ) -> bool:
-    """Whether a source ends with the end token when the users of a folder translate with it.
+    """Return whether a source ends with the end token when the users of a folder translate with it.
 
     vocabulary: of the source
-    given: what the user says; None if nothing
+    given: what the user says, or None if nothing
     callers: whether the callers of such a folder are known to write the end token, or not to
 
     Raises SourceModelError if neither the user nor the files say it, SettingsError if the two contradict each other.
@@ -322,9 +322,9 @@ def reads_source_end(
 
 
 def _by_start(config: JsonFields, variables: Variables, vocabulary: Collection[str]) -> bool | None:
-    """Return whether callers write the end token, by what the decoder starts with; None if that does not say it.
+    """Return whether callers write the end token, by what the decoder starts with, or None if that does not say it.
 
-    The converters from Transformers and fairseq take the end token, the padding, zeros, or what the caller gives; those
+    The converters from Transformers and fairseq take the end token, the padding, zeros, or what the caller gives. Those
     from OpenNMT take the begin token. OpenNMT calls its padding <blank>, Transformers <pad>.
     """
     start = config.values.get("decoder_start_token", "<s>")

@@ -49,7 +49,7 @@ from lingon.training.model_settings import TransformerSettings
 
 # The tensors of Marian by the names of Lingon, and the ranges of its 8-bit products.
 # Its names: encoder_l1_self_Wq, decoder_l1_context_bo, encoder_l1_ffn_W1, encoder_l1_self_Wo_ln_scale and so on.
-# Numbers of layers begin with 1. A name of a norm ends in _pre if the norm comes before the layer; that of an SSRU has
+# Numbers of layers begin with 1. A name of a norm ends in _pre if the norm comes before the layer. That of an SSRU has
 # another name there.
 
 TABLE, TABLES = "Wemb", {"source": "encoder_Wemb", "target": "decoder_Wemb"}
@@ -57,7 +57,7 @@ OUTPUT, OUTPUT_TRANSPOSED, BIAS = "decoder_ff_logit_out_W", "decoder_ff_logit_ou
 POSITIONS = "Wpos"
 ALPHA = "_QuantMultA"  # suffix of the activation scale of a product
 OUTPUT_ALPHAS = (TABLE, TABLES["target"], OUTPUT, OUTPUT_TRANSPOSED, "none")
-"""The names of the output product; the first with a scale is that of the model, as in the engine of the browsers.
+"""The names of the output product. The first with a scale is that of the model, as in the engine of the browsers.
 
 Scales that are measured with a shortlist have no name. Marian's tools write them under both names, equal.
 """
@@ -69,7 +69,7 @@ LARGEST = 127  # of an 8-bit value
 class MarianReader:
     """Takes the tensors of a model.
 
-    source, target: the numberings of the two vocabularies; the row after the last one of a table is of zeros, which the
+    source, target: the numberings of the two vocabularies. The row after the last one of a table is of zeros, which the
         decoder reads first
     rows: the number of rows of the source and target tables
     """
@@ -152,7 +152,7 @@ class MarianReader:
         return InputRange(lowest * largest, largest)
 
     def _scale(self, product: str) -> float | None:
-        """Return the scale of the input of a product; None if its tensor has no element."""
+        """Return the scale of the input of a product, or None if its tensor has no element."""
         name = f"{product}{ALPHA}"
         shape = self.tensors.shape(name)
         found = self.tensors.take(name, shape).flatten().tolist()
@@ -221,7 +221,7 @@ class MarianReader:
         return {f"{qkv}.query": "q", f"{qkv}.key_value": "kv"} if self.settings.query_norm else {qkv: "qkv"}
 
     def _cell(self, ours: str, theirs: str) -> Iterator[tuple[str, Tensor]]:
-        """Yield the product of an SSRU, whose gate comes first; the value has no bias."""
+        """Yield the product of an SSRU, whose gate comes first. The value has no bias."""
         dim = self.settings.dim
         matrices = [self.tensors.take(f"{theirs}_rnn_{name}", (dim, dim)).T for name in ("Wf", "W")]
         bias = self.tensors.take(f"{theirs}_rnn_bf", (1, dim))[0]
@@ -338,7 +338,7 @@ def _tokenizer(
 
 
 def has_merges(folder: Path) -> bool:
-    """Whether a model cuts Moses tokens by byte-pair merges."""
+    """Return whether a model cuts Moses tokens by byte-pair merges."""
     return any((folder / name).is_file() for name in MERGES)
 
 

@@ -36,7 +36,7 @@ from lingon.training.model_settings import Activation, Norms
 # The options of a model of Marian, which say what it computes.
 
 NORM_EPSILON = 1e-6
-"""Of the layer norms of Marian; the port of its models to Transformers has 1e-5."""
+"""Of the layer norms of Marian. The port of its models to Transformers has 1e-5."""
 
 ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "swish": "silu", "gelu": "quick-gelu"}
 AS_PLAIN: dict[str, Any] = {
@@ -53,7 +53,7 @@ AS_PLAIN: dict[str, Any] = {
     "transformer-tied-layers": [],
     "ulr": False,
 }
-"""Options that change what a model computes, with the value that Lingon reads; absent ones have this value."""
+"""Options that change what a model computes, with the value that Lingon reads. Absent ones have this value."""
 
 PLAIN_DEPTHS = (0, 2)  # of the decoder's feed-forward layer; 0 is that of the encoder
 MOST = 2**20
@@ -115,7 +115,7 @@ class MarianOptions:
 
     @property
     def alignment_layer(self) -> int | None:
-        """The decoder layer, from 0, whose first head was trained to align; None without guided alignment."""
+        """The decoder layer, from 0, whose first head was trained to align, or None without guided alignment."""
         if str(self.values.get("guided-alignment", "none")) == "none":
             return None
         layer = self.values.get("transformer-guided-alignment-layer", "last")
@@ -215,7 +215,7 @@ _NOT_AN_ARCHIVE = (
 
 
 def open_model(path: Path) -> tuple[Tensors, str]:
-    """Open a file NAME.npz, NAME.bin or NAME.bin.gz; return its tensors and the text of its options.
+    """Open a file NAME.npz, NAME.bin or NAME.bin.gz, and return its tensors and the text of its options.
 
     Raises SourceModelError.
     """
@@ -296,7 +296,7 @@ class _Item:
 
 
 class _BinaryCursor:
-    """Reads a binary file from its beginning; what is beyond its end is an error."""
+    """Reads a binary file from its beginning. What is beyond its end is an error."""
 
     def __init__(self, path: Path, content: Bytes) -> None:
         self.path, self.content, self.place = path, content, 0
@@ -434,7 +434,7 @@ class MarianVocabulary:
     """A vocabulary in the order of its ids.
 
     eos, unk: the ids of the end token and of the unknown piece
-    segmenter: the sentencepiece model whose ids these are; None for a dictionary
+    segmenter: the sentencepiece model whose ids these are, or None for a dictionary
     """
 
     path: Path
@@ -528,7 +528,7 @@ def _unquoted(path: Path, number: int, key: str) -> str:
 
 
 def _ordered(path: Path, found: list[tuple[str, int]]) -> list[str]:
-    """Return the pieces in the order of their ids; an id that has no piece gets a name that no text has."""
+    """Return the pieces in the order of their ids. An id that has no piece gets a name that no text has."""
     most = max((number for _, number in found), default=-1) + 1
     if not 1 <= most <= MOST_PIECES:
         raise SourceModelError(f"{path}: must have 1 to {MOST_PIECES:,} pieces, has {most:,}")
@@ -717,7 +717,7 @@ class DecoderOptions:
         return [Path(str(each)).name for each in listed]
 
     def number(self, option: str, default: float) -> float:
-        """Return a number; the default if the file does not say one."""
+        """Return a number. The default if the file does not say one."""
         value = self.values.get(option, default)
         return float(value) if isinstance(value, int | float) else default
 

@@ -32,7 +32,7 @@ from lingon.training.model_settings import TransformerSettings
 
 PIECES, SPECIAL = "sentencepiece.bpe.model", "special_tokens_map.json"
 LISTS = ("additional_special_tokens", "extra_special_tokens")
-"""The fields that list the language codes; the second one is of Transformers 5."""
+"""The fields that list the language codes. The second one is of Transformers 5."""
 
 NLLB_LICENCE = "CC-BY-NC-4.0 for the published weights of NLLB-200"
 FIRST_POSITION = 2  # of fairseq, whose padding id is 1
@@ -61,7 +61,7 @@ class _Vocabulary:
 class MultilingualForm:
     """What tells the forms apart.
 
-    tokenizer: the class that tokenizer_config.json names; the fast one has the suffix Fast
+    tokenizer: the class that tokenizer_config.json names. The fast one has the suffix Fast
     has_dictionary: whether vocab.json numbers the pieces, and not their order in the sentencepiece model
     learned: whether positions are learned, and a norm follows the embedding
     code: the form of its language codes

@@ -167,7 +167,7 @@ def _facts(folder: Path, config: JsonFields, more: JsonFields, settings: Transfo
         beam_size=beam_size,
         length_penalty=penalty,
         longest=longest,
-        # Marian guides one head, the first one of the last layer; the port to Transformers does not say so.
+        # Marian guides one head, the first one of the last layer. The port to Transformers does not say so.
         alignment=(settings.decoder_layers - 1, (0,)),
         files=(*files, *tensor_files(folder)),
     )

@@ -27,7 +27,7 @@ from lingon.training.config import LanguageSettings
 from lingon.training.model_settings import Activation, TransformerSettings
 
 # The tensors of models that are built as T5 in Transformers, by the names of Lingon.
-# Their names: encoder.block.N.layer.0.SelfAttention.q.weight and so on; no product has a bias.
+# Their names: encoder.block.N.layer.0.SelfAttention.q.weight and so on. No product has a bias.
 
 TABLES = ("shared.weight", "decoder.embed_tokens.weight", "encoder.embed_tokens.weight")  # copies of one table
 HEAD = "lm_head.weight"
@@ -35,7 +35,7 @@ UNUSED = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight
 
 
 def has_own_head(tensors: Tensors, rows: int, dim: int) -> bool:
-    """Whether the output matrix is another one than the table of pieces.
+    """Return whether the output matrix is another one than the table of pieces.
 
     Transformers 5 writes tie_word_embeddings: true for every T5, and uses both matrices if they differ.
     """
@@ -151,7 +151,7 @@ FEED_FORWARD: dict[str, tuple[Activation, bool]] = {
     "gated-gelu": ("gelu-tanh", True),
     "gated-silu": ("silu", True),
 }
-"""The activation of each feed_forward_proj, and whether it is gated; the gated GELU is the one by tanh."""
+"""The activation of each feed_forward_proj, and whether it is gated. The gated GELU is the one by tanh."""
 
 POSITIONS = 512  # tokens of a source where the files do not say: those that the published models were trained with
 MOST_PREFIX = 16  # pieces that a language may have in a bundle
@@ -194,7 +194,7 @@ def _segmenter(folder: Path) -> tuple[Path, ModelProto]:
 
 
 def _is_reserved(token: str) -> bool:
-    """Whether no text becomes a token: the code of a language, or a sentinel."""
+    """Return whether no text becomes a token: the code of a language, or a sentinel."""
     return bool(_CODE.fullmatch(token) or _SENTINEL.fullmatch(token))
 
 
@@ -229,7 +229,7 @@ def _dim(config: JsonFields) -> int:
 
 
 def _is_scaled(config: JsonFields) -> bool:
-    """Whether the output layer reads the last hidden state times dim^-0.5.
+    """Return whether the output layer reads the last hidden state times dim^-0.5.
 
     Transformers 5 writes scale_decoder_outputs for T5, because it writes tie_word_embeddings: true for all. It scales
     no mT5.
@@ -291,7 +291,7 @@ def _prefixes(config: JsonFields) -> dict[tuple[str, str], str]:
 
 
 def _of_prefixes(config: JsonFields, prefixes: dict[tuple[str, str], str], tokenizer: Tokenizer) -> LanguageSettings:
-    """Return the languages of tasks; the pieces of a prefix stand before each text.
+    """Return the languages of tasks. The pieces of a prefix stand before each text.
 
     A prefix names both languages, and every source is translated into every target: only one source can be served.
     """
@@ -309,7 +309,7 @@ def _of_prefixes(config: JsonFields, prefixes: dict[tuple[str, str], str], token
 
 
 def _of_codes(codes: Sequence[str]) -> LanguageSettings | None:
-    """Return the target languages that a piece before the source chooses; None for a model of one pair."""
+    """Return the target languages that a piece before the source chooses, or None for a model of one pair."""
     tags = tags_of(code[2:-1] for code in codes)
     if not tags:
         return None
