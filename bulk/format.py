@@ -24,7 +24,7 @@ PACKINGS = (".gz", ".zst")
 
 
 def is_packed(name: str) -> bool:
-    """Whether the name of a file says that it is packed."""
+    """Return whether the name of a file says that it is packed."""
     return name.endswith(PACKINGS)
 
 
@@ -47,7 +47,7 @@ def packed(name: str, content: bytes) -> bytes:
 
 
 MAX_VALUE_BYTES = 2**22
-"""Bytes of a text or of a line, 4 MiB as the largest message of a server; a longer one is a row with an error."""
+"""Bytes of a text or of a line, 4 MiB as the largest message of a server. A longer one is a row with an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Unreadable:
 
 
 CellValue = str | None | Unreadable
-"""A value of a column of texts; None is a null."""
+"""A value of a column of texts. None is a null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class PieceRows(Protocol):
 class PieceReader(Protocol):
     """Reads the pieces of an open file.
 
-    position: number of the first row that can still be read; a piece before it needs the file opened again
+    position: number of the first row that can still be read. A piece before it needs the file opened again
     """
 
     position: int
@@ -123,7 +123,7 @@ class TableFormat(Protocol):
         """Raise SettingsError if a file lacks a column that is needed, or has one that is to be added."""
 
     def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[FilePiece]:
-        """Cut a file into pieces of this many rows; the last one has what is left. Raises CorpusError."""
+        """Cut a file into pieces of this many rows. The last one has what is left. Raises CorpusError."""
 
     def reader(self, name: str, file: IO[bytes]) -> PieceReader:
         """Read a file, which stays open as long as its reader is used."""
@@ -156,7 +156,7 @@ def too_many_values(name: str, row: int, values: int, columns: int) -> CorpusErr
 
 
 def decoded(raw: bytes | None) -> CellValue:
-    """Return the text of the bytes of a value; None is a value that was too long to be read."""
+    """Return the text of the bytes of a value. None is a value that was too long to be read."""
     if raw is None or len(raw) > MAX_VALUE_BYTES:
         return TOO_LONG
     try:
@@ -168,7 +168,7 @@ def decoded(raw: bytes | None) -> CellValue:
 SKIPPED = 2**20  # bytes read at once of the rest of a line that is too long
 
 Line = bytes | None
-"""A line without its end; None for one that is too long."""
+"""A line without its end, or None for one that is too long."""
 
 IsRow = Callable[[bytes], object]
 """Whether a line is a row."""
@@ -198,7 +198,7 @@ def lines(file: IO[bytes], is_row: IsRow = every_line, *, begun: bool = False) -
 
 
 def _line(file: IO[bytes]) -> tuple[Line, int] | None:
-    """Return the next line and its bytes with its end; None at the end of the file."""
+    """Return the next line and its bytes with its end. None at the end of the file."""
     limit = MAX_VALUE_BYTES + 2  # with a carriage return and a line feed
     raw = file.readline(limit)
     if not raw:
@@ -223,7 +223,7 @@ def cut_lines(
     """Cut a file of lines into pieces of this many rows, each with the byte at which it begins.
 
     names: whether the first line has the names of the columns
-    check: raises CorpusError for a row that cannot be read; gets its number, from 1, which is 0 for the line of names
+    check: raises CorpusError for a row that cannot be read. Gets its number, from 1, which is 0 for the line of names
     """
     first = count = offset = begin = 0
     with naming(name):

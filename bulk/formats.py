@@ -52,7 +52,7 @@ class TextRows:
         return [decoded(line) for line in self._lines]
 
     def written(self, added: Added, marks: Mapping[str, str]) -> bytes:
-        """Return the first added column; a value that is missing is a blank line, and line breaks are spaces."""
+        """Return the first added column. A value that is missing is a blank line, and line breaks are spaces."""
         translations = next(iter(added.values())).values
         return "".join(f"{' '.join(str(each or '').split())}\n" for each in translations).encode()
 
@@ -98,7 +98,7 @@ class TsvRows:
 
 
 def names_of(line: bytes) -> list[str]:
-    """Return the names of the columns; bytes that are not UTF-8 become no name that anything else has."""
+    """Return the names of the columns. Bytes that are not UTF-8 become no name that anything else has."""
     return line.decode("utf-8", errors="surrogateescape").split("\t") if line else []
 
 
@@ -197,7 +197,7 @@ class JsonRows:
 
 
 def has_content(line: bytes) -> bool:
-    """Whether a line is not blank."""
+    """Return whether a line is not blank."""
     return bool(line.strip())
 
 
@@ -227,7 +227,7 @@ def _text(row: dict[str, Any], column: str) -> CellValue:
 
 
 def _written(line: Line, row: dict[str, Any] | Unreadable, added: dict[str, Any]) -> bytes:
-    """Return a line with keys added before its last brace; one that is no object becomes the string of a new one."""
+    """Return a line with keys added before its last brace. One that is no object becomes the string of a new one."""
     more = _json_of(added)
     if isinstance(row, Unreadable):
         return _json_of({RAW: None if line is None else line.decode(errors="replace"), **added}) + b"\n"
@@ -280,7 +280,9 @@ QUOTED_TSV = Table("\t")
 
 
 def suffix_of(name: str) -> str | None:
-    """Return the suffix of a file that can be translated, as .jsonl or .jsonl.gz; None if its format is not known."""
+    """Return the suffix of a file that can be translated, as .jsonl or .jsonl.gz, or None if its format is not
+    known.
+    """
     packing = next((each for each in PACKINGS if name.endswith(each)), "")
     stem = name.removesuffix(packing)
     suffix = next((each for each in FORMATS if stem.endswith(each)), None)
@@ -290,7 +292,7 @@ def suffix_of(name: str) -> str | None:
 
 
 def format_of(name: str, *, quoted_tsv: bool = False) -> TableFormat:
-    """Return the format of a file by its name; raises SettingsError for one that is not known.
+    """Return the format of a file by its name. Raises SettingsError for one that is not known.
 
     quoted_tsv: whether TSV has quotation marks as CSV; else they are characters as any others
     """

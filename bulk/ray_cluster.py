@@ -36,7 +36,7 @@ class Workers:
 
     make: starts an actor with the methods ready() and run_with(shard, bundle)
     bundle: the second argument of run_with
-    low, high: bounds of their number; more than `low` are started as long as every actor has work
+    low, high: bounds of their number. More than `low` are started as long as every actor has work
     """
 
     make: Callable[[], Any]
@@ -48,7 +48,7 @@ class Workers:
     _running: dict[Any, Any] = field(default_factory=dict)  # actors by the promise of a record
 
     def records(self, shards: Sequence[Shard]) -> Iterator[Record]:
-        """Translate shards; yields the record of each as it is done."""
+        """Translate shards and yield the record of each as it is done."""
         waiting = deque(shards)
         while waiting or self._running:
             self._grow(len(waiting))

@@ -50,7 +50,7 @@ class ShardEngine(Protocol):
     """Where shards are translated."""
 
     def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: ProgressWatch) -> Iterator[Record]:
-        """Translate shards; yields the record of each when it is done, in any order."""
+        """Translate shards and yield the record of each when it is done, in any order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class LocalEngine:
 
 
 def run(plan: Plan, engine: ShardEngine, translate: Translate, watch: ProgressWatch) -> dict[str, Any]:
-    """Translate the shards that are missing and finish; returns the manifest.
+    """Translate the shards that are missing and finish and return the manifest.
 
     On this machine's file systems a second run of the same folder is refused while one is going on.
     """
@@ -77,7 +77,7 @@ def run(plan: Plan, engine: ShardEngine, translate: Translate, watch: ProgressWa
 
 @contextmanager
 def _alone(plan: Plan) -> Iterator[None]:
-    """Hold the lock of a folder of this machine; an object store has none, and two runs write the same bytes there."""
+    """Hold the lock of a folder of this machine. An object store has none, and two runs write the same bytes there."""
     folder = plan.folder
     if not isinstance(folder, LocalFolder):
         yield
@@ -110,7 +110,7 @@ class Estimate:
 
 
 def estimate(plan: Plan, translate: Translate) -> Estimate:
-    """Translate a sample of a plan, after a first part of it that warms up; nothing is written."""
+    """Translate a sample of a plan, after a first part of it that warms up. Nothing is written."""
     step = max(1, -(-len(plan.shards) // SAMPLES))
     sampled = errors = source_tokens = target_tokens = 0
     seconds = 0.0
@@ -158,7 +158,7 @@ class RunMetrics:
 
 @contextmanager
 def _served(port: int | None) -> Iterator[RunMetrics | None]:
-    """Serve metrics at http://HOST:PORT/metrics; None if no port is given."""
+    """Serve metrics at http://HOST:PORT/metrics, or None if no port is given."""
     if port is None:
         yield None
         return
@@ -176,7 +176,7 @@ def _served(port: int | None) -> Iterator[RunMetrics | None]:
 
 
 class RunWatch:
-    """Shows the progress of a run; see lingon.bulk.runs.Watch."""
+    """Shows the progress of a run. See lingon.bulk.runs.Watch."""
 
     def __init__(self, metrics: RunMetrics | None, announce: Callable[[str], object], ending: ExitStack) -> None:
         """announce: called with one line when the run begins; ending: takes away the bar of a terminal."""

@@ -53,7 +53,7 @@ class Record:
         return (json.dumps({**content, SEAL: seal}, indent=1) + "\n").encode()
 
     def is_of(self, plan: Plan, shard: Shard) -> bool:
-        """Whether the record is one of this shard of this plan."""
+        """Return whether the record is one of this shard of this plan."""
         named = (plan.digest, shard.number, plan.part(shard), shard.piece.rows)
         counts = (self.errors, self.source_tokens, self.target_tokens, self.size)
         return (
@@ -125,7 +125,7 @@ def translate_shard(
 
 
 def finish(plan: Plan) -> dict[str, Any]:
-    """Read all files again, and write the manifest and _SUCCESS; returns the manifest.
+    """Read all files again, and write the manifest and _SUCCESS, and return the manifest.
 
     Raises LingonError if a shard is missing, or its file has not the bytes that were written.
     """
@@ -180,7 +180,7 @@ def _record_name(shard: Shard) -> str:
 
 
 def _read_record(folder: Folder, name: str) -> Record | None:
-    """Return a record as it was written; None if it was changed since."""
+    """Return a record as it was written, or None if it was changed since."""
     try:
         content = folder.read(f"{RECORDS}/{name}", MOST_RECORD_BYTES)
         found = json.loads(content)
@@ -219,7 +219,7 @@ class ShardWorker:
     """Translates shards in a process of its own, which keeps files and model open."""
 
     def __init__(self, plan: Plan, translate: Translate) -> None:
-        """Raises LingonError if the folder of the output has not this plan, and so is another folder here."""
+        """Raise LingonError if the folder of the output has not this plan, and so is another folder here."""
         if stored_plan(plan.folder) != plan.written():
             raise LingonError(
                 f"{plan.output}: this worker does not find the plan there; the folder must be shared by all machines"
@@ -232,7 +232,7 @@ class ShardWorker:
 
 
 def read_ahead(plan: Plan, shards: Sequence[Shard]) -> Iterator[tuple[Shard, PieceRows]]:
-    """Yield the shards with their rows; those of the next one are read while one is translated."""
+    """Yield the shards with their rows. Those of the next one are read while one is translated."""
     with Readers(plan) as readers, ThreadPoolExecutor(1) as pool:
         coming = pool.submit(readers.rows, shards[0]) if shards else None
         for place, shard in enumerate(shards):

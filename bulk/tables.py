@@ -1,6 +1,6 @@
 """The formats of tables: CSV with a line of names, and Parquet.
 
-In CSV every value is text and stays so; a value that needs quotation marks gets them. In Parquet other columns, their
+In CSV every value is text and stays so. A value that needs quotation marks gets them. In Parquet other columns, their
 types and the metadata of the schema stay as they are.
 """
 
@@ -66,7 +66,7 @@ class TableRows:
 
 
 class _Lines:
-    """Takes rows as csv.writer writes them; each ends in BREAK, which becomes a line feed."""
+    """Takes rows as csv.writer writes them. Each ends in BREAK, which becomes a line feed."""
 
     def __init__(self) -> None:
         self.written: list[str] = []
@@ -117,7 +117,7 @@ def open_table(name: str, file: IO[bytes], separator: str) -> tuple[list[str], I
 
 
 def _checked(name: str, rows: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Yield the rows that are not blank; raises CorpusError for one with more values than there are columns."""
+    """Yield the rows that are not blank. Raises CorpusError for one with more values than there are columns."""
     number, columns = 0, 0
     try:
         for row in filter(None, rows):
@@ -161,7 +161,7 @@ MARK = "lingon."
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column of this type has texts."""
+    """Return whether a column of this type has texts."""
     if pa.types.is_dictionary(kind):
         return is_text(kind.value_type)
     return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)) or (

@@ -100,7 +100,7 @@ class Columns:
 class Translate:
     """Translates a column of tables, with a model in this process or a server.
 
-    It may be copied to other processes; each loads the model at the first use. Use it in a `with` block, or close it.
+    It may be copied to other processes. Each loads the model at the first use. Use it in a `with` block, or close it.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Translate:
         self._closing.close()
 
     def model(self) -> str:
-        """Return the model with version and precision, as "en-de/7 int8"; a bundle has the start of its digest too."""
+        """Return the model with version and precision, as "en-de/7 int8". A bundle has the start of its digest too."""
         if self._model is None:
             translator = self._opened()
             result = self._probed(translator)
@@ -182,7 +182,7 @@ class Translate:
         raise refused
 
     def on_cpu(self) -> bool:
-        """Whether the model computes on the CPU."""
+        """Return whether the model computes on the CPU."""
         self.model()
         return self._provider == CPU
 
@@ -192,7 +192,7 @@ class Translate:
             raise SettingsError(f"the model here is {self.model()}, but the run was begun with {model}")
 
     def _digest(self) -> str:
-        """Return the beginning of the digest of a bundle, with a space before it; empty for a server."""
+        """Return the beginning of the digest of a bundle, with a space before it, empty for a server."""
         if not self.backend.in_process:
             return ""
         return f" {open_bundle(Path(self.backend.model or '')).manifest_digest[:DIGITS]}"
@@ -226,9 +226,9 @@ class Translate:
         languages: Sequence[CellValue] | None = None,
         on_rows: Callable[[int], object] = lambda rows: None,
     ) -> tuple[list[CellOutcome], TokenCounts]:
-        """What becomes of each value, and the tokens that this took.
+        """Return what becomes of each value, and the tokens that this took.
 
-        languages: of the values; None, or a null, is the default language of the model
+        languages: of the values. None, or a null, is the default language of the model
         on_rows: called with the number of rows that are done since the last call
         Raises ServerError if the server or the model fails: then no text is to blame.
         """
@@ -263,7 +263,7 @@ class Translate:
         return keys, results
 
     def _is_from(self, result: TextResult) -> bool:
-        """Whether a result is from the model of the run, if that is known."""
+        """Return whether a result is from the model of the run, if that is known."""
         return self._model is None or self._model.startswith(f"{_label(result)} ")
 
     def _request_options(self, language: str | None) -> dict[str, Any]:
@@ -288,7 +288,7 @@ def _probe_languages(models: Sequence[ModelInfo]) -> list[str]:
 
 
 def _without_model(value: CellValue) -> CellOutcome | None:
-    """What becomes of a value that is not sent to the model; None for one that is."""
+    """Return what becomes of a value that is not sent to the model, or None for one that is."""
     if value is None:
         return CellOutcome(error="the text is null")
     if isinstance(value, Unreadable):

@@ -36,7 +36,7 @@ COMMON = tuple(flag for flag in build.FLAGS if flag != "-fvisibility=hidden")
 
 
 class ReportError(Exception):
-    """A sanitizer or the driver reports an error; the message is one line."""
+    """A sanitizer or the driver reports an error. The message is one line."""
 
 
 def compile_driver(folder: Path, sanitize: str) -> Path:
