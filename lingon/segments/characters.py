@@ -1,7 +1,7 @@
 """Characters that a model cannot read: what it reads in their place, and what is kept.
 
 A character that the model lacks is read as its twin, if it has one that the model reads. Other letters are kept with
-their word; signs are kept with the number or the word that they belong to, and those that separate are kept alone.
+their word. Signs are kept with the number or the word that they belong to, and those that separate are kept alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OTHERS = dict.fromkeys(map(ord, (LETTER, MARK, SIGN, TWIN_LETTER, TWIN_SIGN)), 
 
 
 class Alphabet:
-    """What a model reads. Nothing is known before the first text; what was found out is remembered."""
+    """What a model reads. Nothing is known before the first text. What was found out is remembered."""
 
     def __init__(self, reads: Callable[[str], bool], pieces: Iterable[str] = (), *, by_words: bool = False) -> None:
         """reads: whether the model reads a normalised text as it is, without bytes and unknown pieces.
@@ -55,7 +55,7 @@ class Alphabet:
         self._losing = set[str]()  # characters that the tokenizer may read as something that says less
 
     def knows(self, text: str) -> bool:
-        """Whether it is certain, at a glance, that the model reads a text."""
+        """Return whether it is certain, at a glance, that the model reads a text."""
         return not self.by_words and self._known.issuperset(text)
 
     def lacking(self, text: str) -> Mapping[str, str]:
@@ -81,17 +81,17 @@ class Alphabet:
         return {ord(each): entry[1] for each, entry in entries if entry is not None and entry[1] is not None}
 
     def reads(self, text: str) -> bool:
-        """Whether the model reads a short text; False for one that is not short."""
+        """Return whether the model reads a short text, or False for one that is not short."""
         return len(text) <= LONGEST and self._losing.isdisjoint(text) and self._reads(normalise(text))
 
     def reads_sentence(self, text: str) -> bool:
-        """Whether the model reads a sentence of characters that it reads."""
+        """Return whether the model reads a sentence of characters that it reads."""
         return not self.by_words or self._reads_whole(normalise(text))
 
     def twin(self, unit: str, before: str, after: str) -> str | None:
-        """Return the string that the model reads in the place of a character with its marks; None if there is none.
+        """Return the string that the model reads in the place of a character with its marks, or None if there is none.
 
-        before, after: the characters beside it; empty at an end of the text
+        before, after: the characters beside it. Empty at an end of the text
         """
         return self._twin(unit, _alike(before), _alike(after)) if len(unit) <= LONGEST else None
 
@@ -101,7 +101,7 @@ class Alphabet:
         return frozenset().union(*self._pieces)
 
     def _is_known(self, character: str) -> bool:
-        """Whether a character is read as it is, or not at all by any model."""
+        """Return whether a character is read as it is, or not at all by any model."""
         if character.isspace() or is_invisible(character):
             return True
         if says_more(character) and character not in self._in_pieces:
@@ -139,7 +139,7 @@ def mask(text: str, lacking: Mapping[str, str]) -> str:
 
 
 def is_mark(character: str) -> bool:
-    """Whether a character is written on the one before it."""
+    """Return whether a character is written on the one before it."""
     return character > "\u02ff" and unicodedata.category(character)[0] == "M"
 
 
@@ -167,7 +167,7 @@ _PLAIN = {
     "\u2236": (":",),
     "\u2217": ("*",),
 }
-"""Twins that Unicode does not name, the best first; the character itself is not read if they are asked for."""
+"""Twins that Unicode does not name, the best first. The character itself is not read if they are asked for."""
 
 _STRAIGHT = {"\u2032": "'", "\u2033": '"'}  # of feet and inches, minutes and seconds: rather straight than curved
 _BY_NEIGHBOURS = frozenset("\u2013`\u00aa\u00ba«»‹›「」『』")  # quotation marks of a pair have others
@@ -177,9 +177,9 @@ _PREPENDED = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u08e2\U
 
 
 def twins_of(unit: str, before: str, after: str) -> Iterator[str]:
-    """Yield the twins of a character with its marks, the best first; "" for what is not seen.
+    """Yield the twins of a character with its marks, the best first, or "" for what is not seen.
 
-    before, after: the characters beside it, or figures after a blank; empty at an end of the text
+    before, after: the characters beside it, or figures after a blank. Empty at an end of the text
     """
     seen = "".join(each for each in unit if not is_unseen(each))
     if seen != unit:
@@ -202,12 +202,14 @@ def twins_of(unit: str, before: str, after: str) -> Iterator[str]:
 
 
 def depends_on_neighbours(character: str) -> bool:
-    """Whether a character has other twins beside other characters."""
+    """Return whether a character has other twins beside other characters."""
     return character in _BY_NEIGHBOURS
 
 
 def is_unseen(character: str) -> bool:
-    """Whether a character only tells how its neighbours are drawn: joiners, marks of direction, variation selectors."""
+    """Return whether a character only tells how its neighbours are drawn: joiners, marks of direction, variation
+    selectors.
+    """
     if character < "\u034f":
         return False
     if unicodedata.category(character) == "Cf":
@@ -216,12 +218,12 @@ def is_unseen(character: str) -> bool:
 
 
 def says_more(character: str) -> bool:
-    """Whether a character has a compatibility form that says less, which a tokenizer may read in its place."""
+    """Return whether a character has a compatibility form that says less, which a tokenizer may read in its place."""
     return unicodedata.decomposition(character).startswith("<") and not _says_the_same(character, "a")
 
 
 def _says_the_same(character: str, before: str) -> bool:
-    """Whether the compatibility form of a character loses nothing."""
+    """Return whether the compatibility form of a character loses nothing."""
     kind, *parts = unicodedata.decomposition(character).split() or [""]
     if kind == "<super>" and unicodedata.category(character) == "Lm":
         return character not in _EXPONENTS
@@ -273,7 +275,7 @@ class Replacement(NamedTuple):
 class Reading:
     """A text with twins in the places of characters.
 
-    spans: what is kept of it, in order and without overlap; the strings are those that were sent
+    spans: what is kept of it, in order and without overlap. The strings are those that were sent
     changes: in order
     """
 
@@ -283,7 +285,7 @@ class Reading:
 
     @classmethod
     def of(cls, text: str, twins: Iterable[tuple[int, int, str]], spans: Sequence[ProtectedSpan] = ()) -> Reading:
-        """Return a text with twins, in order: begin, end and what is read there; none is within a span.
+        """Return a text with twins, in order: begin, end and what is read there. None is within a span.
 
         spans: what is kept of the text, in order
         """
@@ -302,7 +304,7 @@ class Reading:
         return cls("".join([*parts, text[at:]]), tuple(moved), tuple(changes))
 
     def sent(self, begin: int, end: int) -> Span:
-        """Return where a span of the text is in what was sent; a part of a twin stands for the whole character."""
+        """Return where a span of the text is in what was sent. A part of a twin stands for the whole character."""
         place = bisect_right(self.changes, begin, key=lambda change: change.begin) - 1
         first = self.changes[place].sent_from(begin) if place >= 0 else begin
         place = bisect_left(self.changes, end, key=lambda change: change.begin) - 1
@@ -360,12 +362,12 @@ def read_characters(
     lowers: bool = False,
     most: int | None = None,
 ) -> Reading | None:
-    """Return a text as the model reads it; None if that is the text as it is, with these spans.
+    """Return a text as the model reads it, or None if that is the text as it is, with these spans.
 
-    spans: what is kept of the text in any case, in order and without overlap; the model does not see it
+    spans: what is kept of the text in any case, in order and without overlap. The model does not see it
     keeps: whether what the model cannot read is kept
     lowers: whether the model gets the text in lower case
-    most: strings that are kept because the model cannot read them; raises TooManySpans if there are more
+    most: strings that are kept because the model cannot read them. Raises TooManySpans if there are more
     Takes time linear in the text.
     """
     lacking = alphabet.lacking(text)
@@ -404,7 +406,7 @@ def _joined(spans: Iterable[ProtectedSpan]) -> list[ProtectedSpan]:
 
 
 def _is_foreign(masked: str) -> bool:
-    """Whether a text has letters, and no letter of it is read, nor a twin."""
+    """Return whether a text has letters, and no letter of it is read, nor a twin."""
     return LETTER in masked and _LOOKED_AT.search(masked) is None
 
 
@@ -472,7 +474,7 @@ def _with_marks(text: str, place: int, least: int) -> Span:
 
 
 def _unit(text: str, span: Span, quoted: Mapping[int, str], alphabet: Alphabet) -> _UnreadCharacters | None:
-    """Return a character with its marks; None if it is read with them."""
+    """Return a character with its marks, or None if it is read with them."""
     begin, end = span
     unit = text[begin:end]
     if end - begin > 1 and alphabet.reads(unit):
@@ -544,7 +546,7 @@ def _quoted(text: str) -> dict[int, str]:
 def _outside(
     text: str, units: Iterable[_UnreadCharacters], spans: Sequence[ProtectedSpan], known: Mapping[int, str]
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield what is read in the place of units with a twin outside of the spans; a run may be partly within one."""
+    """Yield what is read in the place of units with a twin outside of the spans. A run may be partly within one."""
     at = 0
     for begin, end, twin in units:
         while at < len(spans) and spans[at].end <= begin:
@@ -559,7 +561,7 @@ def _outside(
 
 
 def _kept(text: str, units: Sequence[_UnreadCharacters]) -> Iterator[ProtectedSpan]:
-    """Yield what is kept because of characters without a twin; the spans may overlap."""
+    """Yield what is kept because of characters without a twin. The spans may overlap."""
     words, first, last = _Words(text), len(text) - len(text.lstrip()), len(text.rstrip())
     for run in _runs(units):
         is_at_end = run[0].begin == first or run[-1].end == last
@@ -620,12 +622,12 @@ def _sign(text: str, span: Span, words: _Words) -> ProtectedSpan:
 
 
 def _is_bracket(character: str) -> bool:
-    """Whether a character is a bracket or a quotation mark."""
+    """Return whether a character is a bracket or a quotation mark."""
     return unicodedata.category(character) in ("Ps", "Pe", "Pi", "Pf")
 
 
 class _Words:
-    """The words of a text, of scripts with blanks between them; the last one on each side is remembered."""
+    """The words of a text, of scripts with blanks between them. The last one on each side is remembered."""
 
     def __init__(self, text: str) -> None:
         self._text = text

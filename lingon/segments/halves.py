@@ -34,7 +34,7 @@ _SENTENCE_END = re.compile(
 
 
 def halves(text: str, options: pb.TextOptions, language: str) -> tuple[str, str] | None:
-    """Return both parts, cut between sentences or blocks, near the middle; None if there is no such place.
+    """Return both parts, cut between sentences or blocks, near the middle, or None if there is no such place.
 
     XML has none: its parts are not well-formed.
     """
@@ -66,7 +66,9 @@ def _begins(text: str, options: pb.TextOptions, language: str) -> list[int]:
 
 
 def _begins_sentence(text: str, place: int) -> bool:
-    """Whether what is after the end of a sentence is another one, and would not be read as the mark of a list."""
+    """Return whether what is after the end of a sentence is another one, and would not be read as the mark of a
+    list.
+    """
     return not (text[place].isspace() or text[place].islower()) and mark_at(text, place, len(text)) is None
 
 
@@ -76,7 +78,7 @@ def _begin(block: Block) -> int:
 
 
 def _in_list(one: Block, other: Block) -> bool:
-    """Whether two blocks are in one list, which is no list any more if it is cut anywhere."""
+    """Return whether two blocks are in one list, which is no list any more if it is cut anywhere."""
     return other.group >= 0 and other.group == one.group
 
 
@@ -121,7 +123,7 @@ def _near_middle(text: str, split: Split, language: str) -> list[int]:
 
 
 def _segments(text: str, split: Split, language: str) -> list[tuple[int, int]]:
-    """Return the sentences of a text; none where sentencex is not installed, as with the base install."""
+    """Return the sentences of a text, or none where sentencex is not installed, as with the base install."""
     try:
         return [span for span in cut(text, split, language) if span[0] < span[1]]
     except ModuleNotFoundError:

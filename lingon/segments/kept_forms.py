@@ -95,10 +95,10 @@ class KeptForm:
     name: what it is, or the programs that write it
     kind: of its spans
     examples: complete strings of the form, without what may stand around them
-    pattern: finds it in a text, in a time that is linear in the text; None if a reader of its own does
-    needs: characters or strings of which a text with the form has one or more; empty if any text may have it
+    pattern: finds it in a text, in a time that is linear in the text, or None if a reader of its own does
+    needs: characters or strings of which a text with the form has one or more, empty if any text may have it
     trims: whether punctuation and closing brackets at its end belong to the sentence
-    accepts: whether a span of a text that the pattern finds is of the form; None if all are
+    accepts: whether a span of a text that the pattern finds is of the form, or None if all are
     changes: what may change in it
     around: what may stand right beside it
     """
@@ -114,7 +114,7 @@ class KeptForm:
     around: str = WORD
 
     def may_be_in(self, text: str) -> bool:
-        """Whether a text has one of what the form needs."""
+        """Return whether a text has one of what the form needs."""
         return not self.needs or any(each in text for each in self.needs)
 
 
@@ -170,7 +170,7 @@ NEAR_DIGITS = re.compile(rf"{DIGIT.pattern}(?:[^\d{_FRACTIONS}]{{0,{LONGEST_PREF
 
 
 def is_amount(text: str, begin: int, end: int) -> bool:
-    """Whether what AMOUNT finds is more than a figure, and no part of a word such as 3D or 100th."""
+    """Return whether what AMOUNT finds is more than a figure, and no part of a word such as 3D or 100th."""
     number = text[begin:end]
     if len(number) > 3 or not number.isdecimal():
         return True

@@ -94,7 +94,7 @@ def arms_apart(text: str, closing: Mapping[int, int]) -> Iterator[ProtectedSpan]
 
 
 def _skeleton(text: str, head: re.Match[str], closing: Mapping[int, int]) -> list[ProtectedSpan]:
-    """Return the parts of one message around its arms; none if it is no message."""
+    """Return the parts of one message around its arms, or none if it is no message."""
     spans, begin, at = [], head.start(), head.end()
     while arm := _ARM.match(text, at):
         opening = arm.end() - 1
@@ -154,7 +154,7 @@ _BLANKS = re.compile(r"\s*+")
 
 
 def patterns_apart(text: str) -> Iterator[ProtectedSpan]:
-    """Yield the spans of the skeleton of the first such message of a text; none if its braces do not match.
+    """Yield the spans of the skeleton of the first such message of a text, or none if its braces do not match.
 
     The message ends with the last pattern before which there are only keys.
     """

@@ -102,7 +102,7 @@ def after_dash(text: str, begin: int, end: int) -> int:
 
 
 def mark_at(text: str, begin: int, end: int) -> tuple[int, str] | None:
-    """Return the end of the mark at a place and of which kind it is; None if there is none.
+    """Return the end of the mark at a place and of which kind it is, or None if there is none.
 
     Negative numbers, hashtags, emphasis, initials ("I. Newton") and dates ("1. May") have none.
     """
@@ -123,7 +123,9 @@ def mark_at(text: str, begin: int, end: int) -> tuple[int, str] | None:
 
 
 def _is_voice(dash: re.Match[str]) -> bool:
-    """Whether a dash at a word begins what somebody says: a long one always, a short one before a capital letter."""
+    """Return whether a dash at a word begins what somebody says: a long one always, a short one before a capital
+    letter.
+    """
     if dash[1] is None:
         return True
     return dash[1].isupper() and (not dash[2].isalpha() or dash[2].islower())
@@ -188,7 +190,7 @@ def _outside_brackets(text: str, begin: int, signs: list[Span]) -> list[Span]:
 
 
 def _is_list(text: str, parts: list[Span], signs: set[str]) -> bool:
-    """Whether these signs separate the texts of a list, and are no part of a sentence or a comparison."""
+    """Return whether these signs separate the texts of a list, and are no part of a sentence or a comparison."""
     if len(parts) < 2 or len(signs) > 1 or "«" in text[parts[0][0] : parts[-1][1]]:
         return False
     texts = [text[first : min(last, first + MOST_CHARACTERS + 1)] for first, last in parts]
@@ -238,7 +240,7 @@ def borders(text: str, begin: int, end: int, *, collapses: bool) -> Iterator[Spa
 
 
 def _is_gap(text: str, first: int, last: int, *, collapses: bool) -> bool:
-    """Whether blanks are between columns; those beside a line break are the indentation of a line."""
+    """Return whether blanks are between columns. Those beside a line break are the indentation of a line."""
     if text[first - 1 : first] in LINE_BREAKS or text[last : last + 1] in LINE_BREAKS:
         return False
     blanks = text[first:last]
@@ -248,9 +250,9 @@ def _is_gap(text: str, first: int, last: int, *, collapses: bool) -> bool:
 
 
 def _path_end(text: str, begin: int, end: int, escape: int) -> int:
-    r"""Return how far a path goes on that a backslash is in, as far as it is read; else the place of the backslash.
+    r"""Return how far a path goes on that a backslash is in, as far as it is read, else the place of the backslash.
 
-    Such as C:\new\readme; a command of TeX, such as \noindent, is taken for a path.
+    Such as C:\new\readme. A command of TeX, such as \noindent, is taken for a path.
     """
     if command := _COMMAND.match(text, escape, end):
         return command.end()
@@ -274,7 +276,7 @@ LINES_AT_ONCE = 256  # of wrapped text that are read before the caller can give 
 
 
 def cells_of(text: str, paragraph: Span, *, collapses: bool = False) -> Iterator[Span]:
-    """Yield the texts of a paragraph in order; an empty span stands for a part in which there is nothing to translate.
+    """Yield the texts of a paragraph in order. An empty span stands for a part in which there is nothing to translate.
 
     Each text begins and ends with a visible character. What is between them, such as a tab, a bullet or the sign
     between two names of a menu, is kept as it is.
@@ -319,7 +321,7 @@ def _items(text: str, begin: int, end: int) -> Iterator[Span]:
 
 
 def _kind(text: str, line: int, end: int) -> str:
-    """Return of which kind the mark is that a line begins with; empty without one."""
+    """Return of which kind the mark is that a line begins with, empty without one."""
     first = next_visible(text, line, end)
     found = mark_at(text, first, end)
     if found is None:
@@ -336,9 +338,9 @@ class Split(Enum):
 
 
 def cut(text: str, split: Split, language: str = "", *, collapses: bool = False) -> Iterator[Span]:
-    """Yield the segments of a text; each step takes at most a few milliseconds, whatever the text.
+    """Yield the segments of a text. Each step takes at most a few milliseconds, whatever the text.
 
-    A segment begins and ends with a visible character and has a letter; all else is between the segments. An empty span
+    A segment begins and ends with a visible character and has a letter. All else is between the segments. An empty span
     is none: it stands for a part without letters, so that the caller can give way to others. With Split.OFF, a text
     that has a visible character is one segment.
     language: of the text, BCP-47
@@ -368,14 +370,14 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class TextLayout:
-    """A text and its segments, spans in code points; what is between and around them are the separators."""
+    """A text and its segments, spans in code points. What is between and around them are the separators."""
 
     text: str
     segments: tuple[Span, ...]
 
     @classmethod
     def of(cls, text: str, split: Split, language: str = "") -> TextLayout:
-        """Return a text with its segments; see `cut`."""
+        """Return a text with its segments. See `cut`."""
         return cls(text, tuple(span for span in cut(text, split, language) if span[0] < span[1]))
 
     def segment(self, index: int) -> str:
@@ -390,7 +392,7 @@ class TextLayout:
         return self.text[begin:end]
 
     def join(self, translations: Sequence[str]) -> Joined:
-        """Return the text with a translation in the place of each segment; the segments themselves give `text`."""
+        """Return the text with a translation in the place of each segment. The segments themselves give `text`."""
         joiner, pieces, spans, length = Joiner(self), [], [], 0
         for index, translation in enumerate(translations):
             pieces.append(joiner.add(index, translation))

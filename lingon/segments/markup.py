@@ -40,9 +40,9 @@ from lingon.segments.placing_alignment import Aligned, Inline, Insertion, KeptCo
 
 
 def read_html(text: str, rules: MarkupRules = NO_RULES) -> Markup:
-    """Read HTML as browsers do; any text is HTML.
+    """Read HTML as browsers do. Any text is HTML.
 
-    Elements that browsers show as blocks split the text, and so does `br`; all others are inline.
+    Elements that browsers show as blocks split the text, and so does `br`. All others are inline.
     """
     rules = rules.lowered()
     structure = structure_of(text, with_signs(text, html_tokens(text)), rules, html=True)
@@ -50,7 +50,7 @@ def read_html(text: str, rules: MarkupRules = NO_RULES) -> Markup:
 
 
 def read_xml(text: str, rules: MarkupRules = NO_RULES) -> Markup:
-    """Read well-formed XML, a document or a part of one; raises MarkupError for another text.
+    """Read well-formed XML, a document or a part of one. Raises MarkupError for another text.
 
     An element is inline if there is text beside it or beside an element around it; all others split the text.
     """
@@ -75,7 +75,7 @@ class WrittenMarkup:
 
     blocks: of the text that was translated, with the new values of its attributes
     shifts: for each of these, by how much it moved
-    maps: by its number, where the translation of a block is; one without a map was left as it is
+    maps: by its number, where the translation of a block is. One without a map was left as it is
     """
 
     text: str
@@ -100,7 +100,7 @@ class Markup:
     html: bool
 
     def write(self, translations: Sequence[TranslatedBlock | None]) -> Generator[None, None, WrittenMarkup]:
-        """Return the text with a translation in place of each block; None or the block itself leaves it as it is.
+        """Return the text with a translation in place of each block. None or the block itself leaves it as it is.
 
         What is between the blocks is copied. The tags of a block are placed by the alignment of its segments. Yields
         between blocks, since there may be thousands.
@@ -210,7 +210,7 @@ class TranslatedBlock:
     """The translation of a block.
 
     segments: the spans of the block that were translated, in order, and those of their translations, with what is kept
-    kept: the places of STAND_IN in the translation, by those in the block; one that is missing is placed by alignment
+    kept: the places of STAND_IN in the translation, by those in the block. One that is missing is placed by alignment
     """
 
     text: str
@@ -277,7 +277,7 @@ class _BlockWriter:
         return "".join(parts), pieces
 
     def _tag(self, item: Insertion, before: str) -> str:
-        """Return a tag; that of a point has a space on each side on which it has one in the block.
+        """Return a tag. That of a point has a space on each side on which it has one in the block.
 
         Two points have none between them that is not there, and one right after a word none before an end mark.
         before: the character before it. A translation has one space where the block has one on either side of a point.
@@ -365,7 +365,7 @@ class _BlockWriter:
 
 
 def _needs_space(neighbour: str) -> bool:
-    """Whether a word is set apart from this character by a space: not in the scripts that write none."""
+    """Return whether a word is set apart from this character by a space: not in the scripts that write none."""
     return not (neighbour.isspace() or _WITHOUT_SPACES.match(neighbour))
 
 
@@ -419,7 +419,7 @@ class TooManyKept(Exception):
 class PlainText:
     """A text with markup as a text without.
 
-    text: of all blocks; each STAND_IN in them is a private-use character of its own here, so that two of one sentence
+    text: of all blocks. Each STAND_IN in them is a private-use character of its own here, so that two of one sentence
         can change places in its translation
     begins: of the blocks in it
     stand_ins: STAND_IN by the code point of each of these characters, for `str.translate`
@@ -432,7 +432,7 @@ class PlainText:
 
     @classmethod
     def of(cls, markup: Markup) -> PlainText:
-        """Return the text of the blocks; raises TooManyKept."""
+        """Return the text of the blocks. Raises TooManyKept."""
         free = _unused(markup.blocks)
         texts, begins, stand_ins, at = list[str](), list[int](), dict[int, str](), 0
         for block in markup.blocks:
@@ -477,7 +477,7 @@ class PlainText:
         weights: Sequence[Weights | None],
         kept: Sequence[Sequence[KeptCopy]] | None = None,
     ) -> Generator[None, None, WrittenText]:
-        """Return the text with markup and the translation of each segment in its place; yields between blocks.
+        """Return the text with markup and the translation of each segment in its place and yield between blocks.
 
         document: this text and its segments; joined: their translations
         weights: for each segment, see `Aligned`
@@ -560,7 +560,7 @@ def _less(span: Span, by: int) -> Span:
 
 
 def _unused(blocks: Sequence[Block]) -> Iterator[str]:
-    """Yield private-use characters that no block has; raises TooManyKept when there are no more."""
+    """Yield private-use characters that no block has. Raises TooManyKept when there are no more."""
     used = set[str]().union(*(block.text for block in blocks))
     yield from (character for character in map(chr, _PRIVATE_USE) if character not in used)
     raise TooManyKept

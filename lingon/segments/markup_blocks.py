@@ -35,7 +35,7 @@ Parts of equal length are equal character by character.
 
 
 def is_verbatim(piece: MappedPiece) -> bool:
-    """Whether a piece is written as it is."""
+    """Return whether a piece is written as it is."""
     begin, end, raw_begin, raw_end = piece
     return raw_end - raw_begin == end - begin
 
@@ -129,7 +129,7 @@ def values_of(text: str, structure: Structure, names: frozenset[str]) -> Iterato
 
 
 def _is_text(element: str, name: str, attributes: dict[str, str]) -> bool:
-    """Whether an attribute of an element of HTML is a text; attributes: all of the element, in lower case."""
+    """Return whether an attribute of an element of HTML is a text; attributes: all of the element, in lower case."""
     if name == "value":
         return element == "input" and attributes.get("type") in _BUTTONS
     if name == "content":
@@ -175,7 +175,7 @@ References = Callable[[str, int, int], Iterator[CharacterReference]]
 
 
 Tags = tuple[int, int, int, int]
-"""Where the tags of an element are written in the text: its start tag and its end tag; that of a point is empty."""
+"""Where the tags of an element are written in the text: its start tag and its end tag. That of a point is empty."""
 
 
 @dataclass(slots=True)
@@ -218,7 +218,7 @@ def blocks_of(text: str, structure: Structure, references: References) -> Iterat
 
 
 def _block_of(text: str, structure: Structure, references: References, members: list[int]) -> Block | None:
-    """Return the block of tokens; None if they have no text."""
+    """Return the block of tokens, or None if they have no text."""
     seen = [place for place, member in enumerate(members) if _is_seen(text, structure, member)]
     if not seen:
         return None
@@ -231,7 +231,7 @@ def _block_of(text: str, structure: Structure, references: References, members: 
 
 
 def _plain(text: str, structure: Structure, members: list[int]) -> Block | None:
-    """Return a block of one text without references, as most are; None for another one."""
+    """Return a block of one text without references, as most are, or None for another one."""
     kind, begin, end, _ = structure.tokens[members[0]]
     if kind == SECTION:
         return _verbatim(text, begin, end, MarkupSpelling.SECTION)
@@ -257,7 +257,7 @@ def blocks_of_attributes(
 
 
 def _between_splits(structure: Structure) -> Iterator[list[int]]:
-    """Yield the tokens between what splits the text; an element that is left as it is counts by its start tag."""
+    """Yield the tokens between what splits the text. An element that is left as it is counts by its start tag."""
     members: list[int] = []
     place, count = 0, len(structure.tokens)
     while place < count:
@@ -275,7 +275,7 @@ def _between_splits(structure: Structure) -> Iterator[list[int]]:
 
 
 def _is_seen(text: str, structure: Structure, place: int) -> bool:
-    """Whether a token is text that is not blank, or something that is left as it is and has such text."""
+    """Return whether a token is text that is not blank, or something that is left as it is and has such text."""
     kind, begin, end, _ = structure.tokens[place]
     if kind in (TEXT, SECTION):
         return not text[begin:end].isspace()

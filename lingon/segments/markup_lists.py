@@ -105,19 +105,19 @@ def sibling_of(text: str, *, references: bool = False) -> Sibling:
 
 
 def is_separator(text: str) -> bool:
-    """Whether a text is nothing but signs that separate texts, and blanks."""
+    """Return whether a text is nothing but signs that separate texts, and blanks."""
     return len(text) <= _LONGEST_WRITTEN and _SEPARATORS.issuperset("".join(text.split()))
 
 
 def is_bar(text: str) -> bool:
-    """Whether a text is nothing but bars and blanks, or blank."""
+    """Return whether a text is nothing but bars and blanks, or blank."""
     return text.isspace() or (len(text) <= _LONGEST_WRITTEN and _BAR_CHARACTERS.issuperset("".join(text.split())))
 
 
 def element_of(kind: SiblingKind, children: Sequence[Sibling]) -> Sibling:
-    """Return an element as a sibling; one around nothing but a link is a link.
+    """Return an element as a sibling. One around nothing but a link is a link.
 
-    kind: without that; TEXT for an element that is no item, whatever is beside it
+    kind: without that. TEXT for an element that is no item, whatever is beside it
     """
     seen = [child for child in children if child.kind is not SiblingKind.BLANK]
     if not seen:
@@ -271,19 +271,19 @@ class _Seen:
         return found
 
     def _is_step(self, place: int) -> bool:
-        """Whether a sibling is a text between the signs of a path."""
+        """Return whether a sibling is a text between the signs of a path."""
         if place >= len(self._siblings) or self._siblings[place].kind is not SiblingKind.TEXT:
             return False
         beside = self._siblings[max(place - 1, 0) : place] + self._siblings[place + 1 : place + 2]
         return bool(beside) and all(_CHAIN_CHARACTERS.issuperset(each.separator or " ") for each in beside)
 
     def _are_one(self, place: int) -> bool:
-        """Whether a sibling goes on with the word of the one before it."""
+        """Return whether a sibling goes on with the word of the one before it."""
         kinds = [sibling.kind for sibling in self._siblings[place - 1 : place + 1]]
         return not (self._spaces[place - 1] or self.gaps[place] == _REAL or SiblingKind.SEPARATOR in kinds)
 
     def _is_list(self, begin: int, end: int) -> bool:
-        """Whether what is in a range is the items of a list."""
+        """Return whether what is in a range is the items of a list."""
         run = self._siblings[begin:end]
         items = [sibling for sibling in run if sibling.kind is not SiblingKind.SEPARATOR]
         separators = {sibling.separator for sibling in run if sibling.kind is SiblingKind.SEPARATOR}
@@ -309,7 +309,7 @@ class _Seen:
 
 
 def _is_border(one: Sibling, other: Sibling) -> bool:
-    """Whether no word goes on from a sibling to the next one, without white space between them.
+    """Return whether no word goes on from a sibling to the next one, without white space between them.
 
     What could be one word, such as H2O, 5km or the name of a program, is taken for one, except between two elements
     without a meaning. The elements that belong to sentences only end after a mark.
@@ -340,5 +340,5 @@ def _is_border(one: Sibling, other: Sibling) -> bool:
 
 
 def _is_caseless(character: str) -> bool:
-    """Whether a letter is of a script without capitals."""
+    """Return whether a letter is of a script without capitals."""
     return character.isalpha() and character.lower() == character.upper()

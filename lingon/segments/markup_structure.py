@@ -53,11 +53,11 @@ _BEFORE_NOTE = re.compile(r"""[\w.,;:!?)\]"'\u2019\u201d\u00bb\u2026]""")
 
 @dataclass(slots=True)
 class Structure:
-    """What the tokens of a text are to each other; every list has an entry for each token.
+    """What the tokens of a text are to each other. Every list has an entry for each token.
 
     html: whether they are tokens of HTML
     in_sentences: names of elements that are no items of lists
-    partner: of a start or end tag the other one, -1 without; of a reading without an end tag the last token in it
+    partner: of a start or end tag the other one, -1 without. Of a reading without an end tag the last token in it
     splits: 1 for a tag at which the text is split
     untouched: 1 for a token within an element that is not translated
     kept: for the start tag of an element that is not translated and belongs to the sentence around it: WORD, or NOTE
@@ -102,7 +102,7 @@ def structure_of(text: str, tokens: Sequence[MarkupToken], rules: MarkupRules, *
 
 
 def _elements_with_text(text: str, tokens: Sequence[MarkupToken]) -> bytearray:
-    """Return 1 for each start tag of well-formed XML whose element has text of its own; the last entry is the whole.
+    """Return 1 for each start tag of well-formed XML whose element has text of its own. The last entry is the whole.
 
     Bars between elements are none.
     """
@@ -213,7 +213,7 @@ class _StructureReader:
             self._without_end(self._pop(), len(self._tokens))
 
     def _splits(self, name: str) -> bool:
-        """Whether an element splits the text by its name or, in XML, by what is around it."""
+        """Return whether an element splits the text by its name or, in XML, by what is around it."""
         if self._is_html or name in self._splitting:
             return name in self._splitting
         parent = self._stack[-1] if self._stack else len(self._tokens)
@@ -221,12 +221,12 @@ class _StructureReader:
         return not (name in self._rules.non_splitting_tags or self._inline[-1] or self._with_text[parent])
 
     def _is_hidden(self, place: int, name: str) -> bool:
-        """Whether an element of HTML is a field that a browser does not show."""
+        """Return whether an element of HTML is a field that a browser does not show."""
         _, begin, end, _ = self._tokens[place]
         return name == "input" and self._is_html and _HIDDEN.search(self._text, begin, end) is not None
 
     def _is_note(self, place: int, name: str, begin: int) -> bool:
-        """Whether an element of HTML is a mark of a note: one without letters, high or right after a word."""
+        """Return whether an element of HTML is a mark of a note: one without letters, high or right after a word."""
         if name not in _NOTE_TAGS:
             return False
         found, high = "", name == "sup"
@@ -350,7 +350,9 @@ def divided(text: str, structure: Structure, members: list[int]) -> Iterator[lis
 
 
 def _may_have_items(text: str, tokens: Sequence[MarkupToken], members: Sequence[int]) -> bool:
-    """Whether there is a list, as far as a glance shows: most texts with tags have none, and are not read again."""
+    """Return whether there is a list, as far as a glance shows: most texts with tags have none, and are not read
+    again.
+    """
     last, tagged, closed = " ", False, False  # closed: whether an element has ended after the last words
     for place in members:
         kind, begin, end, _ = tokens[place]

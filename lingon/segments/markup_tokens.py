@@ -56,7 +56,7 @@ def attributes_of(text: str, begin: int, end: int) -> Iterator[Attribute]:
 
 
 def says_translate(tag: str) -> bool | None:
-    """Whether the attributes of a start tag say that its content is translated; None if they do not say.
+    """Return whether the attributes of a start tag say that its content is translated, or None if they do not say.
 
     They are `translate` and `its:translate` with "yes" or "no", the class `notranslate`, and `translatable` with "true"
     or "false" as in the resources of Android.
@@ -103,13 +103,13 @@ BLOCKS = _names("""
 """Elements of HTML that split a text: those that a browser shows as blocks or as controls, texts of SVG, and `br`."""
 
 RAW_TEXT = frozenset(["iframe", "noembed", "noframes", "script", "style", "xmp"])
-"""Elements of HTML whose content has no tags; it is left as it is."""
+"""Elements of HTML whose content has no tags. It is left as it is."""
 
 UNTOUCHED = frozenset(["code", "pre", "kbd", "samp", "var", "math"]) | RAW_TEXT
 """Elements of HTML whose content is not translated."""
 
 READINGS = frozenset(["rp", "rt", "rtc"])
-"""Elements of HTML beside the words that they say how to read; their content is not translated."""
+"""Elements of HTML beside the words that they say how to read. Their content is not translated."""
 
 ENDS_IMPLIED = {
     "dd": frozenset(("dd", "dt")),
@@ -122,12 +122,12 @@ ENDS_IMPLIED = {
     **dict.fromkeys(("rb", "rtc"), READINGS | {"rb"}),
     **dict.fromkeys(("rp", "rt"), frozenset(("rb", "rp", "rt"))),
 }
-"""By the name of a start tag of HTML: the elements that it ends; every block also ends a paragraph."""
+"""By the name of a start tag of HTML: the elements that it ends. Every block also ends a paragraph."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MarkupRules:
-    """What a caller says about elements and attributes, by name; HTML has rules of its own for the others.
+    """What a caller says about elements and attributes, by name. HTML has rules of its own for the others.
 
     ignore_tags: elements whose content is not translated
     splitting_tags: elements at which a text is split
@@ -152,7 +152,7 @@ class MarkupRules:
         non_splitting_tags: Iterable[str] = (),
         attributes: Iterable[str] = (),
     ) -> MarkupRules:
-        """The rules of lists of names."""
+        """Return the rules of lists of names."""
         return cls(
             ignore_tags=frozenset(ignore_tags),
             splitting_tags=frozenset(splitting_tags),
@@ -161,7 +161,7 @@ class MarkupRules:
         )
 
     def lowered(self) -> MarkupRules:
-        """The same rules for names of HTML, whose case does not matter."""
+        """Return the same rules for names of HTML, whose case does not matter."""
         return MarkupRules.of(
             map(str.lower, self.ignore_tags),
             map(str.lower, self.splitting_tags),
@@ -203,7 +203,7 @@ def _end_tag(name: str) -> re.Pattern[str]:
 
 
 def html_tokens(text: str) -> list[MarkupToken]:
-    """Return the tokens of a text, which may be any; the rest after a tag or a comment without end is one of them."""
+    """Return the tokens of a text, which may be any. The rest after a tag or a comment without end is one of them."""
     tokens: list[MarkupToken] = []
     at = 0
     while at < len(text):
@@ -276,7 +276,7 @@ _XML_LINE = re.compile(".++")
 
 
 def xml_tokens(text: str) -> list[MarkupToken]:
-    """Return the tokens of a well-formed text; raises MarkupError, which names line and column, for another one."""
+    """Return the tokens of a well-formed text. Raises MarkupError, which names line and column, for another one."""
     prolog = _PROLOG.match(text)
     assert prolog is not None
     _check(text, prolog)
@@ -307,7 +307,7 @@ def _section(text: str, begin: int, end: int) -> Iterator[MarkupToken]:
 
 
 def _check(text: str, prolog: re.Match[str]) -> None:
-    """Raise MarkupError if a text is not well-formed; it needs no root element.
+    """Raise MarkupError if a text is not well-formed. It needs no root element.
 
     The declarations within a document type are not checked, and stay as they are. If they were read, each element would
     get all default attributes of its name, and each attribute the texts of its entities, which may take seconds for a

@@ -1,6 +1,6 @@
 """Places the inline tags of a text in its translation: each exactly once, and nested as in the source.
 
-An element gets the run of target words that its source words claim, inside the run of its parent; elements with one
+An element gets the run of target words that its source words claim, inside the run of its parent. Elements with one
 parent get runs without overlap. A point stays before or after the word that it is at. An element for which no word is
 left becomes empty, at its place.
 
@@ -30,9 +30,9 @@ from lingon.segments.placing_alignment import (
 
 
 def place(source: str, target: str, segments: Sequence[Aligned], inlines: Sequence[Inline]) -> list[Insertion]:
-    """Return the tags of a text in the order in which they come in its translation; a point has an end tag too.
+    """Return the tags of a text in the order in which they come in its translation. A point has an end tag too.
 
-    segments: of the source in order, each with its translation; the rest of both texts is white space, or
+    segments: of the source in order, each with its translation. The rest of both texts is white space, or
         the same in both
     inlines: of the source, a parent before what is in it, in the order of the source
     """
@@ -137,7 +137,7 @@ class _Placer:
         node.begin = node.end = self._character(cut, parent, after=after)
 
     def _is_at_kept(self, atom: int, place: int) -> bool:
-        """Whether a source atom that is kept begins at a place, and the one before it is not kept."""
+        """Return whether a source atom that is kept begins at a place, and the one before it is not kept."""
         alignment = self._alignment
         is_kept = bool(alignment.kept_source[atom]) and not alignment.kept_source[atom - 1]
         return is_kept and alignment.source[atom][0] == place
@@ -192,9 +192,9 @@ class Runs:
         return not only_kept, -sum(weight for atom in atoms for _, weight in self._alignment.claims[atom])
 
     def best(self, atoms: range, within: AtomRun, taken: Taken) -> AtomRun | None:
-        """Return the run for source atoms in a run of their parent; None if there is no place for it.
+        """Return the run for source atoms in a run of their parent, or None if there is no place for it.
 
-        It begins and ends with atoms that are claimed, and punctuation of its own; what is claimed far from the rest
+        It begins and ends with atoms that are claimed, and punctuation of its own. What is claimed far from the rest
         is left out. It has nothing that is kept but its own.
         """
         own: dict[int, float] = {}
@@ -211,7 +211,7 @@ class Runs:
         return self._edges.moved(atoms, run, own, within, taken)
 
     def _has_words(self, targets: Iterable[int]) -> bool:
-        """Whether one of the target atoms is not punctuation."""
+        """Return whether one of the target atoms is not punctuation."""
         return any(self._alignment.target_marks[target] is Mark.NONE for target in targets)
 
     def _claims(self, atoms: range) -> Iterable[Claim]:
@@ -307,7 +307,7 @@ class Edges:
         return segment.target.start if segment is not None and is_own else None
 
     def _end_of_segment(self, atoms: range, after: Counter[Mark]) -> int | None:
-        """Return where the translation of a segment ends; see `_begin_of_segment`."""
+        """Return where the translation of a segment ends. See `_begin_of_segment`."""
         segment = self._ending.get(atoms.stop)
         is_own = segment is not None and (after.total() > 0 or atoms.start <= segment.source.start)
         return segment.target.stop if segment is not None and is_own else None
@@ -318,7 +318,7 @@ class Edges:
         """Return the begin of a run with the marks before it that belong to it.
 
         before: the marks at the begin of the source; turned: whether it ends with a stop
-        first: see `_begin_of_segment`; all marks up to it belong to the run
+        first: see `_begin_of_segment`. All marks up to it belong to the run
         """
         found = begin
         while begin > within[0] and self._is_mark(begin - 1, taken) and first != begin:
@@ -331,7 +331,7 @@ class Edges:
         return begin if first == begin else found
 
     def _end(self, end: int, after: Counter[Mark], last: int | None, within: AtomRun, taken: Taken) -> int:
-        """Return the end of a run with the marks after it that belong to it; see `_begin`."""
+        """Return the end of a run with the marks after it that belong to it. See `_begin`."""
         first = found = end
         while end < within[1] and self._is_mark(end, taken) and last != end:
             mark = self._alignment.target_marks[end]
@@ -404,7 +404,7 @@ class _MarkPairs:
                 depth = depth + 1 if opens else max(depth - 1, 0)
 
     def opens(self, atom: int) -> bool | None:
-        """Return whether an atom opens a pair; None if it is none."""
+        """Return whether an atom opens a pair, or None if it is none."""
         return self._opens.get(atom)
 
     def within(self, run: AtomRun) -> list[int]:
@@ -439,7 +439,7 @@ def _opens(text: str, mark: Span) -> bool:
 
 
 def _without_ends(marks: Sequence[Mark], atoms: AtomRun, kinds: frozenset[Mark] = _AT_ENDS) -> AtomRun:
-    """Return atoms without the marks of these kinds at their ends; empty if there are no others."""
+    """Return atoms without the marks of these kinds at their ends, empty if there are no others."""
     begin, end = atoms
     while begin < end and marks[begin] in kinds:
         begin += 1
@@ -467,11 +467,11 @@ class Taken:
         self._ends[begin] = end
 
     def is_free(self, atom: int) -> bool:
-        """Whether no run has an atom."""
+        """Return whether no run has an atom."""
         return not self._marks[atom]
 
     def between(self, first: int, last: int) -> bool:
-        """Whether a run is between two free atoms."""
+        """Return whether a run is between two free atoms."""
         return self._marks.find(b"\1", first, last) >= 0
 
     def outside(self, place: int, *, after: bool) -> int:

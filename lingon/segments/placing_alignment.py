@@ -18,7 +18,7 @@ class Inline(NamedTuple):
     """An element over a part of the source text, or a point without text.
 
     begin, end: code points; equal for a point
-    parent: the place of the element that it is in, in a list in which that one is earlier; -1 without
+    parent: the place of the element that it is in, in a list in which that one is earlier, or -1 without
     """
 
     begin: int
@@ -29,7 +29,7 @@ class Inline(NamedTuple):
 class KeptCopy(NamedTuple):
     """A string of the source that its translation has as well.
 
-    source, target: where it is in both texts; one of them is empty if it is known in the other text only
+    source, target: where it is in both texts. One of them is empty if it is known in the other text only
     whole: the spans of the source in it that no tag may cut, such as a placeholder
     divides: whether what is before and after it was translated apart
     """
@@ -48,8 +48,8 @@ class KeptCopy(NamedTuple):
 class Aligned(NamedTuple):
     """A segment of the source and its translation.
 
-    weights: (target words, source words), as `str.split` separates them: how much of a source word is in a target word;
-        None if it is not known, then words are aligned in order
+    weights: (target words, source words), as `str.split` separates them: how much of a source word is in a target word,
+        or None if it is not known, then words are aligned in order
     kept: what both have, in order and without overlap in the source, and without overlap in the translation
     """
 
@@ -62,7 +62,7 @@ class Aligned(NamedTuple):
 class Insertion(NamedTuple):
     """A tag that comes before a place of the target text.
 
-    inline: which; closing: whether it is the end tag; that of a point comes after its start
+    inline: which; closing: whether it is the end tag. That of a point comes after its start
     """
 
     place: int
@@ -167,7 +167,7 @@ class SegmentWord(NamedTuple):
 
 
 def words_of(text: str, segment: Span, kept: Sequence[Span] = ()) -> list[SegmentWord]:
-    """Return the words of a segment, which are those of `str.split`; what is kept is within one word, and one atom.
+    """Return the words of a segment, which are those of `str.split`. What is kept is within one word, and one atom.
 
     kept: not empty, in order, without overlap and within the segment
     """
@@ -184,7 +184,7 @@ def cut(atom: Span, places: Sequence[int]) -> list[Span]:
 
 
 def is_within(places: Sequence[int], segment: Span) -> bool:
-    """Whether one of the places is within a segment."""
+    """Return whether one of the places is within a segment."""
     return bisect_right(places, segment[0]) < bisect_left(places, segment[1])
 
 
@@ -268,7 +268,7 @@ class ShareColumn(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """A source atom, what it claims, and the column of its word; None if the weights are not known.
+    """A source atom, what it claims, and the column of its word, or None if the weights are not known.
 
     kept: whether it is kept
     """
@@ -282,7 +282,7 @@ class Claimed(NamedTuple):
 class _AtomsOfWord(NamedTuple):
     """The target atoms of a word, by their numbers, without those that are kept.
 
-    all: the whole word; empty if a part of it is kept
+    all: the whole word, empty if a part of it is kept
     """
 
     before: range
@@ -360,7 +360,7 @@ class WordClaims:
         return range(self._numbers[atoms[0]].start, self._numbers[atoms[-1]].stop) if atoms else range(0)
 
     def _claims_of_copy(self, atom: Span, parts: int, first: int) -> list[list[Claim]]:
-        """Return what each part of a source atom claims of its copy; empty if it has none."""
+        """Return what each part of a source atom claims of its copy, empty if it has none."""
         if (copy := self._copies.get(atom)) is None:
             return []
         known = KEPT if atom in self._kept_sources else KNOWN
@@ -368,7 +368,8 @@ class WordClaims:
         return [[each] for each in claims] if len(claims) == parts else [claims] * parts
 
     def _find_bests(self) -> list[tuple[int, float]]:
-        """Return for each source word the target word that has the most of it, and how much; -1 without target words.
+        """Return for each source word the target word that has the most of it, and how much, or -1 without target
+        words.
 
         That of a word with a kept string is the one with its copy.
         """
@@ -418,7 +419,7 @@ class WordClaims:
         return bool(self._kept_targets) and not self._kept_targets.isdisjoint(word.cores)
 
     def _has_free(self, word: SegmentWord) -> bool:
-        """Whether a target word has more than what is kept and its punctuation, or is punctuation alone."""
+        """Return whether a target word has more than what is kept and its punctuation, or is punctuation alone."""
         return not self._kept_targets or not word.cores or not self._kept_targets.issuperset(word.cores)
 
     def _find_copies(self, source: str, target: str) -> None:
@@ -472,7 +473,7 @@ def _grouped(values: Sequence[Value], words: Sequence[SegmentWord]) -> Iterator[
 
 
 def _claims(targets: Sequence[int], weight: float) -> list[Claim]:
-    """Return claims of atoms with this weight together; of many atoms only those at both ends are claimed."""
+    """Return claims of atoms with this weight together. Of many atoms only those at both ends are claimed."""
     many = len(targets) > 2 * MOST_CLAIMED
     ends = [*targets[:MOST_CLAIMED], *targets[-MOST_CLAIMED:]] if many else [*targets]
     return [Claim(target, weight / len(ends)) for target in ends]
@@ -521,7 +522,7 @@ class _Cutter:
         self._unknown = sorted((each for each in segment.kept if each.source[0] == each.source[1]), key=_target)
 
     def part(self, source: Span, target: Span) -> Aligned:
-        """Return a part of the segment; a word of which only a part is in it has the weights of the whole."""
+        """Return a part of the segment. A word of which only a part is in it has the weights of the whole."""
         first = bisect_left(self._known, source[0], key=lambda each: each.source[0])
         last = bisect_left(self._known, source[1], key=lambda each: each.source[0])
         inside = (each for each in self._known[first:last] if _is_within(each.target, target))
@@ -639,9 +640,9 @@ class AtomAlignment:
             self._add(segment.source, claims)
 
     def _add_between(self, source: str, target: str, between: tuple[Span, Span], places: Sequence[int]) -> None:
-        """Add what separates segments, such as the mark of a list; blanks have no atoms.
+        """Add what separates segments, such as the mark of a list. Blanks have no atoms.
 
-        between: where it is in both texts; that of the target may have one blank more
+        between: where it is in both texts. That of the target may have one blank more
         """
         (begin, end), (target_begin, target_end) = between
         text = source[begin:end]

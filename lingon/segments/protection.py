@@ -38,7 +38,7 @@ class _Automaton:
 
     ends: the state at the end of each string
     failure: of each state, that of the next shorter beginning with which the text ends as well
-    longest: by state, the number of the longest string that is complete in it; -1 for none
+    longest: by state, the number of the longest string that is complete in it, or -1 for none
     """
 
     def __init__(self, strings: Iterable[Sequence[Hashable]]) -> None:
@@ -92,7 +92,7 @@ class _Automaton:
 
 
 class KeptStrings:
-    """Strings that a caller wants kept; one that begins or ends with a letter or figure is found as a whole word there.
+    """Strings that a caller wants kept. One that begins or ends with a letter or figure is found as a whole word there.
 
     The automaton is made when it is first needed, once for all texts of a request.
     """
@@ -120,7 +120,7 @@ NO_STRINGS = KeptStrings()
 
 
 def counts(text: str, strings: Sequence[str]) -> list[int]:
-    """Return how often each string is in a text, also where it overlaps itself; each is another one and not empty."""
+    """Return how often each string is in a text, also where it overlaps itself. Each is another one and not empty."""
     automaton = _Automaton(strings)
     visits = [0] * len(automaton.failure)
     for state in automaton.states(text):
@@ -144,7 +144,7 @@ def find_protected(
 
     keep: further strings to protect, with case
     patterns: whether anything but `keep` is protected
-    most: matches, of which several may make one span; raises TooManySpans if there are more
+    most: matches, of which several may make one span. Raises TooManySpans if there are more
     Takes time linear in the text and in the strings of `keep`.
     """
     messages = merge(_bounded(skeletons(text), most)) if patterns else []
@@ -162,7 +162,7 @@ def _with_marks(
 
     kept: what a caller wants kept, which cuts no mark
     counted: signs of messages that stand for numbers, which a mark may be around
-    most: see `find_protected`; it is looked at in each step, so that a text with too many costs little
+    most: see `find_protected`. It is looked at in each step, so that a text with too many costs little
     Code is found first, so that no mark is in it, then links, then all else but in these, and last what pairs of marks
     are left.
     """
@@ -181,7 +181,7 @@ def _with_marks(
 
 
 def _bounded(spans: Iterable[Item], most: int | None) -> list[Item]:
-    """Return what there is; raises TooManySpans for more than `most`."""
+    """Return what there is. Raises TooManySpans for more than `most`."""
     if most is None:
         return [*spans]
     found = list(islice(spans, most + 1))
@@ -197,7 +197,7 @@ def _apart(marks: Iterable[tuple[ProtectedSpan, ProtectedSpan]], kept: Sequence[
 
 
 def _is_cut(mark: ProtectedSpan, places: Sequence[ProtectedSpan]) -> bool:
-    """Whether a span overlaps a mark and is not within it; places: in order and without overlap."""
+    """Return whether a span overlaps a mark and is not within it; places: in order and without overlap."""
     first = bisect_right(places, mark.begin, key=_end)
     last = bisect_left(places, mark.end, key=_begin)
     if first >= last:
@@ -206,7 +206,7 @@ def _is_cut(mark: ProtectedSpan, places: Sequence[ProtectedSpan]) -> bool:
 
 
 def _is_within(span: ProtectedSpan, places: Sequence[ProtectedSpan]) -> bool:
-    """Whether one of other spans, in order and without overlap, has a span in it."""
+    """Return whether one of other spans, in order and without overlap, has a span in it."""
     number = bisect_right(places, span.begin, key=_begin) - 1
     return number >= 0 and span.end <= places[number].end
 
@@ -251,7 +251,7 @@ def _visible(text: str, span: ProtectedSpan) -> ProtectedSpan:
 def uncut(segments: Iterable[Span], spans: Sequence[ProtectedSpan]) -> Iterator[tuple[Span, tuple[ProtectedSpan, ...]]]:
     """Yield segments, some of them empty, with the spans within each, counted from its begin.
 
-    Segments that a span crosses the border of are one, and a segment grows over the span that it begins in; an empty
+    Segments that a span crosses the border of are one, and a segment grows over the span that it begins in. An empty
     one is what it is.
     spans: in order and without overlap
     """
@@ -290,7 +290,7 @@ _BRACKETS = {")": "(", "]": "[", "}": "{"}
 
 
 def matches(text: str) -> Iterator[ProtectedSpan]:
-    """Yield the spans of all forms of the table; they may overlap."""
+    """Yield the spans of all forms of the table. They may overlap."""
     absent = {Kind.EMOJI} if text.isascii() else set[Kind]()
     if DIGIT.search(text) is None:
         absent |= {Kind.NUMBER}
@@ -347,7 +347,7 @@ def searched(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
 
 
 def _length_without_punctuation(found: str) -> int:
-    """Return the length up to the last character that is no punctuation; a bracket that opens in it may close it."""
+    """Return the length up to the last character that is no punctuation. A bracket that opens in it may close it."""
     end = len(found)
     open_brackets = {close: found.count(close) - found.count(opening) for close, opening in _BRACKETS.items()}
     while end and (found[end - 1] in _PUNCTUATION or open_brackets.get(found[end - 1], 0) > 0):
@@ -492,12 +492,12 @@ def codes(text: str) -> Iterator[ProtectedSpan]:
 
 
 def bbcodes(text: str) -> Iterator[tuple[ProtectedSpan, ProtectedSpan]]:
-    """Yield the tags of BBCode that belong together; see `pairs`."""
+    """Yield the tags of BBCode that belong together. See `pairs`."""
     return _paired(text, _BBCODE) if "[/" in text else iter(())
 
 
 def pairs(text: str) -> Iterator[tuple[ProtectedSpan, ProtectedSpan]]:
-    """Yield the other marks that belong together; pairs are nested, and none goes over a blank line.
+    """Yield the other marks that belong together. Pairs are nested, and none goes over a blank line.
 
     text: in which a letter stands for each character of what is kept
     """
@@ -524,7 +524,7 @@ def _paired(text: str, tokens: re.Pattern[str]) -> Iterator[tuple[ProtectedSpan,
 
 
 def _tokens(text: str, tokens: re.Pattern[str]) -> Iterator[_PairedMark]:
-    """Yield the marks in order; the end of a paragraph has no name."""
+    """Yield the marks in order. The end of a paragraph has no name."""
     for found in searched(tokens, text):
         (begin, end), kind, mark = found.span(), found.lastgroup, found[0]
         before, after = text[begin - 1 : begin], text[end : end + 1]

@@ -15,7 +15,7 @@ from lingon.segments.boundaries import Span
 from lingon.segments.kept_forms import DIVIDING, Kind, ProtectedSpan, merge
 from lingon.text import to_nfc
 
-# Numbers with the separators of one language, written with those of another; their figures stay.
+# Numbers with the separators of one language, written with those of another. Their figures stay.
 
 _SPACES = " \u00a0\u2009\u202f"
 
@@ -99,7 +99,7 @@ class Restored:
 
     kept: where they are in the text
     lowered: of a sentence in capitals: how the model read and wrote it
-    outputs: what it is made of; an output that was asked for and not used is not among them
+    outputs: what it is made of. An output that was asked for and not used is not among them
     """
 
     text: str
@@ -132,7 +132,7 @@ def links(request: Align) -> Generator[SentenceRequest, SentenceAnswer, Sequence
 
 
 def joined(*parts: Restored | str) -> Restored:
-    """Return parts of a translation as one; a string has nothing that is kept."""
+    """Return parts of a translation as one. A string has nothing that is kept."""
     text, kept, means, outputs = "", list[Span](), Means.NONE, list[SentenceOutput]()
     for part in parts:
         restored = Restored(part) if isinstance(part, str) else part
@@ -165,7 +165,7 @@ class KeptString:
 
     text: the protected spans and what is between them
     kinds: of the protected spans
-    written: a number as the target language writes it, which a translation may have instead; empty if it is the same
+    written: a number as the target language writes it, which a translation may have instead, empty if it is the same
     """
 
     text: str
@@ -283,19 +283,19 @@ def _with_custom(kept: KeptString, custom: Custom) -> KeptString:
 
 
 def has_words(text: str) -> bool:
-    """Whether a text has a letter or a figure."""
+    """Return whether a text has a letter or a figure."""
     return any(map(str.isalnum, text))
 
 
 class _Runs:
-    """The runs of a kind of character in a text; the last one is remembered, so that many spans in it read it once."""
+    """The runs of a kind of character in a text. The last one is remembered, so that many spans in it read it once."""
 
     def __init__(self, text: str, belongs: Callable[[str], bool]) -> None:
         self._text, self._belongs = text, belongs
         self._last: Span = 0, 0
 
     def around(self, place: int) -> Span | None:
-        """Return the run that a place is in; None if the character there is of another kind, or there is none."""
+        """Return the run that a place is in, or None if the character there is of another kind, or there is none."""
         begin, end = self._last
         if begin <= place < end:
             return self._last
@@ -330,12 +330,14 @@ def _grown(text: str, spans: Sequence[ProtectedSpan]) -> Iterator[ProtectedSpan]
 
 
 def _is_mark(character: str) -> bool:
-    """Whether a character is written on the one before it."""
+    """Return whether a character is written on the one before it."""
     return unicodedata.combining(character) > 0
 
 
 def _in_word(character: str) -> bool:
-    """Whether words of this character's script have spaces between them; those of Thai and of later blocks have not."""
+    """Return whether words of this character's script have spaces between them. Those of Thai and of later blocks have
+    not.
+    """
     return character < _SPACELESS and (character.isalnum() or _is_mark(character))
 
 
@@ -354,7 +356,7 @@ def kept_strings(text: str, spans: Sequence[ProtectedSpan]) -> list[str]:
 
 
 def leaves_words(text: str, spans: Sequence[ProtectedSpan]) -> bool:
-    """Whether a sentence, or several words of it, stay in their language because the model cannot read them.
+    """Return whether a sentence, or several words of it, stay in their language because the model cannot read them.
 
     One word that is kept in a sentence is none: it is mostly a name.
     """

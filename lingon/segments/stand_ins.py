@@ -55,7 +55,9 @@ class Attempt:
         return cls(sentence, tuple(words), normalise(sentence.filled(spaced)))
 
     def best(self, outputs: Iterable[str]) -> str:
-        """Return the translation with the fewest words wrong, then with the fewest letters after them; "" if none."""
+        """Return the translation with the fewest words wrong, then with the fewest letters after them, or "" if
+        none.
+        """
         return min(outputs, key=lambda output: (len(self.wrong(output)), self._excess(output)), default="")
 
     def wrong(self, output: str) -> list[int]:
@@ -173,7 +175,7 @@ def _chosen(sentence: SplitSentence, words: Sequence[str], known: Sequence[str],
     """Return a word for each kept string, or None if there are too few.
 
     words: to take from in their order; for a number there is another number of its kind
-    known: what stands for a string as the model may read it; "" for a word or a number
+    known: what stands for a string as the model may read it, or "" for a word or a number
     turn: how many of the words come last instead of first
     """
     pools = {numbers: iter(_usable_numbers(sentence, numbers, turn)) for numbers in (_YEARS, _HOURS, _QUANTITIES)}
@@ -190,14 +192,14 @@ def _chosen(sentence: SplitSentence, words: Sequence[str], known: Sequence[str],
 
 
 def _own_word(kept: KeptString) -> str:
-    """Return what a model may read of a string and translate as it is; "" if it would not."""
+    """Return what a model may read of a string and translate as it is, or "" if it would not."""
     return normalise(kept.text) if kept.is_itself else _plain(kept.text) if kept.is_almost_itself else ""
 
 
 def _plain(kept: str) -> str:
     """Return what any model may read of a string: its letters without accents, its figures without signs beside them.
 
-    Nguyễn becomes Nguyen, "~5" becomes "5", "20 m²" becomes "20 m"; "" if letters would be lost, or nothing is left.
+    Nguyễn becomes Nguyen, "~5" becomes "5", "20 m²" becomes "20 m", or "" if letters would be lost, or nothing is left.
     """
     bare = "".join(each for each in unicodedata.normalize("NFD", kept) if not unicodedata.combining(each))
     if any(each.isalpha() and not each.isascii() for each in bare):
@@ -229,7 +231,9 @@ def usable_words(sentence: SplitSentence, words: Sequence[str]) -> list[str]:
 
 
 def lacks_figures(source: str, target: str) -> bool:
-    """Whether a translation lacks a small number of its source, which may be there in the figures of any script."""
+    """Return whether a translation lacks a small number of its source, which may be there in the figures of any
+    script.
+    """
     wanted = figures_of(source)
     return bool(wanted) and not wanted <= figures_of(target)
 
@@ -240,7 +244,9 @@ def figures_of(text: str) -> Counter[str]:
 
 
 def counts_hold(source: str, target: str, strings: Iterable[str]) -> bool:
-    """Whether each string is in both texts as often; a figure, which may stand in a date, in the target at least so."""
+    """Return whether each string is in both texts as often. A figure, which may stand in a date, in the target at least
+    so.
+    """
     different = [*dict.fromkeys(strings)]
     figures = [string for string in different if FIGURE.fullmatch(string)]
     if figures:

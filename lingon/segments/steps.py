@@ -49,8 +49,8 @@ def translate_kept(
 ) -> SentenceSteps:
     """Translate a sentence; each protected string is in the result as often as in the text.
 
-    spans: what is protected, in order and without overlap; small numbers are looked for besides
-    words: those that the model translates to themselves, the surest first; may be empty
+    spans: what is protected, in order and without overlap. Small numbers are looked for besides
+    words: those that the model translates to themselves, the surest first. May be empty
     custom: how the model may write numbers, which are in the result as in the text all the same
     """
     every = with_figures(text, spans)
@@ -96,7 +96,7 @@ def _split(sentence: SplitSentence, place: int, words: Sequence[str]) -> Sentenc
 
 
 def _part(sentence: SplitSentence, words: Sequence[str]) -> SentenceSteps:
-    """Translate a part of a sentence; the blanks and the punctuation around it stay, and it gets no end mark."""
+    """Translate a part of a sentence. The blanks and the punctuation around it stay, and it gets no end mark."""
     before, core, after = sentence.stripped(_BEFORE, _AFTER)
     restored = yield from _translated(core, words)
     last = max((end for _, end in restored.kept), default=0)
@@ -126,7 +126,8 @@ def _by_words(
 
 
 def _accepted(attempt: Attempt, output: str, prefix: str = "") -> Restored | None:
-    """Return a translation with its strings; None unless each word is in it once, no string besides, and other words.
+    """Return a translation with its strings, or None unless each word is in it once, no string besides, and other
+    words.
 
     prefix: that was forced
     """
@@ -206,7 +207,7 @@ class _Bare(NamedTuple):
 def translate_marked(
     text: str, spans: Sequence[ProtectedSpan], words: Sequence[str], custom: Custom | None = None
 ) -> SentenceSteps:
-    """Translate a sentence; see `translate_kept`."""
+    """Translate a sentence. See `translate_kept`."""
     pairs = _pairs(spans)
     if not pairs:
         return (yield from translate_kept(text, spans, words, custom))
@@ -265,7 +266,7 @@ def _inserted(restored: Restored, places: Sequence[tuple[int, int, str]]) -> Res
 
 
 def _pairs(spans: Sequence[ProtectedSpan]) -> list[tuple[int, int]]:
-    """Return the numbers of the marks of each pair, in the order of the first ones; a mark may have no other."""
+    """Return the numbers of the marks of each pair, in the order of the first ones. A mark may have no other."""
     open_, found = list[int](), list[tuple[int, int]]()
     for number, span in enumerate(spans):
         if span.kind is Kind.OPENING:
@@ -305,7 +306,9 @@ def _placed(
     words: Sequence[str],
     custom: Custom | None,
 ) -> Placing:
-    """Return the translation with the marks around the words that are aligned to theirs; None if one has no place."""
+    """Return the translation with the marks around the words that are aligned to theirs, or None if one has no
+    place.
+    """
     bare = _bare(text, spans, pairs)
     restored = yield from translate_kept(bare.text, bare.spans, words, custom)
     source = _Masked(bare.text, [span[:2] for span in bare.spans], words)
@@ -350,14 +353,14 @@ class _Masked:
         return self._masks[number] + at - self._begins[number]
 
     def own(self, at: int) -> int:
-        """Return where a place is in the text as it was; one within a mask is before the string."""
+        """Return where a place is in the text as it was. One within a mask is before the string."""
         number = bisect_right(self._masks, at) - 1
         if number % 2 and at > self._masks[number]:
             at = self._masks[number]
         return self._begins[number] + at - self._masks[number]
 
     def same(self, other: _Masked) -> list[KeptCopy]:
-        """Return the strings that another text has as well, equal ones in the order of both; no mark comes into one."""
+        """Return the strings that another text has as well, equal ones in the order of both. No mark comes into one."""
         waiting: dict[str, list[Span]] = {}
         for string, span in reversed(other._kept):
             waiting.setdefault(string, []).append(span)
@@ -365,7 +368,9 @@ class _Masked:
 
 
 def _weights(source: str, target: str) -> Generator[SentenceRequest, SentenceAnswer, list[list[float]] | None]:
-    """Return (target words, source words): how much of a source word is in a target word; None if it is not known."""
+    """Return (target words, source words): how much of a source word is in a target word, or None if it is not
+    known.
+    """
     read = normalise(source), normalise(target)
     sources, targets = (_words(text) for text in read)
     count = len(source.split()), len(target.split())
@@ -403,7 +408,7 @@ def translate_sentence(
 
     spans: what is protected in the sentence, in order and without overlap
     words: those that the model translates to themselves, the surest first
-    names: words that are not written in small letters, by their form in lower case; see `capitals.names_of`
+    names: words that are not written in small letters, by their form in lower case. See `capitals.names_of`
     custom: how numbers are written in the translation; None as they are in the text
     """
     if not is_in_capitals(text, spans):
