@@ -1,4 +1,4 @@
-"""Documents as texts to translate, and back; imports `segments`, tables of names and parsers of other projects."""
+"""Documents as texts to translate, and back. Imports `segments`, tables of names and parsers of other projects."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".strings": read_apple_strings,
 }
 ROOTS = {b"<xliff": ".xlf", b"<tmx": ".tmx", b"<ts ": ".ts", b"<!doctype ts>": ".ts", b"<resources": ".xml"}
-"""The suffixes of files of XML by the begins of their roots, in small letters; those of other files are .xml."""
+"""The suffixes of files of XML by the begins of their roots, in small letters. Those of other files are .xml."""
 
 SUFFIXES = tuple(dict.fromkeys([".txt", *PAGES, *READERS, *TARGETED, *TABLES]))
 """The kinds of files, by the ends of their names."""
@@ -125,7 +125,9 @@ def suffix_of(content: bytes) -> str:
 
 
 def says_target(name: str) -> bool:
-    """Whether the translation of a file says the language that it is in, or has forms of words that depend on it."""
+    """Return whether the translation of a file says the language that it is in, or has forms of words that depend on
+    it.
+    """
     return Path(name).suffix.lower() in (*TARGETED, *TABLES)
 
 
@@ -136,11 +138,11 @@ def translated_suffix(name: str) -> str:
 
 
 def read_document(name: str, content: bytes, target: str = "", source: str = "", column: str = "") -> Document:
-    """Return the document of a file; raises UnreadableDocument for a kind that is not known and for a broken file.
+    """Return the document of a file. Raises UnreadableDocument for a kind that is not known and for a broken file.
 
-    target: the language to translate to, for files that say it; empty if it is not known
+    target: the language to translate to, for files that say it, empty if it is not known
     source: that of the texts; if it is not known, it is that which the file says
-    column: of a table, its name or its number; see `read_table`
+    column: of a table, its name or its number. See `read_table`
     """
     check_suffix(name)
     suffix = Path(name).suffix.lower()

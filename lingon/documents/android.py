@@ -107,7 +107,7 @@ class _String:
         return paired(nodes, lambda point: marks.get(point.content))
 
     def _text_nodes(self, text: str, marks: Marks) -> Iterator[Node[bytes]]:
-        """Yield a text with its escapes resolved; those of blanks, and unknown ones, stay as they are."""
+        """Yield a text with its escapes resolved. Those of blanks, and unknown ones, stay as they are."""
         at, tags = 0, {tag.start() for tag in tags_of(text)}
         for found in _MARK.finditer(text):
             yield FormattedText(text[at : found.start()])
@@ -182,12 +182,12 @@ class _Plurals:
 
 
 def is_android(root: Element) -> bool:
-    """Whether a file of XML has resources of Android."""
+    """Return whether a file of XML has resources of Android."""
     return root.name == "resources"
 
 
 def read_android(content: bytes, target: str = "") -> Document:
-    """Return a file of resources; raises UnreadableDocument. target: the language to translate to; empty if unknown."""
+    """Return a file of resources. Raises UnreadableDocument. target: the language to translate to, empty if unknown."""
     check_size(len(content), "the file has")
     check_tags(content.count(b"<"), "the file has")
     root = read_tree(content, _PREFIXES, _ATTRIBUTES, marks=True)

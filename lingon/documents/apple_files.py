@@ -31,7 +31,7 @@ _LAST_OCTAL = 0x7F  # later ones are of an encoding of their own
 
 
 def read_apple_strings(content: bytes) -> Document:
-    """Return a .strings file; raises UnreadableDocument."""
+    """Return a .strings file. Raises UnreadableDocument."""
     text, encode = text_and_encoder(content)
     return document_of(text, _entries(text), encode)
 
@@ -65,7 +65,7 @@ def _after_key(entry: TextEntry, end: int) -> TextEntry:
 
 
 def _past(text: str, begin: int) -> int:
-    """Return the place after blanks and comments; raises UnreadableDocument for a comment without an end."""
+    """Return the place after blanks and comments. Raises UnreadableDocument for a comment without an end."""
     found = _BETWEEN.match(text, begin)
     assert found is not None
     if text.startswith("/*", found.end()):
@@ -127,7 +127,7 @@ LocalisationModel = dict[str, "LocalisationModel"] | str | int
 
 
 def read_catalogue(content: bytes, target: str = "") -> Document:
-    """Return a string catalogue; raises UnreadableDocument. target: the language to translate to, which it needs."""
+    """Return a string catalogue. Raises UnreadableDocument. target: the language to translate to, which it needs."""
     text, encode = text_and_encoder(content)
     root = read_value(text)
     strings, source = root.member("strings"), root.string("sourceLanguage")
@@ -166,7 +166,7 @@ class _Catalogue:
         self._level = before.lstrip("\r\n")
 
     def entry(self, unit: JsonValue) -> TextEntry | None:
-        """Return an entry of the catalogue; None if it is not to be translated."""
+        """Return an entry of the catalogue, or None if it is not to be translated."""
         translate = unit.member("shouldTranslate")
         if unit.kind != "object" or not unit.key or (translate and self._written_at(translate) == "false"):
             return None
@@ -193,7 +193,7 @@ class _Catalogue:
         return TextEntry([Message(value, SIGNS) for value in values], edits)
 
     def _model(self, value: JsonValue, values: list[str]) -> LocalisationModel:
-        """Return the localisation of a language as that of the target; adds its texts to `values`."""
+        """Return the localisation of a language as that of the target. Adds its texts to `values`."""
         if value.kind != "object":
             return -1 - value.begin  # a number or the like, see `_written`
         text = value.string("value")
@@ -264,7 +264,7 @@ def _units(value: JsonValue) -> Iterator[JsonValue]:
 
 
 def _is_open(unit: JsonValue) -> bool:
-    """Whether a string unit is still to be translated."""
+    """Return whether a string unit is still to be translated."""
     return unit.string("state") == "new" or not unit.string("value")
 
 
@@ -285,9 +285,9 @@ class _Member:
 
 
 def read_stringsdict(content: bytes, target: str = "") -> Document:
-    """Return a .stringsdict file; raises UnreadableDocument.
+    """Return a .stringsdict file. Raises UnreadableDocument.
 
-    target: the language to translate to; empty if not known
+    target: the language to translate to, empty if not known
     """
     check_size(len(content), "the file has")
     check_tags(content.count(b"<"), "the file has")

@@ -91,7 +91,7 @@ class Edit(Generic[Characters]):
 
 
 def edited(content: Characters, edits: Iterable[Edit[Characters]]) -> Characters:
-    """Return a file with edits, which do not overlap; those at one place stay in their order."""
+    """Return a file with edits, which do not overlap. Those at one place stay in their order."""
     found: list[Characters] = []
     at = 0
     for edit in sorted(edits, key=lambda edit: edit.begin):
@@ -102,7 +102,7 @@ def edited(content: Characters, edits: Iterable[Edit[Characters]]) -> Characters
 
 
 def decoded(content: bytes) -> str:
-    """Return the text of a file in UTF-8, without its byte order mark; raises UnreadableDocument."""
+    """Return the text of a file in UTF-8, without its byte order mark. Raises UnreadableDocument."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -13,7 +13,7 @@ from lingon.documents.messages import Message
 # The text of a file with some of its places rewritten, and the places in it that an error names.
 
 Encode = Callable[[str, list[str]], bytes]
-"""Returns the bytes of a text; adds notes about its encoding to a list."""
+"""Returns the bytes of a text. Adds notes about its encoding to a list."""
 
 MOST_TEXTS = 50_000  # of a file: each takes 3 KiB of memory
 
@@ -42,7 +42,7 @@ def replacing(message: Message, begin: int, end: int, value: str, written: Calla
 
 
 def text_and_encoder(content: bytes) -> tuple[str, Encode]:
-    """Return the text of a file and what encodes one in its place; raises UnreadableDocument."""
+    """Return the text of a file and what encodes one in its place. Raises UnreadableDocument."""
     check_size(len(content), "the file has")
     text, encoding = read_encoded(content)
     return text, encoding.written
@@ -55,7 +55,7 @@ def document_of(
     edits: Sequence[Edit[str]] = (),
     notes: Sequence[str] = (),
 ) -> Document:
-    """Return the document of a file; raises UnreadableDocument if it has too many texts, tags or line breaks.
+    """Return the document of a file. Raises UnreadableDocument if it has too many texts, tags or line breaks.
 
     text: of the file
     edits: further changes, such as that of the language that the file says; made if a text is translated

@@ -1,7 +1,7 @@
 """Files of Fluent (.ftl): the patterns of messages and of their attributes are translated where they are.
 
-fluent.syntax, the parser of the Fluent project, tells the places of patterns; its serializer would write the file in a
-layout of its own. What is in braces is kept; the variants of a select expression are texts of their own. Terms, which
+fluent.syntax, the parser of the Fluent project, tells the places of patterns. Its serializer would write the file in a
+layout of its own. What is in braces is kept. The variants of a select expression are texts of their own. Terms, which
 are names of products, and comments stay.
 """
 
@@ -31,7 +31,7 @@ _KEYS = ("accesskey", "key", "commandkey")  # attributes that are keys of the ke
 
 
 def read_fluent(content: bytes, target: str = "") -> Document:
-    """Return a Fluent file; raises UnreadableDocument. target: the language to translate to; empty if not known."""
+    """Return a Fluent file. Raises UnreadableDocument. target: the language to translate to, empty if not known."""
     text, encode = text_and_encoder(content)
     if len(text) > MOST_CHARACTERS:
         raise UnreadableDocument(f"the file has {len(text):,} characters; at most {MOST_CHARACTERS:,}")
@@ -43,7 +43,7 @@ def read_fluent(content: bytes, target: str = "") -> Document:
 
 
 def _check_depth(text: str) -> None:
-    """Raise UnreadableDocument for braces in too many others; a line that begins something else ends all of them."""
+    """Raise UnreadableDocument for braces in too many others. A line that begins something else ends all of them."""
     depth = 0
     for found in _BRACE.finditer(text):
         if len(found[0]) == 1:
@@ -60,7 +60,7 @@ class _FluentFile:
         self.end = "\r\n" if "\r\n" in text else "\n"
 
     def entries(self, entry: ast.EntryType) -> Iterator[TextEntry]:
-        """Yield the texts of a message; raises UnreadableDocument for what is none."""
+        """Yield the texts of a message. Raises UnreadableDocument for what is none."""
         if isinstance(entry, ast.Junk):
             problem = entry.annotations[0] if entry.annotations else None
             message = " ".join((problem.message or "").split()) if problem is not None else "no message begins here"
@@ -187,7 +187,7 @@ def _span(node: ast.SyntaxNode) -> tuple[int, int]:
 
 
 def _name(variant: ast.Variant) -> str:
-    """Return the name of a variant; empty for that of a number."""
+    """Return the name of a variant, empty for that of a number."""
     return variant.key.name if isinstance(variant.key, ast.Identifier) else ""
 
 

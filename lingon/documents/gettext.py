@@ -65,7 +65,7 @@ class GettextEntry:
     last: int = 0
 
     def string(self, name: str) -> str:
-        """Return a string; empty if the entry has none of this name."""
+        """Return a string, empty if the entry has none of this name."""
         return "".join(self.lines.get(name, ()))
 
     @property
@@ -95,7 +95,7 @@ class GettextEntry:
 
 
 def entries_of(lines: Sequence[str]) -> list[GettextEntry]:
-    """Return the entries of a file; obsolete ones are comments. Raises UnreadableDocument."""
+    """Return the entries of a file. Obsolete ones are comments. Raises UnreadableDocument."""
     found: list[GettextEntry] = []
     name, begin, flags, references = "", -1, dict[int, list[str]](), list[str]()
     for number, line in enumerate(lines):
@@ -143,7 +143,7 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def string_lines(name: str, text: str, end: str) -> Iterator[str]:
-    """Yield the lines of a string; a long one, or one of several lines, begins below its keyword as gettext does it."""
+    """Yield the lines of a string. A long one, or one of several lines, begins below its keyword as gettext does it."""
     parts = [part for line in re.findall(r"[^\n]*\n|[^\n]+\Z", text) for part in _wrapped(line)]
     yield f'{name} "{"".join(parts) if len(parts) < 2 else ""}"{end}'
     if len(parts) > 1:
@@ -177,7 +177,7 @@ _SCRIPTS = {"zh-hans": "zh_CN", "zh-hant": "zh_TW", "sr-latn": "sr@latin"}  # as
 
 
 def charset_of(content: bytes) -> str:
-    """Return the encoding that the header of a file says; empty if it says none."""
+    """Return the encoding that the header of a file says, empty if it says none."""
     found = _CHARSET.search(content, 0, HEAD_BYTES)
     return found[1].decode() if found else ""
 
@@ -228,7 +228,7 @@ def new_header(fields: Mapping[str, str], end: str) -> Iterator[str]:
 
 
 # The plural forms of languages: which numbers have which form, by the formula of a header or of the language.
-# GNU gettext, manual, 11.2.6; the formulas are those of its table and of Unicode CLDR as gettext writes them.
+# GNU gettext, manual, 11.2.6. The formulas are those of its table and of Unicode CLDR as gettext writes them.
 
 _ONE = "nplurals=2; plural=(n != 1);"
 _FORMULAS = {
@@ -277,14 +277,14 @@ class Forms:
 
 
 def formula_of(language: str) -> str:
-    """Return the value of Plural-Forms for a language; empty if the language is empty."""
+    """Return the value of Plural-Forms for a language, empty if the language is empty."""
     tag = language.lower().replace("_", "-")
     base = tag.partition("-")[0]
     return (_BY_LANGUAGE.get("-".join(tag.split("-")[:2])) or _BY_LANGUAGE.get(base, _ONE)) if tag else ""
 
 
 def forms_of(formula: str) -> Forms | None:
-    """Return the forms that a value of Plural-Forms describes; None if it describes none."""
+    """Return the forms that a value of Plural-Forms describes, or None if it describes none."""
     found = _FORMULA.match(formula)
     if found is None or not 1 <= int(found[1]) <= MOST_FORMS:
         return None
@@ -321,7 +321,7 @@ class ArgumentFormat:
 
     pattern: of them, and of signs that stand for themselves
     ordered: whether they have their values by their order; numbered: whether they may have numbers instead
-    sign: that begins an argument, and is nothing else; empty if it may be text
+    sign: that begins an argument, and is nothing else, empty if it may be text
     """
 
     pattern: re.Pattern[str]
@@ -363,7 +363,7 @@ def arguments_of(text: str) -> list[str]:
 
 
 def fitted(formats: Sequence[ArgumentFormat], message: str, translation: str) -> tuple[str, int] | None:
-    """Return a translation with the arguments of its message, and what was done; None if it has others."""
+    """Return a translation with the arguments of its message, and what was done, or None if it has others."""
     done = SAME
     for format in formats:
         found = _fitted(format, message, translation)
@@ -415,7 +415,7 @@ def _is_named(text: str) -> bool:
 
 # Light markup in messages: reStructuredText and Markdown, where a file or a flag says that a message has it.
 # Manuals in Sphinx and other generators are translated by files of gettext whose references name the pages. Code,
-# targets and addresses stay as they are; emphasis, links and labels are around their text.
+# targets and addresses stay as they are. Emphasis, links and labels are around their text.
 
 REST, MARKDOWN = "rst", "md"
 _FLAGS = {"rst-text": REST, "md-text": MARKDOWN}
@@ -442,7 +442,7 @@ _MARKS = {
 
 
 def markup_of(flags: set[str], references: str) -> str:
-    """Return the markup of a message, REST or MARKDOWN; empty if it has none.
+    """Return the markup of a message, REST or MARKDOWN, empty if it has none.
 
     flags: of the message; references: the places that it is from
     """
@@ -454,7 +454,7 @@ def markup_of(flags: set[str], references: str) -> str:
 
 
 def with_marks(text: str, markup: str) -> Iterator[Node[bytes]]:
-    """Yield a text with what its markup marks; all patterns are bounded, so that a mark without an end costs little."""
+    """Yield a text with what its markup marks. All patterns are bounded, so that a mark without an end costs little."""
     if not markup:
         yield FormattedText(text)
         return
@@ -482,7 +482,7 @@ _DONE = {
 
 
 class _GettextMessage:
-    """A message to translate; blank characters and line breaks at its ends stay, as msgfmt demands."""
+    """A message to translate. Blank characters and line breaks at its ends stay, as msgfmt demands."""
 
     def __init__(self, message: str, markup: str = "") -> None:
         """markup: see `markup_of`."""
@@ -499,7 +499,7 @@ class _GettextMessage:
 
 
 def _with_tags(text: str, markup: str) -> Iterator[Node[bytes]]:
-    """Yield a text with its tags and line breaks as points; reStructuredText has no tags."""
+    """Yield a text with its tags and line breaks as points. ReStructuredText has no tags."""
     at = 0
     for tag in tags_of(text) if markup != REST else ():
         yield from with_breaks(text[at : tag.start()], str.encode)
@@ -521,10 +521,10 @@ class _Job:
 
 
 class _GettextFile:
-    """A file of gettext. target: the language to translate to; empty if it is not known."""
+    """A file of gettext. target: the language to translate to, empty if it is not known."""
 
     def __init__(self, content: bytes, target: str) -> None:
-        """Raises UnreadableDocument."""
+        """Raise UnreadableDocument for content that cannot be read."""
         text, self._encoding = read_encoded(content, charset_of(content))
         self._lines = re.findall(r"[^\n]*\n|[^\n]+\Z", text)
         self._entries = entries_of(self._lines)
@@ -592,7 +592,9 @@ class _GettextFile:
         return [entry.string(names[place]) for place in used], [used.index(place) for place in places]
 
     def _fitted(self, job: _Job, translations: Sequence[str]) -> tuple[list[str], int | None]:
-        """Return translations with the arguments of their messages, and what was done; None if one cannot have them."""
+        """Return translations with the arguments of their messages, and what was done, or None if one cannot have
+        them.
+        """
         formats, found, done = formats_of(job.entry.flag_names), list[str](), SAME
         for text, translation in zip(job.texts, translations, strict=True):
             fit = fitted(formats, text.message, translation)
@@ -642,7 +644,7 @@ class _GettextFile:
 
 
 def read_gettext(content: bytes, target: str = "") -> Document:
-    """Return a file of gettext; raises UnreadableDocument. target: the language to translate to; empty if not known."""
+    """Return a file of gettext. Raises UnreadableDocument. target: the language to translate to, empty if not known."""
     check_size(len(content), "the file has")
     if (count := content.count(b"msgid")) > MOST_ENTRIES:
         raise UnreadableDocument(f"the file has {count:,} messages; at most {MOST_ENTRIES:,}")
@@ -651,5 +653,5 @@ def read_gettext(content: bytes, target: str = "") -> Document:
 
 
 def _ends(message: str) -> tuple[bool, bool]:
-    """Whether a message begins, and ends, with a line break: msgfmt demands the same of its translation."""
+    """Return whether a message begins, and ends, with a line break: msgfmt demands the same of its translation."""
     return message.startswith("\n"), message.endswith("\n")

@@ -69,11 +69,11 @@ def text_options() -> pb.TextOptions:
 class InlineText(Generic[Content]):
     """A paragraph.
 
-    text: its XML; empty if there is nothing to translate
+    text: its XML, empty if there is nothing to translate
     """
 
     def __init__(self, nodes: Sequence[Node[Content]]) -> None:
-        """Raises UnreadableDocument."""
+        """Raise UnreadableDocument for content that cannot be read."""
         self._nodes = _joined(nodes)
         begin, end = _without_ends(self._nodes)
         self._begin, self._middle, self._end = self._nodes[:begin], self._nodes[begin:end], self._nodes[end:]
@@ -183,7 +183,7 @@ def _check_depth(depth: int) -> None:
 
 
 def has_words(nodes: Sequence[Node[Content]]) -> bool:
-    """Whether there are letters in the text of nodes."""
+    """Return whether there are letters in the text of nodes."""
     return any(any(map(str.isalpha, piece.text)) for piece in pieces(nodes))
 
 
@@ -208,7 +208,7 @@ def write(
 
 
 def _joined(nodes: Sequence[Node[Content]]) -> list[Node[Content]]:
-    """Return nodes in which pieces of one format beside each other are one; white space has the format before it.
+    """Return nodes in which pieces of one format beside each other are one. White space has the format before it.
 
     Raises UnreadableDocument if there are too many around another.
     """
@@ -326,7 +326,7 @@ _ENDS = re.compile(r"[.!?:;\u2026\u3002\uff01\uff1f]\W*\Z")
 
 
 def with_breaks(text: str, point: Callable[[str], Content]) -> Iterator[Node[Content]]:
-    """Yield a text whose line breaks and control characters are points; see `without_marks` for those in a sentence.
+    """Yield a text whose line breaks and control characters are points. See `without_marks` for those in a sentence.
 
     A sentence goes on if its line has no end mark, and the next line begins with a small letter.
     """
@@ -371,7 +371,7 @@ def paired(
 ) -> list[Node[Content]]:
     """Return nodes in which what is between a start and its end is one node.
 
-    mark: returns what a start and its end have in common, and whether a point is a start; None for other points
+    mark: returns what a start and its end have in common, and whether a point is a start, or None for other points
     """
     levels: list[list[Node[Content]]] = [[]]
     starts: list[Key] = []
@@ -394,6 +394,8 @@ def paired(
 
 
 def named_tag(tag: str) -> tuple[str, bool] | None:
-    """Return the name of a tag of HTML and whether it is a start; None for one without an end, and for other text."""
+    """Return the name of a tag of HTML and whether it is a start, or None for one without an end, and for other
+    text.
+    """
     found = re.match(r"<(/?)([A-Za-z]+)", tag)
     return (found[2].lower(), not found[1]) if found and not tag.endswith("/>") else None

@@ -1,6 +1,6 @@
 """JSON files of texts: nested ones, those of i18next, of Chrome (`messages.json`) and of Flutter (`.arb`).
 
-The strings are translated where they are; keys, numbers and all else are copied byte for byte. Forms of a plural that
+The strings are translated where they are. Keys, numbers and all else are copied byte for byte. Forms of a plural that
 the target language has and the file lacks are added beside the form `other`, with its translation.
 """
 
@@ -28,7 +28,7 @@ _WHITE = " \t\r\n"
 
 
 def read_json(content: bytes, target: str = "") -> Document:
-    """Return a JSON file; raises UnreadableDocument. target: the language to translate to; empty if not known."""
+    """Return a JSON file. Raises UnreadableDocument. target: the language to translate to, empty if not known."""
     text, encode = text_and_encoder(content)
     root = read_value(text)
     if root.member("@@locale") is not None:
@@ -45,7 +45,7 @@ def read_json(content: bytes, target: str = "") -> Document:
 
 
 def is_json(content: bytes) -> bool:
-    """Whether a file is JSON as a whole."""
+    """Return whether a file is JSON as a whole."""
     try:
         read_value(text_and_encoder(content)[0])
     except UnreadableDocument:
@@ -54,7 +54,7 @@ def is_json(content: bytes) -> bool:
 
 
 def read_arb(content: bytes, target: str = "") -> Document:
-    """Return an .arb file, whose keys with @ describe texts; raises UnreadableDocument. target: see `read_json`."""
+    """Return an .arb file, whose keys with @ describe texts. Raises UnreadableDocument. target: see `read_json`."""
     text, encode = text_and_encoder(content)
     return _arb(text, read_value(text), encode, target)
 
@@ -69,14 +69,14 @@ def _arb(text: str, root: JsonValue, encode: Encode, target: str) -> Document:
 
 
 def _language(root: JsonValue) -> JsonValue | None:
-    """Return the member of a file whose key says its language; raises UnreadableDocument if there are several."""
+    """Return the member of a file whose key says its language. Raises UnreadableDocument if there are several."""
     if root.kind != "object" or any(each.kind != "object" for each in root.members):
         return None
     return root.members[0] if language_of([each.key for each in root.members]) else None
 
 
 def _is_chrome(root: JsonValue) -> bool:
-    """Whether a file is one of Chrome: an object of objects with a message each."""
+    """Return whether a file is one of Chrome: an object of objects with a message each."""
     return bool(root.key == "" and root.members) and all(each.string("message") is not None for each in root.members)
 
 
@@ -161,7 +161,7 @@ class _JsonFile:
 
 
 # The values of a JSON file with their places in it, so that all else is copied byte for byte.
-# The json package of Python keeps no places of values, and its keys are without order among equal ones; it reads the
+# The json package of Python keeps no places of values, and its keys are without order among equal ones. It reads the
 # strings, and this file what is around them, in one pass without recursion.
 
 MOST_DEPTH = 64  # of objects and arrays inside each other
@@ -178,7 +178,7 @@ _FOREIGN = re.compile(r"\\u(?!00[0-7])[0-9A-Fa-f]{4}")  # an escape of a charact
 
 @dataclass(slots=True)
 class JsonValue:
-    """A value; one of an object has a key.
+    """A value. One of an object has a key.
 
     kind: object, array, string, or other for numbers, booleans and null
     begin, end: in the text of the file, quotation marks and brackets included
@@ -203,13 +203,13 @@ class JsonValue:
         return next((each for each in reversed(self.members) if each.key == key), None)
 
     def string(self, key: str) -> str | None:
-        """Return the string of a key in an object; None if there is none."""
+        """Return the string of a key in an object, or None if there is none."""
         found = self.member(key)
         return found.text if found is not None and found.kind == "string" else None
 
 
 def read_value(text: str) -> JsonValue:
-    """Return the value of a file; raises UnreadableDocument that names line and column."""
+    """Return the value of a file. Raises UnreadableDocument that names line and column."""
     return _JsonReader(text).read()
 
 
@@ -296,7 +296,7 @@ class _JsonReader:
 
 
 def leaves(root: JsonValue) -> Iterator[tuple[tuple[str, ...], JsonValue]]:
-    """Yield the strings of a value, each with the keys around it; those of an array have none."""
+    """Yield the strings of a value, each with the keys around it. Those of an array have none."""
     waiting: list[tuple[tuple[str, ...], Iterator[JsonValue]]] = [((), iter([root]))]
     while waiting:
         keys, members = waiting[-1]

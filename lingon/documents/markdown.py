@@ -65,7 +65,7 @@ class _BlockText:
         return [text for text in (self.inline.text, *(inline.text for _, inline in self.asides)) if text]
 
     def written(self, translations: Sequence[str]) -> str | None:
-        """Return the block of translations of its texts; None if it stays as it is."""
+        """Return the block of translations of its texts, or None if it stays as it is."""
         each = iter(translations)
         nodes = self.inline.translated(next(each)) if self.inline.text else self.inline.nodes
         asides = {aside: _plain(inline.translated(next(each))) for aside, inline in self.asides}
@@ -73,7 +73,7 @@ class _BlockText:
 
 
 def read_markdown(content: bytes) -> Document:
-    """Return a Markdown file (CommonMark with tables); raises UnreadableDocument."""
+    """Return a Markdown file (CommonMark with tables). Raises UnreadableDocument."""
     check_markdown(content)
     text, encoding = read_encoded(content)
     notes = list[str]()
@@ -190,7 +190,7 @@ class _BlockReader:
         )
 
     def _column_of(self, text: str, line: int) -> int:
-        """Return where the text of a line begins; raises UnknownSource."""
+        """Return where the text of a line begins. Raises UnknownSource."""
         text, whole = text.strip(), self._lines[line].rstrip()
         if not whole.endswith(text):
             raise UnknownSource
@@ -251,7 +251,7 @@ def check_markdown(content: bytes) -> None:
 
 # What other kinds of Markdown than CommonMark indent: the bodies of notes, tabs, footnotes and definitions.
 # CommonMark reads lines that are indented by four blanks as code. Lines of such a body are given to the parser
-# without these blanks; their text is found in the lines of the file as it is.
+# without these blanks. Their text is found in the lines of the file as it is.
 
 INDENT = 4  # blanks
 MOST_INSIDE = 16  # bodies inside each other
@@ -275,7 +275,7 @@ class Contained:
 
 
 def contained(lines: Sequence[str]) -> Contained:
-    """Return the lines of a file with the bodies of notes as the text around them; each line has its place."""
+    """Return the lines of a file with the bodies of notes as the text around them. Each line has its place."""
     found, bodies, fence = Contained(), list[int](), ""
     for number, line in enumerate(lines):
         if not line.strip():

@@ -1,7 +1,7 @@
 """The text inside a block of Markdown: parsed, as nodes for translation, and written as Markdown that means the same.
 
 The library looks for the end of each tag and comment of HTML anew. In texts with many that have none it would take time
-with the square of their number; such a text is not read.
+with the square of their number. Such a text is not read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ATTRIBUTES = (
     r"(?:\"[^\"{}\n]*+\"|'[^'{}\n]*+'|[^\s{}\"']++))[ \t]*+)++)\}"
 )
 _PAGES = r"\{%[^{}\n]{0,500}%\}|\{\{[<%][^{}\n]{0,500}[>%]\}\}"  # what makes a page of a template
-# A formula of TeX in brackets with backslashes has a sign, or is short; no backslash in it is before punctuation, as
+# A formula of TeX in brackets with backslashes has a sign, or is short. No backslash in it is before punctuation, as
 # one that only makes text of it.
 _SIGN, _IN_TEX = r"(?:[\^=+{}|/_<>]|\\[A-Za-z])", r"(?:[^\n\\\[\]]|\\(?=[A-Za-z]))"
 _TEX = (
@@ -67,7 +67,7 @@ def environment(text: str, references: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tokens_of(source: str, references: Mapping[str, Any]) -> list[Token]:
-    """Return the tokens of the text inside a block; raises TooMuchMarkup."""
+    """Return the tokens of the text inside a block. Raises TooMuchMarkup."""
     (token,) = PARSER.parseInline(source, environment(source, references))
     return token.children or []
 
@@ -80,7 +80,7 @@ def _look(env: Any, characters: int) -> None:
 
 
 def _title(string: str, start: int, maximum: int, prev_state: Any = None) -> Any:
-    """Read a title; the library reads one line after the other, and copies all that it has at each."""
+    """Read a title. The library reads one line after the other, and copies all that it has at each."""
     title = helpers.parseLinkTitle(string, start, maximum, prev_state)
     title.can_continue = title.can_continue and len(title.str) <= MOST_TITLE
     return title
@@ -102,7 +102,7 @@ def _html(state: StateInline, silent: bool) -> bool:
 
 
 def _table(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
-    """Read a table; raises TooMuchMarkup if too many cells are missing in the rows: the library makes each of them."""
+    """Read a table. Raises TooMuchMarkup if too many cells are missing in the rows: the library makes each of them."""
     first = len(state.tokens)
     if not table(state, start_line, end_line, silent):
         return False
@@ -268,7 +268,7 @@ class MarkdownMark:
 
 
 class UnknownSource(Exception):
-    """A token is not where it is expected in its source; the block is then not translated."""
+    """A token is not where it is expected in its source. The block is then not translated."""
 
 
 class TokenReader:
@@ -282,7 +282,7 @@ class TokenReader:
         self._line_end = " " if any(map(str.isalpha, "".join(words))) else "\n"  # pictures keep their lines
 
     def nodes(self) -> list[Node[MarkdownMark]]:
-        """Return the nodes of the source; raises UnknownSource, also if it has too many inside each other."""
+        """Return the nodes of the source. Raises UnknownSource, also if it has too many inside each other."""
         levels: list[list[Node[MarkdownMark]]] = [[]]
         starts: list[tuple[MarkdownMark, int, str]] = []
         tokens = iter(self._tokens)
@@ -451,7 +451,7 @@ def _plain(tokens: Sequence[Token]) -> str:
 
 
 def _named(text: str, tail: tuple[str | Aside, ...]) -> str:
-    """Return the label of a reference that is the text of a link or of an image; empty for another link."""
+    """Return the label of a reference that is the text of a link or of an image, empty for another link."""
     return text if tail in (("]",), ("][]",)) else ""
 
 
@@ -529,7 +529,7 @@ class MarkdownBlock:
         return None
 
     def _meaning(self, source: str) -> str:
-        """Return what the text of a block means; empty if it is no single block of its kind."""
+        """Return what the text of a block means, empty if it is no single block of its kind."""
         text = f"{self.before}{source}{self.after}"
         try:
             tokens = PARSER.parse(text, environment(text, ChainMap({}, self.references)))
@@ -586,7 +586,7 @@ class _MarkdownWriter:
         return "".join([*found, _SPECIAL.sub(r"\\\g<0>", text[at:])])
 
     def _emphasis(self, source: str, meaning: str, node: Around[MarkdownMark]) -> tuple[str, str]:
-        """Return words with marks around them; blanks at their ends are outside of the marks."""
+        """Return words with marks around them. Blanks at their ends are outside of the marks."""
         inside = source.strip(" ")
         if not inside or self._style.emphasis == "none":
             return source, meaning
@@ -626,7 +626,7 @@ def _squeezed(text: str) -> str:
 
 
 def _wrapped(source: str, width: int) -> str:
-    """Return lines that end before words, which begin no block; width: their most characters; 0 for all."""
+    """Return lines that end before words, which begin no block; width: their most characters, or 0 for all."""
     return "\n".join("\n".join(_lines(line, width)) for line in source.split("\n")) if width else source
 
 

@@ -78,14 +78,14 @@ class Message:
     """A text of a file.
 
     value: what it says, without the escapes of the file
-    text: to translate, as XML; empty if there is nothing to translate
+    text: to translate, as XML, empty if there is nothing to translate
     is_unwritable: whether it stays as it is because it has characters that no text has
     """
 
     def __init__(self, value: str, style: Style = PLAIN, target: str = "", kept: Iterable[Span] = ()) -> None:
-        """Raises UnreadableDocument.
+        """Raise UnreadableDocument for a text that cannot be read.
 
-        target: the language to translate to, whose plural categories a message gets; empty for none
+        target: the language to translate to, whose plural categories a message gets, empty for none
         kept: places of further signs that are kept, in order and without overlap
         """
         self.value, self.text = value, ""
@@ -110,7 +110,7 @@ class Message:
         self.text = self._inline.text
 
     def translated(self, translation: str) -> str | None:
-        """Return the text of a translation; None if it has other signs than the text of the file."""
+        """Return the text of a translation, or None if it has other signs than the text of the file."""
         nodes = self._inline.translated(translation)
         found = without_marks(write(nodes, self._piece, bytes).decode())
         if not self._signs:
@@ -131,7 +131,7 @@ class Message:
         if self._doubles:
             text = text.replace("'", "''")
         elif self._curls:
-            # ICU reads an apostrophe before a brace as a quotation mark; the typographic one is right everywhere.
+            # ICU reads an apostrophe before a brace as a quotation mark. The typographic one is right everywhere.
             text = _BEFORE_ARGUMENT.sub("\u2019", text)
         return text.encode()
 
@@ -211,19 +211,19 @@ def _name_of(tag: str) -> str:
 
 
 def _inline_tag(point: Point[bytes]) -> tuple[str, bool] | None:
-    """Return the name of a tag that belongs to a sentence and whether it is a start; None for all else."""
+    """Return the name of a tag that belongs to a sentence and whether it is a start, or None for all else."""
     return None if point.splits else named_tag(point.content.decode())
 
 
 def _doubles(value: str, style: Style, *, is_icu: bool) -> bool:
-    """Whether a text has two apostrophes for one; one alone, as in "it's", says that it has not."""
+    """Return whether a text has two apostrophes for one. One alone, as in "it's", says that it has not."""
     if not style.is_icu or not (is_icu or _ARGUMENT.search(value)) or not (style.doubles or "''" in value):
         return False
     return "'" not in _QUOTED_ONLY.sub("", value)
 
 
 def has_words(value: str) -> bool:
-    """Whether a text is language: it has letters outside of signs and addresses, and is no name of a program."""
+    """Return whether a text is language: it has letters outside of signs and addresses, and is no name of a program."""
     if _CODE.fullmatch(value.strip()):
         return False
     return any(map(str.isalpha, _NO_WORDS.sub("", value)))
@@ -277,7 +277,7 @@ IcuNode = str | Number | ChoiceMessage
 
 
 def parsed(text: str) -> list[IcuNode] | None:
-    """Return the tree of a text; None if it has no message with arms or is broken. Takes time linear in the text."""
+    """Return the tree of a text, or None if it has no message with arms or is broken. Takes time linear in the text."""
     if "{" not in text or _HEAD.search(text) is None:
         return None
     return _Parser(text).parse()
@@ -293,7 +293,7 @@ class _Parser:
         self._braces = 0  # of arguments without arms that are open
 
     def parse(self) -> list[IcuNode] | None:
-        """Return the tree; None if it is broken."""
+        """Return the tree, or None if it is broken."""
         for mark in _MARK.finditer(self._text):
             if mark.start() < self._at:
                 continue  # a part of a head or of the begin of an arm

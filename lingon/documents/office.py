@@ -110,7 +110,7 @@ SUFFIXES = tuple(_KINDS)
 
 
 def read_archive(suffix: str, content: bytes, languages: FileLanguages = NO_LANGUAGES) -> Document:
-    """Return a document of an office program or a book; raises UnreadableDocument."""
+    """Return a document of an office program or a book. Raises UnreadableDocument."""
     kind = _KINDS[suffix]
     with opened(content) as archive:
         contents = {name: archive.read(name) for name in _names(kind, archive)}
@@ -174,7 +174,7 @@ _COMPOUND = b"\xd0\xcf\x11\xe0"  # the first bytes of older formats, and of encr
 
 @contextmanager
 def opened(content: bytes) -> Iterator[zipfile.ZipFile]:
-    """Open an archive; raises UnreadableDocument, also for what is wrong with a file in it."""
+    """Open an archive. Raises UnreadableDocument, also for what is wrong with a file in it."""
     if content.startswith(_COMPOUND):
         raise UnreadableDocument("the file is encrypted, or of an older format")
     try:
@@ -187,7 +187,7 @@ def opened(content: bytes) -> Iterator[zipfile.ZipFile]:
 
 
 def packed(content: bytes, written: Mapping[str, bytes]) -> bytes:
-    """Return an archive with some files replaced; all have the order, the names and the times that they had.
+    """Return an archive with some files replaced. All have the order, the names and the times that they had.
 
     Of files with one name only the last is kept, which is the one that is read.
     """
@@ -230,7 +230,7 @@ _CLOSED = re.compile(r"<(?P<name>[A-Za-z][\w:.-]*+)(?P<rest>(?:\s(?:[^<>/]++|/(?
 
 
 class BookPage:
-    """A page of a book, which is read as HTML; an element of XHTML that has no end tag gets one."""
+    """A page of a book, which is read as HTML. An element of XHTML that has no end tag gets one."""
 
     def __init__(self, content: bytes, languages: FileLanguages = NO_LANGUAGES) -> None:
         self._languages = languages

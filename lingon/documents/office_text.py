@@ -46,7 +46,7 @@ class ElementNames:
     """The elements of one kind of file, by canonical names.
 
     paragraphs: those whose text is translated as a whole
-    run, properties, text: text of one format, its format, and the text in it; empty if a paragraph holds text itself
+    run, properties, text: text of one format, its format, and the text in it, empty if a paragraph holds text itself
     formats: those that give their text a format
     around: those that belong to the sentence with their text, such as links
     inside: by the name of one of them, its child that has the text
@@ -127,7 +127,7 @@ OPEN_OBJECT = replace(OPEN_DOCUMENT, untouched=OPEN_DOCUMENT.untouched | {"table
 
 
 # The fields of a Word document whose results stay as they are: what a program fills in is no text of the author.
-# ISO/IEC 29500-1, 17.16. The result of a merge field, a date, a page number or a citation is data; that of a
+# ISO/IEC 29500-1, 17.16. The result of a merge field, a date, a page number or a citation is data. That of a
 # reference or of a table of contents repeats text of the document, and is translated as that is.
 
 FIELD_ATTRIBUTES = ("w:fldCharType", "w:instr")
@@ -157,7 +157,7 @@ class KeptText:
     """The places in a file whose text belongs to the code of a field, or to a result that stays."""
 
     def __init__(self, root: Element | None) -> None:
-        """root: of the file; None for one without fields, which is not looked through."""
+        """root: of the file, or None for one without fields, which is not looked through."""
         places = sorted(_places(root)) if root is not None else []
         self._begins, self._ends = list[int](), list[int]()
         for begin, end in places:
@@ -168,20 +168,20 @@ class KeptText:
                 self._ends.append(end)
 
     def has(self, element: Element) -> bool:
-        """Whether an element is at one of the places."""
+        """Return whether an element is at one of the places."""
         place = bisect_right(self._begins, element.begin) - 1
         return place >= 0 and element.begin < self._ends[place]
 
 
 def is_text(code: str) -> bool:
-    """Whether the result of a field with this code is text of the document; one without a code is no field."""
+    """Return whether the result of a field with this code is text of the document. One without a code is no field."""
     kind = _KIND.match(code)
     assert kind is not None
     return not kind[1] or kind[1].upper() in TRANSLATED
 
 
 def _places(root: Element) -> Iterator[tuple[int, int]]:
-    """Yield the places of the codes of fields, and of the fields that stay; one that does not end has none."""
+    """Yield the places of the codes of fields, and of the fields that stay. One that does not end has none."""
     fields = list[_Field]()
     for element in _fields_in(root):
         kind = element.attributes.get("w:fldCharType", "")
@@ -274,7 +274,7 @@ class XmlFile:
     """A file, and what is to be translated of it."""
 
     def __init__(self, content: bytes, vocabulary: ElementNames) -> None:
-        """Raises UnreadableDocument."""
+        """Raise UnreadableDocument for content that cannot be read."""
         self._content, self._vocabulary = content, vocabulary
         self._parts: dict[int, Fragment] = {}  # of paragraphs, by the places of their begin
         self._ends = {b"": b""}  # the end tags of formats of OpenDocument
@@ -300,7 +300,7 @@ class XmlFile:
         return (*found, self._content[begin:end])
 
     def _parts_of(self, element: Element) -> Fragment:
-        """Return a paragraph, or the parts of one without words that has others in it; nothing if it is only copied."""
+        """Return a paragraph, or the parts of one without words that has others in it, nothing if it is only copied."""
         found = self._parts.get(element.begin)
         if found is None:
             found = self._parts[element.begin] = self._read(element)
@@ -346,7 +346,7 @@ class XmlFile:
         return Around((before,), self._nodes(inside, b"", writer, begin), (after,), link)
 
     def _run(self, run: Element, writer: Writer) -> Iterator[Node[Fragment]]:
-        """Yield the nodes of a run of Office Open XML; what is no text is in a run of its own."""
+        """Yield the nodes of a run of Office Open XML. What is no text is in a run of its own."""
         names = self._vocabulary
         properties = run.child(names.properties)
         format = b"" if properties is None else self._without_spelling(properties)
@@ -363,7 +363,7 @@ class XmlFile:
                 yield self._point(child, b"<%s>%s" % (run.written, format), b"</%s>" % run.written)
 
     def _without_spelling(self, properties: Element) -> bytes:
-        """Return the properties of a run without what a spelling checker has noted; empty if they say nothing else."""
+        """Return the properties of a run without what a spelling checker has noted, empty if they say nothing else."""
         found, at = list[bytes](), properties.begin
         for begin, end in _of_spelling(properties, self._content):
             found.append(self._content[at:begin])
@@ -504,7 +504,7 @@ def _outermost(elements: Iterable[Element], vocabulary: ElementNames) -> Iterato
 
 
 def _holds_text(cell: Element, vocabulary: ElementNames) -> bool:
-    """Whether the paragraphs of a cell of OpenDocument are what it holds, and no formula names this text."""
+    """Return whether the paragraphs of a cell of OpenDocument are what it holds, and no formula names this text."""
     kind = cell.attributes.get("office:value-type", "string")
     if kind != "string" or "office:string-value" in cell.attributes or "table:formula" in cell.attributes:
         return False
@@ -583,7 +583,7 @@ class OfficePart:
     """A file of paragraphs."""
 
     def __init__(self, content: bytes, vocabulary: ElementNames) -> None:
-        """Raises UnreadableDocument."""
+        """Raise UnreadableDocument for content that cannot be read."""
         self._file = XmlFile(content, vocabulary)
         self.texts = [paragraph.inline.text for paragraph in self._file.paragraphs]
 

@@ -32,13 +32,13 @@ _SCRIPTS = {
 
 @dataclass(frozen=True, slots=True)
 class FileLanguages:
-    """What a file is translated from and to; empty for what is not known, and then nothing changes without a target."""
+    """What a file is translated from and to, empty for what is not known, and then nothing changes without a target."""
 
     source: str = ""
     target: str = ""
 
     def replaces(self, language: str) -> bool:
-        """Whether something that is in a language is in the target language after the translation."""
+        """Return whether something that is in a language is in the target language after the translation."""
         return bool(self.target and language) and (not self.source or is_same_language(language, self.source))
 
 
@@ -122,7 +122,7 @@ MOST_LINES = 256  # of a block that would else end within braces
 
 
 def read_text(content: bytes) -> Document:
-    """Return a text file, in blocks of lines whose line breaks stay; raises UnreadableDocument."""
+    """Return a text file, in blocks of lines whose line breaks stay. Raises UnreadableDocument."""
     text, encoding = read_encoded(content)
     blocks, notes = list(_blocks(text.splitlines(keepends=True))), list[str]()
 
@@ -134,7 +134,7 @@ def read_text(content: bytes) -> Document:
 
 
 def read_page(content: bytes, languages: FileLanguages = NO_LANGUAGES) -> Document:
-    """Return an HTML file, as a whole; raises UnreadableDocument.
+    """Return an HTML file, as a whole. Raises UnreadableDocument.
 
     It is written in the encoding that it has, with references for the characters which that lacks.
     """
@@ -148,7 +148,7 @@ def read_page(content: bytes, languages: FileLanguages = NO_LANGUAGES) -> Docume
 
 
 def charset_of(content: bytes) -> str:
-    """Return the encoding that a page says; empty if it says none."""
+    """Return the encoding that a page says, empty if it says none."""
     found = _CHARSET.search(content, 0, STATED_BYTES)
     return found[1].decode() if found else ""
 
@@ -158,7 +158,7 @@ def _has_text(block: str) -> bool:
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[str]:
-    """Yield blocks of lines; none ends within braces, such as those of a message with a plural, unless it is long."""
+    """Yield blocks of lines. None ends within braces, such as those of a message with a plural, unless it is long."""
     block, depth = list[str](), 0
     for line in lines:
         block.append(line)

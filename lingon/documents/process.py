@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def _restrict(memory: int) -> int:
-    """Bound what documents may take, and leave the processor to others; returns the bytes that Python takes."""
+    """Bound what documents may take, and leave the processor to others, and return the bytes that Python takes."""
     os.nice(NICENESS)
     used = _address_space()
     resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
@@ -84,7 +84,7 @@ def _address_space() -> int:
 
 
 def _message(source: BinaryIO) -> list[bytes]:
-    """Return the parts of the next message; none at the end."""
+    """Return the parts of the next message. None at the end."""
     begin = source.read(COUNT.size)
     if not begin:
         return []

@@ -1,7 +1,7 @@
 """Files of Java (.properties): the values are translated where they are.
 
 The syntax is that of `java.util.Properties.load`. No library that reads such files keeps the places of values. A file
-in UTF-8 stays so; all others are in ISO-8859-1, where characters beyond it, and beyond ASCII if the file has none, are
+in UTF-8 stays so. All others are in ISO-8859-1, where characters beyond it, and beyond ASCII if the file has none, are
 written as `\u00e9`: each version of Java reads them.
 """
 
@@ -29,9 +29,9 @@ _ESCAPES = {character: f"\\{letter}" for letter, character in _CHARACTERS.items(
 
 
 def read_properties(content: bytes, target: str = "") -> Document:
-    """Return a .properties file; raises UnreadableDocument.
+    """Return a .properties file. Raises UnreadableDocument.
 
-    target: the language to translate to; empty if not known
+    target: the language to translate to, empty if not known
     """
     check_size(len(content), "the file has")
     mark = BOM_UTF8 if content.startswith(BOM_UTF8) else b""
@@ -100,7 +100,7 @@ def as_escapes(character: str, letter: str = "u", *, big: bool = False) -> str:
 
 
 def needless(literal: str, escape: re.Pattern[str]) -> dict[str, str]:
-    """Return the ASCII signs that a literal escapes, each with its escape; letters, figures and blanks are none.
+    """Return the ASCII signs that a literal escapes, each with its escape. Letters, figures and blanks are none.
 
     escape: finds an escape that stands for the character behind its backslash
     """

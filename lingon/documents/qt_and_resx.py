@@ -68,14 +68,14 @@ class _UntranslatedMessage:
 
 
 def is_qt(root: Element) -> bool:
-    """Whether a file of XML has messages of Qt."""
+    """Return whether a file of XML has messages of Qt."""
     return root.name == "TS"
 
 
 def read_qt(content: bytes, target: str = "") -> Document:
-    """Return a translation source of Qt; raises UnreadableDocument.
+    """Return a translation source of Qt. Raises UnreadableDocument.
 
-    target: the language to translate to, for a file that does not say it; empty if it is not known
+    target: the language to translate to, for a file that does not say it, empty if it is not known
     """
     check_size(len(content), "the file has")
     if b"<TS" not in content:
@@ -120,7 +120,7 @@ def _messages(root: Element) -> Iterator[tuple[Element, Element, Element | None]
 
 
 def _has_translation(element: Element) -> bool:
-    """Whether a translation, or one of its forms, has text; with forms each of them must have some."""
+    """Return whether a translation, or one of its forms, has text; with forms each of them must have some."""
     forms = _forms(element)
     if forms:
         return all(map(_has_translation, forms))
@@ -179,12 +179,12 @@ _OF_FORMS = (".Text", ".ToolTip", ".ToolTipText", ".HeaderText", ".Caption")  # 
 
 
 def is_resources(root: Element) -> bool:
-    """Whether a file of XML has resources of .NET."""
+    """Return whether a file of XML has resources of .NET."""
     return root.name == "root" and (root.child("resheader") is not None or root.child("data") is not None)
 
 
 def read_resources(content: bytes) -> Document:
-    """Return a file of resources; raises UnreadableDocument."""
+    """Return a file of resources. Raises UnreadableDocument."""
     check_size(len(content), "the file has")
     check_tags(content.count(b"<"), "the file has")
     root = read_tree(content, {}, _RESX_ATTRIBUTES, marks=True)
@@ -244,7 +244,7 @@ class ElementMessage:
         texts += [self._inline.text] if self._inline.text else []
 
     def written(self, translations: Sequence[str]) -> bytes:
-        """Return the translation as the file has it; a text that was not translated keeps its key where it is."""
+        """Return the translation as the file has it. A text that was not translated keeps its key where it is."""
         if self._key and translations[self.number] == self._inline.text:
             return self.writing.file.content[self.writing.begin : self.writing.end]
         return self.writing.content(with_key(self._inline.translated(translations[self.number]), self._key))
@@ -270,7 +270,7 @@ _FILLED_IN = re.compile(  # by a program, and addresses: their letters are no pl
 
 
 def without_key(text: str) -> tuple[str, str]:
-    """Return a text without its key, and the key; empty if the text has none, or several."""
+    """Return a text without its key, and the key, empty if the text has none, or several."""
     plain = TAG.sub(_masked, text)
     found = [each for each in _KEY.finditer(plain) if not _BETWEEN_CAPITALS.match(plain, max(each.start() - 1, 0))]
     if len(found) != 1:

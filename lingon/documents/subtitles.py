@@ -1,6 +1,6 @@
 """Subtitles (SubRip, WebVTT, SubStation Alpha): sentences are translated whole, and given back to their cues.
 
-A sentence that goes on in the next cue is one text, in which the border of the cues is a point; the translation is
+A sentence that goes on in the next cue is one text, in which the border of the cues is a point. The translation is
 divided where the point is. What each voice says is a segment of its cue, with lines of its own. Formats around a whole
 cue, segment or line are cut off before the text is translated, and stand around all of the translation after it.
 """
@@ -43,7 +43,7 @@ class Syntax:
     tags: what is no text
     breaks: what ends a line; blank: a hard blank, or a path
     voice: a tag that begins what another one says
-    pair: returns what a start tag and its end have in common, and whether a tag is a start; None for other tags
+    pair: returns what a start tag and its end have in common, and whether a tag is a start, or None for other tags
     references: whether &amp; and the like stand for characters
     line_characters: of a line that is not divided
     """
@@ -136,7 +136,7 @@ class _Script:
         self.segments = list(self._segments())
 
     def nodes(self, segment: _Speech) -> Iterator[Node[bytes]]:
-        """Yield the text of a segment; its line breaks are blanks."""
+        """Yield the text of a segment. Its line breaks are blanks."""
         for place, line in enumerate(segment.lines):
             if place:
                 yield FormattedText(" ")
@@ -217,7 +217,9 @@ class _Script:
             yield self._with_formats(segment, raw)
 
     def _goes_on(self, segment: _Speech, line: _Peeled, gap: str, begin: int, end: int) -> bool:
-        """Whether what a segment says goes on in a line; gap: the break before it; begin, end: of the line, whole."""
+        """Return whether what a segment says goes on in a line; gap: the break before it; begin, end: of the line,
+        whole.
+        """
         last = self._syntax.shown(self._source(segment.lines[-1]))
         text = self._syntax.shown(self._source(line))
         if not gap or len(self._syntax.breaks.findall(gap)) > 1 or not last.strip() or not text.strip():
@@ -243,7 +245,7 @@ class _Script:
         return segment
 
     def _is_voice(self, begin: int, end: int) -> bool:
-        """Whether a line begins with the mark of a voice."""
+        """Return whether a line begins with the mark of a voice."""
         for token in self._tokens[begin:end]:
             if token.kind == "speaker" or self._syntax.voice.match(token.text):
                 return True
@@ -306,7 +308,7 @@ class CueGroup:
 
 
 def groups_of(cues: Iterable[Cue], syntax: Syntax, line_end: str = "\n") -> list[CueGroup]:
-    """Return cues in groups that whole sentences are in; those without text to translate are left out."""
+    """Return cues in groups that whole sentences are in. Those without text to translate are left out."""
     found: list[list[_Script]] = []
     last: dict[str, list[_Script]] = {}  # the last group of each track
     for cue in cues:
@@ -416,7 +418,7 @@ def _peeled(
 
 
 def _around_lines(tokens: Sequence[_CuePart]) -> _Peeled:
-    """Return the text of a cue without the formats around all of it; what else is at its ends belongs to its lines."""
+    """Return the text of a cue without the formats around all of it. What else is at its ends belongs to its lines."""
     whole = _peeled(tokens, 0, len(tokens))
     starts = [place for place in range(whole.begin) if tokens[place].partner >= whole.end]
     begin, end = (starts[-1] + 1, tokens[starts[-1]].partner) if starts else (0, len(tokens))
@@ -497,7 +499,7 @@ _OVERRIDE = re.compile(r"\{\\([ibus])([01])\}")  # of other kinds of subtitles, 
 
 
 def override(tag: str) -> tuple[str, bool] | None:
-    """Return what the start and the end of a format have in common, such as a letter; None for another tag."""
+    """Return what the start and the end of a format have in common, such as a letter, or None for another tag."""
     found = _OVERRIDE.fullmatch(tag)
     return (f"\\{found[1]}", found[2] == "1") if found else None
 
@@ -512,7 +514,7 @@ _WEB = Syntax(_TAGS, _BREAKS, _pair, voice=re.compile(r"<v\b"), blank=_HARD_BLAN
 
 
 def read_subtitles(content: bytes) -> Document:
-    """Return subtitles; raises UnreadableDocument."""
+    """Return subtitles. Raises UnreadableDocument."""
     check_size(len(content), "the file has")
     text, encoding = read_encoded(content)
     check_marks(sum(map(text.count, "<{\r\n")))
@@ -552,7 +554,9 @@ def _cues(text: str, *, web: bool) -> list[Cue]:
 
 
 def _ends(lines: Sequence[re.Match[str]], number: int, *, web: bool) -> bool:
-    """Whether the text of a cue ends before a line: at the number, the name or the times of another one, or a note."""
+    """Return whether the text of a cue ends before a line: at the number, the name or the times of another one, or a
+    note.
+    """
     line = lines[number][1]
     if _BEGIN.match(line):
         return True
@@ -589,7 +593,7 @@ MOST_FIELDS = 64  # of a dialogue
 
 
 def read_substation(content: bytes) -> Document:
-    """Return subtitles of SubStation Alpha; raises UnreadableDocument."""
+    """Return subtitles of SubStation Alpha. Raises UnreadableDocument."""
     check_size(len(content), "the file has")
     text, encoding = read_encoded(content)
     check_marks(text.count("{") + text.count("\\") + text.count("\n"))
@@ -611,7 +615,7 @@ def read_substation(content: bytes) -> Document:
 
 
 def _dialogues(text: str) -> Iterator[tuple[Mapping[str, str], Cue]]:
-    """Yield the fields of each dialogue, by their names in lower case, and its text; raises UnreadableDocument."""
+    """Yield the fields of each dialogue, by their names in lower case, and its text. Raises UnreadableDocument."""
     section, names = "", list[str]()
     for number, line in enumerate(_SCRIPT_LINE.finditer(text), start=1):
         if found := _SECTION.fullmatch(line[1]):

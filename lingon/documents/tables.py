@@ -38,7 +38,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """The numbers of the columns to read and to write; they are the same one if cells are replaced.
+    """The numbers of the columns to read and to write. They are the same one if cells are replaced.
 
     header: whether the first row names the columns
     """
@@ -49,10 +49,10 @@ class TableColumns:
 
 
 def read_table(content: bytes, target: str = "", column: str = "", *, tabs: bool = False) -> Document:
-    """Return a table; raises UnreadableDocument.
+    """Return a table. Raises UnreadableDocument.
 
-    target: the language to translate to; empty if not known
-    column: the name of that with the texts, or its number from 1 on, then all rows have texts; empty for `source`, or
+    target: the language to translate to, empty if not known
+    column: the name of that with the texts, or its number from 1 on, then all rows have texts, empty for `source`, or
     for the only other language beside a column of the target language
     tabs: whether cells have tabs between them; else a comma, semicolon or tab, whichever the first row has most of
     """
@@ -84,7 +84,7 @@ def _line_end(text: str) -> int:
 
 
 def _rows(text: str, at: int, delimiter: str, *, strict: bool) -> Iterator[list[Cell]]:
-    """Yield the rows that have cells; raises UnreadableDocument.
+    """Yield the rows that have cells. Raises UnreadableDocument.
 
     strict: whether a quotation mark without another one at the end of a cell is refused; else it is text
     """
@@ -128,7 +128,7 @@ def _ends_cell(text: str, place: int, delimiter: str) -> bool:
 
 
 def _columns(header: Sequence[str], column: str, target: str) -> TableColumns:
-    """Return the columns to read and to write; raises UnreadableDocument if it is not clear which they are."""
+    """Return the columns to read and to write. Raises UnreadableDocument if it is not clear which they are."""
     names = [name.lower() for name in header]
     if column and column.lower() not in names:
         if not column.isdecimal() or not 1 <= int(column[:9]) <= len(names):
@@ -151,7 +151,7 @@ def _columns(header: Sequence[str], column: str, target: str) -> TableColumns:
 
 
 def _target(header: Sequence[str], source: int, target: str) -> int | None:
-    """Return the column to write; None if there is none beside the source."""
+    """Return the column to write, or None if there is none beside the source."""
     wanted = [place for place, name in enumerate(header) if target and is_same_tag(name, target)]
     wanted += [place for place, name in enumerate(header) if name.lower() in TARGETS]
     return next((place for place in wanted if place != source), None)
@@ -170,7 +170,7 @@ class _Cells:
         self._special = re.compile(f'[{re.escape(delimiter)}"\r\n]')
 
     def entry(self, row: Sequence[Cell], columns: TableColumns) -> TextEntry | None:
-        """Return the text of a row; None if it has a translation."""
+        """Return the text of a row, or None if it has a translation."""
         source = row[columns.source]
         message = Message(source.text)
         if columns.target == columns.source:

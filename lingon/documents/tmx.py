@@ -32,12 +32,12 @@ class _UntranslatedUnit:
 
 
 def is_memory(root: Element) -> bool:
-    """Whether a file of XML is a translation memory."""
+    """Return whether a file of XML is a translation memory."""
     return _local(root) == "tmx"
 
 
 def read_memory(content: bytes, target: str = "") -> Document:
-    """Return a translation memory; raises UnreadableDocument. target: the language to translate to."""
+    """Return a translation memory. Raises UnreadableDocument. target: the language to translate to."""
     check_size(len(content), "the file has")
     check_tags(content.count(b"<"), "the file has")
     root = read_tree(content, _PREFIXES, _ATTRIBUTES)
@@ -104,7 +104,7 @@ def _language(variant: Element) -> str:
 
 
 def _is_one(language: str, other: str) -> bool:
-    """Whether two tags name one language, or one of them a variety of the other."""
+    """Return whether two tags name one language, or one of them a variety of the other."""
     short, long = sorted((language.lower().replace("_", "-"), other.lower().replace("_", "-")), key=len)
     return bool(short) and (long == short or long.startswith(f"{short}-"))
 

@@ -41,7 +41,7 @@ class Limit:
     bytes: int = NO_BOUND
 
     def passed_by(self, text: str) -> str:
-        """Return what passes the limit, in words; empty if nothing does."""
+        """Return what passes the limit, in words, empty if nothing does."""
         size = len(text.encode(errors="surrogatepass"))
         if NO_BOUND < self.characters < len(text):
             return f"{len(text):,} characters, at most {self.characters:,}"
@@ -153,7 +153,7 @@ class _UnitElements:
 
 
 def read_xliff(content: bytes, target: str = "") -> Document:
-    """Return an XLIFF file; raises UnreadableDocument. target: the language to translate to; empty if not known."""
+    """Return an XLIFF file. Raises UnreadableDocument. target: the language to translate to, empty if not known."""
     check_size(len(content), "the file has")
     check_tags(content.count(b"<"), "the file has")
     root = read_tree(content, _PREFIXES, (*ATTRIBUTES, *_OWN))
@@ -202,7 +202,7 @@ def _units(element: Element, around: _Around) -> Iterator[_UnitElements]:
 
 
 def _is_done(unit: Element, target: Element | None) -> bool:
-    """Whether somebody has approved or locked a unit."""
+    """Return whether somebody has approved or locked a unit."""
     locked = any(unit.attributes.get(name, "").lower() not in _NOT_LOCKED for name in _LOCKS)
     return locked or unit.attributes.get("approved") == "yes" or _state(unit, target) in _DONE_STATES
 
@@ -212,7 +212,7 @@ def _state(unit: Element, target: Element | None) -> str:
 
 
 def _read(unit: _UnitElements, file: XmlTextFile, texts: list[str]) -> _UnitElements | None:
-    """Return a unit with what is to be translated in it; None if that is nothing."""
+    """Return a unit with what is to be translated in it, or None if that is nothing."""
     target, marks = unit.target, list(segments_of(unit.text))
     filled_before = target is not None and has_text(target)
     is_open = _state(unit.element, target) in _OPEN_STATES
@@ -225,7 +225,9 @@ def _read(unit: _UnitElements, file: XmlTextFile, texts: list[str]) -> _UnitElem
 
 
 def _is_left(unit: _UnitElements) -> bool:
-    """Whether the target of a unit has empty segments beside others, and its source has none to fill them from."""
+    """Return whether the target of a unit has empty segments beside others, and its source has none to fill them
+    from.
+    """
     target = unit.target
     if target is None or not has_text(target) or _state(unit.element, target) in _OPEN_STATES:
         return False
@@ -245,7 +247,7 @@ def _note_of_left(units: Sequence[_UnitElements]) -> list[str]:
 def _read_segments(
     unit: _UnitElements, marks: Sequence[Element], file: XmlTextFile, texts: list[str], *, is_open: bool
 ) -> _UnitElements | None:
-    """Return a unit with the segments that have no text in the target; None if all have some.
+    """Return a unit with the segments that have no text in the target, or None if all have some.
 
     In a target that is still to be translated, one that repeats the source has none, and if all have one, none has.
     """
@@ -345,7 +347,7 @@ def _edits(
 
 
 def _has_places(unit: _UnitElements) -> bool:
-    """Whether the target of a unit has segments to fill."""
+    """Return whether the target of a unit has segments to fill."""
     return unit.target is not None and any(True for _ in segments_of(unit.target))
 
 
@@ -365,7 +367,7 @@ def _content(unit: _UnitElements, content: bytes, translations: Mapping[int, str
 def _filled_segments(
     unit: _UnitElements, content: bytes, translations: Mapping[int, str], attributes: Mapping[str, str]
 ) -> Iterator[Edit[bytes]]:
-    """Yield the edits that fill the segments of a target; one that it lacks comes after the one before it."""
+    """Yield the edits that fill the segments of a target. One that it lacks comes after the one before it."""
     assert unit.target is not None
     target = unit.target
     if attributes:

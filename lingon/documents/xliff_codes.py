@@ -24,7 +24,7 @@ _BRACES = re.compile(r"\{(?P<start>[A-Za-z\d_^]{1,8})>|<(?P<end>[A-Za-z\d_^]{1,8
 
 
 def local(element: Element) -> str:
-    """Return the name of an element of XLIFF without its namespace; empty for an element of another one."""
+    """Return the name of an element of XLIFF without its namespace, empty for an element of another one."""
     prefix, _, name = element.name.rpartition(":")
     return name if prefix in NAMESPACES else ""
 
@@ -35,7 +35,7 @@ def child_of(element: Element, name: str) -> Element | None:
 
 
 def has_text(element: Element) -> bool:
-    """Whether there is text in an element, codes left out."""
+    """Return whether there is text in an element, codes left out."""
     waiting = [element]
     while waiting:
         for child in waiting.pop().children:
@@ -54,7 +54,7 @@ class Code:
     texts: Sequence[CodedText]
 
     def written(self, content: bytes, translations: Mapping[int, str]) -> bytes:
-        """Return the code in a file of this content with translations; see `CodedText.written`."""
+        """Return the code in a file of this content with translations. See `CodedText.written`."""
         found, at = list[bytes](), self.element.begin
         for text in self.texts:
             found += [content[at : text.writing.begin], text.written(translations)]
@@ -65,7 +65,7 @@ class Code:
 class CodedText:
     """The text of an element with codes, such as a source.
 
-    number: of the text among those to translate; -1 if it has none
+    number: of the text among those to translate, or -1 if it has none
     """
 
     __slots__ = ("_coded", "_codes", "inline", "number", "writing")
@@ -204,7 +204,7 @@ def segments_of(element: Element) -> Iterable[Element]:
 
 
 def outside_segments(element: Element) -> bool:
-    """Whether an element has letters outside the marks of segments."""
+    """Return whether an element has letters outside the marks of segments."""
     waiting = [element]
     while waiting:
         for child in waiting.pop().children:

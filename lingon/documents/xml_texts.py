@@ -82,7 +82,7 @@ class Writing:
         return text.replace('"', "&quot;").replace("'", "&apos;") if self.file.quotes else text
 
     def line_break(self, text: str) -> bytes:
-        """Return line breaks and control characters; a parser would read a lone carriage return as a line feed."""
+        """Return line breaks and control characters. A parser would read a lone carriage return as a line feed."""
         lines = text.split("\n")
         if not self.cdata:
             lines = [line.replace("\r", "&#13;") for line in lines]
@@ -107,7 +107,7 @@ class Writing:
 
 
 def text_nodes(text: str, writing: Writing, marks: Marks) -> Iterator[Node[bytes]]:
-    """Yield a text in which tags of HTML and line breaks are points; adds the tags with an end to the marks."""
+    """Yield a text in which tags of HTML and line breaks are points. Adds the tags with an end to the marks."""
     at = 0
     for tag in tags_of(text):
         yield from with_breaks(text[at : tag.start()], writing.line_break)
@@ -182,7 +182,9 @@ def _written(name: str, value: str) -> bytes:
 
 
 def notes_of_language(language: str, target: str) -> list[str]:
-    """Return a line for a file that says another language than that of its new translations; none without languages."""
+    """Return a line for a file that says another language than that of its new translations, or none without
+    languages.
+    """
     if not target or not any(map(str.isalpha, language)) or is_same_language(language, target):
         return []
     return [

@@ -109,9 +109,9 @@ def read_tree(
     *,
     marks: bool = False,
 ) -> Element:
-    """Return the root of an XML file in UTF-8; raises UnreadableDocument.
+    """Return the root of an XML file in UTF-8. Raises UnreadableDocument.
 
-    prefixes: canonical prefixes by the addresses of namespaces; names of other namespaces have the prefix "?"
+    prefixes: canonical prefixes by the addresses of namespaces. Names of other namespaces have the prefix "?"
     attributes: the names of those to keep
     most_depth: of elements inside each other
     marks: whether entities may be declared, and comments, instructions and references to entities are elements
@@ -122,7 +122,7 @@ def read_tree(
 def read_elements(
     content: bytes, prefixes: Mapping[str, str], attributes: Container[str], wanted: Container[str]
 ) -> list[Element]:
-    """Return the elements of these names that are in no other such one, as `read_tree` does; others take no memory."""
+    """Return the elements of these names that are in no other such one, as `read_tree` does. Others take no memory."""
     return _read(content, _TreeBuilder(content, prefixes, attributes, MOST_DEPTH, wanted))
 
 
@@ -157,7 +157,7 @@ def _end_of_piece(content: bytes, begin: int) -> int:
 def _end_of_comment(content: bytes, begin: int, at: int) -> int:
     """Return where the mark at the end of a long comment or instruction is: the parser need not read to it.
 
-    begin: of the comment, at: what was read; raises UnreadableDocument if a tag is there.
+    begin: of the comment, at: what was read. Raises UnreadableDocument if a tag is there.
     """
     marks = {b"<!--": b"-->", b"<?": b"?>"}
     mark = next((mark for start, mark in marks.items() if content.startswith(start, begin)), None)
@@ -186,7 +186,7 @@ class _TreeBuilder:
         *,
         marks: bool = False,
     ) -> None:
-        """wanted: names of the elements to keep with what is in them; None for the root; marks: see `read_tree`."""
+        """wanted: names of the elements to keep with what is in them, or None for the root; marks: see `read_tree`."""
         # Without a dictionary of names: those of attributes that are not kept would stay in it.
         self.parser = expat.ParserCreate("utf-8", namespace_separator=" ", intern=None)
         self.parser.buffer_text = True
@@ -287,7 +287,7 @@ class _TreeBuilder:
 
 
 def _check_doctype(_name: str, _system: str | None, _public: str | None, has_declarations: int) -> None:
-    """Refuse a document type that declares entities; one that only names a file, as in old books, is not loaded."""
+    """Refuse a document type that declares entities. One that only names a file, as in old books, is not loaded."""
     if has_declarations:
         raise UnreadableDocument("the XML in the file has a document type with declarations, which are not read")
 

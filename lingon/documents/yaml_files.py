@@ -36,7 +36,7 @@ from lingon.language_tags import is_same_tag
 
 
 def read_yaml(content: bytes, target: str = "") -> Document:
-    """Return a YAML file; raises UnreadableDocument. target: the language to translate to; empty if not known."""
+    """Return a YAML file. Raises UnreadableDocument. target: the language to translate to, empty if not known."""
     text, encode = text_and_encoder(content)
     roots = read_documents(text)
     style, edits, notes = ScalarStyle(text), list[Edit[str]](), list[str]()
@@ -53,7 +53,7 @@ def read_yaml(content: bytes, target: str = "") -> Document:
 
 
 def _language(root: YamlNode) -> YamlNode | None:
-    """Return the key that says the language of a file of Rails; raises UnreadableDocument if there are several."""
+    """Return the key that says the language of a file of Rails. Raises UnreadableDocument if there are several."""
     keys = [member.key for member in root.members if member.key is not None and member.kind == "mapping"]
     if root.kind != "mapping" or len(keys) != len(root.members) or not language_of([key.text for key in keys]):
         return None
@@ -79,7 +79,7 @@ def _key(node: YamlNode) -> str:
 
 
 def _forms(node: YamlNode, target: str) -> list[str]:
-    """Return the forms that a plural lacks; none for another mapping."""
+    """Return the forms that a plural lacks, or none for another mapping."""
     keys = [_key(each) for each in node.members]
     is_text = all(each.kind == "scalar" and each.is_string for each in node.members)
     return lacking(keys, target) if node.kind == "mapping" and is_text and is_plural(keys) else []
@@ -123,14 +123,14 @@ _RESOLVER = Resolver()
 
 @dataclass(slots=True)
 class YamlNode:
-    """A value; one of a mapping has a key.
+    """A value. One of a mapping has a key.
 
     kind: mapping, sequence, scalar, or other for an alias
     begin, end: of a scalar in the text of the file, without its anchor and tag
     text: of a scalar; style: how it is written, such as | or ', empty for a plain one
     is_string: whether a scalar is text and no number, date or the like
     is_flow: whether it is in braces or brackets
-    key: the scalar before a value of a mapping; None for a key of another kind
+    key: the scalar before a value of a mapping, or None for a key of another kind
     column: blanks before a scalar that is a key
     """
 
@@ -147,7 +147,7 @@ class YamlNode:
 
 
 def read_documents(text: str) -> list[YamlNode]:
-    """Return the values of the documents in a file; raises UnreadableDocument that names line and column."""
+    """Return the values of the documents in a file. Raises UnreadableDocument that names line and column."""
     roots: list[YamlNode] = []
     open_nodes: list[YamlNode] = []
     keys: list[YamlNode | None] = []  # of the nodes that are open: a key that waits for its value
@@ -199,7 +199,7 @@ def _events(text: str) -> Iterator[Event]:
 
 
 def _node(event: Event, text: str) -> YamlNode | None:
-    """Return the value that begins with an event; None if none does."""
+    """Return the value that begins with an event, or None if none does."""
     if isinstance(event, MappingStartEvent):
         return YamlNode("mapping", is_flow=bool(event.flow_style))
     if isinstance(event, SequenceStartEvent):
@@ -224,12 +224,12 @@ def _mark(mark: Mark | PythonMark | None) -> Mark | PythonMark:
 
 
 def is_text(plain: str) -> bool:
-    """Whether a plain scalar is text, and no number, truth value, date or the like, by YAML 1.1."""
+    """Return whether a plain scalar is text, and no number, truth value, date or the like, by YAML 1.1."""
     return bool(_RESOLVER.resolve(ScalarNode, plain, (True, False)) == _STRING)  # type: ignore[no-untyped-call]
 
 
 def scalar_of(fragment: str) -> str | None:
-    """Return the text of a value as a file would have it; None if it is no scalar."""
+    """Return the text of a value as a file would have it, or None if it is no scalar."""
     try:
         events = [event for event in parse(f"x: {fragment}", Loader=Loader) if isinstance(event, NodeEvent)]
     except YAMLError:
