@@ -1,6 +1,6 @@
 """Word alignments: links in Pharaoh form, from the attention between pieces to words, and how they are judged.
 
-A link (i, j) says that source word i and target word j translate each other. Both count from 0; words are separated by
+A link (i, j) says that source word i and target word j translate each other. Both count from 0. Words are separated by
 white space.
 """
 
@@ -37,7 +37,7 @@ class GoldLinks:
 
 @dataclass(frozen=True, slots=True)
 class LinkCounts:
-    """How many links were found and are sure, and how many of those found are sure or possible; sums over pairs."""
+    """How many links were found and are sure, and how many of those found are sure or possible. Sums over pairs."""
 
     found: int = 0
     sure: int = 0
@@ -54,12 +54,12 @@ class LinkCounts:
 
     @property
     def precision(self) -> float:
-        """|A and P| / |A|; 1 if no link was found."""
+        """|A and P| / |A|, or 1 if no link was found."""
         return self.found_and_possible / self.found if self.found else 1.0
 
     @property
     def recall(self) -> float:
-        """|A and S| / |S|; 1 if no link is sure."""
+        """|A and S| / |S|, or 1 if no link is sure."""
         return self.found_and_sure / self.sure if self.sure else 1.0
 
     @property
@@ -115,7 +115,7 @@ def format_links(links: Iterable[WordLink]) -> str:
 
 
 def symmetrise(forward: AbstractSet[WordLink], backward: AbstractSet[WordLink], method: str) -> set[WordLink]:
-    """Return one alignment of a pair made of two; Koehn et al. (2005), section 2.1, describe the methods.
+    """Return one alignment of a pair made of two. Koehn et al. (2005), section 2.1, describe the methods.
 
     forward, backward: such as those of models of both directions, both as (source word, target word)
     method: of SYMMETRISATIONS

@@ -36,7 +36,7 @@ class SurfacePiece:
 
 @dataclass(frozen=True, slots=True)
 class SegmentedText:
-    """A text and its pieces; their surfaces together are the text."""
+    """A text and its pieces. Their surfaces together are the text."""
 
     text: str
     pieces: list[SurfacePiece] = field(default_factory=list)
@@ -79,7 +79,7 @@ class MosesPieces:
         return len(self._pieces)
 
     def id_to_piece(self, token: int) -> str:
-        """Return a piece; the last one of a Moses token ends with WORD_END."""
+        """Return a piece. The last one of a Moses token ends with WORD_END."""
         return self._pieces[token]
 
     def piece_to_id(self, piece: str) -> int:
@@ -95,7 +95,7 @@ class MosesPieces:
         return False
 
     def is_control(self, token: int) -> bool:
-        """Whether no text may become a piece."""
+        """Return whether no text may become a piece."""
         return token <= self._unknown or token in self._controls
 
     @overload
@@ -178,7 +178,7 @@ def serialised(language: str, pieces: Sequence[str], controls: Sequence[int], me
     """Return a vocabulary as a file.
 
     language: a code of Moses, such as de
-    pieces: by their ids; the first four are the special ones
+    pieces: by their ids. The first four are the special ones
     controls: ids besides that no text may become
     merges: two pieces with a space between them, the first one is applied first
     """
@@ -216,7 +216,7 @@ def _merged(
     rank: int,
     places: Sequence[int],
 ) -> list[int]:
-    """Merge the pairs of one rank in place; return where the merged symbols are. A symbol that is gone is ""."""
+    """Merge the pairs of one rank in place and return where the merged symbols are. A symbol that is gone is ""."""
     found: dict[int, None] = {}
     for place in places:
         right = after[place]
@@ -233,7 +233,7 @@ def _merged(
 
 
 def _ends(word: Sequence[str], begin: int, length: int) -> list[int]:
-    """Return where the pieces of a token end; those of one with escaped characters end together."""
+    """Return where the pieces of a token end. Those of one with escaped characters end together."""
     sizes = [len(piece.removesuffix(WORD_END)) for piece in word]
     if sum(sizes) != length:
         return [begin] * (len(word) - 1) + [begin + length]

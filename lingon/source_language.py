@@ -110,7 +110,7 @@ _LANGUAGES = {
 }
 """The languages of each script, by the likely subtags of CLDR, and those that use it as well.
 
-Latn has those of the other lists that are written in Latin letters too; languages in no list have no other letters.
+Latn has those of the other lists that are written in Latin letters too. Languages in no list have no other letters.
 """
 
 
@@ -124,7 +124,7 @@ def written_in(text: str, tags: Sequence[str]) -> list[str]:
 
 
 def scripts_of(text: str) -> frozenset[str]:
-    """Return the scripts (ISO 15924) of at least a fifth of the letters at the start of a text; empty without letters.
+    """Return the scripts (ISO 15924) of at least a fifth of the letters at the start of a text, empty without letters.
 
     Letters of other scripts than those of living languages do not count.
     """
@@ -140,7 +140,7 @@ def _script(letter: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _scripts_of_tag(tag: str) -> frozenset[str]:
-    """Return the scripts that a language is written in; empty if they are not known."""
+    """Return the scripts that a language is written in, empty if they are not known."""
     try:
         language, *subtags = canonical(tag, "the language").split("-")
     except InvalidRequest:
@@ -181,9 +181,9 @@ class NotTranslated(LingonError):
 class TextLanguage(NamedTuple):
     """The language that a text is translated from.
 
-    confidence: its probability; 0 if none of the languages that are translated was detected
+    confidence: its probability, or 0 if none of the languages that are translated was detected
     stays: whether the text is in the target language already, and stays as it is
-    refusal: why the text is not translated; None if it is
+    refusal: why the text is not translated, or None if it is
     """
 
     language: str
@@ -192,7 +192,7 @@ class TextLanguage(NamedTuple):
     refusal: NotTranslated | None = None
 
     def tag_for(self, target: str) -> str:
-        """The language, or the target itself for a text that is in it already."""
+        """Return the language, or the target itself for a text that is in it already."""
         return target if self.stays else self.language
 
 
@@ -209,7 +209,7 @@ def starts_of(texts: Sequence[str], text_format: pb.TextFormat.ValueType) -> lis
 
 
 def takes_long(texts: Sequence[str], text_format: pb.TextFormat.ValueType) -> bool:
-    """Whether an event loop would stand still for too long in `starts_of`."""
+    """Return whether an event loop would stand still for too long in `starts_of`."""
     return text_format in (pb.TEXT_FORMAT_HTML, pb.TEXT_FORMAT_XML) and sum(map(len, texts)) >= SHORT_CHARACTERS
 
 
@@ -245,7 +245,7 @@ def sources_of(
     *,
     may_refuse_each: bool = False,
 ) -> list[TextLanguage]:
-    """Return the source language of each text of a request; raises NotTranslated.
+    """Return the source language of each text of a request. Raises NotTranslated.
 
     texts: what was looked at, see `readable`
     served: the languages that are translated into the target

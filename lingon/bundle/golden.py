@@ -30,7 +30,7 @@ class Golden:
 
     sentences: source texts, not normalised
     translations: by precision, the best translation of each sentence with the bundle's default options
-    alignments: by precision, the alignment of each translation; see `alignment_text`.
+    alignments: by precision, the alignment of each translation. See `alignment_text`.
     pairs: of a bundle of several languages, the source and the target language of each sentence, as in "en fr"
     """
 
@@ -41,12 +41,12 @@ class Golden:
 
     @property
     def languages(self) -> list[tuple[str, str]]:
-        """The pair of each sentence; empty for a bundle of one pair."""
+        """The pair of each sentence, empty for a bundle of one pair."""
         found = (text.split(" ") for text in self.pairs)
         return [(source, target) for source, target in found]
 
     def to_bytes(self) -> bytes:
-        """The content of the file."""
+        """Return the content of the file."""
         values = asdict(self)
         if not self.pairs:
             del values["pairs"]

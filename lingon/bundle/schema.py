@@ -4,7 +4,7 @@
     class Limits:
         max_beam_size: Annotated[int, Range(1, 128)]
 
-Unknown fields are errors. The base install has no validation library; this is what a bundle's manifest needs of one.
+Unknown fields are errors. The base install has no validation library. This is what a bundle's manifest needs of one.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ MAX_SHOWN = 60  # characters of a value that an error message repeats
 
 
 class SchemaError(ValueError):
-    """A value does not fit its declaration; the message names the field, the bound and the value."""
+    """A value does not fit its declaration. The message names the field, the bound and the value."""
 
 
 class Rule(Protocol):
     """A condition on a value beyond its type, given in Annotated."""
 
     def unmet(self, value: Any) -> str:
-        """What the value must be, as in "must be ..."; empty if the value is valid."""
+        """Return what the value must be, as in "must be ...", empty if the value is valid."""
 
 
 def unmet_rule(kind: Any, value: Any) -> str:
-    """What an Annotated type requires of a value, as in "must be ..."; empty if the value meets all its rules."""
+    """Return what an Annotated type requires of a value, as in "must be ...", empty if the value meets all its
+    rules.
+    """
     return next(filter(None, (rule.unmet(value) for rule in get_args(kind)[1:])), "")
 
 
@@ -45,7 +47,7 @@ class Range:
     maximum: float
 
     def unmet(self, value: Any) -> str:
-        """See Rule; NaN is never in range."""
+        """See Rule. NaN is never in range."""
         return "" if self.minimum <= value <= self.maximum else f"{self.minimum:,} to {self.maximum:,}"
 
 
@@ -124,7 +126,7 @@ def _parse_fields(kind: Any, value: Any, at: str) -> Any:
 
 @functools.cache
 def _field_types(kind: Any) -> dict[str, Any]:
-    """The fields of a dataclass and the declared type of each."""
+    """Return the fields of a dataclass and the declared type of each."""
     hints = get_type_hints(kind, include_extras=True)
     return {entry.name: hints[entry.name] for entry in fields(kind)}
 

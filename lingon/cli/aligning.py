@@ -62,11 +62,11 @@ class LinkFile:
 
     @classmethod
     def read(cls, path: Path) -> LinkFile:
-        """The links of a file, plain or .gz."""
+        """Return the links of a file, plain or .gz."""
         return cls(path, list(read_links(path)))
 
     def of(self, number: int, pair: TextPair) -> GoldLinks:
-        """The links of a pair, by its line number; raises CorpusError if there are none or they do not fit."""
+        """Return the links of a pair, by its line number. Raises CorpusError if there are none or they do not fit."""
         if number > len(self.lines):
             raise CorpusError(f"{self.path}:{number}: ends here, but the pairs go on")
         links = self.lines[number - 1]
@@ -94,7 +94,7 @@ class Aligner:
     symmetrisation: str = "grow-diag-final-and"
 
     def answer(self, translator: ListTranslator, items: list[TextPair]) -> list[ScoreResult]:
-        """The results with alignments or attention; a pair of two empty texts is not sent."""
+        """Return the results with alignments or attention. A pair of two empty texts is not sent."""
         blank = [not any(map(normalise, pair)) for pair in items]
 
         def score(pairs: list[TextPair]) -> list[ScoreResult]:
@@ -104,7 +104,9 @@ class Aligner:
         return answer_non_blank(items, blank, score, ScoreResult())
 
     def caller_links(self, number: int, pair: TextPair, links: set[WordLink]) -> set[WordLink]:
-        """The links of words of the normalised texts, as links of the words of a pair, combined with the others."""
+        """Return the links of words of the normalised texts, as links of the words of a pair, combined with the
+        others.
+        """
         sources, targets = map(caller_words, pair)
         if self.reverse:
             links = {(source, target) for target, source in links}
@@ -137,7 +139,7 @@ class PrintLinks:
         return self.aligner.answer(translator, items)
 
     def render(self, number: int, item: TextPair, result: ScoreResult) -> str:
-        """One line in Pharaoh form, or one JSON object."""
+        """Return one line in Pharaoh form, or one JSON object."""
         self.lines.append(number)
         links = self.aligner.caller_links(number, item, links_of(result, shift=self.shift))
         if not self.as_json:
@@ -159,7 +161,7 @@ class JudgeLinks:
 
     gold: the right links
     heads: what the links of a result are made of; None judges all cross-attention of a result
-    lines, totals: the numbers of the pairs, and the figures of what was judged; filled as results come
+    lines, totals: the numbers of the pairs, and the figures of what was judged. Filled as results come
     """
 
     aligner: Aligner
@@ -174,7 +176,7 @@ class JudgeLinks:
         return self.aligner.answer(translator, items)
 
     def render(self, number: int, item: TextPair, result: ScoreResult) -> None:
-        """Add a pair; one that could not be aligned is left out."""
+        """Add a pair. One that could not be aligned is left out."""
         self.lines.append(number)
         gold = self.gold.of(number, item)
         for heads, links in self._candidates(result) if result.error is None else ():
@@ -182,7 +184,9 @@ class JudgeLinks:
             self.totals[heads] = self.totals.get(heads, LinkCounts()) + found
 
     def summary(self) -> str:
-        """The error rate, precision and recall of the whole; of all heads, as a table whose first row is the best."""
+        """Return the error rate, precision and recall of the whole; of all heads, as a table whose first row is the
+        best.
+        """
         self.aligner.check_end(len(self.lines))
         self.gold.check_end(len(self.lines))
         if not self.totals:
@@ -195,7 +199,7 @@ class JudgeLinks:
         return "".join(f"{'  '.join(f'{cell:>9}' for cell in row)}\n" for row in shown)
 
     def _candidates(self, result: ScoreResult) -> Iterator[tuple[AlignmentHeads, set[WordLink]]]:
-        """The links of a result by the attention that they are made of."""
+        """Yield the links of a result by the attention that they are made of."""
         if self.heads is not None:
             yield self.heads, links_of(result, shift=self.heads.shift)
             return
@@ -210,7 +214,7 @@ class JudgeLinks:
 
 
 def attention_options(heads: AlignmentHeads | None) -> ScoreOptions:
-    """The options of a request for the attention of which links are made; None asks for all cross-attention."""
+    """Return the options of a request for the attention of which links are made. None asks for all cross-attention."""
     if heads is None:
         return {"attention": AttentionSelection(kinds=("cross",))}
     if heads.layer is not None:
@@ -222,10 +226,10 @@ def attention_options(heads: AlignmentHeads | None) -> ScoreOptions:
 
 
 def links_of(result: ScoreResult, *, shift: bool) -> set[WordLink]:
-    """The links between the words of the normalised texts of a pair.
+    """Return the links between the words of the normalised texts of a pair.
 
     result: with the alignment of the bundle, or with one attention matrix, which counts then
-    shift: see `AlignmentHeads`; needs a matrix
+    shift: see `AlignmentHeads`. Needs a matrix
     """
     if not result.attention:
         spans = [(link.source, link.target) for link in result.alignment]
@@ -235,7 +239,7 @@ def links_of(result: ScoreResult, *, shift: bool) -> set[WordLink]:
 
 
 def matrix_links(matrix: AttentionMatrix, result: ScoreResult, *, shift: bool) -> set[WordLink]:
-    """The links that a matrix of cross-attention makes; see `links_of`."""
+    """Return the links that a matrix of cross-attention makes. See `links_of`."""
     return _links_of_weights(matrix.weights, result, shift=shift)
 
 
@@ -248,18 +252,18 @@ def _links_of_weights(weights: Weights, result: ScoreResult, *, shift: bool) -> 
 
 
 def _without_end(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    """Tokens without the end token, which alone has an empty span; the source of some models has none."""
+    """Tokens without the end token, which alone has an empty span. The source of some models has none."""
     begin, end = pieces[-1].span
     return pieces[:-1] if begin == end else pieces
 
 
 def _mean(matrices: Sequence[Weights]) -> Weights:
-    """The mean of matrices of one shape."""
+    """Return the mean of matrices of one shape."""
     return [[sum(column) / len(matrices) for column in zip(*rows, strict=True)] for rows in zip(*matrices, strict=True)]
 
 
 def _score(translator: ListTranslator, pairs: list[TextPair], options: ScoreOptions) -> list[ScoreResult]:
-    """The results of pairs; a request for more attention than a server returns at once is sent in halves."""
+    """Return the results of pairs. A request for more attention than a server returns at once is sent in halves."""
     try:
         return translator.score(pairs, **options)
     except ServerError as error:
@@ -277,7 +281,9 @@ def _figures(found: LinkCounts) -> tuple[str, ...]:
 
 
 def _row_values(heads: AlignmentHeads, found: LinkCounts, pairs: int) -> dict[str, Any]:
-    """A row of the table as a JSON object; without layer and heads it is the bundle's choice, without heads all."""
+    """Return a row of the table as a JSON object; without layer and heads it is the bundle's choice, without heads
+    all.
+    """
     return {
         "layer": heads.layer,
         "heads": list(heads.heads),

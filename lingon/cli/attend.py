@@ -123,7 +123,7 @@ def _write_image(picture: Picture, path: Path) -> None:
 
 
 def _as_text(picture: Picture) -> str:
-    """The picture for this terminal; without colours if standard output is not one, or with NO_COLOR."""
+    """Return the picture for this terminal; without colours if standard output is not one, or with NO_COLOR."""
     import os
 
     from rich.console import Console

@@ -84,7 +84,7 @@ class TlsOptions(OptionGroup):
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC would log the errors that the verb prints
 
     def client_tls(self) -> bool | Tls:
-        """The argument `tls` of a client: any of the TLS options turns TLS on."""
+        """Return the argument `tls` of a client: any of the TLS options turns TLS on."""
         given = Tls(
             ca=self.tls_ca,
             certificate=self.tls_client_certificate,
@@ -109,11 +109,13 @@ class Credentials(TlsOptions):
     insecure: InsecureOption = False
 
     def client_arguments(self) -> dict[str, Any]:
-        """The arguments `tls`, `api_key` and `insecure` of a client."""
+        """Return the arguments `tls`, `api_key` and `insecure` of a client."""
         return {"tls": self.client_tls(), "api_key": self.api_key(), "insecure": self.insecure}
 
     def api_key(self) -> str | None:
-        """The key of the file or of the environment; never an argument, which every user of the machine can read."""
+        """Return the key of the file or of the environment. Never an argument, which every user of the machine can
+        read.
+        """
         if self.api_key_file is not None:
             return read_setting_text(self.api_key_file).strip()
         return os.environ.get(API_KEY, "").strip() or None
@@ -220,7 +222,7 @@ class ListTranslator(Protocol):
 
 
 def server_address(server: str | None) -> str:
-    """The server that was given, or that of the environment, or the default."""
+    """Return the server that was given, or that of the environment, or the default."""
     from lingon.client.client import DEFAULT_SERVER
 
     return server or os.environ.get("LINGON_SERVER") or DEFAULT_SERVER

@@ -36,7 +36,7 @@ OTHER_SUFFIXES = frozenset([".doc", ".docm", ".pdf", ".ppt", ".pptm", ".rtf", ".
 
 
 def is_document(path: Path | None, *, markup: bool = False) -> bool:
-    """Whether a file is a document by its name, also one of a kind that is not read.
+    """Return whether a file is a document by its name, also one of a kind that is not read.
 
     markup: whether --format says that the file is a text with markup
     """
@@ -70,12 +70,12 @@ def check_column(column: str | None) -> None:
 
 
 def read_page(path: Path) -> bytes | None:
-    """Return the content of a file that is a page by its name; None for another one, and for what is no file."""
+    """Return the content of a file that is a page by its name, or None for another one, and for what is no file."""
     return read_setting_file(path) if path.suffix.lower() in PAGES and path.is_file() else None
 
 
 def is_encoded(content: bytes) -> bool:
-    """Whether a page is in another encoding than UTF-8: its translation is written in that, as its head says."""
+    """Return whether a page is in another encoding than UTF-8: its translation is written in that, as its head says."""
     try:
         return not read_encoded(content, charset_of(content))[1].is_utf_8
     except UnreadableDocument:
@@ -105,10 +105,10 @@ def translate_document(
     column: str | None = None,
     content: bytes | None = None,
 ) -> bool:
-    """Write the translation of a document; returns whether each of its texts was translated.
+    """Write the translation of a document and return whether each of its texts was translated.
 
     column: of a table, its name or its number
-    content: that of the file; None if it has not been read yet
+    content: that of the file, or None if it has not been read yet
     A text that was not translated stays as it is, and is named. Raises LingonError; then nothing is written.
     """
     if path.suffix.lower() in OTHER_SUFFIXES:
@@ -151,7 +151,7 @@ def translate_document(
 
 
 def _read(path: Path, content: bytes, target: str, *, source: str, column: str | None) -> Document:
-    """Return a document; raises LingonError that names the file."""
+    """Return a document. Raises LingonError that names the file."""
     try:
         return read_document(path.name, content, target, source, column or "")
     except UnreadableDocument as error:

@@ -36,25 +36,27 @@ class LineWork(Protocol[Item, Result]):
     """What a verb does with its lines."""
 
     def answer(self, translator: ListTranslator, numbers: list[int], items: list[Item]) -> list[Result]:
-        """The results of items, whose line numbers are numbers; called on several threads."""
+        """Return the results of items, whose line numbers are numbers; called on several threads."""
 
     def render(self, number: int, item: Item, result: Result) -> str | None:
-        """The output of a result, without its last line feed; None if it has none."""
+        """Return the output of a result, without its last line feed, or None if it has none."""
 
     def summary(self) -> str:
-        """The output after the last result."""
+        """Return the output after the last result."""
 
 
 @dataclass(frozen=True, slots=True)
 class TranslateWork:
-    """Translates lines; a blank line gives a blank line, and so does one that cannot be translated."""
+    """Translates lines. A blank line gives a blank line, and so does one that cannot be translated."""
 
     options: TranslateOptions
     columns: LineColumns
     as_json: bool
 
     def answer(self, translator: ListTranslator, numbers: list[int], items: list[str]) -> list[TextResult]:
-        """The translations; the line number is added to the seed, so that no two batches draw the same numbers."""
+        """Return the translations; the line number is added to the seed, so that no two batches draw the same
+        numbers.
+        """
         options = self.options.copy()
         sampling = options.get("sampling")
         if sampling is not None and numbers[0] > 1:
@@ -63,7 +65,7 @@ class TranslateWork:
         return answer_non_blank(items, blank, lambda lines: translator.translate(lines, **options), TextResult())
 
     def render(self, number: int, item: str, result: TextResult) -> str:
-        """One line, or as many lines as there are translations in an n-best list."""
+        """Return one line, or as many lines as there are translations in an n-best list."""
         if self.as_json:
             return translation_json(number, item, result)
         if self.options.get("format") in ("html", "xml"):
@@ -87,7 +89,7 @@ class TranslateWork:
 
 
 def several_of(options: TranslateOptions) -> int:
-    """The most translations of a text, as far as the options say it."""
+    """Return the most translations of a text, as far as the options say it."""
     return max(options.get("num_hypotheses") or 1, options.get("alternatives") or 1)
 
 
@@ -109,12 +111,12 @@ class ScoreWork:
     as_json: bool
 
     def answer(self, translator: ListTranslator, numbers: list[int], items: list[tuple[str, str]]) -> list[ScoreResult]:
-        """The scores; a pair of two empty texts is not sent."""
+        """Return the scores. A pair of two empty texts is not sent."""
         blank = [not any(normalise(text) for text in pair) for pair in items]
         return answer_non_blank(items, blank, lambda pairs: translator.score(pairs, **self.options), ScoreResult())
 
     def render(self, number: int, item: tuple[str, str], result: ScoreResult) -> str:
-        """One line."""
+        """Return one line."""
         if self.as_json:
             return score_json(number, item, result)
         return score_line(result, self.columns) if result.tokens else ""
@@ -134,7 +136,7 @@ def run(
     *,
     full_batches: bool,
 ) -> bool:
-    """Answer the input line by line; returns whether every line could be answered.
+    """Answer the input line by line and return whether every line could be answered.
 
     unit: what messages call an item
     full_batches: wait for full batches even if lines come slowly, so that the batches are the same in every run
@@ -210,7 +212,7 @@ class LineReport:
         self._with_nul: list[int] = []
 
     def add(self, number: int, item: str | tuple[str, str], result: TextResult | ScoreResult) -> None:
-        """Print the warnings and the error of a line; what many lines may have is kept for the summary."""
+        """Print the warnings and the error of a line. What many lines may have is kept for the summary."""
         if any("\0" in text for text in ([item] if isinstance(item, str) else item)):
             self._with_nul.append(number)
         for warning in result.warnings:
@@ -245,7 +247,7 @@ class LineReport:
 
 
 def _list_lines(numbers: Sequence[int], unit: str) -> str:
-    """The numbers in words, as "lines 3, 17 and 20"; those after the first LINES_NAMED are counted."""
+    """Return the numbers in words, as "lines 3, 17 and 20". Those after the first LINES_NAMED are counted."""
     if len(numbers) == 1:
         return f"{unit} {numbers[0]}"
     *others, last = map(str, numbers)
@@ -257,14 +259,14 @@ def _list_lines(numbers: Sequence[int], unit: str) -> str:
 def answer_non_blank(
     items: list[Item], blank: list[bool], answer: Callable[[list[Item]], list[Result]], nothing: Result
 ) -> list[Result]:
-    """The results of the items that are not blank, with `nothing` at the places of the others."""
+    """Return the results of the items that are not blank, with `nothing` at the places of the others."""
     wanted = [item for item, empty in zip(items, blank, strict=True) if not empty]
     results = iter(answer(wanted) if wanted else [])
     return [nothing if empty else next(results) for empty in blank]
 
 
 def _error_of_batch(first: str, error: ServerError) -> LingonError:
-    """The error of a whole request; first: its first item, empty if that is the first one of all."""
+    """Return the error of a whole request; first: its first item, empty if that is the first one of all."""
     message = reworded(str(error), translating=True)
     return LingonError(f"{first} and after: {message}" if first else message)
 
@@ -276,7 +278,7 @@ PAUSE = 0.005  # seconds that a batch waits for its next line: lines of a file c
 
 
 class ReadAhead(Generic[Given]):
-    """Runs an iterator on a thread of its own; its exception is raised here, after the items before it."""
+    """Runs an iterator on a thread of its own. Its exception is raised here, after the items before it."""
 
     def __init__(self, items: Iterator[Given], capacity: int) -> None:
         """capacity: how many items the thread may be ahead."""
@@ -285,7 +287,9 @@ class ReadAhead(Generic[Given]):
         threading.Thread(target=self._run, daemon=True).start()  # a read from a terminal cannot be cancelled
 
     def take(self, timeout: float | None = None) -> Given:
-        """The next item. Raises StopIteration after the last, queue.Empty if none comes within timeout seconds."""
+        """Return the next item. Raises StopIteration after the last, queue.Empty if none comes within timeout
+        seconds.
+        """
         entry = self._queue.get(timeout=timeout)
         if isinstance(entry, Exception):
             self._queue.put(entry)  # every later call raises it again
@@ -309,7 +313,7 @@ class ReadAhead(Generic[Given]):
 
 
 def batches(items: Iterator[Given], size: int, whole: bool = False) -> Iterator[list[Given]]:
-    """Batches of at most size items; a batch does not wait for more lines after PAUSE, unless whole is True."""
+    """Batches of at most size items. A batch does not wait for more lines after PAUSE, unless whole is True."""
     ahead = ReadAhead(items, capacity=4 * size)
     batch: list[Given] = []
     while True:
@@ -338,7 +342,7 @@ def in_order(
     in_flight: int,
     cancel: Callable[[], None] = lambda: None,
 ) -> Generator[Made, None, None]:
-    """work(item) of every item, in_flight at once, in order; an error is raised after the results before it.
+    """work(item) of every item, in_flight at once, in order. An error is raised after the results before it.
 
     cancel: called at an error and if the generator is closed early, to end the calls that are still running
     """
@@ -369,7 +373,9 @@ class LineColumns:
 
 
 def plain_line(result: TextResult, wanted: LineColumns) -> str:
-    """The text, then the wanted columns: score, tokens, alignment; separated by tabs. Empty without a translation."""
+    """Return the text, then the wanted columns: score, tokens, alignment; separated by tabs. Empty without a
+    translation.
+    """
     if not result.translations:
         return ""
     best = result.translations[0]
@@ -377,7 +383,9 @@ def plain_line(result: TextResult, wanted: LineColumns) -> str:
 
 
 def n_best_lines(number: int, result: TextResult, wanted: LineColumns) -> str:
-    """A line for each translation in the format of Moses and Marian, `0 ||| text ||| score`; texts count from 0."""
+    """Return a line for each translation in the format of Moses and Marian, `0 ||| text ||| score`; texts count from
+    0.
+    """
     with_scores = replace(wanted, scores=True)
     if not result.translations:
         return f"{number - 1} |||  ||| 0"
@@ -388,7 +396,7 @@ def n_best_lines(number: int, result: TextResult, wanted: LineColumns) -> str:
 
 
 def translation_json(number: int, source: str, result: TextResult) -> str:
-    """One JSON object; `text` is the text of the best translation."""
+    """Return one JSON object; `text` is the text of the best translation."""
     if result.error is not None:
         return _json({"line": number, "source": source, "error": _error(result.error)})
     values: dict[str, Any] = {"line": number, "source": source, "text": result.text if result.translations else ""}
@@ -402,7 +410,9 @@ def translation_json(number: int, source: str, result: TextResult) -> str:
 
 
 def score_line(result: ScoreResult, wanted: LineColumns) -> str:
-    """The log-probability, then the wanted columns: tokens with log-probabilities, alignment; separated by tabs."""
+    """Return the log-probability, then the wanted columns: tokens with log-probabilities, alignment; separated by
+    tabs.
+    """
     columns = [f"{result.log_prob:.4f}"]
     if wanted.tokens:
         columns.append(" ".join(f"{token.piece}:{token.log_prob:.4f}" for token in result.tokens))
@@ -412,7 +422,7 @@ def score_line(result: ScoreResult, wanted: LineColumns) -> str:
 
 
 def score_json(number: int, pair: tuple[str, str], result: ScoreResult) -> str:
-    """One JSON object."""
+    """Return one JSON object."""
     values: dict[str, Any] = {"line": number, "source": pair[0], "target": pair[1]}
     if result.error is not None:
         return _json({**values, "error": _error(result.error)})
@@ -430,7 +440,7 @@ def _extras(result: TextResult, translation: Translation, wanted: LineColumns) -
 
 
 def _words(alignment: Iterable[Link], source: str, target: str) -> str:
-    """The alignment in Pharaoh form; source, target: the texts to which the spans of the links refer."""
+    """Return the alignment in Pharaoh form; source, target: the texts to which the spans of the links refer."""
     return format_links(word_links(((link.source, link.target) for link in alignment), source, target))
 
 

@@ -85,7 +85,7 @@ def swap(
     *,
     credentials: Credentials,
 ) -> None:
-    """Load and check a bundle, then serve it in place of all other versions of its name; no request is lost."""
+    """Load and check a bundle, then serve it in place of all other versions of its name. No request is lost."""
     with _client(server, timeout, credentials) as client, _progress(server, credentials):
         model, unloaded = client.swap(path)
     typer.echo(f"{_line(model)}, in place of {', '.join(unloaded)}")
@@ -164,7 +164,7 @@ def _line(model: pb.Model) -> str:
 
 
 def _languages(model: pb.Model) -> str:
-    """Return the languages of a model; a list of several is in brackets, since commas separate the parts of a line."""
+    """Return the languages of a model. A list of several is in brackets, since commas separate the parts of a line."""
     from lingon.bundle.manifest import shown_languages
 
     sides = (

@@ -1,6 +1,6 @@
 """The calls of the clients and of the models in this process, blocking and for asyncio, whatever answers them.
 
-Texts of an iterable are sent in parts, several at once; their results come in order, and all calls end together.
+Texts of an iterable are sent in parts, several at once. Their results come in order, and all calls end together.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class TextCollector:
 
 
 def parts_of(texts: Iterable[str], options: TranslateOptions) -> Iterator[CallPart]:
-    """The parts of texts; an exception of the iterable is raised after those before it.
+    """Yield the parts of texts. An exception of the iterable is raised after those before it.
 
     After each text it is looked at whether a part that is not full ends, since its texts come slowly.
     """
@@ -122,7 +122,9 @@ def parts_of(texts: Iterable[str], options: TranslateOptions) -> Iterator[CallPa
 
 
 def longest_part(options: TranslateOptions) -> float:
-    """Seconds after which a part is sent. A sampled one is always full, so that the same seed gives the same texts."""
+    """Return seconds after which a part is sent. A sampled one is always full, so that the same seed gives the same
+    texts.
+    """
     return SLOW if options.get("sampling") is None else float("inf")
 
 
@@ -144,14 +146,14 @@ class Pending(Protocol):
     """A call that has been sent."""
 
     def result(self) -> Any:
-        """Wait for the reply; raises ServerError."""
+        """Wait for the reply. Raises ServerError."""
 
     def cancel(self) -> Any:
         """End the call: `result` raises."""
 
 
 class CallGroup:
-    """Carries out the steps of exchanges on several threads; all calls end together."""
+    """Carries out the steps of exchanges on several threads. All calls end together."""
 
     def __init__(self, begin: Callable[[Send], Pending], closed: threading.Event) -> None:
         """begin: sends a request; closed: set when the client is closed, which ends pauses too."""
@@ -159,7 +161,7 @@ class CallGroup:
         self._cancelled, self._lock, self._calls = False, threading.Lock(), set[Pending]()
 
     def perform(self, step: Send | Sleep) -> Any:
-        """Carry out a step and return its reply; raises ServerError."""
+        """Carry out a step and return its reply. Raises ServerError."""
         if isinstance(step, Sleep):
             return self._pause(time.monotonic() + step.seconds)
         with self._lock:
@@ -208,7 +210,7 @@ def in_order(
 
 
 def _begun(items: Iterable[Item], begin: Callable[[Item], Future[Result]]) -> Iterator[Future[Result]]:
-    """The futures of the items; if reading one fails, the last one has the exception."""
+    """Yield the futures of the items; if reading one fails, the last one has the exception."""
     try:
         for item in items:
             yield begin(item)
@@ -234,7 +236,7 @@ class PartTasks(Generic[Result]):
         self._timer: asyncio.TimerHandle | None = None
 
     async def results(self, texts: Iterable[str] | AsyncIterable[str]) -> AsyncGenerator[Result, None]:
-        """The results of the parts, in order; an exception is raised after the results before it.
+        """Yield the results of the parts, in order. An exception is raised after the results before it.
 
         Closing the generator cancels the work.
         """
@@ -292,7 +294,7 @@ class PartTasks(Generic[Result]):
 
 
 async def _asynchronous(texts: Iterable[str]) -> AsyncGenerator[str, None]:
-    """Yield texts; other tasks run after each, because reading it may have taken long."""
+    """Yield texts. Other tasks run after each, because reading it may have taken long."""
     for text in texts:
         yield text
         await asyncio.sleep(0)
@@ -309,7 +311,7 @@ class Blocking(ABC):
 
     @abstractmethod
     def _perform(self, step: Send | Sleep) -> Any:
-        """Carry out a step and return its reply; raises ServerError."""
+        """Carry out a step and return its reply. Raises ServerError."""
 
     @abstractmethod
     def close(self) -> None:
@@ -344,7 +346,7 @@ class BlockingCalls(Blocking):
 
     @abstractmethod
     def _received(self, rest: Any) -> Iterator[Any]:
-        """The other messages of a stream that has begun; raises ServerError."""
+        """Yield the other messages of a stream that has begun. Raises ServerError."""
 
     @overload
     def translate(self, texts: str, **options: Unpack[TranslateOptions]) -> TextResult: ...
@@ -414,7 +416,7 @@ class BlockingCalls(Blocking):
             reader.end(part)
 
     def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
-        """The log-probabilities of given translations; pairs: (source, target)."""
+        """Return the log-probabilities of given translations; pairs: (source, target)."""
         return self._drive(self._protocol.score(pairs, options))
 
     @overload
@@ -426,7 +428,8 @@ class BlockingCalls(Blocking):
     def detect_languages(
         self, texts: str | TextSequence, *, same_language: bool = False
     ) -> LanguageDetections | list[LanguageDetections]:
-        """The languages that a text may be in, or each of several, the likeliest first, among those of the models.
+        """Return the languages that a text may be in, or each of several, the likeliest first, among those of the
+        models.
 
         same_language: the texts are in one language, such as the words of a menu: those beside a text tell its language
             too, of as many as are sent in one request
@@ -437,11 +440,12 @@ class BlockingCalls(Blocking):
         return found
 
     def find_source(self, texts: str | TextSequence, **options: Unpack[TranslateOptions]) -> str:
-        """The language that texts are translated from, all of them together; the target if they are in it already.
+        """Return the language that texts are translated from, all of them together; the target if they are in it
+        already.
 
         Raises ServerError if no model translates from it into the target.
 
-        options: target, and those that say how the texts are read; source is not among them
+        options: target, and those that say how the texts are read; `source` is not among them
         """
         return self._drive(self._protocol.find_source(texts, options))
 
@@ -453,14 +457,14 @@ class BlockingCalls(Blocking):
         A text that cannot be translated stays as it is, and is in the failures of the result. With the source "auto"
         the language of the whole document is detected. Raises UnreadableDocument, a LingonError.
 
-        name: of the file, which says of what kind it is; nothing is read or written there
+        name: of the file, which says of what kind it is. Nothing is read or written there
         column: of a .csv or .tsv file with the texts, its name in the first row, or its number, from 1 on
         options: as those of `translate`, but for format, splitting_tags and non_splitting_tags
         """
         return self._drive(self._protocol.translate_document(name, content, column, options))
 
     def list_models(self) -> list[ModelInfo]:
-        """The models that translate."""
+        """Return the models that translate."""
         return self._drive(self._protocol.list_models())
 
 
@@ -471,7 +475,7 @@ class AsyncCalls(ABC):
 
     @abstractmethod
     async def _perform(self, step: Send | Sleep) -> Any:
-        """Carry out a step and return its reply; raises ServerError."""
+        """Carry out a step and return its reply. Raises ServerError."""
 
     @abstractmethod
     def _server_errors(self) -> AbstractContextManager[None]:
@@ -505,7 +509,7 @@ class AsyncCalls(ABC):
     def translate_iterable(
         self, texts: Iterable[str] | AsyncIterable[str], **options: Unpack[TranslateOptions]
     ) -> AsyncGenerator[TextResult, None]:
-        """As `Client.translate_iterable`, of an iterable or an asynchronous one; do not await it.
+        """As `Client.translate_iterable`, of an iterable or an asynchronous one. Do not await it.
 
         An iterable is read on the event loop, and blocks it while a text is not there; then use an asynchronous one.
         """
@@ -530,7 +534,7 @@ class AsyncCalls(ABC):
     def translate_stream(
         self, texts: str | TextSequence, **options: Unpack[TranslateOptions]
     ) -> AsyncGenerator[StreamEvent, None]:
-        """As `Client.translate_stream`; do not await it: `async for event in client.translate_stream(...)`."""
+        """As `Client.translate_stream`. Do not await it: `async for event in client.translate_stream(...)`."""
         several, _ = self._protocol.check(texts, options)
         return self._events(several, options)
 

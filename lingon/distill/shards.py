@@ -27,7 +27,7 @@ from lingon.scoring import sentence_chrf
 class TeacherText:
     """A text to translate.
 
-    references: its human translations, each once, in the order of the corpora; none if only sources were given
+    references: its human translations, each once, in the order of the corpora, or none if only sources were given
     """
 
     source: str
@@ -87,7 +87,7 @@ class PairChoice(StrEnum):
 
 
 def fault_of(result: TextResult) -> str | None:
-    """Return what makes a result unfit for training, as the code of a warning or an error; None if nothing does."""
+    """Return what makes a result unfit for training, as the code of a warning or an error, or None if nothing does."""
     if result.error is not None:
         return (result.error.reason or "error").lower()
     return next((warning.code for warning in result.warnings if warning.code not in HARMLESS), None)
@@ -114,7 +114,7 @@ SHARD_TEXTS = 2000  # texts of a shard: a run that is killed loses the seconds t
 
 @dataclass(frozen=True, slots=True)
 class DistillPlan:
-    """What a folder is made from; a second run with another plan is refused.
+    """What a folder is made from. A second run with another plan is refused.
 
     digest: SHA-256 of the texts and their references
     model: name and version of the teacher
@@ -159,7 +159,7 @@ class Shards:
     """The shards in the folder of a distillation."""
 
     def __init__(self, folder: Path, plan: DistillPlan, texts: Sequence[TeacherText]) -> None:
-        """Begin a new folder, or go on with one; raises SettingsError if the folder has another plan."""
+        """Begin a new folder, or go on with one. Raises SettingsError if the folder has another plan."""
         self._folder, self._plan, self._texts = folder, plan, texts
         make_folders(folder / SHARDS)
         remove_partial_files(folder)
@@ -236,7 +236,7 @@ class Shards:
 
 
 def _parsed(line: str) -> TeacherTranslation:
-    """The translations of a text, as `Shards.write` writes them. Raises ValueError."""
+    """Return the translations of a text, as `Shards.write` writes them. Raises ValueError."""
     found = json.loads(line)
     if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found[1:]):
         raise ValueError("a line must be a fault and translations")

@@ -33,9 +33,9 @@ class Teacher:
         return f"{result.model}/{result.version}"
 
     def translate(self, shards: Shards, model: str, advance: Advance) -> None:
-        """Translate the shards that are missing; requests of the next shard begin before the last one has ended.
+        """Translate the shards that are missing. Requests of the next shard begin before the last one has ended.
 
-        model: see model_for; the run ends with an error if a server replaces it
+        model: see model_for. The run ends with an error if a server replaces it
         """
         results: dict[int, TeacherTranslation] = {}
         with closing(in_order(self._batches(shards), self._answer, IN_FLIGHT)) as answers:
