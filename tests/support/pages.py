@@ -58,12 +58,12 @@ class CodeBlock:
 
 
 def tokens(page: Path) -> list[Token]:
-    """The parts of a page."""
+    """Return the parts of a page."""
     return MarkdownIt().parse(page.read_text(encoding="utf-8"))
 
 
 def blocks(page: Path) -> list[CodeBlock]:
-    """The fenced blocks of a page."""
+    """Return the fenced blocks of a page."""
     found, mark = [], ("", "")
     for token in tokens(page):
         if token.type == "html_block" and (comment := MARK.search(token.content)):
@@ -76,7 +76,7 @@ def blocks(page: Path) -> list[CodeBlock]:
 
 
 def runs(block: CodeBlock) -> bool:
-    """Whether a reader runs the block, and so does a test."""
+    """Return whether a reader runs the block, and so does a test."""
     return block.language in ("bash", "python") and not block.mark
 
 
@@ -171,7 +171,7 @@ class Session:
         eventually_blocking(lambda: socket.create_connection(ready).close() is None, 30, ignoring=(OSError,))
 
     def _here(self, text: str) -> str:
-        """A page's text with the ports of this session."""
+        """Return a page's text with the ports of this session."""
         for port, free in self.ports.items():
             text = re.sub(rf"\b{port}\b", str(free), text)
         return text
@@ -204,11 +204,11 @@ def free_ports(count: int) -> list[int]:
 
 
 def matches(expected: str, printed: str) -> bool:
-    """Whether a text was printed, apart from white space; `...` stands for anything."""
+    """Return whether a text was printed, apart from white space; `...` stands for anything."""
     words = [re.escape(" ".join(part.split())) for part in expected.split("...")]
     return re.search(r"\s*.*?\s*".join(words), " ".join(printed.split()), re.DOTALL) is not None
 
 
 def where(block: CodeBlock) -> str:
-    """The place of a block, for messages."""
+    """Return the place of a block, for messages."""
     return f"{block.page.relative_to(ROOT)}:{block.line}"

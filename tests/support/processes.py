@@ -146,7 +146,7 @@ class ServerProcess:
         return pb.TranslateResponse.FromString(answer.reply)
 
     def is_healthy(self) -> bool:
-        """Whether the process runs, reports SERVING and translates."""
+        """Return whether the process runs, reports SERVING and translates."""
         health = health_pb2_grpc.HealthStub(self.channel)
         serving = health.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE).status
         (result,) = self.translate("Tom lives in Boston.").results
@@ -169,11 +169,11 @@ class ServerProcess:
         return peaks, growths
 
     def descriptors(self) -> int:
-        """The number of open files and sockets."""
+        """Return the number of open files and sockets."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def logged(self) -> str:
-        """The whole log."""
+        """Return the whole log."""
         return self.log.read_text(encoding="utf-8")
 
     def _status(self, name: str) -> int:
@@ -184,7 +184,7 @@ class ServerProcess:
 
 
 def is_prompt(work: Callable[[], object]) -> bool:
-    """Whether one of three tries takes less than RESPONSE_SECONDS; a busy machine may delay a single one."""
+    """Return whether one of three tries takes less than RESPONSE_SECONDS; a busy machine may delay a single one."""
     for _ in range(3):
         start = time.monotonic()
         work()
@@ -254,5 +254,5 @@ def stays_healthy(server: ServerProcess, within: float = RESPONSE_SECONDS) -> It
 
 
 def log_entries(server: ServerProcess) -> list[dict[str, Any]]:
-    """The entries of the JSON log."""
+    """Return the entries of the JSON log."""
     return [json.loads(line) for line in server.logged().splitlines()]

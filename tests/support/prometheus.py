@@ -35,7 +35,7 @@ class Prometheus:
     url: str
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """The data that the HTTP API of Prometheus returns."""
+        """Return the data that the HTTP API of Prometheus returns."""
         query = urlencode(parameters)
         with urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=10) as answer:
             content = json.load(answer)
@@ -43,12 +43,12 @@ class Prometheus:
         return content["data"]
 
     def query(self, expression: str) -> list[Any]:
-        """The current series of an expression."""
+        """Return the current series of an expression."""
         found: list[Any] = self.ask("query", query=expression)["result"]
         return found
 
     def firing(self, **labels: str) -> set[str]:
-        """The names of the firing alerts with these labels."""
+        """Return the names of the firing alerts with these labels."""
         return {
             alert["labels"]["alertname"]
             for alert in self.ask("alerts")["alerts"]
@@ -103,12 +103,14 @@ class PrometheusWatch(Prometheus):
 
 
 def lowered(expression: str) -> str:
-    """The expression of an alert with a threshold that every value passes, so that it fires if its series exist."""
+    """Return the expression of an alert with a threshold that every value passes, so that it fires if its series
+    exist.
+    """
     return re.sub(r"< [\d.]+", "< 1e12", re.sub(r"(?:>|==) [\d.]+", ">= 0", expression))
 
 
 def rules(change: Callable[[str], str], kind: str) -> Any:
-    """All alert rules with changed expressions and without a waiting time."""
+    """Return all alert rules with changed expressions and without a waiting time."""
     content = read(ALERTS)
     for group in content["groups"]:
         group["name"] += f"-{kind}"

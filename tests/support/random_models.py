@@ -353,7 +353,7 @@ def accept_any_quality(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def decided(model: Transformer, gain: float = 20) -> Transformer:
-    """The model with random weights that give various translations; a large gain gives large margins."""
+    """Return the model with random weights that give various translations; a large gain gives large margins."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -380,7 +380,9 @@ def step(
 
 
 def decode(runner: OnnxRunner, encoded: Encoded, rows: list[int], width: int, capacity: int = 16) -> list[np.ndarray]:
-    """The log-probabilities of the candidates in STEPS steps of fixed tokens, for some rows of an encoder batch."""
+    """Return the log-probabilities of the candidates in STEPS steps of fixed tokens, for some rows of an encoder
+    batch.
+    """
     buffers = runner.open(BatchShape(len(rows), 1, width, capacity))
     for slot, row in enumerate(rows):
         buffers.place(slot, encoded, row)
@@ -396,13 +398,13 @@ PHRASES = ["the fox", "jumps", "over", "a dog", "my box"]
 
 @functools.cache
 def letters_tokenizer() -> bytes:
-    """A tokenizer of VOCAB pieces that reads every lower-case text."""
+    """Return a tokenizer of VOCAB pieces that reads every lower-case text."""
     words = " ".join(PHRASES).split()
     return train_sentencepiece([f"{word}{LETTERS[place:]} {LETTERS}" for place, word in enumerate(words * 4)], VOCAB)
 
 
 def system_model(name: str, seed: int = 1) -> AnyModel:
-    """The model that `publish` exports: `transformer`, or one of the recurrent systems."""
+    """Return the model that `publish` exports: `transformer`, or one of the recurrent systems."""
     return random_model(seed) if name == "transformer" else recurrent_model(name, seed=seed)
 
 

@@ -91,7 +91,7 @@ def options(source: Sequence[int], **wanted: Any) -> Options:
 
 
 def sentence_modes(seed: int = 0) -> list[tuple[int, str]]:
-    """The index of every sentence with one of the modes: each mode has a quarter of the sentences."""
+    """Return the index of every sentence with one of the modes: each mode has a quarter of the sentences."""
     modes, shift = list(MODES), seed % SHIFTS
     return [(place, modes[(place + shift) % len(modes)]) for place in range(len(sources()))]
 
@@ -102,13 +102,13 @@ def request_of(place: int, mode: str) -> SearchRequest:
 
 @functools.cache
 def translated_alone(precision: str, seed: int) -> list[Any]:
-    """The result of each of `sentence_modes`, alone in its batch."""
+    """Return the result of each of `sentence_modes`, alone in its batch."""
     with started_engine(runner(precision)) as engine:
         return [answer(engine, request_of(place, mode)) for place, mode in sentence_modes(seed)]
 
 
 def answer(engine: Engine, request: SearchRequest) -> Any:
-    """The result of one request."""
+    """Return the result of one request."""
     done: queue.SimpleQueue[Any] = queue.SimpleQueue()
     engine.submit([_job(request, done.put)])
     return done.get(timeout=PATIENCE)
@@ -161,7 +161,9 @@ class MixedTraffic:
         return cls(seed, 1 + seed % 2, 1 + seed // 2 % 2, {**limits, "spread": draw.choice([1, 16])})
 
     def answers(self, engine: Engine, wanted: Sequence[SearchRequest]) -> list[Any]:
-        """The result of each request, sent in random order and bursts among other jobs, of which some are cancelled."""
+        """Return the result of each request, sent in random order and bursts among other jobs, of which some are
+        cancelled.
+        """
         draw, done = random.Random(self.seed), queue.SimpleQueue[tuple[int, Any]]()
         order = draw.sample(range(len(wanted)), len(wanted))
         found: dict[int, Any] = {}
@@ -185,7 +187,7 @@ class MixedTraffic:
 
 
 def translated_in_batches(seed: int, precision: str, faults: Failpoints | None = None) -> list[Any]:
-    """The result of each of `sentence_modes` in the mixed traffic of this seed."""
+    """Return the result of each of `sentence_modes` in the mixed traffic of this seed."""
     traffic = MixedTraffic.drawn(seed)
     model: Runner = runner(precision, traffic.threads)
     with started_engine(FaultyRunner(model, faults) if faults else model, traffic.workers, **traffic.limits) as engine:
@@ -193,7 +195,7 @@ def translated_in_batches(seed: int, precision: str, faults: Failpoints | None =
 
 
 def differences(seed: int, precision: str, found: Sequence[Any]) -> list[str]:
-    """The first few results that differ from those alone, in their tokens or in a bit of their scores.
+    """Return the first few results that differ from those alone, in their tokens or in a bit of their scores.
 
     With a shortlist, scores may differ by TOLERANCE.
     """
@@ -205,7 +207,7 @@ def differences(seed: int, precision: str, found: Sequence[Any]) -> list[str]:
 
 
 def alike(mode: str, mine: Any, right: Any) -> bool:
-    """Whether two results of one request are the same."""
+    """Return whether two results of one request are the same."""
     if "shortlist" not in mode or isinstance(mine, RequestError):
         return bool(mine == right)
     near = all(
@@ -230,7 +232,9 @@ def _job(request: SearchRequest, on_done: Any) -> DecodeJob:
 
 
 def _other_job(draw: random.Random) -> DecodeJob | ScoreJob:
-    """A job whose result is not checked: long, of another beam size, sampled, restricted, with a prefix, or scored."""
+    """Return a job whose result is not checked: long, of another beam size, sampled, restricted, with a prefix, or
+    scored.
+    """
     source = draw.choice([*sources(), *long_sources() * 2])
     if draw.random() < 0.2:
         return ScoreJob(source_ids=source, target_ids=draw.choice(sources())[:-1], on_done=_ignore)
@@ -266,7 +270,7 @@ class RealServer:
         return reply
 
     def counted(self, name: str, **labels: str) -> float:
-        """The value of a counter; 0 if nothing was counted yet."""
+        """Return the value of a counter; 0 if nothing was counted yet."""
         return self.server.metrics.registry.get_sample_value(name, labels) or 0.0
 
 

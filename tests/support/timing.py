@@ -63,7 +63,7 @@ Result = TypeVar("Result")
 
 
 def run_to_end(generator: Generator[None, None, Result]) -> Result:
-    """What a generator returns."""
+    """Return what a generator returns."""
     while True:
         try:
             next(generator)

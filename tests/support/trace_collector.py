@@ -40,12 +40,12 @@ class SpanCollector(trace_service_pb2_grpc.TraceServiceServicer):
         return sorted(found, key=lambda span: span.start_time_unix_nano)
 
     def call(self) -> Any:
-        """The only span of a call."""
+        """Return the only span of a call."""
         (span,) = (span for span in self.spans if span.kind == SERVER)
         return span
 
     def phases(self, text: int = 0) -> list[Any]:
-        """The spans of one text."""
+        """Return the spans of one text."""
         return [span for span in self.spans if values(span).get("lingon.text") == text]
 
 
