@@ -100,7 +100,7 @@ class PieceRows(Protocol):
     def written(self, added: Added, marks: Mapping[str, str]) -> bytes:
         """Return the bytes of a file with these rows, unpacked, and the added columns after those that it has.
 
-        marks: what the file says about itself, in a format that has a place for it
+        marks: what the file says about itself, in a format that has room for it
         """
 
 

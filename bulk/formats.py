@@ -85,8 +85,8 @@ class TsvRows:
         return len(self._lines)
 
     def values(self, column: str) -> list[CellValue]:
-        place = names_of(self._names).index(column)
-        return [_value(line, place, column) for line in self._lines]
+        position = names_of(self._names).index(column)
+        return [_value(line, position, column) for line in self._lines]
 
     def written(self, added: Added, marks: Mapping[str, str]) -> bytes:
         columns = 1 + self._names.count(TAB)
@@ -102,9 +102,9 @@ def names_of(line: bytes) -> list[str]:
     return line.decode("utf-8", errors="surrogateescape").split("\t") if line else []
 
 
-def _value(line: bytes, place: int, column: str) -> CellValue:
-    values = line.split(TAB, place + 1)
-    return decoded(values[place]) if place < len(values) else no_value(column)
+def _value(line: bytes, position: int, column: str) -> CellValue:
+    values = line.split(TAB, position + 1)
+    return decoded(values[position]) if position < len(values) else no_value(column)
 
 
 def _field_of(value: str | float | None) -> bytes:
@@ -171,7 +171,7 @@ class TabSeparated:
 
 NO_OBJECT = Unreadable("the line is not a JSON object")
 RAW = "line"
-"""Key of a line that is no object, or that has an added key already, in the object that is written in its place."""
+"""Key of a line that is no object, or that has an added key already, in the object that is written instead."""
 
 
 class JsonRows:

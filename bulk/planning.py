@@ -74,8 +74,8 @@ class Plan:
 
     def part(self, shard: Shard) -> str:
         """Return the name of the file that a shard becomes."""
-        place = shard.piece.first // self.task["shard_rows"]
-        return f"part-{shard.file:05d}-{place:05d}{suffix_of(self.files[shard.file].url)}"
+        position = shard.piece.first // self.task["shard_rows"]
+        return f"part-{shard.file:05d}-{position:05d}{suffix_of(self.files[shard.file].url)}"
 
     def written(self) -> bytes:
         """Return the plan as JSON."""
@@ -103,7 +103,7 @@ def plan(
     quoted_tsv: whether TSV has quotation marks as CSV; else they are characters as any others
 
     Raises SettingsError if the folder has the plan of another run, naming the first difference, and LingonError if it
-    has something else in the place of a plan.
+    has something else instead of a plan.
     """
     wanted = _wanted(source, output, translate, shard_rows, limit, fail_on_errors, quoted_tsv)
     folder = open_folder(output)

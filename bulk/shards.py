@@ -235,9 +235,9 @@ def read_ahead(plan: Plan, shards: Sequence[Shard]) -> Iterator[tuple[Shard, Pie
     """Yield the shards with their rows. Those of the next one are read while one is translated."""
     with Readers(plan) as readers, ThreadPoolExecutor(1) as pool:
         coming = pool.submit(readers.rows, shards[0]) if shards else None
-        for place, shard in enumerate(shards):
+        for position, shard in enumerate(shards):
             assert coming is not None
             rows = coming.result()
-            if place + 1 < len(shards):
-                coming = pool.submit(readers.rows, shards[place + 1])
+            if position + 1 < len(shards):
+                coming = pool.submit(readers.rows, shards[position + 1])
             yield shard, rows

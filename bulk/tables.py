@@ -51,8 +51,8 @@ class TableRows:
         return len(self._rows)
 
     def values(self, column: str) -> list[CellValue]:
-        place = self._names.index(column)
-        return [_value(row, place, column) for row in self._rows]
+        position = self._names.index(column)
+        return [_value(row, position, column) for row in self._rows]
 
     def written(self, added: Added, marks: Mapping[str, str]) -> bytes:
         lines = _Lines()
@@ -75,10 +75,10 @@ class _Lines:
         self.written.append(row.removesuffix(BREAK) + "\n")
 
 
-def _value(row: list[str], place: int, column: str) -> CellValue:
-    if place >= len(row):
+def _value(row: list[str], position: int, column: str) -> CellValue:
+    if position >= len(row):
         return no_value(column)
-    return decoded(row[place].encode(errors=KEPT))
+    return decoded(row[position].encode(errors=KEPT))
 
 
 class _UnclosedText(io.TextIOWrapper):

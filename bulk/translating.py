@@ -233,25 +233,25 @@ class Translate:
         Raises ServerError if the server or the model fails: then no text is to blame.
         """
         cells: list[CellOutcome | None] = [_without_model(value) for value in values]
-        places: dict[TextKey, list[int]] = defaultdict(list)
-        for place, value in enumerate(values):
-            if cells[place] is None:
-                language = languages[place] if languages else None
+        positions: dict[TextKey, list[int]] = defaultdict(list)
+        for position, value in enumerate(values):
+            if cells[position] is None:
+                language = languages[position] if languages else None
                 if isinstance(language, Unreadable):
-                    cells[place] = CellOutcome(error=f"the language: {language.reason}")
+                    cells[position] = CellOutcome(error=f"the language: {language.reason}")
                 else:
-                    places[str(value), language].append(place)
+                    positions[str(value), language].append(position)
         on_rows(sum(each is not None for each in cells))
         counts = TokenCounts()
-        with closing(in_order(_batches(places), self._answer, IN_FLIGHT)) as answers:
+        with closing(in_order(_batches(positions), self._answer, IN_FLIGHT)) as answers:
             for keys, results in answers:
                 for key, result in zip(keys, results, strict=True):
                     cell = _cell(result)
-                    for place in places[key]:
-                        cells[place] = cell
+                    for position in positions[key]:
+                        cells[position] = cell
                 counts.source_tokens += sum(result.source_tokens for result in results)
                 counts.target_tokens += sum(result.target_tokens for result in results)
-                on_rows(sum(len(places[key]) for key in keys))
+                on_rows(sum(len(positions[key]) for key in keys))
         return [each for each in cells if each is not None], counts
 
     def _answer(self, keys: list[TextKey]) -> tuple[list[TextKey], list[TextResult]]:
@@ -302,11 +302,11 @@ def _cell(result: TextResult) -> CellOutcome:
     return CellOutcome(error=re.sub(r"^texts\[\d+\][.: ]+", "", str(result.error)))
 
 
-def _batches(places: Mapping[TextKey, list[int]]) -> Iterator[list[TextKey]]:
+def _batches(positions: Mapping[TextKey, list[int]]) -> Iterator[list[TextKey]]:
     """Texts of one language for each request, the longest first: texts of one length are encoded together."""
     batch: list[TextKey] = []
     size = 0
-    for key in sorted(places, key=lambda key: (key[1] or "", -len(key[0]), key[0])):
+    for key in sorted(positions, key=lambda key: (key[1] or "", -len(key[0]), key[0])):
         if batch and (len(batch) == BATCH or size + len(key[0]) > BATCH_CHARACTERS or key[1] != batch[0][1]):
             yield batch
             batch, size = [], 0

@@ -56,9 +56,9 @@ def own_sentences(checkpoint: Checkpoint, texts: Sequence[str], known: dict[Pair
     ways = [checkpoint.tokenizer, *gate_languages(checkpoint).values()]
     found: list[SentenceIds] = []
     most = checkpoint.model.settings.max_positions - 1  # after the start token; a search that ends there reads no more
-    for place, tokenizer in enumerate(ways):
+    for position, tokenizer in enumerate(ways):
         longest = checkpoint.config.max_source_tokens
-        own = [text for text in texts[place :: len(ways)] if len(tokenizer.encode_source(text)) <= longest]
+        own = [text for text in texts[position :: len(ways)] if len(tokenizer.encode_source(text)) <= longest]
         best = translate_once(replace(checkpoint, tokenizer=tokenizer), own, known)
         forced = tokenizer.languages.forced
         found += [
@@ -98,4 +98,4 @@ def _evenly_spaced(pairs: Sequence[Pair], count: int) -> Sequence[Pair]:
     """Return at most `count` pairs, evenly spaced in the text."""
     if len(pairs) <= count:
         return pairs
-    return [pairs[place * len(pairs) // count] for place in range(count)]
+    return [pairs[position * len(pairs) // count] for position in range(count)]

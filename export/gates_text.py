@@ -248,8 +248,12 @@ class ExactSearch:
         if self.beam_size > 1:
             return _near(*(float(each.sum()) / len(each) ** self.length_penalty for each in (one, two)))
         labels = zip(*([*each.tokens, EOS][: len(each.log_probs)] for each in pair), strict=False)
-        place = next((place for place, (mine, theirs) in enumerate(labels) if mine != theirs), None)
-        return place is not None and place < min(len(one), len(two)) and _near(float(one[place]), float(two[place]))
+        position = next((position for position, (mine, theirs) in enumerate(labels) if mine != theirs), None)
+        return (
+            position is not None
+            and position < min(len(one), len(two))
+            and _near(float(one[position]), float(two[position]))
+        )
 
 
 def check_agreement(
@@ -554,7 +558,7 @@ def _pairs(bundle: Bundle, source: str, count: int) -> list[LanguagePair]:
     """Return a pair for each of `count` texts in this language, in turns, or none for a bundle of one pair."""
     languages = bundle.manifest.languages
     pairs = [pair for pair in languages.pairs() if pair[0] == source] if languages else []
-    return [pairs[place % min(len(pairs), MOST_PAIRS)] for place in range(count)] if pairs else []
+    return [pairs[position % min(len(pairs), MOST_PAIRS)] for position in range(count)] if pairs else []
 
 
 def _translated(

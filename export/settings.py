@@ -111,7 +111,7 @@ class Known:
 
     shortlist: its likely target pieces of each source piece
     ranges: of the inputs of its 8-bit products, by the names of `lingon.export.graphs.quantisation.calibrate`
-    sentences: to measure these ranges on, with the tokens of their languages, in the place of the training text
+    sentences: to measure these ranges on, with the tokens of their languages, instead of the training text
     """
 
     shortlist: Shortlist | None = None

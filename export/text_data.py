@@ -158,8 +158,8 @@ def auroc(scores: np.ndarray, right: np.ndarray) -> float:
 
 def reliability(confidence: np.ndarray, right: np.ndarray) -> tuple[ReliabilityBin, ...]:
     """Return bins of equal width of the confidence, without empty ones."""
-    place = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    chosen = [place == each for each in range(BINS)]
+    position = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    chosen = [position == each for each in range(BINS)]
     return tuple(
         ReliabilityBin(int(these.sum()), rounded(float(confidence[these].mean())), rounded(float(right[these].mean())))
         for these in chosen

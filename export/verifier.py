@@ -127,7 +127,7 @@ class BundleVerifier:
         report = self._tensors(name) | self._scores(name)
         if name == "fp32":
             report |= self._tokens()
-            self._in_other_languages(name)  # now, because the graphs of other precisions take their place in memory
+            self._in_other_languages(name)  # now, because the graphs of other precisions need the memory
         elif name in EXACT:
             report |= self._agreement(name)
         else:

@@ -165,7 +165,7 @@ def _with_zeros(tensor: Tensor, dim: int, size: int) -> Tensor:
 
 # Which languages of a model a bundle serves.
 
-ALL = "all"  # in the place of a language: all others
+ALL = "all"  # instead of a language: all others
 SHOWN = 30  # languages in a message
 Sides = tuple[Sequence[str], Sequence[str]]
 """The languages of the source, and those of the target."""
@@ -377,15 +377,15 @@ def _merged(piece: str, scores: dict[str, float]) -> Iterator[str]:
     parts = list(piece)
     while len(parts) > 1:
         pairs = [
-            (-scores[both], place)
-            for place in range(len(parts) - 1)
-            if (both := parts[place] + parts[place + 1]) in scores
+            (-scores[both], position)
+            for position in range(len(parts) - 1)
+            if (both := parts[position] + parts[position + 1]) in scores
         ]
         if not pairs:
             return
-        _, place = min(pairs)
-        parts[place : place + 2] = [parts[place] + parts[place + 1]]
-        yield parts[place]
+        _, position = min(pairs)
+        parts[position : position + 2] = [parts[position] + parts[position + 1]]
+        yield parts[position]
 
 
 def _numbering(numbering: Numbering, kept: Sequence[int]) -> Numbering:

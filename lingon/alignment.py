@@ -169,15 +169,15 @@ def word_at(text: str, end: int) -> int:
 
 
 def caller_words(text: str) -> list[int]:
-    """Return the place in `text.split()` of each word of the normalised text.
+    """Return the position in `text.split()` of each word of the normalised text.
 
     A word that consists of invisible characters is not in the normalised text.
     """
-    return [place for place, word in enumerate(text.split()) if normalise(word)]
+    return [position for position, word in enumerate(text.split()) if normalise(word)]
 
 
 def strongest(weights: Sequence[float]) -> int:
-    """Return the place of the greatest weight, the first one of equals as in NumPy's argmax."""
+    """Return the position of the greatest weight, the first one of equals as in NumPy's argmax."""
     return max(range(len(weights)), key=weights.__getitem__)
 
 
@@ -186,8 +186,8 @@ def piece_links(attended: Iterable[int], sources: int) -> list[tuple[int, int]]:
 
     A piece that attends most to the end token of the source has no link.
 
-    attended: for each target piece, the place of the source token with the greatest weight, `strongest`
-    sources: source pieces, without the end token, whose place is `sources` if the model reads one
+    attended: for each target piece, the position of the source token with the greatest weight, `strongest`
+    sources: source pieces, without the end token, whose index is `sources` if the model reads one
     """
     return [(source, target) for target, source in enumerate(attended) if source < sources]
 

@@ -169,16 +169,16 @@ def _moment(tag: int, content: bytes) -> float:
 
 def _elements(content: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the elements of a DER sequence: tag and content of each."""
-    place = 0
-    while place < len(content):
-        tag, length, place = content[place], content[place + 1], place + 2
+    position = 0
+    while position < len(content):
+        tag, length, position = content[position], content[position + 1], position + 2
         if length & 0x80:  # the long form: the number of bytes that hold the length
             size = length & 0x7F
-            length, place = int.from_bytes(content[place : place + size]), place + size
-        if place + length > len(content):
+            length, position = int.from_bytes(content[position : position + size]), position + size
+        if position + length > len(content):
             raise ValueError("an element is longer than its sequence")
-        yield tag, content[place : place + length]
-        place += length
+        yield tag, content[position : position + length]
+        position += length
 
 
 @contextmanager

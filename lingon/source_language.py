@@ -274,12 +274,12 @@ def sources_of(
 
 
 def by_way(sources: Sequence[TextLanguage]) -> dict[tuple[str, bool], list[int]]:
-    """Return the places of the texts that are translated from each language, and of those in it that stay."""
-    places: dict[tuple[str, bool], list[int]] = {}
-    for place, source in enumerate(sources):
+    """Return the positions of the texts that are translated from each language, and of those in it that stay."""
+    positions: dict[tuple[str, bool], list[int]] = {}
+    for position, source in enumerate(sources):
         if source.refusal is None:
-            places.setdefault((source.language, source.stays), []).append(place)
-    return places
+            positions.setdefault((source.language, source.stays), []).append(position)
+    return positions
 
 
 def assumed(text: str, served: Sequence[str]) -> str:

@@ -366,8 +366,10 @@ def _middle(text: str, begin: int, end: int) -> int:
     """Return the space to cut at: after a clause in the middle third, else nearest to the middle, or -1 without one."""
     middle, reach = (begin + end) // 2, min((end - begin) // 6, CLAUSE_REACH)
     clauses = [found.end() - 1 for found in _CLAUSE_END.finditer(text, middle - reach, middle + reach)]
-    spaces = clauses or [place for place in (text.rfind(" ", begin, middle), text.find(" ", middle, end)) if place >= 0]
-    return min(spaces, key=lambda place: abs(place - middle), default=-1)
+    spaces = clauses or [
+        position for position in (text.rfind(" ", begin, middle), text.find(" ", middle, end)) if position >= 0
+    ]
+    return min(spaces, key=lambda position: abs(position - middle), default=-1)
 
 
 def _middle_of_word(text: str, begin: int, end: int) -> int:
@@ -375,6 +377,6 @@ def _middle_of_word(text: str, begin: int, end: int) -> int:
     middle, reach = (begin + end) // 2, min((end - begin) // 6, CLAUSE_REACH)
     commas = [found.end() for found in _COMMA.finditer(text, middle - reach, middle + reach)]
     if commas:
-        return min(commas, key=lambda place: abs(place - middle))
+        return min(commas, key=lambda position: abs(position - middle))
     letters = range(middle, min(end, middle + CLAUSE_REACH))
-    return next((place for place in letters if not unicodedata.combining(text[place])), middle)
+    return next((position for position in letters if not unicodedata.combining(text[position])), middle)

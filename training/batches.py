@@ -242,12 +242,12 @@ class PieceAlignments:
         """
         lengths = max(len(target) + 1 for target in targets), max(map(len, sources))
         alignment = torch.zeros(len(rows), *lengths)
-        for place, (row, source, target) in enumerate(zip(rows, sources, targets, strict=True)):
+        for position, (row, source, target) in enumerate(zip(rows, sources, targets, strict=True)):
             source_pieces = self._source_words.pieces(row, without_end(source))
             target_pieces = self._target_words.pieces(row, target)
             for source_word, target_word in self._links[row]:
                 for piece in target_pieces[target_word]:
-                    alignment[place, piece, source_pieces[source_word]] = 1.0
+                    alignment[position, piece, source_pieces[source_word]] = 1.0
         return alignment / alignment.sum(dim=-1, keepdim=True).clamp(min=1.0)
 
 
@@ -271,11 +271,11 @@ class _PieceWords:
         self._words = {row: self._words_after_spaces(processor, texts[row]) for row in changed}
 
     def pieces(self, row: int, ids: Sequence[int]) -> defaultdict[int, list[int]]:
-        """Return the places of the pieces of each word; ids: of the pieces of a text."""
+        """Return the positions of the pieces of each word; ids: of the pieces of a text."""
         found, spaces, words = defaultdict[int, list[int]](list), 0, self._words.get(row)
-        for place, token in enumerate(ids):
+        for position, token in enumerate(ids):
             spaces += self._spaces[token]
-            found[spaces - 1 if words is None else words[spaces]].append(place)
+            found[spaces - 1 if words is None else words[spaces]].append(position)
         return found
 
     def _words_after_spaces(self, processor: sentencepiece.SentencePieceProcessor, text: str) -> list[int]:

@@ -468,10 +468,10 @@ class Config(SettingsBlock):
         served = (data.languages,) if languages is None else languages.pairs
         pairs = pair_names(served)
         for name, corpora in (("train", data.train), ("valid", data.valid)):
-            for place, pair in enumerate(map(data.languages_of, corpora)):
+            for position, pair in enumerate(map(data.languages_of, corpora)):
                 if pair not in served:
                     found = pair_name(pair)
-                    raise ValueError(f"data.{name}.{place} must be of a pair of the model: {pairs}; got {found}")
+                    raise ValueError(f"data.{name}.{position} must be of a pair of the model: {pairs}; got {found}")
 
     def _check_languages(self) -> None:
         """Raise ValueError if the pair of data is not one of the languages, or a setting needs one pair."""

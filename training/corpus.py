@@ -163,7 +163,9 @@ def _normalised_links(links: Iterable[WordLink], source: str, target: str, where
     are dropped.
     """
     check_range(links, len(source.split()), len(target.split()), where)
-    sources, targets = ({word: place for place, word in enumerate(caller_words(text))} for text in (source, target))
+    sources, targets = (
+        {word: position for position, word in enumerate(caller_words(text))} for text in (source, target)
+    )
     return tuple(sorted((sources[i], targets[j]) for i, j in links if i in sources and j in targets))
 
 

@@ -82,7 +82,7 @@ class AdditiveScores:
 
     All heads are one product with a matrix (dim, heads), which has the w of a head in the rows of that head and 0 in
     the others. A product computes several columns at a time, so that the zeros cost little. Its rows do not depend on
-    each other. Those of a sum over the last dimension may, by their place in memory.
+    each other. Those of a sum over the last dimension may, by their position in memory.
 
     weights: the name of that matrix
     """
@@ -204,8 +204,8 @@ class Rotation:
     def of_steps(cls, blocks: Blocks, positions: str) -> Rotation:
         """Return the rotation of rows (rows, dim), each at a position of its own, int64 (rows)."""
         graph = blocks.graph
-        places = graph.op("Unsqueeze", positions, graph.int64s(1))
-        return cls(blocks, *_tables(blocks), places, graph.int64s(-1, 1, blocks.settings.attention_dim))
+        indices = graph.op("Unsqueeze", positions, graph.int64s(1))
+        return cls(blocks, *_tables(blocks), indices, graph.int64s(-1, 1, blocks.settings.attention_dim))
 
     def rotate(self, rows: str) -> str:
         """Return rotated queries or keys of all heads, (batch, length, dim)."""
@@ -259,8 +259,8 @@ class RelativeScores:
         """Return the biases (..., heads) of distances (...)."""
         longest = self.blocks.settings.max_positions
         table = to_numpy(self.module.of_distances(torch.arange(1 - longest, longest)))
-        places = self.blocks.graph.op("Add", distances, self.blocks.graph.int64s(longest - 1))
-        return self.blocks.graph.gather(self.name, table, places)
+        positions = self.blocks.graph.op("Add", distances, self.blocks.graph.int64s(longest - 1))
+        return self.blocks.graph.gather(self.name, table, positions)
 
 
 # Self-attention of whole sequences, attention of linear cost, and cross-attention, as ONNX nodes.
@@ -326,7 +326,7 @@ def cross_attention(
 ) -> tuple[str, str]:
     """Return the cross-attention of rows (batch * length, dim) over memory, and its weights.
 
-    In a decoder step, the beams of a sentence are adjacent rows and take the place of `length`, so that all of them
+    In a decoder step, the beams of a sentence are adjacent rows and replace `length`, so that all of them
     read one copy of the memory. single: whether there is one
     """
     heads = scores_of(blocks, module.mix, name)
@@ -363,7 +363,9 @@ def _attend_linearly(
 
 
 def _features(blocks: Blocks, heads: str) -> str:
-    """Return phi(x) = elu(x) + 1 as exp(min(x, 0)) + max(x, 0): the kernel of Elu rounds by the place of an element."""
+    """Return phi(x) = elu(x) + 1 as exp(min(x, 0)) + max(x, 0): the kernel of Elu rounds by the position of an
+    element.
+    """
     graph = blocks.graph
     zero = graph.constant(np.array(0, np.float32))
     return graph.op("Add", graph.op("Exp", graph.op("Min", heads, zero)), graph.op("Relu", heads))
@@ -465,13 +467,13 @@ class ScatteredAttention:
     Positions after the new one may hold anything, NaN too. Scores and values there are replaced, since NaN times the
     weight 0 is NaN.
 
-    places: where the new position goes in a cache, int64 (rows, heads, 3): row, head and position
+    positions: where the new position goes in a cache, int64 (rows, heads, 3): row, head and position
     visible: whether a position is read, bool (rows, 1, 1, capacity)
     bias: what is added to the scores (rows, heads, 1, capacity), or "" if nothing is
     """
 
     blocks: Blocks
-    places: str
+    positions: str
     visible: str
     rotation: Rotation | None
     bias: str
@@ -485,7 +487,7 @@ class ScatteredAttention:
         rotation: Rotation | None,
         relative: RelativeScores | None,
     ) -> ScatteredAttention:
-        """Write the places and the mask for positions (rows) and the capacity of the caches, int64 [capacity].
+        """Write the cache indices and the mask for positions (rows) and the capacity of the caches, int64 [capacity].
 
         The graph has the input TOTAL_LENGTH, as all decoders for devices do, and reads the capacity instead: the mask
         must be as wide as the caches, and the input may be smaller.
@@ -495,7 +497,7 @@ class ScatteredAttention:
         keys = graph.count_up(capacity)
         visible = graph.op("LessOrEqual", keys, graph.op("Unsqueeze", positions, _after(graph, 3)))
         bias = "" if relative is None else relative.of_steps(positions, keys)
-        return cls(blocks, _places(graph, positions, blocks.settings.heads), visible, rotation, bias)
+        return cls(blocks, _cache_indices(graph, positions, blocks.settings.heads), visible, rotation, bias)
 
     def attend(self, module: SelfAttention, name: str, packed: str, past: Caches, present: Caches) -> str:
         """See StepAttention."""
@@ -505,7 +507,7 @@ class ScatteredAttention:
             query, key = self.rotation.rotate(query), self.rotation.rotate(key)
         by_head = graph.int64s(-1, settings.heads, settings.head_dim)
         for old, added, cache in zip(past, (key, value), present, strict=True):
-            graph.op("ScatterND", old, self.places, graph.op("Reshape", added, by_head), named=cache)
+            graph.op("ScatterND", old, self.positions, graph.op("Reshape", added, by_head), named=cache)
         one_query = graph.op("Reshape", query, graph.int64s(-1, settings.heads, 1, settings.head_dim))
         scale = settings.head_dim**-0.5
         scores = graph.op("FusedMatMul", one_query, present[0], domain=CONTRIB, transB=1, alpha=scale)
@@ -520,16 +522,16 @@ class AdditiveAttention:
 
     As in ScatteredAttention, positions after the new one may hold anything.
 
-    places: see ScatteredAttention
-    row_places: where the new key goes in its cache, int64 (rows, 2): row and position
+    positions: see ScatteredAttention
+    row_positions: where the new key goes in its cache, int64 (rows, 2): row and position
     reached: the positions that the step reads, int64 (reach), or "" for all of the capacity, since a device would have
         to wait for the longest row
     visible: whether a position is read, bool (rows, 1, 1, reach)
     """
 
     blocks: Blocks
-    places: str
-    row_places: str
+    positions: str
+    row_positions: str
     reached: str
     visible: str
     rotation: Rotation | None
@@ -538,7 +540,7 @@ class AdditiveAttention:
     def write(
         cls, blocks: Blocks, positions: str, capacity: str, rotation: Rotation | None, *, given: bool
     ) -> AdditiveAttention:
-        """Write places and mask for positions (rows) and the capacity of the caches, int64 [capacity].
+        """Write the cache indices and the mask for positions (rows) and the capacity of the caches, int64 [capacity].
 
         given: whether the graph has the input TOTAL_LENGTH. See ScatteredAttention
         """
@@ -548,10 +550,10 @@ class AdditiveAttention:
         counted = graph.count_up(capacity if given else _whole_blocks(graph, positions))
         reached = "" if given else graph.op("Min", counted, graph.op("Sub", capacity, graph.int64s(1)))
         visible = graph.op("LessOrEqual", counted, graph.op("Unsqueeze", positions, _after(graph, 3)))
-        places = _places(graph, positions, blocks.settings.heads)
+        indices = _cache_indices(graph, positions, blocks.settings.heads)
         rows = graph.count_up(graph.op("Shape", positions))
         pair = [graph.op("Unsqueeze", each, graph.int64s(1)) for each in (rows, positions)]
-        return cls(blocks, places, graph.op("Concat", *pair, axis=1), reached, visible, rotation)
+        return cls(blocks, indices, graph.op("Concat", *pair, axis=1), reached, visible, rotation)
 
     def attend(self, module: SelfAttention, name: str, packed: str, past: Caches, present: Caches) -> str:
         """See StepAttention."""
@@ -560,8 +562,8 @@ class AdditiveAttention:
         if self.rotation is not None:
             query, key = self.rotation.rotate(query), self.rotation.rotate(key)
         flat, by_head = graph.int64s(-1, settings.attention_dim), graph.int64s(-1, settings.heads, settings.head_dim)
-        graph.op("ScatterND", past[0], self.row_places, graph.op("Reshape", key, flat), named=present[0])
-        graph.op("ScatterND", past[1], self.places, graph.op("Reshape", value, by_head), named=present[1])
+        graph.op("ScatterND", past[0], self.row_positions, graph.op("Reshape", key, flat), named=present[0])
+        graph.op("ScatterND", past[1], self.positions, graph.op("Reshape", value, by_head), named=present[1])
         heads = scores_of(self.blocks, module.mix, name)
         one_query = graph.op("Reshape", query, graph.int64s(-1, 1, 1, settings.attention_dim))
         scores = heads.scores(one_query, self._read(present[0], 1))
@@ -598,7 +600,7 @@ def _mix(blocks: Blocks, scores: str, cached: str, visible: str, name: str) -> s
     return graph.op("Reshape", mixed, graph.int64s(-1, blocks.settings.attention_dim))
 
 
-def _places(graph: GraphBuilder, positions: str, heads: int) -> str:
+def _cache_indices(graph: GraphBuilder, positions: str, heads: int) -> str:
     """Return the index (row, head, position) of the new key and value of every row and head: (rows, heads, 3)."""
     rows = graph.op("Unsqueeze", graph.count_up(graph.op("Shape", positions)), _after(graph, 2))
     of_row = graph.op("Mul", rows, graph.int64s(1, 0, 0))

@@ -50,7 +50,7 @@ class WeightFiles:
         self._folder = next((each for each in (folder, *folder.parents) if each.is_dir()), None) if folder else None
         self._descriptors: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
-        self._places: dict[tuple[str, str], TensorLocation] = {}
+        self._positions: dict[tuple[str, str], TensorLocation] = {}
 
     def contents(self) -> dict[str, mmap]:
         """Return the content of every file, by its name, mapped into memory."""
@@ -67,9 +67,9 @@ class WeightFiles:
         """
         content = values.reshape(-1).view(np.uint8).data
         digest = hashlib.sha256(content).digest()
-        if (file, name) not in self._places:
-            self._places[file, name] = TensorLocation(self._write(file, content), len(content), digest)
-        offset, length, known = self._places[file, name]
+        if (file, name) not in self._positions:
+            self._positions[file, name] = TensorLocation(self._write(file, content), len(content), digest)
+        offset, length, known = self._positions[file, name]
         assert known == digest, f"{file}: two tensors named {name}"
         tensor = TensorProto(name=name, data_type=helper.np_dtype_to_tensor_dtype(values.dtype), dims=values.shape)
         tensor.data_location = TensorProto.EXTERNAL

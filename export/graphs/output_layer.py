@@ -180,9 +180,10 @@ def _top_k(graph: GraphBuilder, logits: str, count: str, block: int) -> tuple[st
 
 
 def _search(graph: GraphBuilder, logits: str, count: str, block: int) -> tuple[str, str, str]:
-    """Return the `count` largest values of each row, the blocks that were searched, and the places of the values there.
+    """Return the `count` largest values of each row, the blocks that were searched, and the positions of the values
+    there.
 
-    All are (rows, count), but there are no more blocks than a row has; places count through the searched blocks.
+    All are (rows, count), but there are no more blocks than a row has. Positions count through the searched blocks.
     """
     last, size = graph.int64s(-1), graph.int64s(block)
     blocks = graph.op("Reshape", logits, graph.int64s(0, -1, block))

@@ -151,15 +151,15 @@ def declare_sources(layers: Layers, ids: str, lengths: str, *, reverse: bool) ->
     reverse: whether all tokens of a source but the last one are read in reverse order
     """
     graph = layers.graph
-    places = graph.count_up(graph.op("Shape", ids, start=1))
+    positions = graph.count_up(graph.op("Shape", ids, start=1))
     if reverse:
         turned = graph.op("Unsqueeze", graph.op("Sub", lengths, graph.constant(np.array(1))), graph.int64s(1))
-        mirrored = graph.op("Sub", graph.op("Sub", turned, graph.constant(np.array(1))), places)
+        mirrored = graph.op("Sub", graph.op("Sub", turned, graph.constant(np.array(1))), positions)
         ids = graph.op(
-            "GatherElements", ids, graph.op("Where", graph.op("Less", places, turned), mirrored, places), axis=1
+            "GatherElements", ids, graph.op("Where", graph.op("Less", positions, turned), mirrored, positions), axis=1
         )
     real = graph.op(
-        "Less", graph.op("Unsqueeze", places, graph.int64s(1, 2)), graph.op("Unsqueeze", lengths, graph.int64s(1))
+        "Less", graph.op("Unsqueeze", positions, graph.int64s(1, 2)), graph.op("Unsqueeze", lengths, graph.int64s(1))
     )
     return Sources(graph.op("Transpose", ids, perm=[1, 0]), lengths, real, graph.op("Shape", lengths))
 

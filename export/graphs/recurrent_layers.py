@@ -375,13 +375,13 @@ def _scores(layers: Layers, score: Score, states: str, memory: AttentionMemory) 
 def _weights(layers: Layers, window: Window, scores: str, states: str, positions: str, memory: AttentionMemory) -> str:
     """Return attention weights from scores. Those of padding, and beyond a window, are exactly 0."""
     graph = layers.graph
-    places = graph.count_up(graph.op("Shape", scores, start=2))
+    indices = graph.count_up(graph.op("Shape", scores, start=2))
     lengths = graph.op("Unsqueeze", memory.lengths, graph.int64s(1, 2))
-    visible = graph.op("Less", places, lengths)
+    visible = graph.op("Less", indices, lengths)
     if not isinstance(window, MonotonicWindow):
         return _masked_softmax(graph, scores, visible)
     centre = _centre(layers, window, states, positions, lengths, memory.batch)
-    distance = graph.op("Sub", graph.op("Cast", places, to=TensorProto.FLOAT), centre)
+    distance = graph.op("Sub", graph.op("Cast", indices, to=TensorProto.FLOAT), centre)
     near = graph.op("LessOrEqual", graph.op("Abs", distance), graph.scalar(window.reach))
     weights = _masked_softmax(graph, scores, graph.op("And", visible, near))
     if not isinstance(window, PredictiveWindow):

@@ -188,7 +188,7 @@ class TransformerGraphs:
     dtype: of the arithmetic, float32 or float16. The CPU provider and CUDA have all operators for both types, but for
         GroupQueryAttention, which CUDA has for float16 only.
     device_states: whether the graphs are for a provider with memory of its own: the length of the caches is an input,
-        since computing it would make every step wait for the device, and there are graphs that place and copy states
+        since computing it would make every step wait for the device, and there are graphs that position and copy states
     scattered: whether decoder steps use ScatteredAttention, as float32 on CUDA must, and not GroupQueryAttention
     ranges: the input range of each matrix product; with them, products are in 8-bit integers (CPU provider only)
     reads: the weight files that the graphs built so far point to

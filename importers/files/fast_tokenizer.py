@@ -3,7 +3,7 @@
 The two libraries cut a text that `normalise` has made (NFC, single blanks, none at the ends) into the same pieces, with
 four exceptions. Next to an added token, tokenizers begins a word: "Tom<x>." is cut as "Tom", "<x>", " .". A blank that
 its normaliser makes of another character stays at the end of a text. It drops an accent that follows a ligature or a
-letter of full width. And of the places where byte pairs can be merged into the same piece it may take another one.
+letter of full width. And of the positions where byte pairs can be merged into the same piece it may take another one.
 """
 
 from __future__ import annotations
@@ -68,15 +68,15 @@ class FastTokenizer:
             self.model.pieces.add(piece=text, score=score or 0.0, type=kind)
         self.added = self._add_tokens()
         named = {name: named_token(more, name) for name in NAMED}
-        places = {piece.piece: piece for piece in self.model.pieces}
-        if len(places) < len(self.model.pieces):
+        positions = {piece.piece: piece for piece in self.model.pieces}
+        if len(positions) < len(self.model.pieces):
             raise SourceModelError(f"{path}: a piece has two ids")
         for text in self.added:
             is_control = text in named.values() or reserved(text)
-            places[text].type = ModelPiece.CONTROL if is_control else ModelPiece.USER_DEFINED
+            positions[text].type = ModelPiece.CONTROL if is_control else ModelPiece.USER_DEFINED
             if self._strips and not is_control:  # the blank before it, which is part of the piece then
-                places[text].piece = SPACE + text
-        self._set_unknown(model, named["unk_token"], places)
+                positions[text].piece = SPACE + text
+        self._set_unknown(model, named["unk_token"], positions)
 
     def _scored(self, model: dict[str, Any]) -> Iterator[tuple[str, float | None]]:
         """Yield the pieces of a unigram model with their scores."""
@@ -113,8 +113,8 @@ class FastTokenizer:
         known = {piece for piece in ids if len(piece) == 1 or piece in ranks}
         given = set(merges)
         for piece in order:
-            for place in range(1, len(piece)):
-                pair = piece[:place], piece[place:]
+            for position in range(1, len(piece)):
+                pair = piece[:position], piece[position:]
                 if pair[0] in known and pair[1] in known and pair not in given:
                     raise self._error(f"the merges must be those of a sentencepiece model, lack {' and '.join(pair)}")
         for piece in sorted(ids, key=ids.__getitem__):
@@ -146,7 +146,7 @@ class FastTokenizer:
                 raise self._error(f"added_tokens: {text} and {other} both have the id {number:,}")
         return [text for _, text in found]
 
-    def _set_unknown(self, model: dict[str, Any], named: str | None, places: dict[str, ModelPiece]) -> None:
+    def _set_unknown(self, model: dict[str, Any], named: str | None, positions: dict[str, ModelPiece]) -> None:
         """Set the type of the unknown piece: that which tokenizer_config.json names, or else tokenizer.json.
 
         Transformers 5 writes the number 2 as unk_id of every T5, though that is </s> in MADLAD-400.
@@ -155,9 +155,9 @@ class FastTokenizer:
         if named is None and type(number) is int and 0 <= number < len(self.model.pieces):
             named = self.model.pieces[number].piece
         named = model.get("unk_token") if named is None else named
-        if not isinstance(named, str) or named not in places:
+        if not isinstance(named, str) or named not in positions:
             raise self._error(f"has no unknown piece {shown(named)}")
-        places[named].type = ModelPiece.UNKNOWN
+        positions[named].type = ModelPiece.UNKNOWN
 
     def _set_normaliser(self, written: NormalizerSpec) -> bool:
         """Write how texts are normalised and return whether they are then split at blanks."""

@@ -19,7 +19,7 @@ from lingon.moses import WORD_END, serialised
 from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
 
 ModelPiece = ModelProto.SentencePiece
-SPACE = "\u2581"  # in the place of a blank
+SPACE = "\u2581"  # instead of a blank
 SEGMENTING = (ModelPiece.NORMAL, ModelPiece.USER_DEFINED, ModelPiece.BYTE)  # types of pieces that text is cut into
 UNKNOWN_PENALTY = 10.0  # of the score of an unknown piece, below the lowest score, in sentencepiece
 NAMES = {PAD: "<pad>", BOS: "<s>", EOS: "</s>", UNK: "<unk>"}
@@ -61,8 +61,8 @@ def read_model(content: bytes, name: str) -> ModelProto:
         raise SourceModelError(f"{name}: not a sentencepiece model") from None
     if not model.pieces:
         raise SourceModelError(f"{name}: a sentencepiece model without pieces")
-    # Protobuf returns bytes in the place of a text that is not UTF-8.
-    damaged = next((place for place, each in enumerate(model.pieces) if not isinstance(each.piece, str)), None)
+    # Protobuf returns bytes instead of a text that is not UTF-8.
+    damaged = next((position for position, each in enumerate(model.pieces) if not isinstance(each.piece, str)), None)
     if damaged is not None:
         raise SourceModelError(f"{name}: not a sentencepiece model (piece {damaged:,} is not UTF-8)")
     return model

@@ -221,8 +221,8 @@ def _check_size(path: Path, tensor: TensorProto) -> None:
     """Raise SourceModelError if the file that holds a tensor is smaller than it, before memory is taken for it."""
     if tensor.data_location != TensorProto.EXTERNAL:
         return
-    place = {entry.key: entry.value for entry in tensor.external_data}
-    name = place.get("location", "")
+    position = {entry.key: entry.value for entry in tensor.external_data}
+    name = position.get("location", "")
     beside = path.parent / name
     if not name or Path(name).name != name or beside.is_symlink() or not beside.is_file():
         raise SourceModelError(f"{path}: the values of {tensor.name} must be in a file beside it, not in {name!r}")
@@ -370,8 +370,8 @@ def _safetensors(path: Path) -> dict[str, Callable[[], Tensor]]:
 def _sharded(index: Path, read: FileReader) -> dict[str, Callable[[], Tensor]]:
     """Read the shards that an index names; read: of one of them."""
     try:
-        places = JsonFields.read(index).values["weight_map"]
-        shards = sorted({each for each in places.values() if isinstance(each, str)})
+        positions = JsonFields.read(index).values["weight_map"]
+        shards = sorted({each for each in positions.values() if isinstance(each, str)})
     except (KeyError, AttributeError, TypeError):
         raise SourceModelError(f"{index}: has no weight_map of tensors to files") from None
     outside = [name for name in shards if Path(name).name != name]
@@ -380,9 +380,9 @@ def _sharded(index: Path, read: FileReader) -> dict[str, Callable[[], Tensor]]:
     found: dict[str, Callable[[], Tensor]] = {}
     for name in shards:
         found |= read(index.with_name(name))
-    missing = sorted(places.keys() - found.keys())
+    missing = sorted(positions.keys() - found.keys())
     if missing:
-        raise SourceModelError(f"{index}: {missing[0]} is not in {shown(places[missing[0]])}")
+        raise SourceModelError(f"{index}: {missing[0]} is not in {shown(positions[missing[0]])}")
     return found
 
 

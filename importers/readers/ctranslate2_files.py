@@ -136,14 +136,14 @@ class _VariableCursor:
     """Reads a file from its beginning. What is beyond its end is an error."""
 
     def __init__(self, path: Path, content: NDArray[np.uint8]) -> None:
-        self.path, self.content, self.place = path, content, 0
+        self.path, self.content, self.position = path, content, 0
 
     def skip(self, count: int) -> int:
-        """Return the place of the next bytes, and go on behind them."""
-        begin, length = self.place, len(self.content)
+        """Return the position of the next bytes, and go on behind them."""
+        begin, length = self.position, len(self.content)
         if count > length - begin:
             raise SourceModelError(f"{self.path}: ends early: needs {count:,} bytes at {begin:,}, has {length:,}")
-        self.place += count
+        self.position += count
         return begin
 
     def number(self, form: str) -> int:

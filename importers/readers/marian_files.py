@@ -105,7 +105,7 @@ class MarianOptions:
 
     @property
     def recurrent(self) -> bool:
-        """Whether the decoder has SSRU cells in the place of self-attention."""
+        """Whether the decoder has SSRU cells instead of self-attention."""
         return bool(self.values.get("transformer-decoder-autoreg", "self-attention") == "rnn")
 
     @property
@@ -123,7 +123,7 @@ class MarianOptions:
         return layers - 1 if layer == "last" else self.integer("transformer-guided-alignment-layer", 1, layers) - 1
 
     def _without_dropout(self, name: str) -> str:
-        """Return what is done at one place, without dropout (d)."""
+        """Return what is done at one point, without dropout (d)."""
         return str(self.values.get(name, "")).replace("d", "")
 
     def _problems(self) -> list[str]:
@@ -299,20 +299,20 @@ class _BinaryCursor:
     """Reads a binary file from its beginning. What is beyond its end is an error."""
 
     def __init__(self, path: Path, content: Bytes) -> None:
-        self.path, self.content, self.place = path, content, 0
+        self.path, self.content, self.position = path, content, 0
 
     def take(self, count: int, what: str) -> bytes:
         """Return the next bytes."""
-        return self.content[self.skip(count, what) : self.place].tobytes()
+        return self.content[self.skip(count, what) : self.position].tobytes()
 
     def skip(self, count: int, what: str) -> int:
-        """Return the place of the next bytes, and go on behind them."""
-        begin = self.place
+        """Return the position of the next bytes, and go on behind them."""
+        begin = self.position
         if count > len(self.content) - begin:
             raise SourceModelError(
                 f"{self.path}: ends within {what}: {count:,} bytes at {begin:,}, the file has {len(self.content):,}"
             )
-        self.place += count
+        self.position += count
         return begin
 
     def numbers(self, count: int, what: str) -> tuple[int, ...]:
@@ -601,8 +601,8 @@ def _binary_lexicon(path: Path, content: Bytes, rows: tuple[int, int]) -> Lists:
     body = content[16:].tobytes()
     if (found := _checksum(body[: len(body) // 8 * 8])) != checksum:
         raise SourceModelError(f"{path}: its checksum is {found:016x}, the file says {checksum:016x}")
-    places = np.frombuffer(body, np.uint64, offsets, HEAD.size - 16).astype(np.int64)
-    if places[0] != 0 or places[-1] != ids or bool((np.diff(places) < 0).any()):
+    positions = np.frombuffer(body, np.uint64, offsets, HEAD.size - 16).astype(np.int64)
+    if positions[0] != 0 or positions[-1] != ids or bool((np.diff(positions) < 0).any()):
         raise SourceModelError(f"{path}: its offsets must rise from 0 to {ids:,}")
     pieces = np.frombuffer(body, np.uint32, ids, HEAD.size - 16 + 8 * offsets)
     if offsets - 1 > rows[0] or int(pieces.max(initial=0)) >= rows[1]:
@@ -610,7 +610,7 @@ def _binary_lexicon(path: Path, content: Bytes, rows: tuple[int, int]) -> Lists:
             f"{path}: must be of a source vocabulary of {rows[0]:,} and a target vocabulary of {rows[1]:,} pieces, has "
             f"{offsets - 1:,} source pieces and the target id {int(pieces.max(initial=0)):,}"
         )
-    return Lists(frequent, [pieces[begin:end] for begin, end in pairwise(places)])
+    return Lists(frequent, [pieces[begin:end] for begin, end in pairwise(positions)])
 
 
 def _checksum(content: bytes) -> int:

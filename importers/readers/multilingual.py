@@ -66,7 +66,7 @@ class MultilingualForm:
     learned: whether positions are learned, and a norm follows the embedding
     code: the form of its language codes
     codes: the language codes in the order of their ids, where the files need not list them
-    one_target: whether the decoder reads the code of the target language first, in the place of </s>. A bundle has one
+    one_target: whether the decoder reads the code of the target language first, instead of </s>. A bundle has one
         such row, so that it serves one target language: that of decoder_start_token_id. The code of the source follows
         the end token.
     """
@@ -217,12 +217,12 @@ def _languages(codes: list[str], *, legacy: bool, first: str) -> LanguageSetting
     first: the code that the decoder reads first, of a model of one target language; else ""
     """
     tags = tags_of(codes)
-    place = "after" if legacy else "before"
+    position = "after" if legacy else "before"
     if first:
-        return languages_of_one_target(codes, first, place)
+        return languages_of_one_target(codes, first, position)
     return LanguageSettings.model_validate(
         {
-            "sources": [{"language": tag, place: [code]} for tag, code in tags.items()],
+            "sources": [{"language": tag, position: [code]} for tag, code in tags.items()],
             "targets": [{"language": tag, "forced": [code]} for tag, code in tags.items()],
         }
     )

@@ -130,8 +130,8 @@ def _is_near(
     if settings.beam_size > 1:
         return score <= ours.score + NEAR_TIE
     mine = [*ours.tokens, EOS] if ours.finished else ours.tokens
-    place = next(place for place, pair in enumerate(zip(mine, labels, strict=False)) if pair[0] != pair[1])
-    return float(log_probs[place, mine[place]] - log_probs[place, labels[place]]) <= NEAR_TIE
+    position = next(position for position, pair in enumerate(zip(mine, labels, strict=False)) if pair[0] != pair[1])
+    return float(log_probs[position, mine[position]] - log_probs[position, labels[position]]) <= NEAR_TIE
 
 
 @torch.inference_mode()

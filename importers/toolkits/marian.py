@@ -101,7 +101,7 @@ class MarianEngine:
         length_factor: float = LENGTH_FACTOR,
         quantised: bool = False,
     ) -> None:
-        """Load a model in the place of the last one. Raises EngineError.
+        """Load a model instead of the last one. Raises EngineError.
 
         model: a binary file; vocabularies: sentencepiece models, one if both sides share it
         length_factor: bound of a translation in lengths of its source, the end tokens counted

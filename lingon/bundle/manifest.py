@@ -395,9 +395,9 @@ class Manifest:
             yield f"defaults.num_hypotheses must be 1 to {defaults.beam_size}, got {defaults.num_hypotheses}"
         if len({state.name for state in self.states}) < len(self.states):
             yield "states: two have the same name"
-        for place, state in enumerate(self.states):
+        for position, state in enumerate(self.states):
             if state.varying not in VARYING[state.kind]:
-                yield f"states[{place}].shape has not the variable dimensions of a {state.kind}: {list(state.shape)}"
+                yield f"states[{position}].shape has not the variable dimensions of a {state.kind}: {list(state.shape)}"
         if text is not None and any(one.most_source >= two.most_source for one, two in pairwise(text.lengths)):
             yield "text.lengths must be ascending by most_source"
         if self.languages is not None:

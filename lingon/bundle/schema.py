@@ -96,7 +96,7 @@ def _parse(kind: Any, value: Any, at: str) -> Any:
         return value if value in inner else _refuse(at, f"one of {', '.join(map(str, inner))}", value)
     if origin is tuple:
         items = value if isinstance(value, list) else _refuse(at, "a list", value)
-        return tuple(_parse(inner[0], item, f"{at}[{place}]") for place, item in enumerate(items))
+        return tuple(_parse(inner[0], item, f"{at}[{position}]") for position, item in enumerate(items))
     if origin is dict:
         entries = value if isinstance(value, dict) else _refuse(at, "an object", value)
         return {

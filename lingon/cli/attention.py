@@ -22,10 +22,10 @@ Weights = Sequence[Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class TokenGroup:
-    """Tokens that are shown as one row or column; places: their indices among the tokens."""
+    """Tokens that are shown as one row or column; positions: their indices among the tokens."""
 
     label: str
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
 
 
 def axes(kind: AttentionKind, result: ScoreResult, *, pieces: bool) -> tuple[list[TokenGroup], list[TokenGroup]]:
@@ -40,15 +40,15 @@ def axes(kind: AttentionKind, result: ScoreResult, *, pieces: bool) -> tuple[lis
         return source, source
     if kind == "cross":
         return target, source
-    read = [TokenGroup(each.label, tuple(place + 1 for place in each.places)) for each in target[:-1]]
+    read = [TokenGroup(each.label, tuple(position + 1 for position in each.positions)) for each in target[:-1]]
     return target, [TokenGroup(BEGIN, (0,)), *read]
 
 
 def by_piece(text: str, pieces: Sequence[Piece]) -> list[TokenGroup]:
     """Return a group for each token. An unknown one shows its characters too."""
     return [
-        TokenGroup(f"{piece.piece} {_surface(text, [piece])}" if piece.piece == UNKNOWN else piece.piece, (place,))
-        for place, piece in enumerate(pieces)
+        TokenGroup(f"{piece.piece} {_surface(text, [piece])}" if piece.piece == UNKNOWN else piece.piece, (position,))
+        for position, piece in enumerate(pieces)
     ]
 
 
@@ -59,11 +59,11 @@ def by_word(text: str, pieces: Sequence[Piece]) -> list[TokenGroup]:
     text: the normalised text that the spans refer to
     """
     words: list[list[int]] = []
-    for place, piece in enumerate(pieces):
-        if place == 0 or _is_end(pieces, place) or _begins_word(text, pieces[place - 1], piece):
+    for position, piece in enumerate(pieces):
+        if position == 0 or _is_end(pieces, position) or _begins_word(text, pieces[position - 1], piece):
             words.append([])
-        words[-1].append(place)
-    return [TokenGroup(_surface(text, [pieces[place] for place in word]), tuple(word)) for word in words]
+        words[-1].append(position)
+    return [TokenGroup(_surface(text, [pieces[position] for position in word]), tuple(word)) for word in words]
 
 
 def merge(weights: Weights, rows: Sequence[TokenGroup], columns: Sequence[TokenGroup]) -> tuple[tuple[float, ...], ...]:
@@ -72,16 +72,16 @@ def merge(weights: Weights, rows: Sequence[TokenGroup], columns: Sequence[TokenG
     """
     return tuple(
         tuple(
-            sum(weights[row][column] for row in down.places for column in across.places) / len(down.places)
+            sum(weights[row][column] for row in down.positions for column in across.positions) / len(down.positions)
             for across in columns
         )
         for down in rows
     )
 
 
-def _is_end(pieces: Sequence[Piece], place: int) -> bool:
+def _is_end(pieces: Sequence[Piece], position: int) -> bool:
     """Return whether a token is the end token, which has no characters. The source of some models has none."""
-    return place == len(pieces) - 1 and pieces[place].span[0] == pieces[place].span[1]
+    return position == len(pieces) - 1 and pieces[position].span[0] == pieces[position].span[1]
 
 
 def _begins_word(text: str, before: Piece, piece: Piece) -> bool:

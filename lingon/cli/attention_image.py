@@ -85,8 +85,8 @@ def _one(picture: Picture, colours: Any, kind: str) -> Figure:
 
 def _rule(axes: Any, rows: int, columns: int) -> None:
     """White lines between the cells, and no frame."""
-    axes.set_xticks([place - 0.5 for place in range(columns + 1)], minor=True)
-    axes.set_yticks([place - 0.5 for place in range(rows + 1)], minor=True)
+    axes.set_xticks([position - 0.5 for position in range(columns + 1)], minor=True)
+    axes.set_yticks([position - 0.5 for position in range(rows + 1)], minor=True)
     axes.grid(which="minor", color="#e4e7eb", linewidth=0.6)
     axes.tick_params(which="minor", length=0)
     axes.spines[:].set_color("#9aa5b1")
@@ -101,9 +101,9 @@ def _grid(picture: Picture, colours: Any) -> Figure:
     panels = figure.subplots(len(layers), across, squeeze=False)
     for row, layer in enumerate(layers):
         found = [panel for panel in picture.panels if panel.layer == layer]
-        for place, axes in enumerate(panels[row]):
-            if place < len(found):
-                _draw_small(axes, found[place], colours)
+        for position, axes in enumerate(panels[row]):
+            if position < len(found):
+                _draw_small(axes, found[position], colours)
             else:
                 axes.set_axis_off()
     down, right = AXES[picture.kind]

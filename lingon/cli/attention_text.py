@@ -16,7 +16,7 @@ from rich.text import Text
 from lingon.cli.attention import AXES, Panel, Picture
 
 LEFT_TO_RIGHT = "\N{LEFT-TO-RIGHT MARK}"
-"""After a word from right to left, so that a terminal that reorders text leaves what follows in its place."""
+"""After a word from right to left, so that a terminal that reorders text leaves what follows where it is."""
 
 
 def is_right_to_left(text: str) -> bool:
@@ -151,10 +151,10 @@ def _shade(weight: float) -> str:
 
 def _colour(weight: float) -> str:
     """Return the colour of a weight, between the two nearest of COLOURS."""
-    place = min(max(weight, 0.0), 1.0) * (len(COLOURS) - 1)
-    low = min(int(place), len(COLOURS) - 2)
+    position = min(max(weight, 0.0), 1.0) * (len(COLOURS) - 1)
+    low = min(int(position), len(COLOURS) - 2)
     parts = (_channels(COLOURS[each]) for each in (low, low + 1))
-    mixed = [round(first + (place - low) * (second - first)) for first, second in zip(*parts, strict=True)]
+    mixed = [round(first + (position - low) * (second - first)) for first, second in zip(*parts, strict=True)]
     return "#{:02x}{:02x}{:02x}".format(*mixed)
 
 
@@ -190,9 +190,9 @@ def _side_by_side(panels: Sequence[Panel], width: int, screen: Screen) -> Iterat
     drawn = [list(_small(panel, screen)) for panel in panels]
     for lines in zip(*drawn, strict=True):
         found = Text()
-        for place, line in enumerate(lines):
+        for position, line in enumerate(lines):
             found.append_text(line)
-            if place < len(lines) - 1:
+            if position < len(lines) - 1:
                 found.append(" " * (width - line.cell_len + GAP))
         yield found
 
@@ -202,8 +202,8 @@ def _small(panel: Panel, screen: Screen) -> Iterator[Text]:
     if not screen.coloured:
         yield from (Text("".join(_shade(weight) for weight in row)) for row in panel.weights)
         return
-    for place in range(0, len(panel.weights), 2):
-        upper, *lower = panel.weights[place : place + 2]
+    for position in range(0, len(panel.weights), 2):
+        upper, *lower = panel.weights[position : position + 2]
         if lower:
             pairs = zip(upper, lower[0], strict=True)
             yield Text.assemble(*(("▀", f"{_colour(high)} on {_colour(low)}") for high, low in pairs))

@@ -83,7 +83,7 @@ def is_encoded(content: bytes) -> bool:
 
 
 def check_options(columns: LineColumns, translations: int, *, as_json: bool, read: bool) -> None:
-    """Raise SettingsError for options that a document has no place for.
+    """Raise SettingsError for options that a document cannot hold.
 
     translations: of each text; read: whether an option says how it is read
     """

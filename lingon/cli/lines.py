@@ -259,7 +259,7 @@ def _list_lines(numbers: Sequence[int], unit: str) -> str:
 def answer_non_blank(
     items: list[Item], blank: list[bool], answer: Callable[[list[Item]], list[Result]], nothing: Result
 ) -> list[Result]:
-    """Return the results of the items that are not blank, with `nothing` at the places of the others."""
+    """Return the results of the items that are not blank, with `nothing` at the positions of the others."""
     wanted = [item for item, empty in zip(items, blank, strict=True) if not empty]
     results = iter(answer(wanted) if wanted else [])
     return [nothing if empty else next(results) for empty in blank]

@@ -25,7 +25,7 @@ class OptionGroup:
 
 
 def with_option_groups(verb: Callable[..., None]) -> Callable[..., None]:
-    """Return the verb with the options of a group in the place of each parameter whose type is an OptionGroup."""
+    """Return the verb with the options of a group instead of each parameter whose type is an OptionGroup."""
     signature = inspect.signature(verb, eval_str=True)
     groups, parameters = dict[str, type[OptionGroup]](), list[Parameter]()
     for name, each in signature.parameters.items():

@@ -172,15 +172,15 @@ def _needs_space(before: str, after: str) -> bool:
     return bool(before and after) and not apart and not ends_without_space(before)
 
 
-def _moved(places: Iterable[Place], source: int, target: int) -> tuple[Place, ...]:
+def _moved(positions: Iterable[Place], source: int, target: int) -> tuple[Place, ...]:
     """Places in the second part of a text as those in the whole."""
     return tuple(
         replace(
-            place,
-            source=(place.source[0] + source, place.source[1] + source),
-            target=(place.target[0] + target, place.target[1] + target),
+            position,
+            source=(position.source[0] + source, position.source[1] + source),
+            target=(position.target[0] + target, position.target[1] + target),
         )
-        for place in places
+        for position in positions
     )
 
 

@@ -86,18 +86,18 @@ def texts_of(texts: str | Sequence[str]) -> list[str]:
 def _strings(name: str, values: Iterable[Any]) -> list[str]:
     """Return several strings as a list; name: of the argument, for the error."""
     several = _listed(values, f"{name} must be a str or a list of them")
-    for place, value in enumerate(several):
+    for position, value in enumerate(several):
         if not isinstance(value, str):
-            raise SettingsError(f"{name}[{place}] must be a str, got {type(value).__name__}")
+            raise SettingsError(f"{name}[{position}] must be a str, got {type(value).__name__}")
     return several
 
 
 def pairs_of(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """(source, target) pairs as a list. Raises SettingsError for anything else."""
     several = _listed(pairs, "pairs must be a list of (source, target)")
-    for place, pair in enumerate(several):
+    for position, pair in enumerate(several):
         if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(text, str) for text in pair)):
-            raise SettingsError(f"pairs[{place}] must be two str, source and target")
+            raise SettingsError(f"pairs[{position}] must be two str, source and target")
     return several
 
 
@@ -265,12 +265,12 @@ def cut(items: Sequence[Item], most: int, prefixes: Sequence[str] = ()) -> list[
     """
     parts: list[tuple[int, Sequence[Item]]] = []
     begin = size = 0
-    for place, item in enumerate(items):
-        texts = [*([item] if isinstance(item, str) else item), *prefixes[place : place + 1]]
+    for position, item in enumerate(items):
+        texts = [*([item] if isinstance(item, str) else item), *prefixes[position : position + 1]]
         length = sum(len(text.encode(errors="replace")) for text in texts)
-        if place > begin and (place - begin == most or size + length > MAX_BYTES):
-            parts.append((begin, items[begin:place]))
-            begin, size = place, 0
+        if position > begin and (position - begin == most or size + length > MAX_BYTES):
+            parts.append((begin, items[begin:position]))
+            begin, size = position, 0
         size += length
     return [*parts, (begin, items[begin:])] if items else []
 
@@ -286,29 +286,31 @@ def score_results(response: pb.ScoreResponse) -> list[ScoreResult]:
     return [_score_result(result, response.model, response.version) for result in response.results]
 
 
-def stream_event(message: pb.TranslateStreamResponse, start: StreamStart | None, places: Sequence[int]) -> StreamEvent:
+def stream_event(
+    message: pb.TranslateStreamResponse, start: StreamStart | None, positions: Sequence[int]
+) -> StreamEvent:
     """Return the event of a message.
 
     start: the first event of the stream, or None if this message is the first
-    places: indices of the stream's texts in the caller's list
+    positions: indices of the stream's texts in the caller's list
     """
     match message.WhichOneof("event"):
         case "start":
             begun = message.start
             return StreamStart(begun.model, begun.version, begun.source_language_code, begun.target_language_code)
         case "delta":
-            return TextDelta(_place(places, message.delta.text_index), message.delta.text)
+            return TextDelta(_place(positions, message.delta.text_index), message.delta.text)
         case "done":
             source = (start.model, start.version, start.source_language) if start else ("", "", "")
-            return TextDone(_place(places, message.done.text_index), _text_result(message.done.result, *source))
+            return TextDone(_place(positions, message.done.text_index), _text_result(message.done.result, *source))
         case unknown:
             raise ServerError(f"the stream has an event that this client does not know: {unknown}", code_pb2.INTERNAL)
 
 
-def _place(places: Sequence[int], index: int) -> int:
-    if index >= len(places):
-        raise ServerError(f"the stream has an event of text {index}, and {len(places)} texts", code_pb2.INTERNAL)
-    return places[index]
+def _place(positions: Sequence[int], index: int) -> int:
+    if index >= len(positions):
+        raise ServerError(f"the stream has an event of text {index}, and {len(positions)} texts", code_pb2.INTERNAL)
+    return positions[index]
 
 
 def model_infos(response: pb.ListModelsResponse) -> list[ModelInfo]:

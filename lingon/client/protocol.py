@@ -173,9 +173,9 @@ class ClientProtocol:
         found: dict[int, TextResult] = {}
         for way in (yield from self._ways(several, prefixes, options)):
             results = (yield from self._translated(way, options, first)) if way.answers is None else way.answers
-            found.update(zip(way.places, results, strict=True))
+            found.update(zip(way.positions, results, strict=True))
         if not isinstance(texts, str):
-            return [found[place] for place in range(len(several))]
+            return [found[position] for position in range(len(several))]
         if found[0].error is not None:
             raise found[0].error
         return found[0]
@@ -194,23 +194,23 @@ class ClientProtocol:
             return TextResult(error=error, source=way.source)
 
         results = yield from self._collect(way.texts, way.prefixes, options.get("timeout"), ask, refused)
-        for place, result in enumerate(results):
+        for position, result in enumerate(results):
             if result.error is not None:
-                results[place] = yield from self._in_halves(way, place, result, options, first)
+                results[position] = yield from self._in_halves(way, position, result, options, first)
         return results
 
     def _in_halves(
-        self, way: Way, place: int, result: TextResult, options: TranslateOptions, first: int
+        self, way: Way, position: int, result: TextResult, options: TranslateOptions, first: int
     ) -> Exchange[TextResult]:
         """Return the result of a text that was refused, of its halves if it has more sentences than a request may
         have.
         """
 
         def ask(text: str, prefix: str) -> Exchange[TextResult]:
-            part = replace(way, texts=[text], prefixes=[prefix] if prefix else [], places=[0])
+            part = replace(way, texts=[text], prefixes=[prefix] if prefix else [], positions=[0])
 
             def ask_part(begin: int, end: int, deadline: float) -> Exchange[list[TextResult]]:
-                request = part.request(pb.TranslateRequest, begin, end, options, first + place)
+                request = part.request(pb.TranslateRequest, begin, end, options, first + position)
                 reply = yield from self.call_until(deadline, TRANSLATE, request)
                 return check_count(text_results(reply, way.source), end - begin)
 
@@ -221,8 +221,10 @@ class ClientProtocol:
             return found
 
         asked = way.request(pb.TranslateRequest, 0, 0, options).text
-        prefix = way.prefixes[place] if way.prefixes else ""
-        return (yield from in_halves(way.texts[place], prefix, result, asked, {**options, "source": way.source}, ask))
+        prefix = way.prefixes[position] if way.prefixes else ""
+        return (
+            yield from in_halves(way.texts[position], prefix, result, asked, {**options, "source": way.source}, ask)
+        )
 
     def _ways(self, texts: list[str], prefixes: list[str], options: TranslateOptions) -> Exchange[list[Way]]:
         """Return the texts by their source language, which is detected if it is to be."""
@@ -299,7 +301,7 @@ class ClientProtocol:
             for begin, end, deadline in (yield from self._requests_of(way.texts, way.prefixes, timeout)):
                 request = way.request(pb.TranslateStreamRequest, begin, end, options)
                 # Streams of another language begin later, and have their time limit then.
-                found.append(StreamPart(request, way.places[begin:end], None if found else deadline))
+                found.append(StreamPart(request, way.positions[begin:end], None if found else deadline))
         return found
 
     def begin(self, part: StreamPart, options: TranslateOptions) -> Exchange[Any]:
@@ -426,13 +428,13 @@ class Way:
     """The texts of a list that are translated from one language.
 
     source: the language, empty for that of the model
-    places: the indices of the texts in the list
+    positions: the indices of the texts in the list
     prefixes: the prefix of each translation, or an empty list
     answers: their results if they are not sent to a server
     """
 
     source: str
-    places: Sequence[int]
+    positions: Sequence[int]
     texts: list[str]
     prefixes: list[str]
     answers: Sequence[TextResult] | None = None
@@ -447,10 +449,10 @@ class Way:
     def events(self) -> list[StreamEvent]:
         """Return the events of texts that are not sent to a server."""
         found: list[StreamEvent] = []
-        for place, result in zip(self.places, self.answers or (), strict=True):
+        for position, result in zip(self.positions, self.answers or (), strict=True):
             if result.error is None:
-                found.append(TextDelta(place, result.text))
-            found.append(TextDone(place, result))
+                found.append(TextDelta(position, result.text))
+            found.append(TextDone(position, result))
         return found
 
 
@@ -459,14 +461,16 @@ def ways_of(sources: Sequence[TextLanguage], texts: Sequence[str], prefixes: Seq
     results.
     """
     found = []
-    for (language, stays), places in by_way(sources).items():
-        some = [texts[place] for place in places]
+    for (language, stays), positions in by_way(sources).items():
+        some = [texts[position] for position in positions]
         answers = [_unchanged(text, language) for text in some] if stays else None
-        found.append(Way(language, places, some, [prefixes[place] for place in places] if prefixes else [], answers))
-    for place, source in enumerate(sources):
+        found.append(
+            Way(language, positions, some, [prefixes[position] for position in positions] if prefixes else [], answers)
+        )
+    for position, source in enumerate(sources):
         if source.refusal is not None:
             refused = TextResult(error=refusal_error(source.refusal), source=source.language)
-            found.append(Way(source.language, [place], [texts[place]], [], [refused]))
+            found.append(Way(source.language, [position], [texts[position]], [], [refused]))
     return found
 
 
@@ -491,12 +495,12 @@ def _named(models: pb.ListModelsResponse, model: str) -> pb.ListModelsResponse:
 class StreamPart:
     """One of the streams that translate a long list.
 
-    places: the indices of its texts in the list
+    positions: the indices of its texts in the list
     deadline: on the clock of the protocol, or None if the stream gets a deadline of its own when it begins
     """
 
     request: pb.TranslateStreamRequest
-    places: Sequence[int]
+    positions: Sequence[int]
     deadline: float | None
 
 
@@ -513,7 +517,7 @@ class StreamReader:
         """
         if message is None:
             return
-        event = stream_event(message, self._start, part.places)
+        event = stream_event(message, self._start, part.positions)
         if isinstance(event, StreamStart):
             begun, self._start = self._start, event
             if begun is not None and begun.source_language == event.source_language:
@@ -523,7 +527,7 @@ class StreamReader:
 
     def end(self, part: StreamPart) -> None:
         """Check at the end of a stream without error that each of its texts is done."""
-        self._expected += len(part.places)
+        self._expected += len(part.positions)
         if self._done != self._expected:
             raise ServerError(f"the stream ended with {self._done} texts done", code_pb2.INTERNAL)
 

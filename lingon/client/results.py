@@ -88,7 +88,7 @@ class TextWarning:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence of the caller's text, its place in the best translation, and its score.
+    """A sentence of the caller's text, its position in the best translation, and its score.
 
     confidence: the probability, 0 to 1, that it is well translated, or None if the model has no confidence
     warnings: what the server suspects of it, such as "repetition", or "retried"
@@ -315,8 +315,8 @@ class NormalisedText:
         if not 0 <= begin <= end <= len(self.text):
             raise LingonError(f"span must be within 0 and {len(self.text)}, the length of the text, got {span}")
         if begin == end:
-            place = self._spans[begin][0] if begin < len(self._spans) else len(self.original)
-            return place, place
+            position = self._spans[begin][0] if begin < len(self._spans) else len(self.original)
+            return position, position
         return self._spans[begin][0], self._spans[end - 1][1]
 
 
@@ -335,26 +335,26 @@ def _with_single_spaces(letters: Iterable[Letter]) -> Iterator[Letter]:
 
 def _letters(original: str) -> Iterator[Letter]:
     """Yield the characters of the NFC form without invisible ones, each with the span that it comes from."""
-    piece, places = "", list[int]()  # characters that NFC may change together
-    for place, character in enumerate(original):
+    piece, positions = "", list[int]()  # characters that NFC may change together
+    for position, character in enumerate(original):
         if is_invisible(character):
             continue
         # Nothing joins with white space before it. Kept apart, it is no part of the span of the letters after it.
         if piece and (piece.isspace() or not _joins(piece, character)):
-            yield from _of_piece(piece, places)
-            piece, places = "", []
+            yield from _of_piece(piece, positions)
+            piece, positions = "", []
         piece += character
-        places.append(place)
-    yield from _of_piece(piece, places)
+        positions.append(position)
+    yield from _of_piece(piece, positions)
 
 
-def _of_piece(piece: str, places: list[int]) -> Iterator[Letter]:
+def _of_piece(piece: str, positions: list[int]) -> Iterator[Letter]:
     """Yield the characters of a piece that begins and ends where NFC joins and reorders nothing."""
     normalised = to_nfc(piece)
     if normalised == piece:
-        yield from ((letter, place, place + 1) for letter, place in zip(piece, places, strict=True))
+        yield from ((letter, position, position + 1) for letter, position in zip(piece, positions, strict=True))
     else:
-        yield from ((letter, places[0], places[-1] + 1) for letter in normalised)
+        yield from ((letter, positions[0], positions[-1] + 1) for letter in normalised)
 
 
 def _joins(piece: str, character: str) -> bool:

@@ -35,7 +35,7 @@ class TeacherText:
 
 
 def unique_texts(sources: Sequence[Path], targets: Sequence[Path]) -> list[TeacherText]:
-    """Return the lines of all sources that are not blank, each once, in the order of their first place.
+    """Return the lines of all sources that are not blank, each once, in the order of their first position.
 
     targets: line-parallel with the sources, or empty
 

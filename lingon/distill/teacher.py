@@ -39,26 +39,27 @@ class Teacher:
         """
         results: dict[int, TeacherTranslation] = {}
         with closing(in_order(self._batches(shards), self._answer, IN_FLIGHT)) as answers:
-            for (number, places), found in answers:
+            for (number, positions), found in answers:
                 texts = shards.texts_of(number)
-                for place, result in zip(places, found, strict=True):
-                    results[place] = _translated(result, model)
-                advance(len(places), sum(_bytes(texts[place]) for place in places))
+                for position, result in zip(positions, found, strict=True):
+                    results[position] = _translated(result, model)
+                advance(len(positions), sum(_bytes(texts[position]) for position in positions))
                 if len(results) == len(texts):
-                    shards.write(number, [results[place] for place in range(len(texts))])
+                    shards.write(number, [results[position] for position in range(len(texts))])
                     results = {}
 
     def _batches(self, shards: Shards) -> Iterator[tuple[tuple[int, list[int]], Sequence[TeacherText]]]:
-        """Yield the requests: number of the shard with the places of the texts in it, and the texts, the longest first.
+        """Yield the requests: number of the shard with the positions of the texts in it, and the texts, the longest
+        first.
 
         Texts of one length are encoded together, and a shard ends without a long text that is decoded alone.
         """
         for number in shards.missing():
             texts = shards.texts_of(number)
-            order = sorted(range(len(texts)), key=lambda place: -len(texts[place].source))
+            order = sorted(range(len(texts)), key=lambda position: -len(texts[position].source))
             for first in range(0, len(order), BATCH):
-                places = order[first : first + BATCH]
-                yield (number, places), [texts[place] for place in places]
+                positions = order[first : first + BATCH]
+                yield (number, positions), [texts[position] for position in positions]
 
     def _answer(
         self, batch: tuple[tuple[int, list[int]], Sequence[TeacherText]]

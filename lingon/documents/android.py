@@ -1,4 +1,4 @@
-r"""Texts of Android (`strings.xml`): strings, arrays of strings and plurals are translated in their places.
+r"""Texts of Android (`strings.xml`): strings, arrays of strings and plurals are translated where they are.
 
 A file has one language, so that its texts are replaced. In a text, the backslash is an escape, white space is one
 blank, and a quotation mark without a backslash is no text: https://developer.android.com/guide/topics/resources.

@@ -18,7 +18,7 @@ from lingon.language_tags import is_same_tag
 
 # Files of Apple (.strings): the values are translated where they are.
 # The syntax is that of property lists before XML, as in the Property List Programming Guide, "Old-Style ASCII
-# Property Lists". No library that reads such files keeps the places of values. A file in UTF-16 stays so.
+# Property Lists". No library that reads such files keeps the positions of values. A file in UTF-16 stays so.
 
 _BETWEEN = re.compile(r"(?:\s++|/\*(?:[^*]++|\*(?!/))*+\*/|//[^\r\n]*+)*+")
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"|\'(?:[^\'\\]++|\\.)*+\'|[\w.\-$:/]++', re.DOTALL)
@@ -65,7 +65,7 @@ def _after_key(entry: TextEntry, end: int) -> TextEntry:
 
 
 def _past(text: str, begin: int) -> int:
-    """Return the place after blanks and comments. Raises UnreadableDocument for a comment without an end."""
+    """Return the position after blanks and comments. Raises UnreadableDocument for a comment without an end."""
     found = _BETWEEN.match(text, begin)
     assert found is not None
     if text.startswith("/*", found.end()):
@@ -170,13 +170,13 @@ class _Catalogue:
         translate = unit.member("shouldTranslate")
         if unit.kind != "object" or not unit.key or (translate and self._written_at(translate) == "false"):
             return None
-        places = unit.member("localizations")
-        old = _of_language(places, self._target)
+        positions = unit.member("localizations")
+        old = _of_language(positions, self._target)
         if old is not None and (states := [_is_open(each) for each in _units(old)]) and not all(states):
             self.partial += any(states)
             return None
         values: list[str] = []
-        source = _of_language(places, self._source)
+        source = _of_language(positions, self._source)
         known = source is not None and any(each.string("value") for each in _units(source))
         model: LocalisationModel = (
             self._model(source, values) if source is not None and known else _unit(unit.key, values)
@@ -185,8 +185,8 @@ class _Catalogue:
         def edits(translations: Sequence[str]) -> Iterator[Edit[str]]:
             if old is not None:
                 yield Edit(old.begin, old.end, self._written(model, _DEPTH + 2, translations))
-            elif places is not None:
-                yield self._inserted(places, self._target, model, _DEPTH + 1, translations)
+            elif positions is not None:
+                yield self._inserted(positions, self._target, model, _DEPTH + 1, translations)
             else:
                 yield self._inserted(unit, "localizations", {self._target: model}, _DEPTH, translations)
 
@@ -221,16 +221,16 @@ class _Catalogue:
         return f"{{{self._comma.join(members)}{self._end}{self._level * depth}}}"
 
     def _inserted(
-        self, place: JsonValue, key: str, model: LocalisationModel, depth: int, translations: Sequence[str]
+        self, position: JsonValue, key: str, model: LocalisationModel, depth: int, translations: Sequence[str]
     ) -> Edit[str]:
         """Return the edit that adds a member to an object, before the one with the next key in alphabetical order."""
-        if not place.members:
-            return Edit(place.begin, place.end, self._written({key: model}, depth, translations))
+        if not position.members:
+            return Edit(position.begin, position.end, self._written({key: model}, depth, translations))
         begin = self._end + self._level * (depth + 1)
         member = f"{self._string(key)}{self._colon}{self._written(model, depth + 1, translations)}"
-        following = next((each for each in place.members if each.key > key), None)
+        following = next((each for each in position.members if each.key > key), None)
         if following is None:
-            end = place.members[-1].end
+            end = position.members[-1].end
             return Edit(end, end, f"{self._comma}{begin}{member}")
         return Edit(following.key_begin, following.key_begin, f"{member}{self._comma}{begin}")
 
@@ -247,8 +247,8 @@ def _unit(value: str, values: list[str]) -> dict[str, LocalisationModel]:
     return {"stringUnit": {**_NEW, "value": len(values) - 1}}
 
 
-def _of_language(places: JsonValue | None, language: str) -> JsonValue | None:
-    members = places.members if places is not None else ()
+def _of_language(positions: JsonValue | None, language: str) -> JsonValue | None:
+    members = positions.members if positions is not None else ()
     return next((each for each in members if is_same_tag(each.key, language)), None)
 
 
@@ -295,7 +295,7 @@ def read_stringsdict(content: bytes, target: str = "") -> Document:
     top = root.child("dict")
     if root.name != "plist" or top is None:
         raise UnreadableDocument("the file is no property list: it lacks <plist> or <dict>")
-    text = content.decode("latin-1")  # each character is a byte, as the places of elements are those of bytes
+    text = content.decode("latin-1")  # each character is a byte, as the positions of elements are those of bytes
     entries = (entry for each in _members(top) for entry in _forms_of(each.value, "", text, target))
     return document_of(text, entries, lambda written, _: written.encode("latin-1"))
 

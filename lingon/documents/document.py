@@ -85,13 +85,13 @@ class Edit(Generic[Characters]):
     end: int
     content: Characters
 
-    def moved(self, places: int) -> Edit[Characters]:
+    def moved(self, positions: int) -> Edit[Characters]:
         """Return the same edit of a part of the file, or of a whole with it."""
-        return Edit(self.begin + places, self.end + places, self.content)
+        return Edit(self.begin + positions, self.end + positions, self.content)
 
 
 def edited(content: Characters, edits: Iterable[Edit[Characters]]) -> Characters:
-    """Return a file with edits, which do not overlap. Those at one place stay in their order."""
+    """Return a file with edits, which do not overlap. Those at one position stay in their order."""
     found: list[Characters] = []
     at = 0
     for edit in sorted(edits, key=lambda edit: edit.begin):

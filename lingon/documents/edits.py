@@ -1,4 +1,6 @@
-"""A file of keys and texts as entries that are rewritten where they are, and the places in it that an error names."""
+"""A file of keys and texts as entries that are rewritten where they are, and the positions in it that an error
+names.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from lingon.documents.encodings import read_encoded
 from lingon.documents.inline import marks_in, text_options
 from lingon.documents.messages import Message
 
-# The text of a file with some of its places rewritten, and the places in it that an error names.
+# The text of a file with some of its positions rewritten, and the positions in it that an error names.
 
 Encode = Callable[[str, list[str]], bytes]
 """Returns the bytes of a text. Adds notes about its encoding to a list."""
@@ -32,7 +34,7 @@ class TextEntry:
 
 
 def replacing(message: Message, begin: int, end: int, value: str, written: Callable[[str], str]) -> TextEntry:
-    """Return an entry whose translation takes the place of its text; written: returns it as the file writes it."""
+    """Return an entry whose translation replaces its text; written: returns it as the file writes it."""
 
     def edits(translations: Sequence[str]) -> Iterator[Edit[str]]:
         if translations[0] != value:
@@ -42,7 +44,7 @@ def replacing(message: Message, begin: int, end: int, value: str, written: Calla
 
 
 def text_and_encoder(content: bytes) -> tuple[str, Encode]:
-    """Return the text of a file and what encodes one in its place. Raises UnreadableDocument."""
+    """Return the text of a file and what encodes one instead. Raises UnreadableDocument."""
     check_size(len(content), "the file has")
     text, encoding = read_encoded(content)
     return text, encoding.written
@@ -90,11 +92,11 @@ def document_of(
     return found
 
 
-def broken(text: str, place: int, kind: str, problem: str) -> UnreadableDocument:
-    """Return the error of a file that is broken at a place of its text.
+def broken(text: str, position: int, kind: str, problem: str) -> UnreadableDocument:
+    """Return the error of a file that is broken at a position of its text.
 
     kind: of the file, such as JSON; problem: what is wrong there, such as "a comma is missing"
     """
-    line = text.count("\n", 0, place) + 1
-    column = place - (text.rfind("\n", 0, place) + 1) + 1
+    line = text.count("\n", 0, position) + 1
+    column = position - (text.rfind("\n", 0, position) + 1) + 1
     return UnreadableDocument(f"the {kind} in the file is broken at line {line}, column {column}: {problem}")

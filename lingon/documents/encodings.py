@@ -32,7 +32,7 @@ _NAMES = {f"cp125{number}": f"Windows-125{number}" for number in range(9)} | {
     "iso8859-2": "ISO-8859-2",
 }
 _SUPERSETS = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030"}
-"""What programs read in the place of the encodings that files say, as browsers do (WHATWG Encoding, 4.2)."""
+"""What programs read instead of the encodings that files say, as browsers do (WHATWG Encoding, 4.2)."""
 
 _OTHER_SCRIPTS = ["cp1251", "cp1253", "cp1255", "cp1256", "cp874", "koi8_r", "cp932", "gb18030", "big5", "cp949"]
 _ALPHABETS: Mapping[str, Sequence[str]] = {
@@ -184,8 +184,8 @@ def _judged(content: bytes) -> Encoding:
     end = content.rfind(b"\n", 0, SAMPLE_BYTES) + 1 if len(content) > SAMPLE_BYTES else len(content)
     sample = content[: end or SAMPLE_BYTES]
     if sample.isascii():  # the first other character is far below
-        place = next(_HIGH.finditer(content)).start()
-        sample = content[place : place + SAMPLE_BYTES]
+        position = next(_HIGH.finditer(content)).start()
+        sample = content[position : position + SAMPLE_BYTES]
     runs = Counter[bool]()
     for run in _HIGH.finditer(sample):
         runs[len(run[0]) >= _LONG_RUN] += len(run[0])

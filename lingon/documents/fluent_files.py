@@ -1,7 +1,7 @@
 """Files of Fluent (.ftl): the patterns of messages and of their attributes are translated where they are.
 
-fluent.syntax, the parser of the Fluent project, tells the places of patterns. Its serializer would write the file in a
-layout of its own. What is in braces is kept. The variants of a select expression are texts of their own. Terms, which
+fluent.syntax, the parser of the Fluent project, tells the positions of patterns. Its serializer would write the file in
+a layout of its own. What is in braces is kept. The variants of a select expression are texts of their own. Terms, which
 are names of products, and comments stay.
 """
 
@@ -181,7 +181,7 @@ class _Placeable:
 
 
 def _span(node: ast.SyntaxNode) -> tuple[int, int]:
-    """Return the place of a node in the text of the file."""
+    """Return the position of a node in the text of the file."""
     assert node.span is not None
     return node.span.start, node.span.end
 

@@ -51,7 +51,7 @@ class GettextEntry:
 
     begin: that of its first line that is no comment for people: of flags, of an earlier message, or of a string
     flags: by the numbers of the lines that have them
-    references: the places that it is from
+    references: the positions that it is from
     lines: of its strings, by the names of their keywords, such as msgstr[1], with their escapes resolved
     start: that of the first line with a translation
     last: that of the line after it
@@ -394,12 +394,12 @@ def _fitted(format: ArgumentFormat, message: str, translation: str) -> tuple[str
 
 def _with_numbers(format: ArgumentFormat, names: Sequence[str], translation: str) -> str:
     """Return a translation whose arguments have the numbers of those of its message."""
-    places = defaultdict[str, deque[int]](deque)
-    for place, name in enumerate(name for name in names if not name.endswith("m")):  # %m has no value of its own
-        places[name].append(place + 1)
+    positions = defaultdict[str, deque[int]](deque)
+    for position, name in enumerate(name for name in names if not name.endswith("m")):  # %m has no value of its own
+        positions[name].append(position + 1)
 
     def numbered(argument: re.Match[str]) -> str:
-        places_of = places.get(argument[0])
+        places_of = positions.get(argument[0])
         return f"%{places_of.popleft()}${argument[0][1:]}" if places_of else argument[0]
 
     return format.pattern.sub(numbered, translation)
@@ -444,7 +444,7 @@ _MARKS = {
 def markup_of(flags: set[str], references: str) -> str:
     """Return the markup of a message, REST or MARKDOWN, empty if it has none.
 
-    flags: of the message; references: the places that it is from
+    flags: of the message; references: the positions that it is from
     """
     for flag, markup in _FLAGS.items():
         if flag in flags:
@@ -575,11 +575,11 @@ class _GettextFile:
         waiting = [entry for entry in self._entries if entry.waits]
         messages = [self._messages(entry, forms) for entry in waiting]
         check_marks(sum(marks_in(message) for each, _ in messages for message in each))
-        for entry, (each, places) in zip(waiting, messages, strict=True):
+        for entry, (each, positions) in zip(waiting, messages, strict=True):
             markup = markup_of(entry.flag_names, entry.references)
             texts = [_GettextMessage(message, markup) for message in each]
             if all(text.inline.text for text in texts):
-                yield _Job(entry, texts, places)
+                yield _Job(entry, texts, positions)
 
     def _messages(self, entry: GettextEntry, forms: Forms) -> tuple[list[str], list[int]]:
         """Return the messages of an entry, and which of them is each form of its plural."""
@@ -587,9 +587,9 @@ class _GettextFile:
             return [entry.string("msgid")], []
         names = ("msgid", "msgid_plural")
         one, more = (arguments_of(entry.string(name)) for name in names)
-        places = forms.texts(alike=one == more)
-        used = sorted(set(places))
-        return [entry.string(names[place]) for place in used], [used.index(place) for place in places]
+        positions = forms.texts(alike=one == more)
+        used = sorted(set(positions))
+        return [entry.string(names[position]) for position in used], [used.index(position) for position in positions]
 
     def _fitted(self, job: _Job, translations: Sequence[str]) -> tuple[list[str], int | None]:
         """Return translations with the arguments of their messages, and what was done, or None if one cannot have
@@ -616,8 +616,8 @@ class _GettextFile:
             yield self._lines[number].replace("#,", "#, fuzzy,", 1) if is_first else self._lines[number]
         if not job.forms:
             yield from string_lines("msgstr", messages[0], end)
-        for form, place in enumerate(job.forms):
-            yield from string_lines(f"msgstr[{form}]", messages[place], end)
+        for form, position in enumerate(job.forms):
+            yield from string_lines(f"msgstr[{form}]", messages[position], end)
 
     def _encoded(self, edits: dict[int, tuple[int, list[str]]]) -> bytes:
         """Return the file with other lines; edits: the line after the old ones, and the new ones, by the first."""

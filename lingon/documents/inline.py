@@ -24,7 +24,7 @@ from lingon.segments.protection import find_protected
 from lingon.translation.v1 import translation_pb2 as pb
 
 Content = TypeVar("Content")
-"""What a document has in a place that is not translated: bytes, or what still has to be written."""
+"""What a document has in a position that is not translated: bytes, or what still has to be written."""
 
 MOST_AROUND = 1000  # nodes around another: those of a file inside each other, each with fields inside
 _APART = re.compile(r'(?<![\w>])<v i="\d++"/>(?![\w<])')
@@ -246,7 +246,7 @@ def _joined_beside(nodes: Sequence[Node[Content]]) -> list[Node[Content]]:
 
 def _without_ends(nodes: Sequence[Node[Content]]) -> tuple[int, int]:
     """Return the range of nodes without the points at both ends, which stay where they are."""
-    texts = [place for place, node in enumerate(nodes) if not isinstance(node, Point)]
+    texts = [position for position, node in enumerate(nodes) if not isinstance(node, Point)]
     return (texts[0], texts[-1] + 1) if texts else (0, 0)
 
 
@@ -283,11 +283,11 @@ def _lists(nodes: Sequence[Node[Any]]) -> tuple[set[int], set[int]]:
             first, last = number == 0, number == len(level.parts) - 1
             around = Surroundings(before or not first, after or not last)
             division = divide([sibling for _, sibling in part], around)
-            items.update(id(part[place][0]) for place in division.items)
-            separators.update(id(part[place][0]) for place in division.separators)
-            for place, (node, _) in enumerate(part):
+            items.update(id(part[position][0]) for position in division.items)
+            separators.update(id(part[position][0]) for position in division.separators)
+            for position, (node, _) in enumerate(part):
                 if id(node) in level.inside:
-                    waiting.append((level.inside[id(node)], division.borders[place], division.borders[place + 1]))
+                    waiting.append((level.inside[id(node)], division.borders[position], division.borders[position + 1]))
     return items, separators
 
 
@@ -351,8 +351,8 @@ def tags_of(text: str) -> Iterator[re.Match[str]]:
     kept = [span for span in find_protected(text) if span.kind not in _OF_TAGS or text[span.begin] != "<"]
     ends = [span.end for span in kept]
     for tag in TAG.finditer(text):
-        place = bisect_right(ends, tag.start())
-        if place == len(kept) or tag.end() <= kept[place].begin:
+        position = bisect_right(ends, tag.start())
+        if position == len(kept) or tag.end() <= kept[position].begin:
             yield tag
 
 

@@ -160,8 +160,8 @@ class _JsonFile:
         }
 
 
-# The values of a JSON file with their places in it, so that all else is copied byte for byte.
-# The json package of Python keeps no places of values, and its keys are without order among equal ones. It reads the
+# The values of a JSON file with their positions in it, so that all else is copied byte for byte.
+# The json package of Python keeps no positions of values, and its keys are without order among equal ones. It reads the
 # strings, and this file what is around them, in one pass without recursion.
 
 MOST_DEPTH = 64  # of objects and arrays inside each other
@@ -182,7 +182,7 @@ class JsonValue:
 
     kind: object, array, string, or other for numbers, booleans and null
     begin, end: in the text of the file, quotation marks and brackets included
-    key, key_begin, key_end: that of a value of an object and its place
+    key, key_begin, key_end: that of a value of an object and its position
     text: of a string
     members: of an object or an array
     """
@@ -340,7 +340,7 @@ class StringStyle:
 
     def _escape(self, found: re.Match[str]) -> str:
         units = found[0].encode("utf-16-be")
-        codes = (units[place : place + 2].hex() for place in range(0, len(units), 2))
+        codes = (units[position : position + 2].hex() for position in range(0, len(units), 2))
         return "".join(f"\\u{code.upper() if self._big else code}" for code in codes)
 
 

@@ -54,8 +54,8 @@ class _Place:
 class _BlockText:
     """The text of a block."""
 
-    def __init__(self, nodes: list[Node[MarkdownMark]], place: _Place, block: MarkdownBlock) -> None:
-        self.place, self._block = place, block
+    def __init__(self, nodes: list[Node[MarkdownMark]], position: _Place, block: MarkdownBlock) -> None:
+        self.position, self._block = position, block
         self.inline = InlineText(nodes)
         self.asides = [(aside, InlineText[MarkdownMark]([FormattedText(aside.text)])) for aside in _asides(nodes)]
 
@@ -79,7 +79,7 @@ def read_markdown(content: bytes) -> Document:
     notes = list[str]()
     lines = _LINE.findall(text)
     reader = _BlockReader(lines)
-    texts = sorted((each for each in reader.texts() if each.texts), key=lambda each: each.place.begin)
+    texts = sorted((each for each in reader.texts() if each.texts), key=lambda each: each.position.begin)
     end = next((line[len(line.rstrip("\r\n")) :] for line in lines), "\n") or "\n"
 
     def write(translations: Sequence[str]) -> bytes:
@@ -88,10 +88,10 @@ def read_markdown(content: bytes) -> Document:
             last = first + len(each.texts)
             written = each.written(translations[first:last])
             if written is not None:
-                found += [text[at : each.place.begin], written.replace("\n", end + each.place.prefix)]
-                at = each.place.end
+                found += [text[at : each.position.begin], written.replace("\n", end + each.position.prefix)]
+                at = each.position.end
             else:
-                left.append(text.count("\n", 0, each.place.begin) + 1 if not left else 0)
+                left.append(text.count("\n", 0, each.position.begin) + 1 if not left else 0)
             first = last
         if left:
             message = "texts stay as they are, for their translations would mean something else"
@@ -146,8 +146,8 @@ class _BlockReader:
 
     def _title(self, line: int, begin: int, end: int) -> _BlockText:
         """Return the title of a note."""
-        place = _Place(self._starts[line] + begin, self._starts[line] + end, "")
-        return self._made(self._lines[line][begin:end], place, MarkdownBlock(self._references, in_title=True))
+        position = _Place(self._starts[line] + begin, self._starts[line] + end, "")
+        return self._made(self._lines[line][begin:end], position, MarkdownBlock(self._references, in_title=True))
 
     def _cell(self, content: str, line: int) -> _BlockText:
         source = content.replace("|", r"\|")
@@ -177,7 +177,7 @@ class _BlockReader:
         first, end = content.count("\n", 0, skipped), content.count("\n", 0, max(last, skipped))
         columns = [self._column_of(text, line + number) for number, text in enumerate(found)]
         begin = skipped - (content.rfind("\n", 0, skipped) + 1) - (len(found[first]) - len(found[first].lstrip()))
-        place = _Place(
+        position = _Place(
             self._starts[line + first] + columns[first] + max(begin, 0),
             self._starts[line + end] + columns[end] + len(found[end].strip()),
             self._lines[line + first + 1][: columns[first + 1]] if end > first else "",
@@ -185,7 +185,7 @@ class _BlockReader:
         width = max(LINE_CHARACTERS, *(len(text.strip()) for text in found[first : end + 1])) if end > first else 0
         return self._made(
             content[skipped:last],
-            place,
+            position,
             MarkdownBlock(self._references, after=f"\n{mark * 3}" if mark else "", width=width),
         )
 
@@ -196,11 +196,11 @@ class _BlockReader:
             raise UnknownSource
         return len(whole) - len(text)
 
-    def _made(self, source: str, place: _Place, block: MarkdownBlock) -> _BlockText:
+    def _made(self, source: str, position: _Place, block: MarkdownBlock) -> _BlockText:
         reader = TokenReader(source, self._references)
         nodes = reader.nodes()
         self.raised |= reader.raised
-        return _BlockText(nodes, place, block)
+        return _BlockText(nodes, position, block)
 
 
 def _front_matter(lines: Sequence[str]) -> int:
@@ -275,7 +275,7 @@ class Contained:
 
 
 def contained(lines: Sequence[str]) -> Contained:
-    """Return the lines of a file with the bodies of notes as the text around them. Each line has its place."""
+    """Return the lines of a file with the bodies of notes as the text around them. Each line has its position."""
     found, bodies, fence = Contained(), list[int](), ""
     for number, line in enumerate(lines):
         if not line.strip():

@@ -487,7 +487,7 @@ class MarkdownStyle:
     """How nodes are written.
 
     escape: whether characters that may mean something get a backslash
-    emphasis: the marks around words: those of the source, asterisks in their place, asterisks and underscores in
+    emphasis: the marks around words: those of the source, asterisks instead, asterisks and underscores in
         turn, as runs of one character may mean something else, or none
     """
 

@@ -1,7 +1,7 @@
-"""A text of a program as a text to translate: its tags, line breaks, arms and signs of its format stay in their places.
+"""A text of a program as a text to translate: its tags, line breaks, arms and signs of its format stay where they are.
 
 What a format has as a sign for a value, such as `$name$`, is `{0}` in the text that is translated. Such a placeholder
-is kept in a translation, and the sign is written again in its place.
+is kept in a translation, and the sign is written again instead.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ def parsed(text: str) -> list[IcuNode] | None:
 
 
 class _Parser:
-    """Reads a text from its begin to its end; `_open` has the messages around the place that is read."""
+    """Reads a text from its begin to its end; `_open` has the messages around the position that is read."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0

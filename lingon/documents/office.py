@@ -248,20 +248,20 @@ class Contents:
         root = read_tree(content, {NCX: "ncx"}, ())
         self._content = content
         waiting = [root]
-        self._places: list[tuple[int, int]] = []
+        self._positions: list[tuple[int, int]] = []
         self.texts: list[str] = []
         while waiting:
             each = waiting.pop()
             waiting += list(each.elements)[::-1]
             if each.name == "ncx:text" and any(map(str.isalpha, each.text)):
-                self._places.append((each.content, each.content_end))
+                self._positions.append((each.content, each.content_end))
                 self.texts.append(html.escape(each.text, quote=False))
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the table with translations of its texts."""
         texts = (html.escape(html.unescape(each), quote=False).encode() for each in translations)
-        places = zip(self._places, texts, strict=True)
-        return edited(self._content, (Edit(begin, end, text) for (begin, end), text in places))
+        positions = zip(self._positions, texts, strict=True)
+        return edited(self._content, (Edit(begin, end, text) for (begin, end), text in positions))
 
 
 def _with_end_tag(tag: re.Match[str]) -> str:

@@ -77,7 +77,7 @@ class ElementNames:
 
 
 def _ranges(attribute: str, names: Iterable[str], begin: str, end: str) -> dict[str, tuple[str, str, bool]]:
-    return {f"{name}{place}": (name, attribute, place == begin) for name in names for place in (begin, end)}
+    return {f"{name}{position}": (name, attribute, position == begin) for name in names for position in (begin, end)}
 
 
 WORD = ElementNames(
@@ -145,7 +145,7 @@ _CODE_CHARACTERS = 100  # of the code of a field that are read: its kind is at t
 class _Field:
     """A complex field that has begun.
 
-    begin: its place; code: as far as it was read; separated: whether the code has ended
+    begin: its position; code: as far as it was read; separated: whether the code has ended
     """
 
     begin: int
@@ -154,13 +154,13 @@ class _Field:
 
 
 class KeptText:
-    """The places in a file whose text belongs to the code of a field, or to a result that stays."""
+    """The positions in a file whose text belongs to the code of a field, or to a result that stays."""
 
     def __init__(self, root: Element | None) -> None:
         """root: of the file, or None for one without fields, which is not looked through."""
-        places = sorted(_places(root)) if root is not None else []
+        positions = sorted(_positions(root)) if root is not None else []
         self._begins, self._ends = list[int](), list[int]()
-        for begin, end in places:
+        for begin, end in positions:
             if self._ends and begin <= self._ends[-1]:
                 self._ends[-1] = max(self._ends[-1], end)
             else:
@@ -168,9 +168,9 @@ class KeptText:
                 self._ends.append(end)
 
     def has(self, element: Element) -> bool:
-        """Return whether an element is at one of the places."""
-        place = bisect_right(self._begins, element.begin) - 1
-        return place >= 0 and element.begin < self._ends[place]
+        """Return whether an element is at one of the positions."""
+        position = bisect_right(self._begins, element.begin) - 1
+        return position >= 0 and element.begin < self._ends[position]
 
 
 def is_text(code: str) -> bool:
@@ -180,8 +180,8 @@ def is_text(code: str) -> bool:
     return not kind[1] or kind[1].upper() in TRANSLATED
 
 
-def _places(root: Element) -> Iterator[tuple[int, int]]:
-    """Yield the places of the codes of fields, and of the fields that stay. One that does not end has none."""
+def _positions(root: Element) -> Iterator[tuple[int, int]]:
+    """Yield the positions of the codes of fields, and of the fields that stay. One that does not end has none."""
     fields = list[_Field]()
     for element in _fields_in(root):
         kind = element.attributes.get("w:fldCharType", "")
@@ -276,7 +276,7 @@ class XmlFile:
     def __init__(self, content: bytes, vocabulary: ElementNames) -> None:
         """Raise UnreadableDocument for content that cannot be read."""
         self._content, self._vocabulary = content, vocabulary
-        self._parts: dict[int, Fragment] = {}  # of paragraphs, by the places of their begin
+        self._parts: dict[int, Fragment] = {}  # of paragraphs, by the positions of their begin
         self._ends = {b"": b""}  # the end tags of formats of OpenDocument
         self._format_bytes = 0  # that are written with the parts of texts
         root = read_tree(content, PREFIXES, ATTRIBUTES)
@@ -415,7 +415,7 @@ class RangeMark(Point[Fragment]):
 
 
 def _with_ranges(nodes: list[Node[Fragment]]) -> list[Node[Fragment]]:
-    """Return nodes in which what is between two marks is one node: as points they could change places.
+    """Return nodes in which what is between two marks is one node: as points their order could change.
 
     Marks around all words or none stay points.
     """
@@ -423,10 +423,10 @@ def _with_ranges(nodes: list[Node[Fragment]]) -> list[Node[Fragment]]:
         return nodes
     words = [0, *accumulate(has_words([node]) for node in nodes)]
     begins, divide = dict[object, int](), set[object]()
-    for place, node in enumerate(nodes):
+    for position, node in enumerate(nodes):
         if isinstance(node, RangeMark) and node.begins:
-            begins[node.key] = place
-        elif isinstance(node, RangeMark) and 0 < words[place] - words[begins.get(node.key, place)] < words[-1]:
+            begins[node.key] = position
+        elif isinstance(node, RangeMark) and 0 < words[position] - words[begins.get(node.key, position)] < words[-1]:
             divide.add(node.key)
 
     def mark(point: Point[Fragment]) -> tuple[object, bool] | None:
@@ -454,8 +454,8 @@ def _with_links(nodes: list[Node[Fragment]]) -> list[Node[Fragment]]:
 
 def _with_tabs(text: str, format: bytes, writer: Writer) -> Iterator[Node[Fragment]]:
     """Yield the text of a run; a tab, which slides have as a character, ends a sentence."""
-    for place, part in enumerate(text.split("\t", MOST_TABS)):
-        if place:
+    for position, part in enumerate(text.split("\t", MOST_TABS)):
+        if position:
             yield Point((writer.text(FormattedText("\t", format)),), splits=True)
         yield FormattedText(part, format)
 
@@ -475,7 +475,7 @@ def _with_fields(nodes: list[Node[Fragment]], writer: Writer) -> list[Node[Fragm
 
 def _field(nodes: list[Node[Fragment]], writer: Writer) -> Node[Fragment]:
     """Return a field; nodes: its begin, its code, a mark, its result and its end."""
-    marks = [place for place, node in enumerate(nodes) if isinstance(node, FieldMark) and node.kind == "separate"]
+    marks = [position for position, node in enumerate(nodes) if isinstance(node, FieldMark) and node.kind == "separate"]
     first = marks[0] + 1 if marks else len(nodes) - 1
     before, result, after = nodes[:first], nodes[first:-1], nodes[-1:]
     if not has_words(result):
@@ -544,7 +544,7 @@ def _paragraph(paragraph: Paragraph, translations: Mapping[int, str]) -> bytes:
 
 
 def _of_spelling(properties: Element, content: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the places of what a spelling checker has noted in properties."""
+    """Yield the positions of what a spelling checker has noted in properties."""
     waiting = [properties]
     while waiting:
         each = waiting.pop()

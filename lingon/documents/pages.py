@@ -49,12 +49,12 @@ def page_in(page: str, languages: FileLanguages) -> str:
     """Return a page of HTML that says the target language."""
     if not languages.target or "lang" not in page[:BEGIN].lower():
         return page
-    places = _of_page(page[:BEGIN], languages)
-    return edited(page, (Edit(begin, end, languages.target) for begin, end in places))
+    positions = _of_page(page[:BEGIN], languages)
+    return edited(page, (Edit(begin, end, languages.target) for begin, end in positions))
 
 
 def _of_page(page: str, languages: FileLanguages) -> Iterator[tuple[int, int]]:
-    """Yield the places of what says the language of a page."""
+    """Yield the positions of what says the language of a page."""
     for kind, begin, end, name in html_tokens(page):
         if kind == OPEN and name in _WHOLE:
             for each in attributes_of(page, begin, end):
@@ -106,7 +106,7 @@ def open_styles_in(content: bytes, languages: FileLanguages) -> bytes:
 
 
 def _with(content: bytes, span: tuple[int, int], languages: FileLanguages) -> bytes:
-    """Return a file with the target language in a place, if the source language is there."""
+    """Return a file with the target language in a position, if the source language is there."""
     begin, end = span
     if not languages.replaces(content[begin:end].decode(errors="replace").strip()):
         return content

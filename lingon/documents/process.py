@@ -110,8 +110,8 @@ def _answer(
     except MemoryError:
         raise
     except Exception as error:  # without its message, which may have text of the file
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        return FAILED, f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}".encode()
+        position = traceback.extract_tb(error.__traceback__)[-1]
+        return FAILED, f"{type(error).__name__} in {Path(position.filename).name}, line {position.lineno}".encode()
 
 
 def _read(name: str, content: bytes, target: str, column: str) -> tuple[bytes, ...]:

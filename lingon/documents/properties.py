@@ -1,8 +1,8 @@
 """Files of Java (.properties): the values are translated where they are.
 
-The syntax is that of `java.util.Properties.load`. No library that reads such files keeps the places of values. A file
-in UTF-8 stays so. All others are in ISO-8859-1, where characters beyond it, and beyond ASCII if the file has none, are
-written as `\u00e9`: each version of Java reads them.
+The syntax is that of `java.util.Properties.load`. No library that reads such files keeps the positions of values. A
+file in UTF-8 stays so. All others are in ISO-8859-1, where characters beyond it, and beyond ASCII if the file has none,
+are written as `\u00e9`: each version of Java reads them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def joined(text: str) -> str:
 def as_escapes(character: str, letter: str = "u", *, big: bool = False) -> str:
     """Return the escapes of a character, one for each of its units of UTF-16; big: with big figures."""
     units = character.encode("utf-16-be")
-    codes = (units[place : place + 2].hex() for place in range(0, len(units), 2))
+    codes = (units[position : position + 2].hex() for position in range(0, len(units), 2))
     return "".join(f"\\{letter}{code.upper() if big else code}" for code in codes)
 
 

@@ -264,7 +264,7 @@ _BETWEEN_CAPITALS = re.compile(r"[A-Z]&[A-Z]")  # no key, as in R&D
 _LETTER = re.compile(r"[A-Za-z\u00c0-\u024f\u0370-\u04ff]")
 _TAIL = re.compile(r"(?:\.\.\.|\u2026|[:\uff1a])?+\s*+\Z")
 TAIL_CHARACTERS = 16  # in which the end of a text is looked for
-_FILLED_IN = re.compile(  # by a program, and addresses: their letters are no places for a key
+_FILLED_IN = re.compile(  # by a program, and addresses: their letters are no positions for a key
     r"%L?\d{0,2}[A-Za-z]?|\{[^{}]{0,100}+\}|\$\w{1,50}+|&\w{1,10};|https?://\S++|<[^<>]{0,1000}+>|\S{0,64}@\S{0,64}"
 )
 
@@ -319,7 +319,7 @@ def _marked(texts: Sequence[str], key: str) -> tuple[int, str]:
         last = len(texts) - 1
         begin = max(len(texts[last]) - TAIL_CHARACTERS, 0)
         tail = _TAIL.search(texts[last], begin)
-        place = tail.start() if tail else len(texts[last])
-        return last, f"{texts[last][:place]}(&{key.upper()}){texts[last][place:]}"
-    _, number, place = best
-    return number, f"{texts[number][:place]}&{texts[number][place:]}"
+        position = tail.start() if tail else len(texts[last])
+        return last, f"{texts[last][:position]}(&{key.upper()}){texts[last][position:]}"
+    _, number, position = best
+    return number, f"{texts[number][:position]}&{texts[number][position:]}"

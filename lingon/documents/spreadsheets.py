@@ -172,7 +172,7 @@ def _attribute(name: bytes, value: str) -> bytes:
 
 CELLS = ("x:si", "x:is")
 COMMENT, THREAD = "x:text", "tc:threadedComment"
-HEADERS = tuple(f"x:{pages}{place}" for pages in ("odd", "even", "first") for place in ("Header", "Footer"))
+HEADERS = tuple(f"x:{pages}{position}" for pages in ("odd", "even", "first") for position in ("Header", "Footer"))
 WANTED = (*CELLS, COMMENT, THREAD, *HEADERS)
 MOST_HEADER = 255  # characters; a program refuses a file with a longer one
 MOST_CELL = 32_767  # characters
@@ -187,7 +187,7 @@ CellCode = FormattedText
 
 
 class Item:
-    """One text of a file; begin, end: its place.
+    """One text of a file; begin, end: its position.
 
     plain: the text without its formats, as the names of columns have it
     """

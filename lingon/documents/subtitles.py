@@ -70,7 +70,7 @@ class Syntax:
 class Cue:
     """The text of a cue, without its last line break.
 
-    begin, end: its place in the file; start, stop: seconds
+    begin, end: its position in the file; start, stop: seconds
     track: of cues whose sentences go on in each other, such as those of one style
     """
 
@@ -137,8 +137,8 @@ class _Script:
 
     def nodes(self, segment: _Speech) -> Iterator[Node[bytes]]:
         """Yield the text of a segment. Its line breaks are blanks."""
-        for place, line in enumerate(segment.lines):
-            if place:
+        for position, line in enumerate(segment.lines):
+            if position:
                 yield FormattedText(" ")
             for token in self._tokens[line.begin : line.end]:
                 yield (
@@ -239,8 +239,8 @@ class _Script:
         )
         if not alike and len({(line.before.strip(), line.after.strip()) for line in segment.lines}) > 1:
             segment.lines = [
-                _peeled(self._tokens, *tokens, formats=False, left=not place, right=place == last)
-                for place, tokens in enumerate(raw)
+                _peeled(self._tokens, *tokens, formats=False, left=not position, right=position == last)
+                for position, tokens in enumerate(raw)
             ]
         return segment
 
@@ -261,13 +261,13 @@ class CueGroup:
         self._scripts, self._syntax = scripts, syntax
         self._regions: list[list[tuple[int, _Speech]]] = []  # segments between which only borders of cues are
         nodes: list[Node[bytes]] = []
-        for place, script in enumerate(scripts):
-            nodes += [FormattedText(" "), Point(BORDER)] if place else []
+        for position, script in enumerate(scripts):
+            nodes += [FormattedText(" "), Point(BORDER)] if position else []
             for number, segment in enumerate(script.segments):
                 if number or not self._regions:
                     nodes += [Point(SEGMENT, splits=True)] if self._regions else []
                     self._regions.append([])
-                self._regions[-1].append((place, segment))
+                self._regions[-1].append((position, segment))
                 nodes += script.nodes(segment)
         self.inline = InlineText(paired(nodes, lambda point: syntax.pair(point.content.decode())))
 
@@ -281,8 +281,8 @@ class CueGroup:
         written = write(self.inline.translated(translation), self._written, bytes).decode()
         texts: list[list[str]] = [[] for _ in self._scripts]
         for region, text in zip(self._regions, self._parts(written), strict=True):
-            for (place, _), part in zip(region, self._divided(region, text), strict=True):
-                texts[place].append(part)
+            for (position, _), part in zip(region, self._divided(region, text), strict=True):
+                texts[position].append(part)
         return [script.written(parts) for script, parts in zip(self._scripts, texts, strict=True)]
 
     def _parts(self, written: str) -> list[str]:
@@ -292,7 +292,7 @@ class CueGroup:
     def _divided(self, region: Sequence[tuple[int, _Speech]], text: str) -> list[str]:
         """Return a translation as parts for the segments of a region, none of them without words if that can be."""
         parts = [part.strip(" \t") for part in text.split(BORDER.decode())]
-        plain = [self._scripts[place].plain(segment) for place, segment in region]
+        plain = [self._scripts[position].plain(segment) for position, segment in region]
         if len(parts) == len(region) and all(
             self._has_words(part) or not self._has_words(each) for part, each in zip(parts, plain, strict=True)
         ):
@@ -373,13 +373,13 @@ def _mark_pairs(tokens: Sequence[_CuePart], syntax: Syntax) -> None:
     """Let each tag that has a partner know it."""
     starts: list[tuple[str, int]] = []
     opened = Counter[str]()
-    for place, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         pair = syntax.pair(token.text) if token.kind == "tag" else None
         if pair is None:
             continue
         key, starts_there = pair
         if starts_there:
-            starts.append((key, place))
+            starts.append((key, position))
             opened[key] += 1
         elif opened[key]:
             while True:
@@ -387,7 +387,7 @@ def _mark_pairs(tokens: Sequence[_CuePart], syntax: Syntax) -> None:
                 opened[name] -= 1
                 if name == key:
                     break
-            tokens[start].partner, token.partner = place, start
+            tokens[start].partner, token.partner = position, start
 
 
 def _peeled(
@@ -420,7 +420,7 @@ def _peeled(
 def _around_lines(tokens: Sequence[_CuePart]) -> _Peeled:
     """Return the text of a cue without the formats around all of it. What else is at its ends belongs to its lines."""
     whole = _peeled(tokens, 0, len(tokens))
-    starts = [place for place in range(whole.begin) if tokens[place].partner >= whole.end]
+    starts = [position for position in range(whole.begin) if tokens[position].partner >= whole.end]
     begin, end = (starts[-1] + 1, tokens[starts[-1]].partner) if starts else (0, len(tokens))
     return _Peeled(begin, end, _source(tokens[:begin]), _source(tokens[end:]))
 
@@ -434,10 +434,10 @@ def divided(text: str, lengths: Sequence[int]) -> list[str]:
     words = text.split(" ")
     ends = list(accumulate(len(word) + 1 for word in words))  # of each word, with the blank after it
     found, first = list[str](), 0
-    for place, length in enumerate(lengths):
-        left = len(lengths) - place - 1
+    for position, length in enumerate(lengths):
+        left = len(lengths) - position - 1
         begin = ends[first - 1] if first else 0
-        share = (ends[-1] - begin - 1) * length / sum(lengths[place:])
+        share = (ends[-1] - begin - 1) * length / sum(lengths[position:])
         count = len(words) - first
         if left:
             nearest = min(range(first, len(words)), key=lambda word: abs(ends[word] - begin - 1 - share), default=-1)
@@ -456,28 +456,30 @@ def balanced(text: str, count: int, tags: re.Pattern[str]) -> list[str]:
         if first == len(blanks):
             break
         wanted = done + (length - done) / left
-        place = bisect_left(lengths, wanted, first)
-        if place == len(blanks) or (place > first and wanted - lengths[place - 1] <= lengths[place] - wanted):
-            place -= 1
-        found.append(text[at : blanks[place]])
-        at, done, first = blanks[place] + 1, lengths[place] + 1, place + 1
+        position = bisect_left(lengths, wanted, first)
+        if position == len(blanks) or (
+            position > first and wanted - lengths[position - 1] <= lengths[position] - wanted
+        ):
+            position -= 1
+        found.append(text[at : blanks[position]])
+        at, done, first = blanks[position] + 1, lengths[position] + 1, position + 1
     return [*found, text[at:]]
 
 
 def _blanks(text: str, tags: re.Pattern[str]) -> tuple[list[int], list[int]]:
-    """Return the places of the blanks outside of tags, and the characters before each without tags.
+    """Return the positions of the blanks outside of tags, and the characters before each without tags.
 
     What a translation keeps is one word, with its blanks.
     """
     blanks, lengths = list[int](), list[int]()
-    kept = {place for begin, end, _ in find_protected(text) for place in range(begin, end)}
+    kept = {position for begin, end, _ in find_protected(text) for position in range(begin, end)}
     at, marked = 0, 0
     for tag in [*tags.finditer(text), None]:
         for part in _UNTAGGED.finditer(text, at, tag.start() if tag else len(text)):
             spaces = (part.start() + found.start() for found in re.finditer(" ", part[0])) if not part[1] else ()
-            places = [place for place in spaces if place not in kept]
-            blanks += places
-            lengths += [place - marked for place in places]
+            positions = [position for position in spaces if position not in kept]
+            blanks += positions
+            lengths += [position - marked for position in positions]
         if tag:
             at, marked = tag.end(), marked + len(tag[0])
     return blanks, lengths

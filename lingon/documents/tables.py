@@ -28,7 +28,7 @@ _IDENTIFIER = "id"  # as a header rather a column of numbers than Indonesian
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell, by its place in the text of the file."""
+    """A cell, by its position in the text of the file."""
 
     begin: int
     end: int
@@ -123,8 +123,8 @@ def _rows(text: str, at: int, delimiter: str, *, strict: bool) -> Iterator[list[
         row = []
 
 
-def _ends_cell(text: str, place: int, delimiter: str) -> bool:
-    return place >= len(text) or text[place] in (delimiter, "\r", "\n")
+def _ends_cell(text: str, position: int, delimiter: str) -> bool:
+    return position >= len(text) or text[position] in (delimiter, "\r", "\n")
 
 
 def _columns(header: Sequence[str], column: str, target: str) -> TableColumns:
@@ -141,9 +141,9 @@ def _columns(header: Sequence[str], column: str, target: str) -> TableColumns:
     source = next((names.index(name) for name in SOURCES if name in names), -1)
     into = _target(header, source, target)
     if source < 0 and into is not None:
-        found = [(place, name) for place, name in enumerate(names[:MOST_LANGUAGES]) if is_language(name)]
-        others = [place for place, _ in found if place != into]
-        others = others if len(others) < 2 else [place for place in others if names[place] != _IDENTIFIER]
+        found = [(position, name) for position, name in enumerate(names[:MOST_LANGUAGES]) if is_language(name)]
+        others = [position for position, _ in found if position != into]
+        others = others if len(others) < 2 else [position for position in others if names[position] != _IDENTIFIER]
         source = others[0] if len(others) == 1 else -1
     if source < 0:
         raise _unknown("say which column of the file has the texts: no column is named source", header)
@@ -152,9 +152,9 @@ def _columns(header: Sequence[str], column: str, target: str) -> TableColumns:
 
 def _target(header: Sequence[str], source: int, target: str) -> int | None:
     """Return the column to write, or None if there is none beside the source."""
-    wanted = [place for place, name in enumerate(header) if target and is_same_tag(name, target)]
-    wanted += [place for place, name in enumerate(header) if name.lower() in TARGETS]
-    return next((place for place in wanted if place != source), None)
+    wanted = [position for position, name in enumerate(header) if target and is_same_tag(name, target)]
+    wanted += [position for position, name in enumerate(header) if name.lower() in TARGETS]
+    return next((position for position in wanted if position != source), None)
 
 
 def _unknown(problem: str, header: Sequence[str]) -> UnreadableDocument:

@@ -161,7 +161,7 @@ def read_xliff(content: bytes, target: str = "") -> Document:
     if local(root) != "xliff" or version not in _UNITS:
         raise UnreadableDocument("the file is not XLIFF of version 1.2 or 2")
     texts: list[str] = []
-    said = [each.attributes.get(_TARGETS[version], "") for each in _places(root, version)]
+    said = [each.attributes.get(_TARGETS[version], "") for each in _noted_elements(root, version)]
     others = [note for language in said for note in notes_of_language(language, target)][:1]
     start = content[root.begin : root.content]
     file = XmlTextFile.of(content, braces=b"memsource.com/mxlf" in start)
@@ -377,18 +377,18 @@ def _filled_segments(
     written = {id(each.mark): each for each in unit.segments}
     at, blanks = target.content, 0
     for mark in segments_of(unit.text):
-        place = targets.pop(mark.attributes.get("mid", ""), None)
+        position = targets.pop(mark.attributes.get("mid", ""), None)
         segment = written.get(id(mark))
         if segment is not None:
             text = segment.text.writing.whole(segment.text.written(translations), mark)
-            if place is not None:
-                yield filled(place, content, text, {})
+            if position is not None:
+                yield filled(position, content, text, {})
             else:
                 before = content[blanks : mark.begin] if blanks and not content[blanks : mark.begin].strip() else b""
                 whole = content[mark.begin : mark.content] + text + content[mark.content_end : mark.end]
                 yield Edit(at, at, before + whole)
-        if place is not None:
-            at = place.end
+        if position is not None:
+            at = position.end
         blanks = mark.end
 
 
@@ -399,13 +399,13 @@ def _with(element: Element, content: bytes, attributes: Mapping[str, str]) -> Ed
     return Edit(element.begin, element.content, tag[:-1] + b"/>" if old.endswith(b"/>") else tag)
 
 
-def _places(root: Element, version: str) -> list[Element]:
+def _noted_elements(root: Element, version: str) -> list[Element]:
     """Return the elements that say the target language."""
     return [root] if version == "2" else [each for each in root.elements if local(each) == "file"]
 
 
 def _languages(root: Element, version: str, target: str, content: bytes) -> Iterator[Edit[bytes]]:
     """Yield what says the target language where nothing does."""
-    for place in _places(root, version):
-        if not place.attributes.get(_TARGETS[version]):
-            yield set_attribute(place, content, _TARGETS[version], target)
+    for position in _noted_elements(root, version):
+        if not position.attributes.get(_TARGETS[version]):
+            yield set_attribute(position, content, _TARGETS[version], target)

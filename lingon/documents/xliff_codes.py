@@ -91,7 +91,7 @@ class CodedText:
         return self.inline.translated(translations[self.number]) if self.number >= 0 else self.inline.nodes
 
     def written(self, translations: Mapping[int, str]) -> bytes:
-        """Return what is in the place of its `writing`, with translations, by the numbers of texts."""
+        """Return what is instead of its `writing`, with translations, by the numbers of texts."""
         codes = {each: code.written(self.writing.file.content, translations) for each, code in self._coded.items()}
         return self.writing.content(self.nodes(translations), codes)
 

@@ -79,8 +79,8 @@ def root_of(content: bytes) -> str:
             at, size = at + size, 2 * size  # the parser starts again with a comment that is not whole
     except expat.ExpatError as error:
         if not found:
-            place = f"line {error.lineno}, column {error.offset + 1}"
-            raise UnreadableDocument(f"the XML in the file is not well-formed at {place}") from None
+            position = f"line {error.lineno}, column {error.offset + 1}"
+            raise UnreadableDocument(f"the XML in the file is not well-formed at {position}") from None
     return found[0].rpartition(":")[2]
 
 
@@ -102,7 +102,7 @@ def _read_other(content: bytes, target: str, kind: str) -> Document:
         written = "".join(translations)
         tag = written[begin:end].encode()
         for each in attributes_of(tag, 0, len(tag)) if target else ():
-            if each.name == b"xml:lang":  # the prolog, and so the place of the root, are as they were
+            if each.name == b"xml:lang":  # the prolog, and so the position of the root, are as they were
                 quoted = quoteattr(target)
                 tag = tag[: each.end - len(each.value) - 2] + quoted.encode() + tag[each.end :]
                 written = written[:begin] + tag.decode() + written[end:]

@@ -89,7 +89,7 @@ class Writing:
         return self.file.line_end.join(lines).encode()
 
     def content(self, nodes: list[Node[bytes]], codes: Mapping[bytes, bytes] | None = None) -> bytes:
-        """Return what is between `begin` and `end` for these nodes; codes: what to write in the place of some codes."""
+        """Return what is between `begin` and `end` for these nodes; codes: what to write instead of some codes."""
         replaced = codes or {}
         written = write(nodes, lambda piece: self.escaped(piece.text).encode(), lambda code: replaced.get(code, code))
         return without_marks(written.decode()).encode()
@@ -153,7 +153,7 @@ def start_tag(tag: bytes, attributes: Mapping[str, str], removed: frozenset[byte
 
 
 def set_attribute(element: Element, content: bytes, name: str, value: str) -> Edit[bytes]:
-    """Return the edit that sets an attribute of an element: in its place, or as the first one."""
+    """Return the edit that sets an attribute of an element: where it is, or as the first one."""
     for each in attributes_of(content, element.begin, element.content):
         if each.name == name.encode():
             quoted = quoteattr(value).encode()

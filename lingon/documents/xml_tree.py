@@ -1,4 +1,4 @@
-"""The elements of an XML file with their places in it, so that what is not translated is copied byte for byte."""
+"""The elements of an XML file with their positions in it, so that what is not translated is copied byte for byte."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class XmlAttribute:
-    """An attribute as the file has it; begin, end: its place in the file, with the blanks before it."""
+    """An attribute as the file has it; begin, end: its position in the file, with the blanks before it."""
 
     name: bytes
     value: bytes
@@ -96,7 +96,7 @@ class XmlAttribute:
 
 
 def attributes_of(content: bytes, begin: int, end: int) -> Iterator[XmlAttribute]:
-    """Yield the attributes of the start tag that has this place in a file."""
+    """Yield the attributes of the start tag that has this position in a file."""
     for each in _ATTRIBUTE.finditer(content, begin, end):
         yield XmlAttribute(each[1], each[2][1:-1], *each.span())
 
@@ -135,14 +135,14 @@ def _read(content: bytes, reader: _TreeBuilder) -> list[Element]:
             end = _end_of_piece(content, at)
             parser.Parse(content[at:end], False)
             at = end
-            if at - reader.place > MOST_TAG_BYTES:
-                end = _end_of_comment(content, reader.place, at)
+            if at - reader.position > MOST_TAG_BYTES:
+                end = _end_of_comment(content, reader.position, at)
                 reader.skipped += end - at
                 at = end
         parser.Parse(b"", True)
     except expat.ExpatError as error:
-        place = f"line {error.lineno}, column {error.offset + 1}"
-        raise UnreadableDocument(f"the XML in the file is not well-formed at {place}") from None
+        position = f"line {error.lineno}, column {error.offset + 1}"
+        raise UnreadableDocument(f"the XML in the file is not well-formed at {position}") from None
     finally:
         del reader.parser  # its handlers refer to the reader, and the elements would stay until the next collection
     return reader.found
@@ -208,14 +208,14 @@ class _TreeBuilder:
         self.skipped = 0  # bytes of comments that the parser did not get
 
     @property
-    def place(self) -> int:
+    def position(self) -> int:
         """Where in the file the parser is: what it has not read whole begins there."""
         return self.parser.CurrentByteIndex + self.skipped
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if not self._open and self._wanted is not None and self._named(name) not in self._wanted:
             return
-        begin = self.place
+        begin = self.position
         tag = _TAG.match(self._content, begin)
         if tag is None:
             raise UnreadableDocument("the XML in the file is not UTF-8")
@@ -239,7 +239,7 @@ class _TreeBuilder:
             return
         element = self._open.pop()
         if not element.end:
-            element.content_end = self.place
+            element.content_end = self.position
             element.end = self._content.index(b">", element.content_end) + 1
 
     def _keep_marks(self) -> None:
@@ -255,7 +255,7 @@ class _TreeBuilder:
         """Add an element for what is no element and no text."""
         if not self._open:
             return
-        begin = self.place
+        begin = self.position
         if not self._content.startswith(start, begin):
             raise UnreadableDocument(
                 f"the XML in the file has a comment of more than {MOST_TAG_BYTES:,} bytes in a text"

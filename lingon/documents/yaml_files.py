@@ -110,9 +110,9 @@ if TYPE_CHECKING:
     from yaml._yaml import Mark  # of the parser in C
     from yaml.error import Mark as PythonMark
 
-# The scalars of a YAML file with their places in it, so that all else is copied byte for byte.
+# The scalars of a YAML file with their positions in it, so that all else is copied byte for byte.
 # No library writes a file as it was: ruamel.yaml keeps comments, but neither indentation nor the lines of scalars.
-# PyYAML tells the place of each event of its parser, which are taken here.
+# PyYAML tells the position of each event of its parser, which are taken here.
 
 MOST_DEPTH = 64  # of mappings and sequences inside each other
 MOST_NODES = 500_000  # of a file

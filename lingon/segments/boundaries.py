@@ -235,7 +235,7 @@ def without_blanks_around(text: str) -> str:
 
 
 def next_visible(text: str, begin: int, end: int) -> int:
-    """Return the place of the first visible character; end without one."""
+    """Return the position of the first visible character; end without one."""
     found = _VISIBLE.search(text, begin, end)
     return found.start() if found else end
 

@@ -35,10 +35,10 @@ def lowered(text: str, spans: Sequence[ProtectedSpan], names: Mapping[str, str])
     def small(part: str) -> str:
         return _WORD.sub(lambda word: _restored(word[0].lower(), names), part)
 
-    lower, places = _changed(text, [span[:2] for span in spans], small)
-    moved = [ProtectedSpan(*place, span.kind) for place, span in zip(places, spans, strict=True)]
+    lower, positions = _changed(text, [span[:2] for span in spans], small)
+    moved = [ProtectedSpan(*position, span.kind) for position, span in zip(positions, spans, strict=True)]
     first = next((found.start() for found in _WORD.finditer(lower)), len(lower))
-    if any(begin <= first < end for begin, end in places):
+    if any(begin <= first < end for begin, end in positions):
         return lower, moved
     capital = lower[first : first + 1].upper()
     return (lower[:first] + capital + lower[first + 1 :] if len(capital) == 1 else lower), moved
@@ -75,13 +75,13 @@ def _restored(word: str, names: Mapping[str, str]) -> str:
 
 def _changed(text: str, spans: Sequence[Span], change: Callable[[str], str]) -> tuple[str, list[Span]]:
     """Return a text, changed outside of the spans, and where these are in it."""
-    parts, places, length, at = list[str](), list[Span](), 0, 0
+    parts, positions, length, at = list[str](), list[Span](), 0, 0
     for begin, end in spans:
         before = change(text[at:begin])
-        places.append((length + len(before), length + len(before) + end - begin))
+        positions.append((length + len(before), length + len(before) + end - begin))
         parts += [before, text[begin:end]]
-        length, at = places[-1][1], end
-    return "".join([*parts, change(text[at:])]), places
+        length, at = positions[-1][1], end
+    return "".join([*parts, change(text[at:])]), positions
 
 
 def _gaps(spans: Sequence[Span], length: int) -> Iterator[Span]:

@@ -1,4 +1,4 @@
-"""Characters that a model cannot read: what it reads in their place, and what is kept.
+"""Characters that a model cannot read: what it reads instead, and what is kept.
 
 A character that the model lacks is read as its twin, if it has one that the model reads. Other letters are kept with
 their word. Signs are kept with the number or the word that they belong to, and those that separate are kept alone.
@@ -76,7 +76,9 @@ class Alphabet:
         return found
 
     def twins(self, characters: Iterable[str]) -> dict[int, str]:
-        """Return the twins of those of these characters that have one in any place, as `str.translate` takes them."""
+        """Return the twins of those of these characters that have one at any position, as `str.translate` takes
+        them.
+        """
         entries = ((each, self._lacking.get(each)) for each in characters)
         return {ord(each): entry[1] for each, entry in entries if entry is not None and entry[1] is not None}
 
@@ -89,7 +91,7 @@ class Alphabet:
         return not self.by_words or self._reads_whole(normalise(text))
 
     def twin(self, unit: str, before: str, after: str) -> str | None:
-        """Return the string that the model reads in the place of a character with its marks, or None if there is none.
+        """Return the string that the model reads instead of a character with its marks, or None if there is none.
 
         before, after: the characters beside it. Empty at an end of the text
         """
@@ -218,7 +220,7 @@ def is_unseen(character: str) -> bool:
 
 
 def says_more(character: str) -> bool:
-    """Return whether a character has a compatibility form that says less, which a tokenizer may read in its place."""
+    """Return whether a character has a compatibility form that says less, which a tokenizer may read instead."""
     return unicodedata.decomposition(character).startswith("<") and not _says_the_same(character, "a")
 
 
@@ -238,7 +240,7 @@ def _says_the_same(character: str, before: str) -> bool:
     return not any(unicodedata.decomposition(chr(int(each, 16))).startswith("<super>") for each in parts)
 
 
-# A text as a model reads it, with the places of its characters in the text as it was sent.
+# A text as a model reads it, with the positions of its characters in the text as it was sent.
 
 
 class Replacement(NamedTuple):
@@ -273,7 +275,7 @@ class Replacement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A text with twins in the places of characters.
+    """A text with twins in the positions of characters.
 
     spans: what is kept of it, in order and without overlap. The strings are those that were sent
     changes: in order
@@ -295,20 +297,20 @@ class Reading:
             length += begin - at
             changes.append(Replacement(length, length + len(twin), begin, end))
             at, length = end, length + len(twin)
-        moved, place, shift = list[ProtectedSpan](), 0, 0
+        moved, position, shift = list[ProtectedSpan](), 0, 0
         for span in spans:
-            while place < len(changes) and changes[place].sent_end <= span.begin:
-                shift = changes[place].end - changes[place].sent_end
-                place += 1
+            while position < len(changes) and changes[position].sent_end <= span.begin:
+                shift = changes[position].end - changes[position].sent_end
+                position += 1
             moved.append(span._replace(begin=span.begin + shift, end=span.end + shift))
         return cls("".join([*parts, text[at:]]), tuple(moved), tuple(changes))
 
     def sent(self, begin: int, end: int) -> Span:
         """Return where a span of the text is in what was sent. A part of a twin stands for the whole character."""
-        place = bisect_right(self.changes, begin, key=lambda change: change.begin) - 1
-        first = self.changes[place].sent_from(begin) if place >= 0 else begin
-        place = bisect_left(self.changes, end, key=lambda change: change.begin) - 1
-        last = self.changes[place].sent_to(end) if place >= 0 else end
+        position = bisect_right(self.changes, begin, key=lambda change: change.begin) - 1
+        first = self.changes[position].sent_from(begin) if position >= 0 else begin
+        position = bisect_left(self.changes, end, key=lambda change: change.begin) - 1
+        last = self.changes[position].sent_to(end) if position >= 0 else end
         return first, max(first, last)
 
     def part(self, begin: int, end: int) -> Reading:
@@ -346,7 +348,7 @@ _SPACELESS = "\u0e00"  # scripts from here on have no blanks between words: Thai
 
 
 class _UnreadCharacters(NamedTuple):
-    """A character that is not read, with its marks, or a run of them; twin: what is read in its place."""
+    """A character that is not read, with its marks, or a run of them; twin: what is read instead."""
 
     begin: int
     end: int
@@ -451,21 +453,21 @@ def _units(
             yield _UnreadCharacters(begin, end, text[begin:end].translate(known))
             last = end
             continue
-        for place in range(begin, end):
-            if place < last:
+        for position in range(begin, end):
+            if position < last:
                 continue
-            unit = _with_marks(text, place, last)
+            unit = _with_marks(text, position, last)
             last = unit[1]
             if (found := _unit(text, unit, quoted, alphabet)) is not None:
                 yield found
 
 
-def _with_marks(text: str, place: int, least: int) -> Span:
+def _with_marks(text: str, position: int, least: int) -> Span:
     """Return the span of a character and the marks on it; of a mark, with the character that it is on.
 
     least: where the span may begin
     """
-    begin, end = place, place + 1
+    begin, end = position, position + 1
     while begin > least and is_mark(text[begin]) and not text[begin - 1].isspace():
         begin -= 1
     while end < len(text) and is_mark(text[end]):
@@ -523,18 +525,18 @@ def _unread(
 def _around(span: Span, spans: Sequence[ProtectedSpan], first: int) -> Iterator[Span]:
     """Yield what is outside of the spans from the first of these on."""
     begin, end = span
-    for place in range(first, len(spans)):
-        if spans[place].begin >= end:
+    for position in range(first, len(spans)):
+        if spans[position].begin >= end:
             break
-        if begin < spans[place].begin:
-            yield begin, spans[place].begin
-        begin = max(begin, spans[place].end)
+        if begin < spans[position].begin:
+            yield begin, spans[position].begin
+        begin = max(begin, spans[position].end)
     if begin < end:
         yield begin, end
 
 
 def _quoted(text: str) -> dict[int, str]:
-    """Return the quotation marks that stand for those around parts of a text, by their places."""
+    """Return the quotation marks that stand for those around parts of a text, by their positions."""
     found = {}
     for quotation in _QUOTED.finditer(text):
         begin, end = quotation.span()
@@ -546,7 +548,7 @@ def _quoted(text: str) -> dict[int, str]:
 def _outside(
     text: str, units: Iterable[_UnreadCharacters], spans: Sequence[ProtectedSpan], known: Mapping[int, str]
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield what is read in the place of units with a twin outside of the spans. A run may be partly within one."""
+    """Yield what is read instead of units with a twin outside of the spans. A run may be partly within one."""
     at = 0
     for begin, end, twin in units:
         while at < len(spans) and spans[at].end <= begin:
@@ -637,13 +639,13 @@ class _Words:
         """Return a span with the rest of the words at its ends."""
         return self._around(begin - 1, (begin, begin))[0], self._around(end, (end, end))[1]
 
-    def _around(self, place: int, otherwise: Span) -> Span:
+    def _around(self, position: int, otherwise: Span) -> Span:
         begin, end = self._last
-        if begin <= place < end:
+        if begin <= position < end:
             return self._last
-        if not 0 <= place < len(self._text) or not _in_word(self._text[place]):
+        if not 0 <= position < len(self._text) or not _in_word(self._text[position]):
             return otherwise
-        begin, end = place, place + 1
+        begin, end = position, position + 1
         while begin and _in_word(self._text[begin - 1]):
             begin -= 1
         while end < len(self._text) and _in_word(self._text[end]):

@@ -56,7 +56,7 @@ def skeletons(text: str) -> Iterator[ProtectedSpan]:
 
 
 def _matching_braces(text: str) -> dict[int, int]:
-    """Return the place of the closing brace of each opening one that has one."""
+    """Return the position of the closing brace of each opening one that has one."""
     opened: list[int] = []
     closing = {}
     for brace in re.finditer(r"[{}]", text):
@@ -81,7 +81,7 @@ def arms_apart(text: str, closing: Mapping[int, int]) -> Iterator[ProtectedSpan]
     """Yield the spans of the skeletons, and each `#` in an arm of a plural.
 
     A message whose braces do not match, or without arms, has no skeleton.
-    closing: the place of the closing brace for each opening one
+    closing: the position of the closing brace for each opening one
     """
     counted_to = 0  # each # is yielded once, although messages nest
     for head in _ICU_HEAD.finditer(text):
@@ -122,7 +122,8 @@ _VARIANT = re.compile(
 
 
 def variants_apart(text: str, closing: Mapping[int, int]) -> Iterator[ProtectedSpan]:
-    """Yield the spans of the skeletons of all select expressions; closing: the place of the brace for each opening one.
+    """Yield the spans of the skeletons of all select expressions; closing: the position of the brace for each opening
+    one.
 
     One whose braces do not match has no skeleton.
     """

@@ -102,7 +102,7 @@ def after_dash(text: str, begin: int, end: int) -> int:
 
 
 def mark_at(text: str, begin: int, end: int) -> tuple[int, str] | None:
-    """Return the end of the mark at a place and of which kind it is, or None if there is none.
+    """Return the end of the mark at a position and of which kind it is, or None if there is none.
 
     Negative numbers, hashtags, emphasis, initials ("I. Newton") and dates ("1. May") have none.
     """
@@ -159,13 +159,13 @@ def crumbs(text: str, begin: int, end: int) -> Iterator[Span]:
         yield begin, end
         return
     strong = [sign.span() for sign in signs if sign[1][0] in _STRONG]
-    place = 0
+    position = 0
     for first, last in _between(text, begin, end, _outside_brackets(text, begin, strong)):
         own = list[re.Match[str]]()
-        while place < len(signs) and signs[place].start() < last:
-            if signs[place].start() >= first and signs[place][1][0] not in _STRONG:
-                own.append(signs[place])
-            place += 1
+        while position < len(signs) and signs[position].start() < last:
+            if signs[position].start() >= first and signs[position][1][0] not in _STRONG:
+                own.append(signs[position])
+            position += 1
         parts = list(_between(text, first, last, [sign.span() for sign in own]))
         yield from parts if own and _is_list(text, parts, {sign[1] for sign in own}) else ((first, last),)
 
@@ -250,7 +250,7 @@ def _is_gap(text: str, first: int, last: int, *, collapses: bool) -> bool:
 
 
 def _path_end(text: str, begin: int, end: int, escape: int) -> int:
-    r"""Return how far a path goes on that a backslash is in, as far as it is read, else the place of the backslash.
+    r"""Return how far a path goes on that a backslash is in, as far as it is read, else the position of the backslash.
 
     Such as C:\new\readme. A command of TeX, such as \noindent, is taken for a path.
     """
@@ -305,9 +305,9 @@ def _items(text: str, begin: int, end: int) -> Iterator[Span]:
     if not _LINE_BREAK.search(text, begin, end):
         yield begin, end
         return
-    places = chain((begin,), (found.end() for found in _LINE_BREAK.finditer(text, begin, end)))
+    positions = chain((begin,), (found.end() for found in _LINE_BREAK.finditer(text, begin, end)))
     kinds, at = set[str](), begin
-    while starts := list(islice(places, LINES_AT_ONCE)):
+    while starts := list(islice(positions, LINES_AT_ONCE)):
         marked = [(first, kind) for first in starts if (kind := _kind(text, first, end))]
         count = Counter(kind for _, kind in marked)
         kinds.update(kind for kind in count if count[kind] > 1)
@@ -392,7 +392,7 @@ class TextLayout:
         return self.text[begin:end]
 
     def join(self, translations: Sequence[str]) -> Joined:
-        """Return the text with a translation in the place of each segment. The segments themselves give `text`."""
+        """Return the text with a translation instead of each segment. The segments themselves give `text`."""
         joiner, pieces, spans, length = Joiner(self), [], [], 0
         for index, translation in enumerate(translations):
             pieces.append(joiner.add(index, translation))

@@ -66,7 +66,7 @@ def _markup(text: str, structure: Structure, rules: MarkupRules, references: Ref
     return Markup(text, tuple(blocks), structure.html)
 
 
-# A text with markup as its blocks, and the text with their translations in their places.
+# A text with markup as its blocks, and the text with their translations where they are.
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,9 @@ class Markup:
         parts: list[str] = []
         shifts: list[int] = []
         maps: dict[int, TextMap] = {}
-        tags: dict[int, int] = {}  # where the tags of the last block that was translated are written, by their places
+        tags: dict[
+            int, int
+        ] = {}  # where the tags of the last block that was translated are written, by their positions
         at = length = 0
         for number, (block, translated) in enumerate(zip(blocks, translations, strict=True)):
             shifts.append(length - at)
@@ -210,7 +212,8 @@ class TranslatedBlock:
     """The translation of a block.
 
     segments: the spans of the block that were translated, in order, and those of their translations, with what is kept
-    kept: the places of STAND_IN in the translation, by those in the block. One that is missing is placed by alignment
+    kept: the positions of STAND_IN in the translation, by those in the block. One that is missing is placed by
+        alignment
     """
 
     text: str
@@ -232,7 +235,7 @@ def write_block(
     """Return a block with its translation, and where the characters of the translation are.
 
     text: with markup; at: where the block begins in the result
-    tags: gets where each tag begins in the result, by its place in the text
+    tags: gets where each tag begins in the result, by its position in the text
     """
     if not block.inlines and not _SPECIAL.search(text, block.begin, block.end) and not _SPECIAL.search(translated.text):
         return translated.text, [(0, len(translated.text), at, at + len(translated.text))]
@@ -370,7 +373,7 @@ def _needs_space(neighbour: str) -> bool:
 
 
 def _merged(stretches: Iterator[_Stretch], insertions: Sequence[Insertion]) -> Iterator[_Stretch | Insertion]:
-    """Yield stretches, cut where tags come, and these before the text at their place."""
+    """Yield stretches, cut where tags come, and these before the text at their position."""
     number = 0
     for begin, end, source in stretches:
         at = begin
@@ -451,7 +454,7 @@ class PlainText:
         return begin, begin + len(self.markup.blocks[index].text)
 
     def kept(self) -> list[int]:
-        """Return the places in the text of what is left as it is."""
+        """Return the positions in the text of what is left as it is."""
         blocks = zip(self.begins, self.markup.blocks, strict=True)
         return [begin + place for begin, block in blocks for place in block.kept]
 
@@ -477,7 +480,7 @@ class PlainText:
         weights: Sequence[Weights | None],
         kept: Sequence[Sequence[KeptCopy]] | None = None,
     ) -> Generator[None, None, WrittenText]:
-        """Return the text with markup and the translation of each segment in its place and yield between blocks.
+        """Return the text with markup, with a translation instead of each segment, and yield between blocks.
 
         document: this text and its segments; joined: their translations
         weights: for each segment, see `Aligned`
@@ -495,13 +498,13 @@ class PlainText:
                 moved = spans[-1][1] - own[-1][1]
                 text = joined.text[begins[index] : end + moved]
                 stand_ins = self._kept_in(block, begin, text)
-                places = list(stand_ins.items())
+                positions = list(stand_ins.items())
                 segments = tuple(
                     Aligned(
                         source := _less(each, begin),
                         target := _less(copy, begins[index]),
                         shares,
-                        [one.moved(source[0], target[0]) for one in strings] or _within(source, target, places),
+                        [one.moved(source[0], target[0]) for one in strings] or _within(source, target, positions),
                     )
                     for each, copy, shares, strings in zip(
                         own, spans, weights[at : at + count], found[at : at + count], strict=True
@@ -514,11 +517,11 @@ class PlainText:
         return WrittenText((yield from self.markup.write(translations)), tuple(begins))
 
     def _kept_in(self, block: Block, begin: int, text: str) -> dict[int, int]:
-        """Return the places in a translation of what is left as it is, by those in the block."""
+        """Return the positions in a translation of what is left as it is, by those in the block."""
         if not block.kept:
             return {}
-        places = {character: at for at, character in enumerate(text) if ord(character) in self.stand_ins}
-        named = ((place, places.get(self.text[begin + place])) for place in block.kept)
+        positions = {character: at for at, character in enumerate(text) if ord(character) in self.stand_ins}
+        named = ((place, positions.get(self.text[begin + place])) for place in block.kept)
         return {place: found for place, found in named if found is not None}
 
 
@@ -549,7 +552,7 @@ def _count(segments: Sequence[Span], first: int, end: int) -> int:
 def _within(source: Span, target: Span, stand_ins: Sequence[tuple[int, int]]) -> list[KeptCopy]:
     """Return what stands for what is left as it is in a segment and its translation.
 
-    stand_ins: the places in a block and in its translation, in order
+    stand_ins: the positions in a block and in its translation, in order
     """
     own = stand_ins[bisect_left(stand_ins, (source[0],)) : bisect_left(stand_ins, (source[1],))]
     return [KeptCopy((place, place + 1), (copy, copy + 1)) for place, copy in own if target[0] <= copy < target[1]]

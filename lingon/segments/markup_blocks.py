@@ -52,8 +52,8 @@ class TextMap:
         A span that ends within a piece that is not written as it is grows to the whole piece.
         """
         if begin >= end:
-            place = self._raw(begin)
-            return place, place
+            position = self._raw(begin)
+            return position, position
         last = self.pieces[max(bisect_left(self.pieces, (end,)) - 1, 0)]
         return self._raw(begin), last[2] + end - last[0] if is_verbatim(last) else last[3]
 
@@ -70,15 +70,15 @@ class TextMap:
             parts.append(text[raw_begin:raw_end])
         return "".join(parts)
 
-    def _raw(self, place: int) -> int:
+    def _raw(self, position: int) -> int:
         if not self.pieces:
             return 0
-        piece = self.pieces[self._number(place)]
-        return piece[2] + place - piece[0] if is_verbatim(piece) else piece[2]
+        piece = self.pieces[self._number(position)]
+        return piece[2] + position - piece[0] if is_verbatim(piece) else piece[2]
 
-    def _number(self, place: int) -> int:
-        """Return the number of the piece that holds a place."""
-        return max(bisect_left(self.pieces, (place + 1,)) - 1, 0)
+    def _number(self, position: int) -> int:
+        """Return the number of the piece that holds a position."""
+        return max(bisect_left(self.pieces, (position + 1,)) - 1, 0)
 
 
 # Texts that are not between tags: the values of attributes, and CDATA sections of XML. They have no tags inside.
@@ -107,15 +107,15 @@ _OF_QUOTES = {'"': MarkupSpelling.DOUBLE, "'": MarkupSpelling.SINGLE}
 
 
 def values_of(text: str, structure: Structure, names: frozenset[str]) -> Iterator[tuple[int, int, int, MarkupSpelling]]:
-    """Yield the place of each tag with such attributes, and those of their values, without the quotation marks.
+    """Yield the position of each tag with such attributes, and those of their values, without the quotation marks.
 
     names: of attributes, in lower case for HTML. In HTML some stand for a text in some elements only, such as value.
     """
     if not names:
         return
     html = structure.html
-    for place, (kind, begin, end, name) in enumerate(structure.tokens):
-        if kind not in (OPEN, EMPTY) or structure.untouched[place] or structure.kept[place]:
+    for position, (kind, begin, end, name) in enumerate(structure.tokens):
+        if kind not in (OPEN, EMPTY) or structure.untouched[position] or structure.kept[position]:
             continue
         found = [
             (each if not html else each._replace(name=each.name.lower())) for each in attributes_of(text, begin, end)
@@ -184,7 +184,7 @@ class Block:
 
     inlines: elements and points of the text, each after the one that it is in
     tags: of each of these
-    kept: the places of STAND_IN that stand for what is left as it is
+    kept: the positions of STAND_IN that stand for what is left as it is
     begin, end: of the block in the text with markup
     map: where its characters are written
     enclosed: whether an element around it is not translated, or it is in a tag, so that the text cannot be cut here
@@ -219,7 +219,7 @@ def blocks_of(text: str, structure: Structure, references: References) -> Iterat
 
 def _block_of(text: str, structure: Structure, references: References, members: list[int]) -> Block | None:
     """Return the block of tokens, or None if they have no text."""
-    seen = [place for place, member in enumerate(members) if _is_seen(text, structure, member)]
+    seen = [position for position, member in enumerate(members) if _is_seen(text, structure, member)]
     if not seen:
         return None
     if len(seen) < len(members):
@@ -259,27 +259,27 @@ def blocks_of_attributes(
 def _between_splits(structure: Structure) -> Iterator[list[int]]:
     """Yield the tokens between what splits the text. An element that is left as it is counts by its start tag."""
     members: list[int] = []
-    place, count = 0, len(structure.tokens)
-    while place < count:
-        if structure.splits[place] or structure.untouched[place]:
+    position, count = 0, len(structure.tokens)
+    while position < count:
+        if structure.splits[position] or structure.untouched[position]:
             if members:
                 yield members
             members = []
         else:
-            members.append(place)
-            if structure.kept[place]:
-                place = structure.partner[place]
-        place += 1
+            members.append(position)
+            if structure.kept[position]:
+                position = structure.partner[position]
+        position += 1
     if members:
         yield members
 
 
-def _is_seen(text: str, structure: Structure, place: int) -> bool:
+def _is_seen(text: str, structure: Structure, position: int) -> bool:
     """Return whether a token is text that is not blank, or something that is left as it is and has such text."""
-    kind, begin, end, _ = structure.tokens[place]
+    kind, begin, end, _ = structure.tokens[position]
     if kind in (TEXT, SECTION):
         return not text[begin:end].isspace()
-    return kind == KEPT or (kind == OPEN and structure.kept[place] == WORD and _has_text(text, structure, place))
+    return kind == KEPT or (kind == OPEN and structure.kept[position] == WORD and _has_text(text, structure, position))
 
 
 def _has_text(text: str, structure: Structure, start: int) -> bool:
@@ -323,22 +323,24 @@ class _Builder:
     def build(self, members: list[int]) -> Block:
         """Return the block of these tokens."""
         tokens, structure = self._structure.tokens, self._structure
-        for place in members:
-            kind, begin, end, _ = tokens[place]
+        for position in members:
+            kind, begin, end, _ = tokens[position]
             if kind == TEXT:
                 self._add_text(begin, end)
-            elif kind == CLOSE and structure.partner[place] >= 0:
+            elif kind == CLOSE and structure.partner[position] >= 0:
                 for tags in self._readings.pop(self._open[-1], ()):
                     self._add_inline(tags)
                 self._ends[self._open.pop()] = self._length
-            elif kind == OPEN and structure.partner[place] >= 0:
-                _, closing, closed, _ = tokens[structure.partner[place]]
-                if structure.kept[place] == NOTE and tokens[place][3] in READINGS and self._open[-1] >= 0:
+            elif kind == OPEN and structure.partner[position] >= 0:
+                _, closing, closed, _ = tokens[structure.partner[position]]
+                if structure.kept[position] == NOTE and tokens[position][3] in READINGS and self._open[-1] >= 0:
                     # After the words that it is for, all of which come before the readings in a translation.
                     self._readings.setdefault(self._open[-1], []).append((begin, closed, closed, closed))
-                elif structure.kept[place]:
+                elif structure.kept[position]:
                     self._leave(
-                        begin, closed, seen=structure.kept[place] == WORD and _has_text(self._text, structure, place)
+                        begin,
+                        closed,
+                        seen=structure.kept[position] == WORD and _has_text(self._text, structure, position),
                     )
                 else:
                     self._add_inline((begin, end, closing, closed))

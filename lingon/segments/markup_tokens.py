@@ -46,7 +46,7 @@ class Attribute(NamedTuple):
 
 
 def attributes_of(text: str, begin: int, end: int) -> Iterator[Attribute]:
-    """Yield the attributes with values of the start tag that has this place in a text."""
+    """Yield the attributes with values of the start tag that has this position in a text."""
     name = _NAME.match(text, begin, end)
     assert name is not None
     for found in _ATTRIBUTE.finditer(text, name.end(), end - 1):
@@ -173,7 +173,7 @@ class MarkupRules:
 NO_RULES = MarkupRules()
 
 
-# The tokens of HTML, as section 13.2.5 of the HTML standard reads them, with their places in the text.
+# The tokens of HTML, as section 13.2.5 of the HTML standard reads them, with their positions in the text.
 # The parser of the standard library takes more than two minutes for 1 MB of unclosed attributes, and what it reads as
 # a comment or a script depends on the version of Python. Here every expression is possessive, or searches an end
 # whose absence ends the reading, so the time is linear in the text.
@@ -249,7 +249,7 @@ def _until_raw_text(text: str, begin: int, tokens: list[MarkupToken]) -> int:
     return end
 
 
-# The tokens of XML with their places in the text. Expat checks that the text is well-formed.
+# The tokens of XML with their positions in the text. Expat checks that the text is well-formed.
 # A text may be a document, or a part of one: `Hello <b>world</b>` has no root element.
 
 _BESIDE = r"(?:\s++|<\?[\s\S]*?\?>|<!--[\s\S]*?-->)*+"
@@ -323,7 +323,7 @@ def _check(text: str, prolog: re.Match[str]) -> None:
 
 
 def _parse(before: str, added: str, after: str) -> None:
-    """Raise MarkupError, which names the place in the text without what is added, if it is not well-formed."""
+    """Raise MarkupError, which names the position in the text without what is added, if it is not well-formed."""
     parser = expat.ParserCreate("utf-8")
     parser.DefaultHandler = _ignore  # With it, Expat leaves the entities of the document as they are.
     first, between, last = (part.encode("utf-8", "surrogatepass") for part in (before, added, after))

@@ -2,7 +2,7 @@
 
 An element gets the run of target words that its source words claim, inside the run of its parent. Elements with one
 parent get runs without overlap. A point stays before or after the word that it is at. An element for which no word is
-left becomes empty, at its place.
+left becomes empty, at its position.
 
 A kept string is one atom, which is aligned to its copy: no tag comes into it, and an element right around it stays so.
 """
@@ -120,15 +120,15 @@ class _Placer:
         if parent.run[0] >= parent.run[1]:
             node.begin = node.end = parent.begin
             return
-        place = self._inlines[node.inline].begin
-        first = self._alignment.atoms_within(place, place).start
+        position = self._inlines[node.inline].begin
+        first = self._alignment.atoms_within(position, position).start
         if node.atoms:
             cut, after = self._after(node.atoms.start, parent), True
         elif first <= parent.atoms.start:
             cut, after = parent.run[0], False
         elif first >= parent.atoms.stop:
             cut, after = parent.run[1], True
-        elif self._alignment.source[first - 1][1] == place and not self._is_at_kept(first, place):
+        elif self._alignment.source[first - 1][1] == position and not self._is_at_kept(first, position):
             cut, after = self._after(first - 1, parent), True
         else:
             cut, after = self._before(first, parent), False
@@ -136,11 +136,11 @@ class _Placer:
         node.run = cut, cut
         node.begin = node.end = self._character(cut, parent, after=after)
 
-    def _is_at_kept(self, atom: int, place: int) -> bool:
-        """Return whether a source atom that is kept begins at a place, and the one before it is not kept."""
+    def _is_at_kept(self, atom: int, position: int) -> bool:
+        """Return whether a source atom that is kept begins at a position, and the one before it is not kept."""
         alignment = self._alignment
         is_kept = bool(alignment.kept_source[atom]) and not alignment.kept_source[atom - 1]
-        return is_kept and alignment.source[atom][0] == place
+        return is_kept and alignment.source[atom][0] == position
 
     def _before(self, atom: int, parent: _Node) -> int:
         """Return the first target atom that a source atom claims, or the next one that claims any."""
@@ -155,7 +155,9 @@ class _Placer:
         return max((target + 1 for target, _ in claims), default=parent.run[0])
 
     def _character(self, cut: int, parent: _Node, *, after: bool) -> int:
-        """Return the place in the target of what comes before an atom, at the end of the atom before it if `after`."""
+        """Return the position in the target of what comes before an atom, at the end of the atom before it if
+        `after`.
+        """
         atoms = self._alignment.target
         if cut <= parent.run[0]:
             return parent.begin
@@ -192,7 +194,7 @@ class Runs:
         return not only_kept, -sum(weight for atom in atoms for _, weight in self._alignment.claims[atom])
 
     def best(self, atoms: range, within: AtomRun, taken: Taken) -> AtomRun | None:
-        """Return the run for source atoms in a run of their parent, or None if there is no place for it.
+        """Return the run for source atoms in a run of their parent, or None if there is no room for it.
 
         It begins and ends with atoms that are claimed, and punctuation of its own. What is claimed far from the rest
         is left out. It has nothing that is kept but its own.
@@ -323,8 +325,8 @@ class Edges:
         found = begin
         while begin > within[0] and self._is_mark(begin - 1, taken) and first != begin:
             begin -= 1
-            place, mark = self._alignment.target[begin][0], self._alignment.target_marks[begin]
-            is_own = before[mark] > 0 or (turned and self._alignment.target_text[place] in _TURNED)
+            position, mark = self._alignment.target[begin][0], self._alignment.target_marks[begin]
+            is_own = before[mark] > 0 or (turned and self._alignment.target_text[position] in _TURNED)
             if is_own and found == begin + 1:
                 before[mark] -= 1
                 found = begin
@@ -362,7 +364,7 @@ class Edges:
         if self._source_pairs.within(core):
             return self._with_pairs(run, within, taken)
         marks, depth = self._alignment.target_marks, self._source_pairs.depths[core[0]]
-        cuts = pairwise([run[0], *(place for mark in single for place in (mark, mark + 1)), run[1]])
+        cuts = pairwise([run[0], *(position for mark in single for position in (mark, mark + 1)), run[1]])
         parts = [_without_ends(marks, part, _ALL) for part in islice(cuts, 0, None, 2)]
 
         def claimed(part: AtomRun) -> float:
@@ -396,7 +398,7 @@ class _MarkPairs:
 
     def __init__(self, text: str, atoms: Sequence[Span], marks: Sequence[Mark]) -> None:
         self._opens = {number: _opens(text, atoms[number]) for number, mark in enumerate(marks) if mark in _PAIRED}
-        self._places = list(self._opens)
+        self._positions = list(self._opens)
         self.depths, depth = list[int](), 0
         for number in range(len(atoms)):
             self.depths.append(depth)
@@ -409,7 +411,7 @@ class _MarkPairs:
 
     def within(self, run: AtomRun) -> list[int]:
         """Return the marks of a run."""
-        return self._places[bisect_left(self._places, run[0]) : bisect_left(self._places, run[1])]
+        return self._positions[bisect_left(self._positions, run[0]) : bisect_left(self._positions, run[1])]
 
     def single(self, run: AtomRun) -> list[int]:
         """Return the marks of a run whose other mark is outside of it, in order."""
@@ -426,8 +428,8 @@ class _MarkPairs:
 
 def _opens(text: str, mark: Span) -> bool:
     """Return whether a quotation mark or bracket opens a pair, by what is on both sides of it."""
-    place, end = mark
-    character, before, after = text[place], text[place - 1 : place], text[end : end + 1]
+    position, end = mark
+    character, before, after = text[position], text[position - 1 : position], text[end : end + 1]
     if character in _ALWAYS:
         return character in _OPENING
     blank_before = not before or before.isspace()
@@ -474,9 +476,9 @@ class Taken:
         """Return whether a run is between two free atoms."""
         return self._marks.find(b"\1", first, last) >= 0
 
-    def outside(self, place: int, *, after: bool) -> int:
-        """Return a place before an atom, or if it is within a run, the end of that run on one side."""
-        if self._marks[place] != 2:
-            return place
-        begin = self._marks.rfind(b"\1", 0, place)
+    def outside(self, position: int, *, after: bool) -> int:
+        """Return a position before an atom, or if it is within a run, the end of that run on one side."""
+        if self._marks[position] != 2:
+            return position
+        begin = self._marks.rfind(b"\1", 0, position)
         return self._ends[begin] if after else begin

@@ -18,7 +18,7 @@ class Inline(NamedTuple):
     """An element over a part of the source text, or a point without text.
 
     begin, end: code points; equal for a point
-    parent: the place of the element that it is in, in a list in which that one is earlier, or -1 without
+    parent: the position of the element that it is in, in a list in which that one is earlier, or -1 without
     """
 
     begin: int
@@ -60,7 +60,7 @@ class Aligned(NamedTuple):
 
 
 class Insertion(NamedTuple):
-    """A tag that comes before a place of the target text.
+    """A tag that comes before a position of the target text.
 
     inline: which; closing: whether it is the end tag. That of a point comes after its start
     """
@@ -71,17 +71,17 @@ class Insertion(NamedTuple):
 
 
 def boundaries(inlines: Iterable[Inline]) -> list[int]:
-    """Return the places at which an inline begins or ends, in order."""
-    return sorted({place for begin, end, _ in inlines for place in (begin, end)})
+    """Return the positions at which an inline begins or ends, in order."""
+    return sorted({position for begin, end, _ in inlines for position in (begin, end)})
 
 
 def needs_weights(segments: Iterable[Span], inlines: Sequence[Inline]) -> list[bool]:
-    """Return for each segment whether an inline begins or ends within it, so that its place needs an alignment."""
-    places, at, needed = boundaries(inlines), 0, []
+    """Return for each segment whether an inline begins or ends within it, so that its position needs an alignment."""
+    positions, at, needed = boundaries(inlines), 0, []
     for begin, end in segments:
-        while at < len(places) and places[at] <= begin:
+        while at < len(positions) and positions[at] <= begin:
             at += 1
-        needed.append(at < len(places) and places[at] < end)
+        needed.append(at < len(positions) and positions[at] < end)
     return needed
 
 
@@ -111,10 +111,10 @@ def around(inlines: Sequence[Inline], whole: Sequence[Span]) -> Sequence[Inline]
     return found
 
 
-def _cut_at(place: int, begins: Sequence[int], whole: Sequence[Span]) -> Span | None:
-    """Return the span that a tag at a place would cut; begins: of the spans."""
-    number = bisect_left(begins, place) - 1
-    return whole[number] if number >= 0 and place < whole[number][1] else None
+def _cut_at(position: int, begins: Sequence[int], whole: Sequence[Span]) -> Span | None:
+    """Return the span that a tag at a position would cut; begins: of the spans."""
+    number = bisect_left(begins, position) - 1
+    return whole[number] if number >= 0 and position < whole[number][1] else None
 
 
 def _moved(span: Span, by: int) -> Span:
@@ -176,16 +176,16 @@ def words_of(text: str, segment: Span, kept: Sequence[Span] = ()) -> list[Segmen
     return [_word(text, *each) for each in _around_kept(text, segment, kept)]
 
 
-def cut(atom: Span, places: Sequence[int]) -> list[Span]:
-    """Return the parts of an atom between places, which are in order."""
+def cut(atom: Span, positions: Sequence[int]) -> list[Span]:
+    """Return the parts of an atom between positions, which are in order."""
     begin, end = atom
-    first, last = bisect_right(places, begin), bisect_left(places, end)
-    return list(pairwise([begin, *places[first:last], end])) if first < last else [atom]
+    first, last = bisect_right(positions, begin), bisect_left(positions, end)
+    return list(pairwise([begin, *positions[first:last], end])) if first < last else [atom]
 
 
-def is_within(places: Sequence[int], segment: Span) -> bool:
-    """Return whether one of the places is within a segment."""
-    return bisect_right(places, segment[0]) < bisect_left(places, segment[1])
+def is_within(positions: Sequence[int], segment: Span) -> bool:
+    """Return whether one of the positions is within a segment."""
+    return bisect_right(positions, segment[0]) < bisect_left(positions, segment[1])
 
 
 def mark_of(text: str, atom: Span) -> Mark:
@@ -298,13 +298,13 @@ class WordClaims:
     kept: the numbers of those of them that are kept
     """
 
-    def __init__(self, source: str, target: str, segment: Aligned, places: Sequence[int]) -> None:
-        """places: of the tags in the source, in order."""
+    def __init__(self, source: str, target: str, segment: Aligned, positions: Sequence[int]) -> None:
+        """positions: of the tags in the source, in order."""
         kept_sources = [each.source for each in segment.kept if each.source[0] < each.source[1]]
         kept_targets = sorted(each.target for each in segment.kept if each.target[0] < each.target[1])
         self._sources = words_of(source, segment.source, kept_sources)
         self._targets = words_of(target, segment.target, kept_targets)
-        self._places = places
+        self._positions = positions
         self._kept_sources, self._kept_targets = frozenset(kept_sources), frozenset(kept_targets)
         self._columns: Sequence[Sequence[float]] | None = None
         if segment.weights is not None and self._targets:
@@ -331,7 +331,7 @@ class WordClaims:
             for atoms, (wanted, weight) in zip(word[:3], self._wanted(number, word), strict=True):
                 claims = [Claim(target + first, own) for target, own in _claims(wanted, weight)]
                 for atom in atoms:
-                    parts, kept = cut(atom, self._places), atom in self._kept_sources
+                    parts, kept = cut(atom, self._positions), atom in self._kept_sources
                     each = self._claims_of_copy(atom, len(parts), first)
                     each = each or [[] if kept else claims] * len(parts)
                     for part, own in zip(parts, each, strict=True):
@@ -343,7 +343,7 @@ class WordClaims:
         for atom in word.atoms:
             first, like = len(self.atoms), self._cut_as.get(atom, atom)
             shift = atom[0] - like[0]
-            parts = cut(like, self._places) if atom in self._cut_as else [atom]
+            parts = cut(like, self._positions) if atom in self._cut_as else [atom]
             self.atoms.extend((start + shift, end + shift) for start, end in parts)
             self._numbers[atom] = range(first, len(self.atoms))
             if atom in self._kept_targets:
@@ -429,7 +429,7 @@ class WordClaims:
             (number, atom, is_cut)
             for number, word in enumerate(self._sources)
             for atom in word.cores
-            if ((is_cut := is_within(self._places, atom)) or among_others[number]) and atom not in self._kept_sources
+            if ((is_cut := is_within(self._positions, atom)) or among_others[number]) and atom not in self._kept_sources
         ]
         spelled = self._by_spelling(target) if sought else {}
         taken = set(self._copies.values())
@@ -449,8 +449,8 @@ class WordClaims:
         for number, word in enumerate(self._targets):
             for atom in word.cores:
                 same = found.setdefault(target[slice(*atom)], {})
-                for place in (number, ANY):
-                    same.setdefault(place, deque()).append(atom)
+                for position in (number, ANY):
+                    same.setdefault(position, deque()).append(atom)
         return found
 
 
@@ -573,8 +573,8 @@ class AtomAlignment:
     kept_source, kept_target: 1 for each atom that is kept
     """
 
-    def __init__(self, source: str, target: str, segments: Sequence[Aligned], places: Sequence[int]) -> None:
-        """places: of tags in the source, in order."""
+    def __init__(self, source: str, target: str, segments: Sequence[Aligned], positions: Sequence[int]) -> None:
+        """positions: of tags in the source, in order."""
         self.source_text, self.target_text = source, target
         self.source: list[Span] = []
         self.target: list[Span] = []
@@ -587,15 +587,15 @@ class AtomAlignment:
         before = 0, 0
         for segment in (part for each in segments for part in divided(source, target, each)):
             (begin, end), (target_begin, target_end) = segment[:2]
-            self._add_between(source, target, ((before[0], begin), (before[1], target_begin)), places)
+            self._add_between(source, target, ((before[0], begin), (before[1], target_begin)), positions)
             before = end, target_end
             first, target_first = len(self.source), len(self.target)
-            if not is_within(places, (begin, end)):
+            if not is_within(positions, (begin, end)):
                 self._add_whole(segment)
             elif source[begin:end] == target[target_begin:target_end]:
-                self._add_same(source, segment, places)
+                self._add_same(source, segment, positions)
             else:
-                claims = WordClaims(source, target, segment, places)
+                claims = WordClaims(source, target, segment, positions)
                 for atom, claimed, column, kept in claims.claimed(len(self.target)):
                     self._add(atom, claimed, column, kept=kept)
                 kept_atoms = set(claims.kept)
@@ -604,7 +604,7 @@ class AtomAlignment:
             atoms, targets = range(first, len(self.source)), range(target_first, len(self.target))
             words = _words(self.source_marks, atoms), _words(self.target_marks, targets)
             self.segments.append(Segment(atoms, targets, *words))
-        self._add_between(source, target, ((before[0], len(source)), (before[1], len(target))), places)
+        self._add_between(source, target, ((before[0], len(source)), (before[1], len(target))), positions)
 
     def atoms_within(self, begin: int, end: int) -> range:
         """Return the numbers of the source atoms of a span, whose ends are between atoms."""
@@ -613,10 +613,10 @@ class AtomAlignment:
 
     def segments_within(self, atoms: range) -> Iterator[Segment]:
         """Yield the segments whose words are all among these source atoms."""
-        place = bisect_left(self.segments, atoms.start, key=lambda segment: segment.source_words.start)
-        while place < len(self.segments) and self.segments[place].source_words.stop <= atoms.stop:
-            yield self.segments[place]
-            place += 1
+        position = bisect_left(self.segments, atoms.start, key=lambda segment: segment.source_words.start)
+        while position < len(self.segments) and self.segments[position].source_words.stop <= atoms.stop:
+            yield self.segments[position]
+            position += 1
 
     def _add(self, atom: Span, claims: list[Claim], column: ShareColumn | None = None, *, kept: bool = False) -> None:
         self.source.append(atom)
@@ -639,7 +639,7 @@ class AtomAlignment:
         if segment.source[0] < segment.source[1]:
             self._add(segment.source, claims)
 
-    def _add_between(self, source: str, target: str, between: tuple[Span, Span], places: Sequence[int]) -> None:
+    def _add_between(self, source: str, target: str, between: tuple[Span, Span], positions: Sequence[int]) -> None:
         """Add what separates segments, such as the mark of a list. Blanks have no atoms.
 
         between: where it is in both texts. That of the target may have one blank more
@@ -647,13 +647,13 @@ class AtomAlignment:
         (begin, end), (target_begin, target_end) = between
         text = source[begin:end]
         if target[target_begin:target_end].startswith(text) and any(map(_is_visible, text)):
-            self._add_same(source, Aligned((begin, end), (target_begin, target_begin + len(text))), places)
+            self._add_same(source, Aligned((begin, end), (target_begin, target_begin + len(text))), positions)
 
-    def _add_same(self, source: str, segment: Aligned, places: Sequence[int]) -> None:
+    def _add_same(self, source: str, segment: Aligned, positions: Sequence[int]) -> None:
         """Add a segment whose translation is itself."""
         shift = segment.target[0] - segment.source[0]
         for word in words_of(source, segment.source):
-            for begin, end in (part for atom in word.atoms for part in cut(atom, places)):
+            for begin, end in (part for atom in word.atoms for part in cut(atom, positions)):
                 self._add((begin, end), [Claim(len(self.target), KNOWN)])
                 self._add_target((begin + shift, end + shift))
 

@@ -104,7 +104,7 @@ class KeptStrings:
         return bool(self._strings)
 
     def find(self, text: str) -> Iterator[Span]:
-        """Yield where the strings are in a text: of those that end at one place, the longest."""
+        """Yield where the strings are in a text: of those that end at one position, the longest."""
         units = _UNIT.findall(text)
         longest = self._automaton.longest
         for end, state in zip(accumulate(map(len, units)), self._automaton.states(units), strict=True):
@@ -176,8 +176,8 @@ def _with_marks(
     others = _bounded(matches(_blanked(text, found)), most)
     inside = [*counted, *found, *(span for span in others if span.kind not in (Kind.TAG, Kind.SIGN))]
     marked = _apart(_bounded(pairs(_filled(text, inside, "x")), most), kept)
-    places = sorted(marked)
-    return [*found, *marked, *(span for span in others if not _is_within(span, places))]
+    positions = sorted(marked)
+    return [*found, *marked, *(span for span in others if not _is_within(span, positions))]
 
 
 def _bounded(spans: Iterable[Item], most: int | None) -> list[Item]:
@@ -192,23 +192,23 @@ def _bounded(spans: Iterable[Item], most: int | None) -> list[Item]:
 
 def _apart(marks: Iterable[tuple[ProtectedSpan, ProtectedSpan]], kept: Sequence[ProtectedSpan]) -> list[ProtectedSpan]:
     """Return the marks of pairs of which none is cut by what a caller wants kept."""
-    places = merge(kept)
-    return [mark for pair in marks if not any(_is_cut(mark, places) for mark in pair) for mark in pair]
+    positions = merge(kept)
+    return [mark for pair in marks if not any(_is_cut(mark, positions) for mark in pair) for mark in pair]
 
 
-def _is_cut(mark: ProtectedSpan, places: Sequence[ProtectedSpan]) -> bool:
-    """Return whether a span overlaps a mark and is not within it; places: in order and without overlap."""
-    first = bisect_right(places, mark.begin, key=_end)
-    last = bisect_left(places, mark.end, key=_begin)
+def _is_cut(mark: ProtectedSpan, positions: Sequence[ProtectedSpan]) -> bool:
+    """Return whether a span overlaps a mark and is not within it; positions: in order and without overlap."""
+    first = bisect_right(positions, mark.begin, key=_end)
+    last = bisect_left(positions, mark.end, key=_begin)
     if first >= last:
         return False
-    return places[first].begin < mark.begin or places[last - 1].end > mark.end
+    return positions[first].begin < mark.begin or positions[last - 1].end > mark.end
 
 
-def _is_within(span: ProtectedSpan, places: Sequence[ProtectedSpan]) -> bool:
+def _is_within(span: ProtectedSpan, positions: Sequence[ProtectedSpan]) -> bool:
     """Return whether one of other spans, in order and without overlap, has a span in it."""
-    number = bisect_right(places, span.begin, key=_begin) - 1
-    return number >= 0 and span.end <= places[number].end
+    number = bisect_right(positions, span.begin, key=_begin) - 1
+    return number >= 0 and span.end <= positions[number].end
 
 
 def _begin(span: ProtectedSpan) -> int:
@@ -255,17 +255,17 @@ def uncut(segments: Iterable[Span], spans: Sequence[ProtectedSpan]) -> Iterator[
     one is what it is.
     spans: in order and without overlap
     """
-    place, begin, last, own = 0, -1, -1, list[ProtectedSpan]()
+    position, begin, last, own = 0, -1, -1, list[ProtectedSpan]()
     for first, last in segments:
         if first == last and begin < 0:
             yield (first, last), ()
             continue
         begin = first if begin < 0 else begin
-        while place < len(spans) and spans[place].begin < last:
-            own.append(spans[place])
+        while position < len(spans) and spans[position].begin < last:
+            own.append(spans[position])
             if own[-1].begin < begin < own[-1].end:
                 begin = own[-1].begin
-            place += 1
+            position += 1
         if own and own[-1].end > last:
             continue
         yield (begin, last), _moved(own, begin)

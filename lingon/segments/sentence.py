@@ -88,8 +88,8 @@ class Means(IntEnum):
     """How the protected spans of a sentence came into its translation; a sentence has the last one that it needed."""
 
     NONE = 0  # there are none, or the model never saw them
-    STAND_IN = 1  # the model translated the sentence with words in their place, or with the strings themselves
-    PLACED = 2  # a prefix forced a word in the place of one
+    STAND_IN = 1  # the model translated the sentence with words instead of them, or with the strings themselves
+    PLACED = 2  # a prefix forced a word instead of one
     SPLIT = 3  # the sentence was split there, and its parts were translated apart
 
 
@@ -244,13 +244,13 @@ class SplitSentence:
         """Return the sentence with other strings in place of the kept ones."""
         return "".join(chain.from_iterable(zip_longest(self.texts, strings, fillvalue="")))
 
-    def before(self, place: int) -> SplitSentence:
+    def before(self, position: int) -> SplitSentence:
         """Return what is before a kept string."""
-        return SplitSentence(self.texts[: place + 1], self.kept[:place])
+        return SplitSentence(self.texts[: position + 1], self.kept[:position])
 
-    def after(self, place: int) -> SplitSentence:
+    def after(self, position: int) -> SplitSentence:
         """Return what is after a kept string."""
-        return SplitSentence(self.texts[place + 1 :], self.kept[place + 1 :])
+        return SplitSentence(self.texts[position + 1 :], self.kept[position + 1 :])
 
     def stripped(self, left: str, right: str) -> tuple[str, SplitSentence, str]:
         """Return the characters of `left` at the begin, the sentence without both, and those of `right` at the end."""
@@ -261,7 +261,7 @@ class SplitSentence:
         return before, SplitSentence((*texts[:-1], last), self.kept), texts[-1][len(last) :]
 
     def edge(self) -> int | None:
-        """Return the place of a kept string at the begin or the end of the sentence that no grammar needs."""
+        """Return the position of a kept string at the begin or the end of the sentence that no grammar needs."""
         if not self.kept:
             return None
         if not has_words(self.texts[0]) and self.kept[0].is_apart:
@@ -272,9 +272,11 @@ class SplitSentence:
         return None
 
     def divider(self) -> int | None:
-        """Return the place of a kept string whose sides are translated apart: the middle one, as they are cut again."""
-        places = [place for place, kept in enumerate(self.kept) if kept.divides]
-        return places[len(places) // 2] if places else None
+        """Return the position of a kept string whose sides are translated apart: the middle one, as they are cut
+        again.
+        """
+        positions = [position for position, kept in enumerate(self.kept) if kept.divides]
+        return positions[len(positions) // 2] if positions else None
 
 
 def _with_custom(kept: KeptString, custom: Custom) -> KeptString:
@@ -294,14 +296,14 @@ class _Runs:
         self._text, self._belongs = text, belongs
         self._last: Span = 0, 0
 
-    def around(self, place: int) -> Span | None:
-        """Return the run that a place is in, or None if the character there is of another kind, or there is none."""
+    def around(self, position: int) -> Span | None:
+        """Return the run that a position is in, or None if the character there is of another kind, or there is none."""
         begin, end = self._last
-        if begin <= place < end:
+        if begin <= position < end:
             return self._last
-        if not (0 <= place < len(self._text) and self._belongs(self._text[place])):
+        if not (0 <= position < len(self._text) and self._belongs(self._text[position])):
             return None
-        begin, end = place, place + 1
+        begin, end = position, position + 1
         while begin and self._belongs(self._text[begin - 1]):
             begin -= 1
         while end < len(self._text) and self._belongs(self._text[end]):

@@ -1,4 +1,4 @@
-"""Words that stand for kept strings while a model translates, and the strings put back in their places."""
+"""Words that stand for kept strings while a model translates, and the strings put back where they are."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Attempt:
     def of(cls, sentence: SplitSentence, words: Sequence[str]) -> Attempt:
         """Return the sentence with these words, each a word of its own in the text."""
         spaced = []
-        for place, word in enumerate(words):
-            before, after = sentence.texts[place][-1:], sentence.texts[place + 1][:1]
+        for position, word in enumerate(words):
+            before, after = sentence.texts[position][-1:], sentence.texts[position + 1][:1]
             spaced.append(" " * before.isalnum() + word + " " * after.isalnum())
         return cls(sentence, tuple(words), normalise(sentence.filled(spaced)))
 
@@ -61,61 +61,61 @@ class Attempt:
         return min(outputs, key=lambda output: (len(self.wrong(output)), self._excess(output)), default="")
 
     def wrong(self, output: str) -> list[int]:
-        """Return the places of the words that are not exactly once in a translation."""
-        return [place for place in range(len(self.words)) if not self._is_once(output, place)]
+        """Return the positions of the words that are not exactly once in a translation."""
+        return [position for position in range(len(self.words)) if not self._is_once(output, position)]
 
     def restored(self, output: str) -> Restored:
         """Return a translation, in which each word is once, with the kept strings in place of the words.
 
         An ending that the translation gave to a word goes with it, but for the genitive of one in the sentence.
         """
-        found = sorted((self.spans(output, place)[0], place) for place in range(len(self.words)))
+        found = sorted((self.spans(output, position)[0], position) for position in range(len(self.words)))
         text, kept, at = "", list[Span](), 0
-        for (begin, end), place in found:
-            own = self.sentence.kept[place]
-            string = output[begin:end] if own.is_figure and self.words[place] == own.text else own.text
+        for (begin, end), position in found:
+            own = self.sentence.kept[position]
+            string = output[begin:end] if own.is_figure and self.words[position] == own.text else own.text
             before = output[at:begin]
-            if self.sentence.texts[place][-1:].isalnum():
+            if self.sentence.texts[position][-1:].isalnum():
                 before = before.removesuffix(" ")
             text += before
             if not own.is_figure:
                 kept.append((len(text), len(text) + len(string)))
             text += string
             ending = _ending(output, end)
-            at = end if ending == "s" and self._takes_genitive(place) else end + len(ending)
-            at += self.sentence.texts[place + 1][:1].isalnum() and output[at : at + 1] == " "
+            at = end if ending == "s" and self._takes_genitive(position) else end + len(ending)
+            at += self.sentence.texts[position + 1][:1].isalnum() and output[at : at + 1] == " "
         return Restored(text + output[at:], tuple(kept), Means.STAND_IN)
 
-    def spans(self, output: str, place: int) -> list[Span]:
+    def spans(self, output: str, position: int) -> list[Span]:
         """Return where a word is in a translation; a number in figures of any script, and not within another one."""
-        own, word = self.sentence.kept[place], self.words[place]
+        own, word = self.sentence.kept[position], self.words[position]
         found = _spans(word, output)
         if not found and own.written and word == normalise(own.text):
             found = _spans(own.written, output)
         return found
 
-    def place_in_source(self, place: int) -> Span:
-        """Return where the word of a place is in the source."""
-        return _spans(self.words[place], self.source)[0]
+    def place_in_source(self, position: int) -> Span:
+        """Return where the word of a position is in the source."""
+        return _spans(self.words[position], self.source)[0]
 
-    def _is_once(self, output: str, place: int) -> bool:
-        spans = self.spans(output, place)
+    def _is_once(self, output: str, position: int) -> bool:
+        spans = self.spans(output, position)
         if len(spans) != 1:
             return False
         ((begin, end),) = spans
         ending = _ending(output, end)
-        if self.words[place][-1].isdigit() and ending and output[begin:end].isascii():
+        if self.words[position][-1].isdigit() and ending and output[begin:end].isascii():
             return False
         is_word = not (begin and output[begin - 1].isalnum())
         return is_word and len(ending) <= _LONGEST_ENDING and (not ending or ending.isalpha())
 
     def _excess(self, output: str) -> int:
         """Return the number of letters that follow words directly."""
-        ends = (end for place in range(len(self.words)) for _, end in self.spans(output, place))
+        ends = (end for position in range(len(self.words)) for _, end in self.spans(output, position))
         return sum(len(_ending(output, end)) for end in ends)
 
-    def _takes_genitive(self, place: int) -> bool:
-        return _GENITIVE.match(self.sentence.texts[place + 1]) is not None
+    def _takes_genitive(self, position: int) -> bool:
+        return _GENITIVE.match(self.sentence.texts[position + 1]) is not None
 
 
 def _spans(word: str, text: str) -> list[Span]:

@@ -90,8 +90,8 @@ def _split(sentence: SplitSentence, place: int, words: Sequence[str]) -> Sentenc
     before = yield from _part(sides[0], words)
     after = yield from _part(sides[1], words)
     breaks = not kept.divides and all(has_words(side.text) for side in sides)
-    places = () if kept.is_figure else ((0, len(kept.text)),)
-    string = Restored(kept.text, places, Means.SPLIT if breaks else Means.NONE)
+    positions = () if kept.is_figure else ((0, len(kept.text)),)
+    string = Restored(kept.text, positions, Means.SPLIT if breaks else Means.NONE)
     return joined(before, string, after)
 
 
@@ -109,7 +109,7 @@ def _part(sentence: SplitSentence, words: Sequence[str]) -> SentenceSteps:
 def _by_words(
     sentence: SplitSentence, words: Sequence[str]
 ) -> Generator[SentenceRequest, SentenceAnswer, tuple[Restored | None, int]]:
-    """Return the translation by words in place of the kept strings, or None and the place at which to split."""
+    """Return the translation by words in place of the kept strings, or None and the position at which to split."""
     best: tuple[Attempt, str] | None = None
     for attempt in attempts(sentence, words):
         outputs = yield from translations(TranslateStep(attempt.source))
@@ -161,7 +161,7 @@ def _by_prefixes(attempt: Attempt, output: str) -> Generator[SentenceRequest, Se
 
 
 def _prefix(attempt: Attempt, place: int, output: str, found: Sequence[SpanLink], least: int) -> str:
-    """Return the begin of a translation up to the word of a place: where it is first, or where it is aligned to.
+    """Return the begin of a translation up to the word of a position: where it is first, or where it is aligned to.
 
     least: characters at the begin that stay, because they were forced before
     """
@@ -245,14 +245,14 @@ def _quoted(
     kept = sorted([*restored.kept, (len(restored.text), len(restored.text))])
     if len(found) != len(marks) or any(begin < last and first < end for begin, end in found for first, last in kept):
         return None
-    places = [(begin, end, mark) for begin, end in found]
-    return _inserted(restored, places)
+    positions = [(begin, end, mark) for begin, end in found]
+    return _inserted(restored, positions)
 
 
-def _inserted(restored: Restored, places: Sequence[tuple[int, int, str]]) -> Restored:
+def _inserted(restored: Restored, positions: Sequence[tuple[int, int, str]]) -> Restored:
     """Return a translation with other strings in place of parts of it, which are in order and in no kept string."""
     text, at, kept, ends, moved = "", 0, list[Span](), list[int](), list[int]()
-    for begin, end, string in places:
+    for begin, end, string in positions:
         text += restored.text[at:begin] + string
         kept.append((len(text) - len(string), len(text)))
         at = end
@@ -289,7 +289,7 @@ def _bare(text: str, spans: Sequence[ProtectedSpan], pairs: Sequence[tuple[int, 
         for number, span in enumerate(spans)
         if number not in paired
     ]
-    inlines, open_ = list[Inline](), list[tuple[int, int]]()  # open_: the last number of a pair, and its place
+    inlines, open_ = list[Inline](), list[tuple[int, int]]()  # open_: the last number of a pair, and its position
     for first, last in pairs:
         while open_ and open_[-1][0] < first:
             open_.pop()
@@ -319,14 +319,14 @@ def _placed(
         return None
     inlines = [Inline(source.place(begin), source.place(end), parent) for begin, end, parent in bare.inlines]
     segment = Aligned((0, len(source.text)), (0, len(target.text)), weights, source.same(target))
-    begun, places = dict[int, int](), list[tuple[int, int, str]]()
+    begun, positions = dict[int, int](), list[tuple[int, int, str]]()
     for insertion in place(source.text, target.text, [segment], inlines):
         to = target.own(insertion.place)
         if insertion.closing and begun[insertion.inline] == to:
             return None
         begun[insertion.inline] = to
-        places.append((to, to, bare.marks[insertion.inline][insertion.closing]))
-    return _inserted(restored, places)
+        positions.append((to, to, bare.marks[insertion.inline][insertion.closing]))
+    return _inserted(restored, positions)
 
 
 class _Masked:
@@ -348,12 +348,12 @@ class _Masked:
         self.text = "".join([*parts, text[at:]])
 
     def place(self, at: int) -> int:
-        """Return where a place of the text, which is in no kept string, is now."""
+        """Return where a position of the text, which is in no kept string, is now."""
         number = bisect_right(self._begins, at) - 1
         return self._masks[number] + at - self._begins[number]
 
     def own(self, at: int) -> int:
-        """Return where a place is in the text as it was. One within a mask is before the string."""
+        """Return where a position is in the text as it was. One within a mask is before the string."""
         number = bisect_right(self._masks, at) - 1
         if number % 2 and at > self._masks[number]:
             at = self._masks[number]

@@ -198,7 +198,10 @@ def words() -> tuple[list[str], list[str]]:
 def texts() -> list[str]:
     """Return the sources of the words that the model was not trained on; some are two words."""
     _, held_out = words()
-    return [" ".join(map(cyrillic, held_out[place : place + 1 + (place % 5 == 0)])) for place in range(len(held_out))]
+    return [
+        " ".join(map(cyrillic, held_out[position : position + 1 + (position % 5 == 0)]))
+        for position in range(len(held_out))
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,8 +342,8 @@ def train(updates: int = 800) -> tuple[AnyModel, dict[str, bytes]]:
     pairs = [(cyrillic(word), word) for word in train_words]
     pairs += [tuple(" ".join(both) for both in zip(*draws.sample(pairs, 2), strict=True)) for _ in range(1500)]
     models = {
-        side: train_sentencepiece([pair[place] for pair in pairs], 100, model_type="char", hard_vocab_limit=False)
-        for place, side in enumerate(SIDES)
+        side: train_sentencepiece([pair[position] for pair in pairs], 100, model_type="char", hard_vocab_limit=False)
+        for position, side in enumerate(SIDES)
     }
     tokenizer = Tokenizer(models["source"], models["target"], source_end=False)
     settings = TransformerSettings(
@@ -358,7 +361,7 @@ def train(updates: int = 800) -> tuple[AnyModel, dict[str, bytes]]:
     )
     torch.manual_seed(3)
     model = build_model(settings, tokenizer.source_vocab, tokenizer.target_vocab)
-    sources, targets = ([pair[place] for pair in pairs] for place in (0, 1))
+    sources, targets = ([pair[position] for pair in pairs] for position in (0, 1))
     encoded = EncodedPairs(tokenizer.source.encode(sources), tokenizer.target.encode(targets), source_end=False)
     optimiser = torch.optim.Adam(model.parameters(), lr=2e-3, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, total_steps=updates)

@@ -169,8 +169,8 @@ class EchoRunner:
         found = []
         for source, target in zip(source_lengths.tolist(), target_lengths.tolist(), strict=True):
             attention = np.full((target + 1, source), 0.01, np.float32)
-            for place in range(target + 1):
-                attention[place, min(place, source - 1)] = 0.9
+            for position in range(target + 1):
+                attention[position, min(position, source - 1)] = 0.9
             found.append(Scored(np.full(target + 1, -0.25, np.float32), attention))
         return found
 

@@ -169,9 +169,9 @@ class HalfCall:
             else:
                 self._connection += int.from_bytes(payload, "big")
         elif kind == SETTINGS and not flags & ACK:
-            for place in range(0, len(payload), 6):
-                if int.from_bytes(payload[place : place + 2], "big") == INITIAL_WINDOW_SIZE:
-                    initial = int.from_bytes(payload[place + 2 : place + 6], "big")
+            for position in range(0, len(payload), 6):
+                if int.from_bytes(payload[position : position + 2], "big") == INITIAL_WINDOW_SIZE:
+                    initial = int.from_bytes(payload[position + 2 : position + 6], "big")
                     self._stream += initial - self._initial
                     self._initial = initial
             self.socket.send(frame(SETTINGS, ACK, 0))

@@ -1,7 +1,7 @@
 """Tiny models of Marian with random weights in its own files, and what they compute, written in NumPy.
 
-The computation follows the papers, Vaswani et al. (2017), and Kim et al. (2019), section 3.1, for SSRU; the places of
-norms follow Marian's source, src/models/transformer.h. It shares no code with lingon.
+The computation follows the papers, Vaswani et al. (2017), and Kim et al. (2019), section 3.1, for SSRU; the positions
+of norms follow Marian's source, src/models/transformer.h. It shares no code with lingon.
 """
 
 from __future__ import annotations
@@ -508,17 +508,17 @@ def measured_alphas(imported: Imported, model: Marian) -> dict[str, float]:
 def trained_to_copy(model: Marian, files: MarianFiles, steps: int) -> Marian:
     """Return a model after training on copying the start of its sources, which it then ends by itself.
 
-    It is trained as `lingon import` reads it. Where a weight of Marian went is seen by numbers in the place of weights.
+    It is trained as `lingon import` reads it. Where a weight of Marian went is seen by numbers instead of weights.
     """
     numbered = _numbered(model)
     files.model.write_bytes(binary(numbered, {}))
-    places = {name: value.detach().long() for name, value in files.imported().checkpoint.model.named_parameters()}
+    positions = {name: value.detach().long() for name, value in files.imported().checkpoint.model.named_parameters()}
     files.model.write_bytes(binary(model, {}))
     imported = files.imported()
-    _train(imported, places, steps)
+    _train(imported, positions, steps)
     flat = np.zeros(1 + max(int(each.max()) for each in numbered.tensors.values()), np.float32)
     for name, value in imported.checkpoint.model.named_parameters():
-        flat[places[name].numpy()] = value.detach().numpy()
+        flat[positions[name].numpy()] = value.detach().numpy()
     found = {name: flat[each.astype(np.int64)] for name, each in numbered.tensors.items()}
     return Marian(model.options, found)
 
@@ -543,7 +543,7 @@ def _numbered(model: Marian) -> Marian:
     return found
 
 
-def _train(imported: Imported, places: dict[str, torch.Tensor], steps: int) -> None:
+def _train(imported: Imported, positions: dict[str, torch.Tensor], steps: int) -> None:
     """Train on pairs of a source and its first pieces; weights that Marian does not have stay 0."""
     model, tokenizer = imported.checkpoint.model, imported.checkpoint.tokenizer
     encoded = [(tokenizer.encode_source(line), tokenizer.encode_target(line)) for line in LINES]
@@ -567,5 +567,5 @@ def _train(imported: Imported, places: dict[str, torch.Tensor], steps: int) -> N
         optimiser.step()
         with torch.no_grad():
             for name, value in parameters.items():
-                value.mul_(places[name] > 0)
+                value.mul_(positions[name] > 0)
     model.eval()

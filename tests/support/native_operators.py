@@ -48,7 +48,7 @@ CONSTANT: dict[str, Container[int]] = {
     "PackedLinear": range(5, 7),
     "Embed": (1, 3),
 }
-"""The places of constant inputs, by operator."""
+"""The positions of constant inputs, by operator."""
 
 MOST_LEVEL = 255  # of a quantised activation; the least is 0
 ROUNDING = np.float32(12582912)  # 1.5 * 2^23: adding and subtracting it rounds to the nearest even integer
@@ -57,29 +57,29 @@ ROUNDING = np.float32(12582912)  # 1.5 * 2^23: adding and subtracting it rounds 
 def session_of(
     op: str, inputs: Arrays, *, threads: int = 1, constant: Container[int] | None = None, **attributes: Any
 ) -> ort.InferenceSession:
-    """Return a session of a model that has one node; inputs that are not constant are named by their places."""
+    """Return a session of a model that has one node; inputs that are not constant are named by their positions."""
     constant = CONSTANT.get(op, range(0)) if constant is None else constant
-    names = ["" if value is None else str(place) for place, value in enumerate(inputs)]
-    given = {place: value for place, value in enumerate(inputs) if value is not None}
-    results = [f"out.{place}" for place in range(len(OUTPUTS[op]))]
+    names = ["" if value is None else str(position) for position, value in enumerate(inputs)]
+    given = {position: value for position, value in enumerate(inputs) if value is not None}
+    results = [f"out.{position}" for position in range(len(OUTPUTS[op]))]
     node = helper.make_node(op, names, results, domain=KERNELS, **attributes)
     graph = helper.make_graph(
         [node],
         op,
         [
             helper.make_tensor_value_info(
-                str(place),
+                str(position),
                 helper.np_dtype_to_tensor_dtype(value.dtype),
-                [f"{place}.{axis}" for axis in range(value.ndim)],
+                [f"{position}.{axis}" for axis in range(value.ndim)],
             )
-            for place, value in given.items()
-            if place not in constant
+            for position, value in given.items()
+            if position not in constant
         ],
         [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), None)
             for name, dtype in zip(results, OUTPUTS[op], strict=True)
         ],
-        [numpy_helper.from_array(value, str(place)) for place, value in given.items() if place in constant],
+        [numpy_helper.from_array(value, str(position)) for position, value in given.items() if position in constant],
     )
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(KERNELS, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
@@ -100,7 +100,9 @@ def run(op: str, *inputs: np.ndarray | None, threads: int = 1, **attributes: Any
 def feed_of(op: str, inputs: Arrays) -> dict[str, np.ndarray]:
     """Return the inputs that a session of session_of takes."""
     constant = CONSTANT.get(op, range(0))
-    return {str(place): value for place, value in enumerate(inputs) if value is not None and place not in constant}
+    return {
+        str(position): value for position, value in enumerate(inputs) if value is not None and position not in constant
+    }
 
 
 def refusal(op: str, *inputs: np.ndarray | None, **attributes: Any) -> str:
@@ -248,9 +250,9 @@ def in_process(instruction_set: str, code: str, *arguments: str) -> bytes:
 
 def print_outputs() -> None:
     """Print a digest of each result; every NaN counts as the same."""
-    for place, value in enumerate(outputs()):
+    for position, value in enumerate(outputs()):
         held = np.where(np.isnan(value), value.dtype.type(np.nan), value) if value.dtype.kind == "f" else value
-        print(place, hashlib.sha256(held.tobytes()).hexdigest())  # noqa: T201
+        print(position, hashlib.sha256(held.tobytes()).hexdigest())  # noqa: T201
 
 
 def outputs() -> Iterator[np.ndarray]:

@@ -210,5 +210,5 @@ def matches(expected: str, printed: str) -> bool:
 
 
 def where(block: CodeBlock) -> str:
-    """Return the place of a block, for messages."""
+    """Return the position of a block, for messages."""
     return f"{block.page.relative_to(ROOT)}:{block.line}"

@@ -400,7 +400,9 @@ PHRASES = ["the fox", "jumps", "over", "a dog", "my box"]
 def letters_tokenizer() -> bytes:
     """Return a tokenizer of VOCAB pieces that reads every lower-case text."""
     words = " ".join(PHRASES).split()
-    return train_sentencepiece([f"{word}{LETTERS[place:]} {LETTERS}" for place, word in enumerate(words * 4)], VOCAB)
+    return train_sentencepiece(
+        [f"{word}{LETTERS[position:]} {LETTERS}" for position, word in enumerate(words * 4)], VOCAB
+    )
 
 
 def system_model(name: str, seed: int = 1) -> AnyModel:
@@ -436,7 +438,9 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 @functools.cache
 def tokenizer_model() -> bytes:
-    lines = [f"{word}{LETTERS[place:]} {LETTERS[:place]}" for place, word in enumerate(" ".join(TEXTS).split() * 3)]
+    lines = [
+        f"{word}{LETTERS[position:]} {LETTERS[:position]}" for position, word in enumerate(" ".join(TEXTS).split() * 3)
+    ]
     return train_sentencepiece(lines, VOCAB, control_symbols=CODES)
 
 

@@ -151,7 +151,7 @@ async def _ended(server: echo_engine.RunningServer, data: bytes) -> grpc.StatusC
 def inputs() -> list[bytes]:
     """Return the seeds of fuzzing: every message with every method."""
     messages = [message.SerializeToString() for message in SEEDS]
-    return [bytes([place]) + message for place in range(len(METHODS)) for message in [b"", *messages]]
+    return [bytes([position]) + message for position in range(len(METHODS)) for message in [b"", *messages]]
 
 
 def main() -> None:

@@ -93,18 +93,18 @@ def options(source: Sequence[int], **wanted: Any) -> Options:
 def sentence_modes(seed: int = 0) -> list[tuple[int, str]]:
     """Return the index of every sentence with one of the modes: each mode has a quarter of the sentences."""
     modes, shift = list(MODES), seed % SHIFTS
-    return [(place, modes[(place + shift) % len(modes)]) for place in range(len(sources()))]
+    return [(position, modes[(position + shift) % len(modes)]) for position in range(len(sources()))]
 
 
-def request_of(place: int, mode: str) -> SearchRequest:
-    return sources()[place], options(sources()[place], **MODES[mode])
+def request_of(position: int, mode: str) -> SearchRequest:
+    return sources()[position], options(sources()[position], **MODES[mode])
 
 
 @functools.cache
 def translated_alone(precision: str, seed: int) -> list[Any]:
     """Return the result of each of `sentence_modes`, alone in its batch."""
     with started_engine(runner(precision)) as engine:
-        return [answer(engine, request_of(place, mode)) for place, mode in sentence_modes(seed)]
+        return [answer(engine, request_of(position, mode)) for position, mode in sentence_modes(seed)]
 
 
 def answer(engine: Engine, request: SearchRequest) -> Any:
@@ -169,7 +169,7 @@ class MixedTraffic:
         found: dict[int, Any] = {}
         sent = 0
         while len(found) < len(wanted):
-            burst = [order[place] for place in range(sent, min(sent + draw.randint(1, 60), len(order)))]
+            burst = [order[position] for position in range(sent, min(sent + draw.randint(1, 60), len(order)))]
             sent += len(burst)
             jobs = [_job(wanted[index], functools.partial(_note, done, index)) for index in burst]
             others = [_other_job(draw) for _ in range(len(burst) // 16 + 1)] if burst else []
@@ -191,7 +191,7 @@ def translated_in_batches(seed: int, precision: str, faults: Failpoints | None =
     traffic = MixedTraffic.drawn(seed)
     model: Runner = runner(precision, traffic.threads)
     with started_engine(FaultyRunner(model, faults) if faults else model, traffic.workers, **traffic.limits) as engine:
-        return traffic.answers(engine, [request_of(place, mode) for place, mode in sentence_modes(seed)])
+        return traffic.answers(engine, [request_of(position, mode) for position, mode in sentence_modes(seed)])
 
 
 def differences(seed: int, precision: str, found: Sequence[Any]) -> list[str]:
@@ -201,7 +201,9 @@ def differences(seed: int, precision: str, found: Sequence[Any]) -> list[str]:
     """
     named = zip(sentence_modes(seed), translated_alone(precision, seed % SHIFTS), found, strict=True)
     wrong = (
-        f"{place}, {mode}: {mine} not {right}" for (place, mode), right, mine in named if not alike(mode, mine, right)
+        f"{position}, {mode}: {mine} not {right}"
+        for (position, mode), right, mine in named
+        if not alike(mode, mine, right)
     )
     return list(itertools.islice(wrong, 3))
 

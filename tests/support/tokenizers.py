@@ -50,11 +50,11 @@ def learn_merges(tokens: Counter[str], count: int) -> list[tuple[str, str]]:
 def merge_all(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:
     """Return a word with every occurrence of a pair merged, from left to right."""
     found: list[str] = []
-    place = 0
-    while place < len(word):
-        both = word[place : place + 2] == pair
-        found.append(word[place] + word[place + 1] if both else word[place])
-        place += 2 if both else 1
+    position = 0
+    while position < len(word):
+        both = word[position : position + 2] == pair
+        found.append(word[position] + word[position + 1] if both else word[position])
+        position += 2 if both else 1
     return tuple(found)
 
 

@@ -151,7 +151,7 @@ class DotProductHeads(nn.Module):
 
 
 class AdditiveHeads(DotProductHeads):
-    """Additive scores in the place of scaled dot products: w^T tanh(q + k) with a w for each head.
+    """Additive scores instead of scaled dot products: w^T tanh(q + k) with a w for each head.
 
     Bahdanau et al. (2015), appendix A.1.2. The products of q and k with W1 and W2 are the projections of the heads.
     """

@@ -92,7 +92,7 @@ class GatedUnit(Recurrence):
 
     r = sigmoid(W_r x + U_r h), z = sigmoid(W_z x + U_z h), n = tanh(W_n x + r * (U_n h)), h' = (1 - z) * n + z * h
 
-    Every product has a bias. The paper has tanh(W_n x + U_n (r * h)), and z in the place of 1 - z.
+    Every product has a bias. The paper has tanh(W_n x + U_n (r * h)), and z instead of 1 - z.
     """
 
     tensors = 1
@@ -150,7 +150,7 @@ def recurrence(settings: RecurrentSettings, input_dim: int, dim: int) -> Recurre
 def reverse_rows(values: Tensor, lengths: Tensor, kept: int = 0) -> Tensor:
     """Return values (batch, length, ...) with the first `length - kept` positions of each row in reverse order.
 
-    lengths: (batch). The other positions stay in their places
+    lengths: (batch). The other positions stay where they are
     """
     positions = torch.arange(values.size(1), device=lengths.device)[None]
     turned = (lengths - kept)[:, None]
