@@ -105,7 +105,7 @@ class PieceRows(Protocol):
 
 
 class PieceReader(Protocol):
-    """Reads the pieces of an open file.
+    """A reader of the pieces of an open file.
 
     position: number of the first row that can still be read. A piece before it needs the file opened again
     """
@@ -240,7 +240,9 @@ def cut_lines(
 
 
 class LineReader:
-    """Reads pieces of a file of lines: from their offset, or if it is packed by skipping the lines before them."""
+    """A reader of the pieces of a file of lines: from their offset, or if it is packed by skipping the lines before
+    them.
+    """
 
     def __init__(
         self, name: str, file: IO[bytes], rows_of: Callable[[list[Line]], PieceRows], is_row: IsRow = every_line

@@ -116,7 +116,7 @@ def _too_long(name: str, row: int) -> CorpusError:
 
 
 class _Check:
-    """Raises CorpusError for a row that cannot be read."""
+    """A check that raises CorpusError for a row that cannot be read."""
 
     def __init__(self, name: str) -> None:
         self._name, self._columns = name, 0
@@ -131,7 +131,7 @@ class _Check:
 
 
 class _TsvReader(LineReader):
-    """Reads the line of names first."""
+    """A reader that reads the line of names first."""
 
     def __init__(self, name: str, file: IO[bytes]) -> None:
         super().__init__(name, file, self._rows_of_lines, bool)

@@ -120,7 +120,7 @@ class ShardActor(ShardWorker):
 
 @dataclass(frozen=True, slots=True)
 class RayEngine:
-    """Translates shards by workers of a cluster.
+    """The workers of a cluster as an engine for shards.
 
     address: of the cluster, "auto", or None for $RAY_ADDRESS, else a cluster on this machine that ends with the run
     bounds: smallest and largest number of workers

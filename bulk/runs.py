@@ -34,7 +34,7 @@ from lingon.machine import MAX_DEFAULT_ENGINES, free_bytes, resident_bytes, usab
 
 
 class ProgressWatch(Protocol):
-    """Is told of the progress of a run."""
+    """A receiver of the progress of a run."""
 
     def begin(self, plan: Plan, left: Sequence[Shard]) -> None:
         """The run begins; left: the shards that are not done."""
@@ -55,7 +55,7 @@ class ShardEngine(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine:
-    """Translates the shards one after the other, in this process or by a server."""
+    """An engine that translates the shards one after the other, in this process or by a server."""
 
     def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: ProgressWatch) -> Iterator[Record]:
         for shard, rows in read_ahead(plan, left):
@@ -176,7 +176,7 @@ def _served(port: int | None) -> Iterator[RunMetrics | None]:
 
 
 class RunWatch:
-    """Shows the progress of a run. See lingon.bulk.runs.Watch."""
+    """A display of the progress of a run. See ProgressWatch."""
 
     def __init__(self, metrics: RunMetrics | None, announce: Callable[[str], object], ending: ExitStack) -> None:
         """announce: called with one line when the run begins; ending: takes away the bar of a terminal."""
@@ -235,7 +235,7 @@ POLL = 0.5  # seconds between two looks at the rows that are done
 
 @dataclass(frozen=True, slots=True)
 class ProcessEngine:
-    """Translates shards in processes of this machine. With one of them, or a server, this process does it.
+    """An engine with processes of this machine. With one of them, or a server, this process does it.
 
     workers: number of processes; None means one for each core, as far as there is memory for their models
     """
@@ -307,7 +307,7 @@ _work: Callable[[Shard], Record] | None = None  # of a process of the pool
 
 
 def _begin(plan: Plan, translate: Translate, rows: Any, held: Connection) -> None:
-    """Prepare a process of the pool. The model is read with the first shard, whose errors are told.
+    """Prepare a process of the pool. The model is read with the first shard, whose errors are reported.
 
     held: at its end when the run is over, or its process gone
     """

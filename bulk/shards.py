@@ -1,4 +1,6 @@
-"""Translates shards. A shard becomes one file, which appears whole, and then a record that says that it is done."""
+"""The translation of shards. A shard becomes one file, which appears whole, and then a record that says that it is
+done.
+"""
 
 from __future__ import annotations
 
@@ -192,7 +194,9 @@ def _read_record(folder: Folder, name: str) -> Record | None:
 
 
 class Readers:
-    """Reads the rows of shards. A file stays open from one shard to the next, so that a packed one is read once."""
+    """A reader of the rows of shards. A file stays open from one shard to the next, so that a packed one is read
+    once.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._open = plan, ExitStack()
@@ -216,7 +220,7 @@ class Readers:
 
 
 class ShardWorker:
-    """Translates shards in a process of its own, which keeps files and model open."""
+    """A worker in a process of its own, which keeps files and model open."""
 
     def __init__(self, plan: Plan, translate: Translate) -> None:
         """Raise LingonError if the folder of the output has not this plan, and so is another folder here."""

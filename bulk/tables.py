@@ -66,7 +66,7 @@ class TableRows:
 
 
 class _Lines:
-    """Takes rows as csv.writer writes them. Each ends in BREAK, which becomes a line feed."""
+    """A target of csv.writer, which takes rows. Each ends in BREAK, which becomes a line feed."""
 
     def __init__(self) -> None:
         self.written: list[str] = []
@@ -90,7 +90,7 @@ class _UnclosedText(io.TextIOWrapper):
 
 
 class _TableReader:
-    """Reads a table from its beginning: a line feed between quotation marks ends no row."""
+    """A reader of a table from its beginning: a line feed between quotation marks ends no row."""
 
     def __init__(self, name: str, file: IO[bytes], separator: str) -> None:
         self._name, self._separator = name, separator
@@ -208,7 +208,7 @@ class ParquetRows:
 
 
 class _ParquetReader:
-    """Reads any rows, of which whole row groups are fetched but only what is needed is decoded."""
+    """A reader of any rows. Whole row groups are fetched, and only what is needed is decoded."""
 
     position = 0
 

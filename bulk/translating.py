@@ -1,4 +1,4 @@
-"""Translates columns of texts: each different text once, the longest first, with the engine kept full."""
+"""The translation of columns of texts: each different text once, the longest first, with the engine kept full."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Columns:
 
 
 class Translate:
-    """Translates a column of tables, with a model in this process or a server.
+    """A translator of a column of tables, with a model in this process or a server.
 
     It may be copied to other processes. Each loads the model at the first use. Use it in a `with` block, or close it.
     """

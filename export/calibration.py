@@ -26,7 +26,8 @@ def gate_languages(checkpoint: Checkpoint) -> dict[str, Tokenizer]:
     return {pair[1]: tokenizer.for_languages(languages.tokens(*pair)) for pair in others[: MOST_PAIRS - 1]}
 
 
-# Greedy translations by a checkpoint, each of which is searched for once; into several languages in turns.
+# Greedy translations by a checkpoint. Each is searched for once. A model of several languages translates into them
+# alternately.
 
 PairIds = tuple[tuple[int, ...], tuple[int, ...]]
 """The ids of a source, and those that its translation begins with."""
@@ -49,7 +50,7 @@ def translate_once(checkpoint: Checkpoint, texts: Sequence[str], known: dict[Pai
 def own_sentences(checkpoint: Checkpoint, texts: Sequence[str], known: dict[PairIds, Hypothesis]) -> list[SentenceIds]:
     """Return texts with their greedy translations, in ids with the tokens of the languages.
 
-    A model of several languages translates the texts into them in turns: each has its own activations.
+    A model of several languages translates the texts into them alternately: each has its own activations.
     texts: normalised, in the source language of the gates
     known: see `translate_once`
     """

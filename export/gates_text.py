@@ -555,7 +555,7 @@ def _longer_half(texts: Sequence[str]) -> list[str]:
 
 
 def _pairs(bundle: Bundle, source: str, count: int) -> list[LanguagePair]:
-    """Return a pair for each of `count` texts in this language, in turns, or none for a bundle of one pair."""
+    """Return a pair for each of `count` texts in this language, alternately, or none for a bundle of one pair."""
     languages = bundle.manifest.languages
     pairs = [pair for pair in languages.pairs() if pair[0] == source] if languages else []
     return [pairs[position % min(len(pairs), MOST_PAIRS)] for position in range(count)] if pairs else []

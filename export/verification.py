@@ -1,4 +1,6 @@
-"""Checks a published bundle where it will be served. It imports `serving` and modules of `export` without torch."""
+"""The check of a published bundle where it will be served. It imports `serving` and modules of `export` without
+torch.
+"""
 
 from __future__ import annotations
 

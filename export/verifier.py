@@ -77,7 +77,7 @@ BEAM_SIZE = 4  # of the token gate, if the default of the bundle is greedy searc
 
 @dataclass(slots=True)
 class BundleVerifier:
-    """Checks a bundle against its checkpoint.
+    """A check of a bundle against its checkpoint.
 
     trial: the unpublished bundle, with each precision on a provider that this machine has
     runners: its graphs, by precision

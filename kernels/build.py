@@ -59,7 +59,7 @@ class BuildError(Exception):
 
 
 class NoCompilerError(BuildError):
-    """There is no C++ compiler."""
+    """The error for a missing C++ compiler."""
 
 
 def find_compiler(environment: Mapping[str, str] = os.environ) -> list[str]:

@@ -1,4 +1,4 @@
-"""Reads and writes files: regular files in one piece, lines of text, and folders that are published atomically.
+"""Files read and written: regular files in one piece, lines of text, and folders that are published atomically.
 
 What is written goes to a temporary path, which is synced and then renamed. Lines are read from files, plain or .gz, and
 from standard input. Every error names file and line.

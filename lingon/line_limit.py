@@ -10,7 +10,7 @@ LINES_PER_SECOND = 10  # of one kind
 
 
 class LineLimit:
-    """Counts the lines of each kind in each second. Kinds come from a small set."""
+    """A counter of the lines of each kind in each second. Kinds come from a small set."""
 
     def __init__(self, most: int = LINES_PER_SECOND, clock: Callable[[], float] = time.monotonic) -> None:
         """most: lines of a kind in a second; clock: returns seconds."""

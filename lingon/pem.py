@@ -1,4 +1,4 @@
-"""Checks certificates and keys in PEM before gRPC uses them, whose errors only say that connecting failed.
+"""Checks of certificates and keys in PEM before gRPC uses them, whose errors only say that connecting failed.
 
 It also reads when certificates expire and which ones are revoked. The standard library has no reader for that: the few
 fields are found by the DER encoding (ITU-T X.690) of certificates and of lists of revoked certificates (RFC 5280,

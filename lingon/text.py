@@ -96,7 +96,7 @@ LONG = 1000  # characters: up to this length unicodedata needs at most 0.25 ms t
 
 @dataclass(frozen=True, slots=True)
 class LanguageTokens:
-    """The tokens by which a model of several languages is told a pair.
+    """The tokens that name a pair to a model of several languages.
 
     before, after: source ids before the pieces of a text, and after its end token if the model reads one
     forced: target ids that every translation begins with, and that are not part of it

@@ -106,7 +106,9 @@ def pad(rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 class EpochEncoder:
-    """Encodes the same pairs in every epoch, with the same segmentation or, if alpha is not 0, with sampled ones."""
+    """An encoder of the same pairs in every epoch, with the same segmentation or, if alpha is not 0, with sampled
+    ones.
+    """
 
     def __init__(
         self,

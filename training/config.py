@@ -189,7 +189,7 @@ class TrainingSettings(SettingsBlock):
         return self
 
 
-# The settings of a model of several languages: which, and the pieces by which it is told them.
+# The settings of a model of several languages: which, and the pieces that name them.
 
 Tag = Annotated[str, bundle_rule(Language)]
 PieceNames = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=16)]

@@ -166,7 +166,9 @@ class Curves:
 
 
 class Meter:
-    """Collects losses and norms on the device, and reads them only for a log line: reading waits for the device."""
+    """A collection of losses and norms on the device, read only for a log line, because reading waits for the
+    device.
+    """
 
     def __init__(self) -> None:
         self._start = time.perf_counter()

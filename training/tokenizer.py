@@ -93,7 +93,7 @@ CHECKED = 100  # lines whose words, cut one by one, are compared with the line
 
 
 class SegmentationSampler:
-    """Samples segmentations of lines of text.
+    """A sampler of segmentations of lines of text.
 
     The probability of a segmentation of a word is P(segmentation) ** alpha, normalised over the NBEST best ones.
     """

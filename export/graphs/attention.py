@@ -31,7 +31,7 @@ TensorShape = tuple[int | str, ...]
 
 
 class ScoreWriter(Protocol):
-    """Writes the scores of queries with keys.
+    """A writer of the scores of queries with keys.
 
     scale: by which queries are multiplied before
     """
@@ -180,7 +180,7 @@ def attention_weights(heads: ScoreWriter, blocks: Blocks, query: str, key: str, 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Writes the rotation of heads, in one graph.
+    """A writer of the rotation of heads, in one graph.
 
     cosine, sine: of the angle of each pair of dimensions, (positions, head_dim / 2)
     positions: int64 [1], the position of the first of `length`, or (batch, length)
@@ -231,7 +231,7 @@ def _tables(blocks: Blocks) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RelativeScores:
-    """Writes what relative positions add to scores.
+    """A writer of what relative positions add to scores.
 
     name: of the table of biases by distance
     module: of the model
@@ -384,7 +384,7 @@ Additive scores have keys (rows, capacity, dim). Rotated keys are in the cache a
 
 
 class StepAttention(Protocol):
-    """Writes the attention of a decoder step into a graph. It is made once for a graph and used by every layer."""
+    """A writer of the attention of a decoder step. It is made once for a graph and used by every layer."""
 
     def attend(self, module: SelfAttention, name: str, packed: str, past: Caches, present: Caches) -> str:
         """Return the mixed values (rows, dim).

@@ -22,7 +22,7 @@ from lingon.training.models.layers import BothNorms, Embedding, FeedForward, Pos
 
 
 class MatMul(Protocol):
-    """Writes matrix products into a graph; `name` is the name of the module in the model."""
+    """A writer of matrix products into a graph; `name` is the name of the module in the model."""
 
     def linear(
         self, name: str, rows: str, weight: np.ndarray, bias: np.ndarray, *, shared: str = "", named: str = ""
@@ -172,7 +172,7 @@ def table_name(model: AnyModel, side: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """Writes products with trained weights into a graph."""
+    """A writer of products with trained weights into a graph."""
 
     graph: GraphBuilder
     matmul: MatMul
@@ -188,7 +188,7 @@ class Layers:
 
 @dataclass(frozen=True, slots=True)
 class Blocks(Layers):
-    """Writes layers of a Transformer into a graph, for the settings of a model."""
+    """A writer of layers of a Transformer into a graph, for the settings of a model."""
 
     settings: TransformerSettings
 

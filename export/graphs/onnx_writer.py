@@ -102,7 +102,7 @@ class WeightFiles:
 
 
 class GraphBuilder:
-    """Builds one graph. A value is referred to by its name, a string.
+    """A builder of one graph. A value is referred to by its name, a string.
 
     dtype: type of the arithmetic, float32 or float16
     file: the weight file for all weights. Without it, weights of 16 bits go to fp16.bin, those of 32 bits to fp32.bin

@@ -23,7 +23,7 @@ MOST_SORTED = 256  # values that the faster kernel of CUDA for TopK takes
 
 @dataclass(frozen=True, slots=True)
 class OutputLayer:
-    """Writes the output layer of a model."""
+    """A writer of the output layer of a model."""
 
     model: AnyModel
 

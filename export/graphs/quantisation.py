@@ -238,7 +238,7 @@ def _smoothing_scale(ranges: _ChannelRanges, readers: list[nn.Linear]) -> Tensor
 
 
 class _Unread(nn.Linear):
-    """Stands for the output layer where nobody reads the logits, most of the work with a large vocabulary."""
+    """A stand-in for the output layer where nobody reads the logits, most of the work with a large vocabulary."""
 
     def __init__(self, output: nn.Linear) -> None:
         super().__init__(output.in_features, output.out_features, bias=False, device="meta")

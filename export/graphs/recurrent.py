@@ -284,7 +284,7 @@ def system_of(model: RecurrentModel) -> RecurrentSystem[Any]:
 
 @dataclass(slots=True)
 class RecurrentGraphs:
-    """Builds the graphs of a system in one precision, for the CPU provider.
+    """A builder of the graphs of a system in one precision, for the CPU provider.
 
     ranges: the input range of each matrix product; with them, products are in 8-bit integers
     reads: the weight files that the graphs built so far point to

@@ -77,7 +77,7 @@ def _copy(name: str, states: Iterable[State], dtype: type[np.floating[Any]]) -> 
 
 
 class _Blocks:
-    """Declares states in blocks, and writes some of their entries."""
+    """States in blocks, some of whose entries are written."""
 
     def __init__(self, graph: GraphBuilder) -> None:
         self._graph = graph

@@ -183,7 +183,7 @@ def states(model: Transformer) -> tuple[State, ...]:
 
 @dataclass(slots=True)
 class TransformerGraphs:
-    """Builds the graphs of a model in one precision.
+    """A builder of the graphs of a model in one precision.
 
     dtype: of the arithmetic, float32 or float16. The CPU provider and CUDA have all operators for both types, but for
         GroupQueryAttention, which CUDA has for float16 only.

@@ -49,7 +49,7 @@ def read_sizes(config: JsonFields, least: int = 2) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class BartReader:
-    """Takes the tensors of a model.
+    """A reader of the tensors of a model.
 
     source, target: the numberings of the two vocabularies
     rows: the number of rows of the checkpoint's source and target tables

@@ -40,7 +40,7 @@ POSITIONS = {side: f"{side}/position_encodings/encodings" for side in EMBEDDINGS
 
 @dataclass(frozen=True, slots=True)
 class CTranslate2Reader:
-    """Takes the variables of a model.
+    """A reader of the variables of a model.
 
     source, target: the numberings of the two vocabularies. The row after the last one of a table is of zeros
     rows: the number of rows of the source and target tables

@@ -133,7 +133,7 @@ class Variables:
 
 
 class _VariableCursor:
-    """Reads a file from its beginning. What is beyond its end is an error."""
+    """A reader of a file from its beginning. What is beyond its end is an error."""
 
     def __init__(self, path: Path, content: NDArray[np.uint8]) -> None:
         self.path, self.content, self.position = path, content, 0

@@ -67,7 +67,7 @@ LARGEST = 127  # of an 8-bit value
 
 @dataclass(frozen=True, slots=True)
 class MarianReader:
-    """Takes the tensors of a model.
+    """A reader of the tensors of a model.
 
     source, target: the numberings of the two vocabularies. The row after the last one of a table is of zeros, which the
         decoder reads first

@@ -156,7 +156,7 @@ class MarianOptions:
 
 
 class _PlainYamlLoader(SafeLoader):
-    """Reads plain YAML. With aliases, some hundred bytes can stand for gigabytes."""
+    """A reader of plain YAML. With aliases, some hundred bytes can stand for gigabytes."""
 
     _nested = 0
 
@@ -296,7 +296,7 @@ class _Item:
 
 
 class _BinaryCursor:
-    """Reads a binary file from its beginning. What is beyond its end is an error."""
+    """A reader of a binary file from its beginning. What is beyond its end is an error."""
 
     def __init__(self, path: Path, content: Bytes) -> None:
         self.path, self.content, self.position = path, content, 0

@@ -47,7 +47,7 @@ def has_own_head(tensors: Tensors, rows: int, dim: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class T5Reader:
-    """Takes the tensors of a model.
+    """A reader of the tensors of a model.
 
     rows: of the checkpoint's tables
     scaled: whether the output layer reads the last hidden state times dim^-0.5

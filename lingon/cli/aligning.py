@@ -81,7 +81,7 @@ class LinkFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Aligner:
-    """Asks for the attention of pairs, and makes links between the words of the caller.
+    """A maker of links between the words of the caller, by the attention of pairs.
 
     options: of the requests; they ask for alignments, or for the attention of which links are made
     reverse: whether the model translates from target to source
@@ -123,7 +123,7 @@ class Aligner:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrintLinks:
-    """Prints the links of each pair.
+    """A printer of the links of each pair.
 
     shift: see `AlignmentHeads`
     lines: the numbers of the pairs, filled as results come
@@ -157,7 +157,7 @@ class PrintLinks:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgeLinks:
-    """Compares the links of all pairs with those that people gave, and prints no links.
+    """A comparison of the links of all pairs with those that people gave, without printed links.
 
     gold: the right links
     heads: what the links of a result are made of; None judges all cross-attention of a result

@@ -203,7 +203,7 @@ SERVER_TIMEOUT = 60.0  # seconds for a request to a server, without --timeout
 
 
 class ListTranslator(Protocol):
-    """Translates and scores lists: a client of a server, or a bundle in this process."""
+    """A translator and scorer of lists: a client of a server, or a bundle in this process."""
 
     def translate(self, texts: TextSequence, **options: Unpack[TranslateOptions]) -> list[TextResult]:
         """See Client."""

@@ -1,4 +1,4 @@
-"""Translates a document, such as a .docx file, into a document of the same kind."""
+"""The translation of a document, such as a .docx file, into a document of the same kind."""
 
 from __future__ import annotations
 

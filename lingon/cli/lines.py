@@ -47,7 +47,7 @@ class LineWork(Protocol[Item, Result]):
 
 @dataclass(frozen=True, slots=True)
 class TranslateWork:
-    """Translates lines. A blank line gives a blank line, and so does one that cannot be translated."""
+    """The translation of lines. A blank line gives a blank line, and so does one that cannot be translated."""
 
     options: TranslateOptions
     columns: LineColumns
@@ -104,7 +104,7 @@ def check_document_options(columns: LineColumns, translations: int, *, as_json: 
 
 @dataclass(frozen=True, slots=True)
 class ScoreWork:
-    """Scores pairs: the log-probability of each target."""
+    """The scores of pairs: the log-probability of each target."""
 
     options: ScoreOptions
     columns: LineColumns
@@ -199,7 +199,7 @@ def answered(
 
 
 class LineReport:
-    """Prints what is wrong with single lines on standard error.
+    """A printer of what is wrong with single lines, on standard error.
 
     complete: whether every line could be answered so far
     unit: what messages call an item
@@ -278,7 +278,7 @@ PAUSE = 0.005  # seconds that a batch waits for its next line: lines of a file c
 
 
 class ReadAhead(Generic[Given]):
-    """Runs an iterator on a thread of its own. Its exception is raised here, after the items before it."""
+    """An iterator that runs on a thread of its own. Its exception is raised here, after the items before it."""
 
     def __init__(self, items: Iterator[Given], capacity: int) -> None:
         """capacity: how many items the thread may be ahead."""

@@ -46,7 +46,7 @@ class CallPart(NamedTuple):
 
 
 class TextCollector:
-    """Collects texts, each with its target prefix if there is one for each, until they are taken as a part."""
+    """A collection of texts, each with its target prefix if there is one for each, until they are taken as a part."""
 
     def __init__(self, options: TranslateOptions) -> None:
         self._first, self._texts, self._begin, self._options = 0, list[str](), 0.0, options
@@ -153,7 +153,7 @@ class Pending(Protocol):
 
 
 class CallGroup:
-    """Carries out the steps of exchanges on several threads. All calls end together."""
+    """The execution of exchanges on several threads. All calls end together."""
 
     def __init__(self, begin: Callable[[Send], Pending], closed: threading.Event) -> None:
         """begin: sends a request; closed: set when the client is closed, which ends pauses too."""
@@ -221,7 +221,8 @@ def _begun(items: Iterable[Item], begin: Callable[[Item], Future[Result]]) -> It
 
 
 class PartTasks(Generic[Result]):
-    """Reads texts in one task, because what an asynchronous generator opens may belong to it, and works on their parts.
+    """One task that reads texts, because what an asynchronous generator opens may belong to it, and tasks for their
+    parts.
 
     A part is sent when it is full, or by a timer: its first text does not wait for a text that comes much later.
     """
@@ -305,7 +306,7 @@ LanguageDetections = tuple[DetectedLanguage, ...]
 
 
 class Blocking(ABC):
-    """Drives the exchanges of a protocol; subclasses carry out their steps."""
+    """A driver of the exchanges of a protocol; subclasses carry out their steps."""
 
     _protocol: ClientProtocol
 

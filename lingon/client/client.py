@@ -199,7 +199,7 @@ class SyncClientBase(_ClientBase, Blocking):
 
 
 class Client(SyncClientBase, BlockingCalls):
-    """Translates with a Lingon server. Threads may share one.
+    """A client of a Lingon server. Threads may share one.
 
     Every call has a deadline and is repeated while the server is UNAVAILABLE. An error status raises ServerError.
     A text is split into sentences, which are translated one by one; split_sentences turns this off. A sentence that is

@@ -92,7 +92,7 @@ class _ModelBase:
 
 
 class Model(_ModelBase, BlockingCalls):
-    """Translates with a bundle in this process, without a server. Threads may share one.
+    """A bundle that translates in this process, without a server. Threads may share one.
 
     It has the calls of `Client`, with the same options, results and errors. A call has no deadline unless the option
     `timeout` sets one. Every process, forked or spawned, has to load a model of its own. The extra `serve`, or `gpu`,

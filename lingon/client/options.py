@@ -81,7 +81,7 @@ SPLIT_SENTENCES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sampling:
-    """Draw tokens at random instead of searching for the likeliest. None means the default of the server.
+    """Random draws of tokens instead of a search for the likeliest. None means the default of the server.
 
     temperature: divides the logits; above 0
     top_k: draw from this many of the likeliest tokens; 0 means all

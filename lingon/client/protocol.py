@@ -505,7 +505,7 @@ class StreamPart:
 
 
 class StreamReader:
-    """Joins the events of the streams of one list into one sequence."""
+    """A reader that joins the events of the streams of one list into one sequence."""
 
     def __init__(self) -> None:
         self._start: StreamStart | None = None

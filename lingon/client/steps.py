@@ -48,7 +48,7 @@ HEALTH_STATES = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a request; timeout: seconds from now."""
+    """A request to send; timeout: seconds from now."""
 
     method: Method[Any]
     request: Message
@@ -57,14 +57,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Wait before the next try."""
+    """A wait before the next try."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Call a function that takes so long that an event loop would stand still. Drivers do it."""
+    """A call of a function that would hold up an event loop. Drivers make it."""
 
     function: Callable[[], Any]
 

@@ -20,7 +20,7 @@ IN_FLIGHT = 4  # requests; enough to keep the rows of an engine in use
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """Translates texts with the same options and the same model throughout."""
+    """A translator with the same options and the same model throughout."""
 
     translator: ListTranslator
     options: TranslateOptions

@@ -2,7 +2,7 @@
 
 All other lines are copied byte for byte, but for the header, which says the language, its plural forms and the
 encoding. A translation that `msgfmt --check` would refuse is not written. polib 1.2 is not used: it refuses
-strings beside each other in one line, and writes all entries anew, with other line breaks.
+strings beside each other in one line, and writes all entries again, with other line breaks.
 """
 
 from __future__ import annotations

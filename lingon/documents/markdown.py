@@ -29,7 +29,7 @@ from lingon.documents.markdown_inline import (
     UnknownSource,
 )
 
-MOST_KEPT = 200  # words that translations are told to keep
+MOST_KEPT = 200  # words that a translation is asked to keep
 LINE_CHARACTERS = 72  # of a line, at least, of a paragraph that has several
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*(?:\r\n|\r|\n)")
@@ -104,7 +104,7 @@ def read_markdown(content: bytes) -> Document:
 
 
 class _BlockReader:
-    """Finds the texts of blocks in the lines of a file."""
+    """A reader of the texts of blocks in the lines of a file."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines

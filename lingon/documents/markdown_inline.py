@@ -1,7 +1,7 @@
 """The text inside a block of Markdown: parsed, as nodes for translation, and written as Markdown that means the same.
 
-The library looks for the end of each tag and comment of HTML anew. In texts with many that have none it would take time
-with the square of their number. Such a text is not read.
+The library looks for the end of each tag and comment of HTML again. In texts with many that have none it would take
+time with the square of their number. Such a text is not read.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ BLOCKS = _bounded(MarkdownIt("commonmark")).enable("table").disable("inline")  #
 
 EMPHASIS = frozenset(["em", "strong", "s"])
 MARKED = EMPHASIS | {"span"}  # what has marks before and after it that do not depend on what is in it
-MOST_RAISED = 256  # characters of a word that a translation can be told to keep
+MOST_RAISED = 256  # characters of a word that a translation can be asked to keep
 MOST_DEPTH = 64  # of emphasis, links and tags inside each other
 _AUTOLINK = re.compile(r"<[^<>\s]*+>")
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]++\]")
@@ -272,7 +272,7 @@ class UnknownSource(Exception):
 
 
 class TokenReader:
-    """Reads the tokens of a source."""
+    """A reader of the tokens of a source."""
 
     def __init__(self, source: str, references: Mapping[str, Any]) -> None:
         self._source, self._at = source, 0

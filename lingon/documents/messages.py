@@ -284,7 +284,7 @@ def parsed(text: str) -> list[IcuNode] | None:
 
 
 class _Parser:
-    """Reads a text from its begin to its end; `_open` has the messages around the position that is read."""
+    """A reader of a text from its begin to its end; `_open` has the messages around the position that is read."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0

@@ -243,7 +243,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes the text of a paragraph.
+    """A writer of the text of a paragraph.
 
     prefix: of its names in the file, in bytes
     ends: the end tags of formats of OpenDocument

@@ -1,4 +1,4 @@
-"""Reads and writes documents in a process of its own: a file that costs too much ends this process and nothing else.
+"""Documents in a process of their own: a file that costs too much ends this process and nothing else.
 
 `python -m lingon.documents.process MEMORY SECONDS` answers each message on standard input with one on standard output.
 MEMORY is the bytes of address space that documents may take, SECONDS the computing time of one message. It ends with

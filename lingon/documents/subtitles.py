@@ -575,7 +575,7 @@ def _seconds(hours: str, minutes: str, seconds: str, parts: str) -> float:
 
 # Subtitles of SubStation Alpha (.ass, .ssa): the texts of dialogues are translated, all else is copied.
 # Sentences go on in the next dialogue of the same style and name. Lines of karaoke, whose syllables have times, and
-# what programs have made of them stay as they are. pysubs2 1.8 is not used: it writes all styles and comments anew.
+# what programs have made of them stay as they are. pysubs2 1.8 is not used: it writes all styles and comments again.
 
 _SCRIPT_LINE = re.compile(r"([^\r\n]*+)(?:\r\n|\r|\n|\Z)")
 _SECTION = re.compile(r"\s*+\[([^\[\]]*+)\]\s*+")

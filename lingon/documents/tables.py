@@ -163,7 +163,7 @@ def _unknown(problem: str, header: Sequence[str]) -> UnreadableDocument:
 
 
 class _Cells:
-    """Writes cells."""
+    """A writer of cells."""
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter

@@ -161,7 +161,7 @@ def read_xliff(content: bytes, target: str = "") -> Document:
     if local(root) != "xliff" or version not in _UNITS:
         raise UnreadableDocument("the file is not XLIFF of version 1.2 or 2")
     texts: list[str] = []
-    said = [each.attributes.get(_TARGETS[version], "") for each in _noted_elements(root, version)]
+    said = [each.attributes.get(_TARGETS[version], "") for each in _named_elements(root, version)]
     others = [note for language in said for note in notes_of_language(language, target)][:1]
     start = content[root.begin : root.content]
     file = XmlTextFile.of(content, braces=b"memsource.com/mxlf" in start)
@@ -399,13 +399,13 @@ def _with(element: Element, content: bytes, attributes: Mapping[str, str]) -> Ed
     return Edit(element.begin, element.content, tag[:-1] + b"/>" if old.endswith(b"/>") else tag)
 
 
-def _noted_elements(root: Element, version: str) -> list[Element]:
-    """Return the elements that say the target language."""
+def _named_elements(root: Element, version: str) -> list[Element]:
+    """Return the elements that may name the target language."""
     return [root] if version == "2" else [each for each in root.elements if local(each) == "file"]
 
 
 def _languages(root: Element, version: str, target: str, content: bytes) -> Iterator[Edit[bytes]]:
     """Yield what says the target language where nothing does."""
-    for position in _noted_elements(root, version):
-        if not position.attributes.get(_TARGETS[version]):
-            yield set_attribute(position, content, _TARGETS[version], target)
+    for element in _named_elements(root, version):
+        if not element.attributes.get(_TARGETS[version]):
+            yield set_attribute(element, content, _TARGETS[version], target)

@@ -174,7 +174,7 @@ def _check_tag(size: int) -> None:
 
 
 class _TreeBuilder:
-    """Makes elements of the events of a parser."""
+    """A builder of elements from the events of a parser."""
 
     def __init__(
         self,

@@ -402,7 +402,7 @@ class TextLayout:
 
 
 class Joiner:
-    """Puts the translation of a document together, from pieces in the order of the segments."""
+    """A builder of the translation of a document, from pieces in the order of the segments."""
 
     def __init__(self, document: TextLayout) -> None:
         self._document = document

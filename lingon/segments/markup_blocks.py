@@ -305,7 +305,7 @@ def _without_ends(structure: Structure, members: list[int], first: int, last: in
 
 
 class _Builder:
-    """Puts one block together."""
+    """A builder of one block."""
 
     def __init__(self, text: str, structure: Structure, references: References) -> None:
         self._text, self._structure, self._references = text, structure, references

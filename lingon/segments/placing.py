@@ -176,7 +176,7 @@ LEAST_SHARE = 0.1  # of a source word: a target word that has less of it is not 
 
 
 class Runs:
-    """Finds runs by the claims of all atoms."""
+    """A search for runs by the claims of all atoms."""
 
     def __init__(self, alignment: AtomAlignment) -> None:
         self._alignment, self._edges = alignment, Edges(alignment)
@@ -272,7 +272,7 @@ _TURNED = "¿¡"  # at the begin of a sentence that ends with ? or !
 
 
 class Edges:
-    """Moves the ends of runs."""
+    """A mover of the ends of runs."""
 
     def __init__(self, alignment: AtomAlignment) -> None:
         self._alignment = alignment
@@ -393,7 +393,7 @@ class Edges:
 class _MarkPairs:
     """The quotation marks and brackets of a text.
 
-    depths: for each atom, how many pairs are open before it, as far as can be told
+    depths: for each atom, how many pairs are open before it, as far as it is known
     """
 
     def __init__(self, text: str, atoms: Sequence[Span], marks: Sequence[Mark]) -> None:

@@ -512,7 +512,7 @@ def _is_pair(kept: KeptCopy) -> bool:
 
 
 class _Cutter:
-    """Cuts parts out of a segment."""
+    """A cutter of parts of a segment."""
 
     def __init__(self, source: str, target: str, segment: Aligned) -> None:
         self._segment = segment

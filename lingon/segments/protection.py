@@ -1,4 +1,4 @@
-"""Finds what a translation keeps as it is: forms of strings, strings of the caller, code, marks and messages."""
+"""What a translation keeps as it is: forms of strings, strings of the caller, code, marks and messages."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ SpanLink = tuple[Span, Span]
 
 @dataclass(frozen=True, slots=True)
 class TranslateStep:
-    """Asks for translations of a normalised text, best first: one or more strings that begin with the prefix."""
+    """A request for translations of a normalised text, best first: one or more strings that begin with the prefix."""
 
     text: str
     prefix: str = ""
@@ -72,7 +72,7 @@ class TranslateStep:
 
 @dataclass(frozen=True, slots=True)
 class Align:
-    """Asks for links between two normalised texts: pairs of a source span and a target span, in code points."""
+    """A request for links between two normalised texts: pairs of a source span and a target span, in code points."""
 
     source: str
     target: str
@@ -210,7 +210,7 @@ class KeptString:
 
 @dataclass(frozen=True, slots=True)
 class SplitSentence:
-    """Texts and what is kept between them, in turns: there is one more text than kept strings."""
+    """Texts and what is kept between them, alternately: there is one more text than kept strings."""
 
     texts: tuple[str, ...]
     kept: tuple[KeptString, ...]
