@@ -140,7 +140,7 @@ def check_columns(name: str, existing: Sequence[str], needed: Sequence[str], add
 
 
 def pieces_of(count: int, rows: int) -> Iterator[FilePiece]:
-    """Pieces of this many rows of a file that has `count`."""
+    """Yield pieces of this many rows of a file that has `count`."""
     for first in range(0, count, rows):
         yield FilePiece(first, min(rows, count - first))
 
@@ -175,7 +175,7 @@ IsRow = Callable[[bytes], object]
 
 
 def every_line(line: bytes) -> bool:
-    """True: a blank line is a row too."""
+    """Return True, because a blank line is a row too."""
     return True
 
 

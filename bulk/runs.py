@@ -37,13 +37,13 @@ class ProgressWatch(Protocol):
     """A receiver of the progress of a run."""
 
     def begin(self, plan: Plan, left: Sequence[Shard]) -> None:
-        """The run begins; left: the shards that are not done."""
+        """Note that the run begins; left: the shards that are not done."""
 
     def rows(self, count: int) -> None:
         """So many more rows are done."""
 
     def shard(self, record: Record) -> None:
-        """A shard is done."""
+        """Note that a shard is done."""
 
 
 class ShardEngine(Protocol):
@@ -275,7 +275,7 @@ def _translate_of_process(translate: Translate, count: int) -> Translate:
 
 @contextmanager
 def _pool(count: int, context: Any, plan: Plan, translate: Translate, rows: Any) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with this one, whatever ends it, and at once if this run fails."""
+    """Give processes that end with this one, whatever ends it, and at once if this run fails."""
     held, holding = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(count, context, _begin, (plan, translate, rows, held))
     try:

@@ -94,7 +94,7 @@ def _version(info: dict[str, Any]) -> str:
 
 @contextmanager
 def opened(url: str) -> Iterator[IO[bytes]]:
-    """A file of the input, opened for reading."""
+    """Open a file of the input for reading."""
     store, path = _store(url)
     with _naming(url):
         file = store.open(path, "rb")

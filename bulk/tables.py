@@ -240,7 +240,7 @@ class _ParquetReader:
 
 
 def _taken(batches: Iterator[pa.RecordBatch], skipped: int, count: int) -> Iterator[pa.RecordBatch]:
-    """Rows of batches: `count` of them after those that are skipped."""
+    """Yield the rows of batches: `count` of them after those that are skipped."""
     for batch in batches:
         begin = min(skipped, batch.num_rows)
         part = batch.slice(begin, count)

@@ -115,7 +115,7 @@ class Translate:
         server: str | None = None,
         **options: Any,
     ) -> None:
-        """Nothing is loaded yet.
+        """Load nothing yet.
 
         column, into, language_column, confidence_column: names of columns, see Columns
         model, server: see lingon.cli.backend.BackendOptions, or `backend` with all of its fields
@@ -303,7 +303,7 @@ def _cell(result: TextResult) -> CellOutcome:
 
 
 def _batches(positions: Mapping[TextKey, list[int]]) -> Iterator[list[TextKey]]:
-    """Texts of one language for each request, the longest first: texts of one length are encoded together."""
+    """Yield texts of one language for each request, the longest first: texts of one length are encoded together."""
     batch: list[TextKey] = []
     size = 0
     for key in sorted(positions, key=lambda key: (key[1] or "", -len(key[0]), key[0])):

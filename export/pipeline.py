@@ -139,7 +139,6 @@ def _verifier(
 
 
 def _paths(built: BuiltGraphs) -> set[str]:
-    """Return the paths of the files of a precision in the bundle."""
     return {*built.graphs, *(f"{names.WEIGHTS}/{file}" for file in built.reads)}
 
 

@@ -156,7 +156,6 @@ def _grow_diagonally(both: set[WordLink], either: set[WordLink]) -> set[WordLink
 
 
 def _words_of(links: AbstractSet[WordLink]) -> tuple[set[int], set[int]]:
-    """Return the source words and the target words that are linked."""
     return {source for source, _ in links}, {target for _, target in links}
 
 

@@ -29,7 +29,7 @@ from lingon.errors import CorpusError, SettingsError
 
 @contextmanager
 def publish_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder to fill. If the block ends without an error it becomes `folder`, complete and on disk.
+    """Give a temporary folder to fill. If the block ends without an error it becomes `folder`, complete and on disk.
 
     A kill at any moment leaves at most a hidden folder `.NAME.part-...` next to it, which the next attempt removes.
     Raises FileExistsError if folder exists: a published folder never changes.
@@ -150,7 +150,7 @@ def remove_partial_files(folder: Path, name: str | None = None) -> None:
 
 @contextmanager
 def _temporary_path(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
-    """A new hidden file or folder next to path, made by `make`. Removed at the end unless it was renamed."""
+    """Give a new hidden file or folder next to path, made by `make`. Removed at the end unless it was renamed."""
     remove_partial_files(path.parent, path.name)
     with ExitStack() as stack:
         while True:
@@ -287,7 +287,7 @@ def check_files(paths: Iterable[Path]) -> None:
 
 
 def read_parallel(source: Path, target: Path) -> Iterator[tuple[str, str]]:
-    """Pairs of lines of two files, which must have the same number of lines."""
+    """Yield pairs of lines of two files, which must have the same number of lines."""
     sources, targets = read_lines(source), read_lines(target)
     number = 0
     for number, line in enumerate(sources, start=1):

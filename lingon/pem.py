@@ -183,7 +183,7 @@ def _elements(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 @contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """The path of a file in memory: OpenSSL reads these from files only, and a file on disk may have changed."""
+    """Give the path of a file in memory: OpenSSL reads these from files only, and a file on disk may have changed."""
     handle = os.memfd_create("pem", os.MFD_CLOEXEC)
     try:
         with open(handle, "wb", closefd=False) as file:

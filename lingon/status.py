@@ -74,7 +74,7 @@ def _details(error: RequestError) -> list[Message]:
 
 
 def retry_milliseconds(error: RequestError) -> int | None:
-    """Milliseconds after which a retry makes sense, or None if it never does."""
+    """Return the milliseconds after which a retry makes sense, or None if it never does."""
     if isinstance(error, QuotaExceeded):
         return max(math.ceil(error.retry_after * 1000), 1)  # rounded up: a retry that is early fails again
     return next((after for kind, after in RETRY_MILLISECONDS.items() if isinstance(error, kind)), None)

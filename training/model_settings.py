@@ -197,7 +197,7 @@ class TransformerSettings(ModelSettings):
 
     @model_validator(mode="after")
     def _linear_attention(self) -> Self:
-        """Linear attention has no scores to hide beyond a window or to add up.
+        """Refuse what linear attention cannot have: it has no scores to hide beyond a window or to add up.
 
         The product of rotated heads depends on the difference of their positions, that of their feature maps does not.
         """

@@ -278,7 +278,6 @@ def _check_tokenizer_kept(config: Config, run: Path, last: Path) -> None:
 
 
 def _shown(value: object) -> str:
-    """Return a setting as a config has it."""
     return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -202,7 +202,6 @@ def _first_element(graph: GraphBuilder) -> tuple[str, str, str]:
 
 
 def _first_column(graph: GraphBuilder) -> tuple[str, str, str]:
-    """Return the arguments of Slice for the first column."""
     return graph.int64s(0), graph.int64s(1), graph.int64s(1)
 
 

@@ -324,7 +324,6 @@ class RecurrentGraphs:
         return self._finish(layers)
 
     def _write_candidates(self, graph: GraphBuilder, logits: str) -> None:
-        """Output the candidates of each row of logits."""
         write_candidates(graph, logits)
 
     def output_rows(self) -> bytes:

@@ -439,7 +439,6 @@ class TransformerGraphs:
         return graph.input(name, self._type_of(state.name), (first, *state.shape))
 
     def _type_of(self, state: str) -> type[np.floating[Any]]:
-        """Return the type of a state's values."""
         return self.dtype
 
     def _decoder_layers(self) -> list[DecoderLayer]:

@@ -183,7 +183,6 @@ def read_yaml(path: Path, text: str) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    """Return a value for a message."""
     return repr(value)[:40] if isinstance(value, str | int | float | bool) or value == [] else type(value).__name__
 
 
@@ -272,7 +271,6 @@ def _numbers(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
 
 
 def _array(path: Path, archive: zipfile.ZipFile, name: str) -> Tensor:
-    """Read an array of an archive."""
     try:
         return torch.from_numpy(_numbers(archive, name))
     except (*_NOT_AN_ARCHIVE, TypeError) as error:

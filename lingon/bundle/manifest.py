@@ -338,7 +338,9 @@ class Manifest:
         return max((bleu for bleu in found if isinstance(bleu, float)), default=None)
 
     def for_pair(self, source: str, target: str) -> Manifest:
-        """This manifest as one pair of its languages sees it. Raises KeyError for a language that is not there."""
+        """Return this manifest as one pair of its languages sees it. Raises KeyError for a language that is not
+        there.
+        """
         if self.languages is None:
             raise KeyError(f"{source}-{target}")
         tokens, limits = self.languages.tokens(source, target), self.limits

@@ -36,7 +36,7 @@ FileContent = bytes | mmap
 
 @contextmanager
 def publish_bundle(folder: Path) -> Iterator[Path]:
-    """A temporary folder to write files in. If the block ends without an error it becomes `folder`.
+    """Give a temporary folder to write files in. If the block ends without an error it becomes `folder`.
 
     After an error nothing stays, not even parent folders that this call made. Raises BundleError if the folder exists
     or if files cannot be written.

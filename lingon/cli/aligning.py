@@ -252,13 +252,12 @@ def _links_of_weights(weights: Weights, result: ScoreResult, *, shift: bool) -> 
 
 
 def _without_end(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    """Tokens without the end token, which alone has an empty span. The source of some models has none."""
+    """Return tokens without the end token, which alone has an empty span. The source of some models has none."""
     begin, end = pieces[-1].span
     return pieces[:-1] if begin == end else pieces
 
 
 def _mean(matrices: Sequence[Weights]) -> Weights:
-    """Return the mean of matrices of one shape."""
     return [[sum(column) / len(matrices) for column in zip(*rows, strict=True)] for rows in zip(*matrices, strict=True)]
 
 

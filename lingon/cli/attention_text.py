@@ -135,7 +135,6 @@ def _heading(screen: Screen, title: str, *others: str) -> Iterator[Text]:
 
 
 def _cells(weights: Sequence[float], cells: int, screen: Screen) -> Iterator[tuple[str, str]]:
-    """Yield the cells of a row, with their styles."""
     for weight in weights:
         if not screen.coloured:
             shade = _shade(weight)

@@ -230,7 +230,7 @@ def server_address(server: str | None) -> str:
 
 @contextmanager
 def open_translator(options: BackendOptions) -> Iterator[ListTranslator]:
-    """The translator of these options. Until its timeout it waits for a full queue and for a restarting server.
+    """Give the translator of these options. Until its timeout it waits for a full queue and for a restarting server.
 
     A server that has never answered is not waited for: it is probably not running.
     """

@@ -159,7 +159,6 @@ def _read(path: Path, content: bytes, target: str, *, source: str, column: str |
 
 
 def _write(output: Path | None, content: bytes) -> None:
-    """Write a document to a file, or to standard output."""
     if output is not None:
         write_bytes(output, content)
     elif sys.stdout is not None:

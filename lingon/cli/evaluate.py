@@ -103,7 +103,9 @@ def evaluate(
 
 @contextmanager
 def _progress(lines: int) -> Iterator[Callable[[int, int], None]]:
-    """A function that shows on a terminal how many of the lines are done. It takes a number done and that of all."""
+    """Give a function that shows on a terminal how many of the lines are done. It takes a number done and that of
+    all.
+    """
     with progress_bar(lines, sys.stderr is not None and sys.stderr.isatty()) as advance:
         shown = 0
 

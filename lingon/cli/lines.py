@@ -313,7 +313,7 @@ class ReadAhead(Generic[Given]):
 
 
 def batches(items: Iterator[Given], size: int, whole: bool = False) -> Iterator[list[Given]]:
-    """Batches of at most size items. A batch does not wait for more lines after PAUSE, unless whole is True."""
+    """Yield batches of at most size items. A batch does not wait for more lines after PAUSE, unless whole is True."""
     ahead = ReadAhead(items, capacity=4 * size)
     batch: list[Given] = []
     while True:

@@ -176,7 +176,9 @@ def _naming_missing_extra(entry: EntryPoint, name: str, verb: Verb) -> Verb:
 
 
 def _unloadable(entry: EntryPoint, error: Exception) -> Verb:
-    """Replaces a verb that cannot be loaded: raises the reason when it is called, so that other verbs still work."""
+    """Return a verb instead of one that cannot be loaded: it raises the reason when it is called, so that other verbs
+    still work.
+    """
     left_out = isinstance(error, ModuleNotFoundError) and f"{entry.module}.".startswith(f"{error.name}.")
 
     def explain() -> None:

@@ -132,7 +132,7 @@ def check_output(path: Path, *inputs: Path | None) -> None:
 
 @contextmanager
 def writing(path: Path | None) -> Iterator[Lines]:
-    """The file to write lines to, compressed if path ends in .gz; standard output if path is None.
+    """Open the file to write lines to, compressed if path ends in .gz; standard output if path is None.
 
     path: checked by `check_output`
     A regular file appears under its name when the block ends without an error; until then an earlier file of that name
@@ -211,7 +211,7 @@ def _is_file(output: Path | None) -> bool:
 
 @contextmanager
 def progress_bar(size: int | None, shown: bool, unit: str = "lines") -> Iterator[Advance]:
-    """A bar for an input of this size in bytes (None: unknown), if it is to be shown; unit: what is counted."""
+    """Give a bar for an input of this size in bytes (None: unknown), if it is to be shown; unit: what is counted."""
     if not shown:
         yield lambda lines, read: None
         return

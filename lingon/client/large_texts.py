@@ -173,7 +173,7 @@ def _needs_space(before: str, after: str) -> bool:
 
 
 def _moved(positions: Iterable[Place], source: int, target: int) -> tuple[Place, ...]:
-    """Places in the second part of a text as those in the whole."""
+    """Return positions in the second part of a text as those in the whole."""
     return tuple(
         replace(
             position,

@@ -223,7 +223,6 @@ def _in_thread(work: Callable[[], Result]) -> Future[Result]:
 
 
 def _name(method: Method[Any]) -> str:
-    """Return the name of a method of the service, such as Translate."""
     return method.path.rpartition("/")[2]
 
 

@@ -165,7 +165,8 @@ class ClientProtocol:
         return replace(self, retry=replace(self.retry, wait_when_full=True))
 
     def translate(self, texts: str | Sequence[str], options: TranslateOptions, first: int = 0) -> Exchange[Any]:
-        """For one text return its result or raise its error; for several return a result for each, errors included.
+        """Return the result of one text or raise its error, or return for several texts a result for each, errors
+        included.
 
         first: the index of the first text in the caller's list, if these are a part of it
         """
@@ -312,7 +313,7 @@ class ClientProtocol:
     def _requests_of(
         self, items: Sequence[Item], prefixes: Sequence[str], timeout: float | None
     ) -> Exchange[list[tuple[int, int, float | None]]]:
-        """For each request of a list the indices of its first and its last item plus one, and its deadline.
+        """Return for each request of a list the indices of its first and its last item plus one, and its deadline.
 
         The deadline is None if the request gets one of its own when it begins.
         """
@@ -342,7 +343,7 @@ class ClientProtocol:
         return model_infos((yield from self._models(self._deadline(None))))
 
     def detect_languages(self, texts: str | Sequence[str], *, same_language: bool = False) -> Exchange[Any]:
-        """For one text its languages, the likeliest first; for several those of each."""
+        """Return the languages of one text, the likeliest first, or those of each of several."""
         several, deadline = texts_of(texts), self._deadline(None)
         most = yield from self._limit_of_texts(len(several), deadline)
         detected = yield from detect(partial(self.call_until, deadline), several, most, same_language=same_language)

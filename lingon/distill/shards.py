@@ -206,7 +206,6 @@ class Shards:
         return report
 
     def _translated(self) -> Iterator[tuple[TeacherText, TeacherTranslation]]:
-        """Yield all texts with their translations."""
         for number in range(len(self)):
             path = self._path(number)
             try:

@@ -443,7 +443,6 @@ def _aside(written: str, text: str) -> Aside | str:
 
 
 def _plain(tokens: Sequence[Token]) -> str:
-    """Return the text of tokens."""
     return "".join(
         _plain(token.children) if token.children else " " if token.type == "softbreak" else token.content
         for token in tokens

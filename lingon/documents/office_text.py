@@ -486,7 +486,6 @@ def _field(nodes: list[Node[Fragment]], writer: Writer) -> Node[Fragment]:
 
 
 def _fragment_of(nodes: Sequence[Node[Fragment]], writer: Writer) -> Fragment:
-    """Return nodes as they are written."""
     return _contents(nodes, lambda piece: (writer.text(piece),))
 
 

@@ -79,7 +79,6 @@ def _restrict(memory: int) -> int:
 
 
 def _address_space() -> int:
-    """Return the bytes of this process."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
@@ -95,7 +94,6 @@ def _message(source: BinaryIO) -> list[bytes]:
 def _answer(
     operation: bytes, name: bytes, target: bytes, column: bytes, content: bytes, *translated: bytes
 ) -> tuple[bytes, ...]:
-    """Return the reply to a request."""
     try:
         if operation == READ:
             return (DONE, *_read(name.decode(), content, target.decode(), column.decode()))

@@ -188,7 +188,6 @@ class _Script:
 
     @property
     def _usual_end(self) -> str:
-        """The line break that the cue has somewhere, else the one for new lines."""
         return next((token.text for token in self._tokens if token.kind == "break" and token.text), self._line_end)
 
     def _source(self, line: _Peeled) -> str:

@@ -76,7 +76,7 @@ class Element:
         return "".join(found)
 
     def child(self, name: str) -> Element | None:
-        """Its first child of this name."""
+        """Return the first child of this name."""
         return next((each for each in self.elements if each.name == name), None)
 
 

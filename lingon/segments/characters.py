@@ -624,7 +624,6 @@ def _sign(text: str, span: Span, words: _Words) -> ProtectedSpan:
 
 
 def _is_bracket(character: str) -> bool:
-    """Return whether a character is a bracket or a quotation mark."""
     return unicodedata.category(character) in ("Ps", "Pe", "Pi", "Pf")
 
 

@@ -340,5 +340,4 @@ def _is_border(one: Sibling, other: Sibling) -> bool:
 
 
 def _is_caseless(character: str) -> bool:
-    """Return whether a letter is of a script without capitals."""
     return character.isalpha() and character.lower() == character.upper()

@@ -101,7 +101,8 @@ def feature_map(heads: Tensor) -> Tensor:
 
 
 def attend_linearly(query: Tensor, past: KeyValue, visible: Tensor | None = None) -> Tensor:
-    """Linear attention of Katharopoulos et al. (2020), equations 4 to 6. No matrix of length x length is made.
+    """Return the linear attention of Katharopoulos et al. (2020), equations 4 to 6. No matrix of length x length is
+    made.
 
     V'_i = phi(Q_i)^T (sum_j phi(K_j) V_j^T) / (phi(Q_i)^T sum_j phi(K_j)). The first sum is a state of head_dim x
     head_dim, computed once for all queries. It is in float32 in mixed precision too, since float16 ends at 65,504.
