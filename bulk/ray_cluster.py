@@ -32,7 +32,7 @@ STARTING = 4  # workers that may wait for a machine at once, so that the autosca
 
 @dataclass(slots=True)
 class Workers:
-    """Actors that translate the shards of a plan; a shard whose actor dies is given to another one.
+    """Actors that translate the shards of a plan. A shard whose actor dies is given to another one.
 
     make: starts an actor with the methods ready() and run_with(shard, bundle)
     bundle: the second argument of run_with
@@ -75,7 +75,7 @@ class Workers:
             self._starting[actor.ready.remote()] = actor
 
     def _give(self, actor: Any, waiting: deque[Shard]) -> None:
-        """Give the next shard to an actor that has none; without one it ends, and its cores are free for others."""
+        """Give the next shard to an actor that has none. Without one it ends, and its cores are free for others."""
         if waiting:
             self._running[actor.run_with.remote(waiting.popleft(), self.bundle)] = actor
         else:

@@ -97,7 +97,7 @@ SAMPLE_ROWS = 250  # of each of them
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run would take; tokens and seconds are estimates from `sampled` rows, of which some had `errors`."""
+    """What a run would take. Tokens and seconds are estimates from `sampled` rows, of which some had `errors`."""
 
     rows: int
     files: int
@@ -237,7 +237,7 @@ POLL = 0.5  # seconds between two looks at the rows that are done
 class ProcessEngine:
     """An engine with processes of this machine. With one of them, or a server, this process does it.
 
-    workers: number of processes; None means one for each core, as far as there is memory for their models
+    workers: number of processes. None means one for each core, as far as there is memory for their models
     """
 
     workers: int | None = None

@@ -218,7 +218,7 @@ def check_emulation(runner: Runner, precision: str, grid: Sequence[CaseReference
     A value near the middle of two steps may be rounded to either, and then what follows in its row differs. Rows
     without such a value are exact. Raises ParityError if too few rows are: then a scale or a weight is wrong.
 
-    grid: of the emulating model; rows of one source token are left out, because every head attends to that token
+    grid: of the emulating model. Rows of one source token are left out, because every head attends to that token
     """
     largest = []
     for reference in grid:

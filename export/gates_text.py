@@ -483,7 +483,7 @@ def _step(buffers: Buffers, read: Sequence[int], step: int, *, logits: bool) -> 
 # A server rejects a bundle if a golden sentence gets another translation. Other processors sum in another order, so the
 # chosen sentences have clear decisions: all precisions and both searches, greedy and beam, agree on them, and the score
 # of the second-best translation is much lower. Between a processor with AVX-512 and VNNI and one without both, the
-# margin of the best score in int8 changed by at most 6e-7 over 200 sentences; for chosen sentences it is about 0.1.
+# margin of the best score in int8 changed by at most 6e-7 over 200 sentences. For chosen sentences it is about 0.1.
 
 GOLDEN_SENTENCES = 20  # at most
 FIRST_TEXTS = 100  # whose longer half is translated, to choose from; short sentences check little

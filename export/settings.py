@@ -95,7 +95,7 @@ class ExportSettings:
 class ExportTexts:
     """The texts of an export.
 
-    held_out: text for the gates; every source has at most as many tokens as the model reads
+    held_out: text for the gates. Every source has at most as many tokens as the model reads
     training: text that the model was trained on, for int8 ranges and the shortlist
     others: sources of other pairs of languages than that of held_out, on which lossy precisions are compared with fp32
     """
@@ -137,7 +137,7 @@ def check_rule(kind: Any, value: object, what: str) -> None:
 
 
 def runnable(precisions: Sequence[str], log: Callable[[str], None]) -> tuple[str, ...]:
-    """Return the precisions whose gates can run here; without native operators lines say what is left out."""
+    """Return the precisions whose gates can run here. Without native operators lines say what is left out."""
     missing = kernels_missing()
     for name in precisions:
         if missing is not None and name in NATIVES:

@@ -221,7 +221,7 @@ class _Examples:
 def text_data(training: Pairs, tokenizer: Tokenizer) -> tuple[TextData, bytes]:
     """Return what training pairs tell about the texts of a model, and the content of PROFILES.
 
-    training: what the model was trained on, or text of that kind; of few pairs there are only words, and no profiles
+    training: what the model was trained on, or text of that kind. Of few pairs there are only words, and no profiles
     """
     words = tuple(each.word for each in self_translating_words(training))
     if len(training) < LEAST_PAIRS:

@@ -29,7 +29,7 @@ _LINK = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})")
 
 @dataclass(frozen=True, slots=True)
 class GoldLinks:
-    """The links of a pair as people gave them (Och and Ney, 2003, section 5.1); sure links are possible too."""
+    """The links of a pair as people gave them (Och and Ney, 2003, section 5.1). Sure links are possible too."""
 
     sure: frozenset[WordLink]
     possible: frozenset[WordLink]

@@ -64,7 +64,7 @@ class LingonError(Exception):
 
 
 def _rebuild(kind: type[LingonError], values: tuple[Any, ...]) -> LingonError:
-    """Return an error made without `__init__`; pickle restores its attributes afterwards."""
+    """Return an error made without `__init__`. Pickle restores its attributes afterwards."""
     return kind.__new__(kind, *values)
 
 
@@ -90,7 +90,7 @@ class CorpusError(LingonError):
 
 
 class MarkupError(LingonError):
-    """A text that should be XML is not well-formed; the message names line and column, which count from 1."""
+    """A text that should be XML is not well-formed. The message names line and column, which count from 1."""
 
 
 class CheckpointError(LingonError):
@@ -211,14 +211,14 @@ class Unsupported(RequestError):
 
 
 class QueueFull(RequestError):
-    """The queue is full; the caller should retry later."""
+    """The queue is full. The caller should retry later."""
 
     code = code_pb2.RESOURCE_EXHAUSTED
     reason = "QUEUE_FULL"
 
 
 class TooManyCalls(RequestError):
-    """Too many calls are open, or their requests hold too much memory; the caller should retry later."""
+    """Too many calls are open, or their requests hold too much memory. The caller should retry later."""
 
     code = code_pb2.RESOURCE_EXHAUSTED
     reason = "TOO_MANY_CALLS"

@@ -61,7 +61,7 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_private(path: Path, content: bytes, before_replace: Callable[[], None] = lambda: None) -> None:
     """Write a file atomically, with the mode and the owner of an earlier one. A new file is for its owner only.
 
-    before_replace: called when nothing but the rename is left; if it raises, the file stays unchanged
+    before_replace: called when nothing but the rename is left. If it raises, the file stays unchanged
     """
     status = path.stat() if path.exists() else None
     with _temporary_path(path, lambda part: part.touch(mode=0o600)) as part:

@@ -119,7 +119,7 @@ class Tokenizer:
     SEPARATE = ("source.model", "target.model")
 
     def __init__(self, source: bytes, target: bytes | None = None, *, source_end: bool = True) -> None:
-        """source, target: serialised models; without target, source is used for both languages."""
+        """source, target: serialised models. Without target, source is used for both languages."""
         self.languages = LanguageTokens()  # with which sources are encoded
         self.source_end = source_end
         self._token_texts: dict[int, str] = {}  # at most one entry for each piece of the vocabulary

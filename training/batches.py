@@ -122,7 +122,7 @@ class EpochEncoder:
     ) -> None:
         """Prepare the pairs.
 
-        pairs: pairs of at most max_tokens tokens on each side, the end token counted; no epoch exceeds this limit
+        pairs: pairs of at most max_tokens tokens on each side, the end token counted. No epoch exceeds this limit
         alpha: the exponent of the sampling distribution (see SegmentationSampler); 0 samples nothing
         linked: make batches with the alignments of the pairs
         others: see `encode_pairs`

@@ -55,7 +55,7 @@ class TrainingProgress:
     def is_better(self, bleu: float, chrf: float, loss: float) -> bool:
         """Return whether a validation is the best one so far: by BLEU, with equal BLEU by chrF, then by the lower loss.
 
-        BLEU is 0 while a model gets no four words in a row right, and chrF may be 0 too; the loss falls even then.
+        BLEU is 0 while a model gets no four words in a row right, and chrF may be 0 too. The loss falls even then.
         """
         if (bleu, chrf) == (self.best_bleu, self.best_chrf):
             return loss < self.best_loss - LOSS_GAIN

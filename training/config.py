@@ -338,7 +338,7 @@ def explain(error: ErrorDetails) -> str:
 
 
 def _split_kind(location: tuple[int | str, ...]) -> tuple[tuple[int | str, ...], str]:
-    """Return the path of a key as a config has it, and the kind of its model; pydantic puts the kind into the path."""
+    """Return the path of a key as a config has it, and the kind of its model. Pydantic puts the kind into the path."""
     if len(location) > 1 and location[0] == "model":
         return ("model", *location[2:]), str(location[1])
     return location, ""

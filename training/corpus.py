@@ -81,7 +81,7 @@ def read_pairs(corpus: Corpus, languages: LanguagePair | None = None) -> Iterato
 
 
 def read_linked_pairs(corpus: Corpus) -> Iterator[Pair]:
-    """Yield the pairs of a corpus with the links of its alignment file; without such a file none has links."""
+    """Yield the pairs of a corpus with the links of its alignment file. Without such a file none has links."""
     if corpus.alignment is None:
         yield from read_pairs(corpus)
         return

@@ -170,7 +170,7 @@ def fast_kernels(device: torch.device) -> Iterator[None]:
 
 
 def _keep_freed_memory() -> None:
-    """Call mallopt of glibc so that it never maps blocks separately and never trims; skip other C libraries."""
+    """Call mallopt of glibc so that it never maps blocks separately and never trims. Skip other C libraries."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:
         trim_threshold, mmap_max = -1, -4

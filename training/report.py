@@ -31,7 +31,7 @@ LOG = "log.jsonl"
 
 
 class Report:
-    """Open for the length of a run; only the leader of the processes enables it."""
+    """Open for the length of a run. Only the leader of the processes enables it."""
 
     def __init__(self, run: Path, max_steps: int, *, enabled: bool) -> None:
         self._run, self._enabled = run, enabled
@@ -90,7 +90,7 @@ class Report:
             self.message(found.signatures)
 
     def _record(self, kind: str, step: int, figures: Mapping[str, float | str]) -> None:
-        """Write one line of JSON and one point of every curve; the first call creates the files."""
+        """Write one line of JSON and one point of every curve. The first call creates the files."""
         if not self._enabled:
             return
         if self._log is None or self._curves is None:

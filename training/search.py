@@ -9,7 +9,7 @@ Both follow these rules:
   finished. The best beam_size continuations that do not end stay live.
 - score = log-probability / length ** length_penalty. The length counts the end token, and 0 is no penalty.
 - The search of a sentence stops when enough hypotheses are finished and no live one scores above the worst of these.
-  Without a length penalty, num_hypotheses are enough, because scores only fall; with one, beam_size are enough.
+  Without a length penalty, num_hypotheses are enough, because scores only fall. With one, beam_size are enough.
 - At max_length, the live hypotheses are taken as unfinished results.
 """
 

@@ -45,7 +45,7 @@ from lingon.training.trainer import Trainer
 
 BYTES_OF_WEIGHT = 16  # in training: the weight, its gradient and the two moments of Adam, in fp32
 LEARNT = ("kind", "vocab_size", "joint", "byte_fallback", "character_coverage")
-"""The settings of a tokenizer by which its pieces are learnt; a run learns them once."""
+"""The settings of a tokenizer by which its pieces are learnt. A run learns them once."""
 
 
 @contextmanager

@@ -131,7 +131,7 @@ class SegmentationSampler:
         for text, line in zip(self._lines, self._words, strict=True):
             parts = chosen[first : first + len(line)]
             tokens = [token for part in parts for token in self._segmentations[part]]
-            # The length filter saw the best segmentation; a sampled one may be twice as long.
+            # The length filter saw the best segmentation. A sampled one may be twice as long.
             usable = len(tokens) <= self._max_tokens and SPACE not in text
             encoded.append(tokens if usable else list(self._processor.encode(text)))
             first += len(line)

@@ -220,7 +220,7 @@ class Trainer:
         raise LingonError(f"{problem}; lower training.learning_rate; {resume}")
 
     def _validate(self) -> None:
-        """Validate the last checkpoint on the leader; every process gets the scores, which decide when to stop.
+        """Validate the last checkpoint on the leader. Every process gets the scores, which decide when to stop.
 
         A checkpoint whose loss is NaN or infinite is removed, and the run ends.
         """

@@ -102,7 +102,7 @@ class Int8MatMul:
         return self.linear_of_pieces(name, rows, chosen, named=named)
 
     def relu(self, rows: str, reader: str) -> str:
-        """See MatMul; quantisation to a range that begins with 0 clips negative values already."""
+        """See MatMul. Quantisation to a range that begins with 0 clips negative values already."""
         return rows if self.ranges[reader].zero_point == 0 else self.graph.op("Relu", rows)
 
     def gather_pieces(self, name: str, weight: np.ndarray, bias: np.ndarray, pieces: str, *, shared: str) -> list[str]:

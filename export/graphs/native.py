@@ -199,7 +199,7 @@ def has_native_heads(settings: TransformerSettings) -> bool:
 class NativeTransformerGraphs(TransformerGraphs):
     """See TransformerGraphs. Products are operators of ours in every graph, the attention of steps and encoders too.
 
-    quantised: whether products are in 8-bit integers; keys and values are then float16, because the products differ
+    quantised: whether products are in 8-bit integers. Keys and values are then float16, because the products differ
         by more than that
     """
 

@@ -286,7 +286,7 @@ def system_of(model: RecurrentModel) -> RecurrentSystem[Any]:
 class RecurrentGraphs:
     """A builder of the graphs of a system in one precision, for the CPU provider.
 
-    ranges: the input range of each matrix product; with them, products are in 8-bit integers
+    ranges: the input range of each matrix product. With them, products are in 8-bit integers
     reads: the weight files that the graphs built so far point to
     """
 

@@ -190,7 +190,7 @@ class TransformerGraphs:
     device_states: whether the graphs are for a provider with memory of its own: the length of the caches is an input,
         since computing it would make every step wait for the device, and there are graphs that position and copy states
     scattered: whether decoder steps use ScatteredAttention, as float32 on CUDA must, and not GroupQueryAttention
-    ranges: the input range of each matrix product; with them, products are in 8-bit integers (CPU provider only)
+    ranges: the input range of each matrix product. With them, products are in 8-bit integers (CPU provider only)
     reads: the weight files that the graphs built so far point to
     """
 

@@ -57,7 +57,7 @@ class TransformersToolkit:
         """Whether the tokenizer reads other pieces than its files hold, as that of NLLB of Transformers 5.24 does.
 
         Of a folder without tokenizer.json it reads neither the merges of the sentencepiece model nor, if no file lists
-        them, the language codes; it reports nothing.
+        them, the language codes. It reports nothing.
         """
         from transformers import __version__
 

@@ -139,7 +139,7 @@ def _check_rules(value: Any, rules: tuple[Rule, ...], at: str) -> Any:
 
 
 def _parse_union(kinds: tuple[Any, ...], value: Any, at: str) -> Any:
-    """Parse as the first kind that fits; if none does, raise the error of the last kind other than None."""
+    """Parse as the first kind that fits. If none does, raise the error of the last kind other than None."""
     if value is None and types.NoneType in kinds:
         return None
     *others, last = (kind for kind in kinds if kind is not types.NoneType)

@@ -191,7 +191,7 @@ def use_highest_whole(
 
     A version is not whole while it is being copied, and must not keep a server from starting with a lower one.
 
-    use: raises DamagedBundle if it finds that a bundle is not whole; then the next lower version replaces it
+    use: raises DamagedBundle if it finds that a bundle is not whole. Then the next lower version replaces it
     left_out: called with the error of each version that is not whole
 
     Raises BundleError, that of the highest version if none is whole. A path of a bundle means this bundle alone.

@@ -83,7 +83,7 @@ class LinkFile:
 class Aligner:
     """A maker of links between the words of the caller, by the attention of pairs.
 
-    options: of the requests; they ask for alignments, or for the attention of which links are made
+    options: of the requests. They ask for alignments, or for the attention of which links are made
     reverse: whether the model translates from target to source
     other: further links of the pairs, which `symmetrisation` combines with those of attention
     """
@@ -160,7 +160,7 @@ class JudgeLinks:
     """A comparison of the links of all pairs with those that people gave, without printed links.
 
     gold: the right links
-    heads: what the links of a result are made of; None judges all cross-attention of a result
+    heads: what the links of a result are made of. None judges all cross-attention of a result
     lines, totals: the numbers of the pairs, and the figures of what was judged. Filled as results come
     """
 

@@ -109,7 +109,7 @@ def translate_document(
 
     column: of a table, its name or its number
     content: that of the file, or None if it has not been read yet
-    A text that was not translated stays as it is, and is named. Raises LingonError; then nothing is written.
+    A text that was not translated stays as it is, and is named. Raises LingonError. Then nothing is written.
     """
     if path.suffix.lower() in OTHER_SUFFIXES:
         raise SettingsError(f"--input must end in {', '.join(SUFFIXES)}, or be text, got {path.suffix}")

@@ -54,7 +54,7 @@ class TranslateWork:
     as_json: bool
 
     def answer(self, translator: ListTranslator, numbers: list[int], items: list[str]) -> list[TextResult]:
-        """Return the translations; the line number is added to the seed, so that no two batches draw the same
+        """Return the translations. The line number is added to the seed, so that no two batches draw the same
         numbers.
         """
         options = self.options.copy()
@@ -75,7 +75,7 @@ class TranslateWork:
         return plain_line(result, self.columns)
 
     def _document(self, text: str) -> str:
-        """Return a document with markup; a page says the language that it is translated to, if that is known."""
+        """Return a document with markup. A page says the language that it is translated to, if that is known."""
         from lingon.documents.pages import FileLanguages, page_in
 
         if self.options.get("format") != "html" or not self.options.get("target"):
@@ -172,7 +172,7 @@ def answered(
     shown: bool,
     full_batches: bool,
 ) -> Generator[list[tuple[int, Item, Result]], None, None]:
-    """Yield the items of each batch with their numbers and results, in order; closing it cancels what is in flight.
+    """Yield the items of each batch with their numbers and results, in order. Closing it cancels what is in flight.
 
     report: is given every result
     shown: whether to show a progress bar

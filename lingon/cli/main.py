@@ -197,7 +197,7 @@ def _unloadable(entry: EntryPoint, error: Exception) -> Verb:
 
 
 def _wrong_usage(error: Any) -> str:
-    """Return the message of a usage error, with the value, which pydantic leaves out; typer checks values with
+    """Return the message of a usage error, with the value, which pydantic leaves out. Typer checks values with
     pydantic.
     """
     message = str(error.format_message()).replace("Value error, ", "")
@@ -262,7 +262,7 @@ def _named_standard_output() -> Iterator[None]:
 
 
 def _flush_or_drop() -> None:
-    """Flush standard output; if that fails, drop the rest. Python would try again at exit and print a traceback."""
+    """Flush standard output. If that fails, drop the rest. Python would try again at exit and print a traceback."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

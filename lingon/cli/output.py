@@ -1,6 +1,6 @@
 """What a verb writes: the file of --output, the progress bar, and messages in the words of a command line.
 
-The file of --output is written as FILE.part and renamed at the end; a run that fails leaves FILE.part. Unlike the
+The file of --output is written as FILE.part and renamed at the end. A run that fails leaves FILE.part. Unlike the
 temporary files of lingon.files it has a name that you can find, grows line by line and is kept.
 """
 
@@ -135,7 +135,7 @@ def writing(path: Path | None) -> Iterator[Lines]:
     """Open the file to write lines to, compressed if path ends in .gz; standard output if path is None.
 
     path: checked by `check_output`
-    A regular file appears under its name when the block ends without an error; until then an earlier file of that name
+    A regular file appears under its name when the block ends without an error. Until then an earlier file of that name
     is unchanged. After an error the lines so far are kept in FILE.part.
     """
     if path is None:

@@ -341,7 +341,7 @@ class ReadingOptions(OptionGroup):
         }
 
     def _splitting(self, *, forced: bool) -> Literal["nonewlines", "off"] | None:
-        """Return where sentences are split; with forced words servers split no text."""
+        """Return where sentences are split. With forced words servers split no text."""
         if not self.split_sentences:
             return "off"
         return "nonewlines" if self.wrapped and not forced else None

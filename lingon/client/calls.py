@@ -210,7 +210,7 @@ def in_order(
 
 
 def _begun(items: Iterable[Item], begin: Callable[[Item], Future[Result]]) -> Iterator[Future[Result]]:
-    """Yield the futures of the items; if reading one fails, the last one has the exception."""
+    """Yield the futures of the items. If reading one fails, the last one has the exception."""
     try:
         for item in items:
             yield begin(item)
@@ -306,7 +306,7 @@ LanguageDetections = tuple[DetectedLanguage, ...]
 
 
 class Blocking(ABC):
-    """A driver of the exchanges of a protocol; subclasses carry out their steps."""
+    """A driver of the exchanges of a protocol. Subclasses carry out their steps."""
 
     _protocol: ClientProtocol
 
@@ -371,7 +371,7 @@ class BlockingCalls(Blocking):
         """Translate the texts of any iterable, such as a file of many lines, and yield their results in order.
 
         Up to 256 texts are read ahead, in the thread of the caller, and translated in the background, so that memory is
-        bounded; a few only if they come slowly. As in a list, the error of a text is in its result. An error of a call,
+        bounded. A few only if they come slowly. As in a list, the error of a text is in its result. An error of a call,
         or an exception of the iterable, is raised after the results before it. A request waits while the server is
         full, until its timeout. Closing the iterator cancels what is in progress.
 
@@ -395,7 +395,7 @@ class BlockingCalls(Blocking):
     def translate_stream(
         self, texts: str | TextSequence, **options: Unpack[TranslateOptions]
     ) -> Generator[StreamEvent, None, None]:
-        """Translate and yield each result as soon as it is ready; greedy decoding also yields the text as it grows.
+        """Translate and yield each result as soon as it is ready. Greedy decoding also yields the text as it grows.
 
         Once the first event has arrived, a stream that ends early is not repeated: the ServerError is raised.
         """
@@ -470,7 +470,7 @@ class BlockingCalls(Blocking):
 
 
 class AsyncCalls(ABC):
-    """The calls of `AsyncClient` and of `AsyncModel`; subclasses carry out the steps of their exchanges."""
+    """The calls of `AsyncClient` and of `AsyncModel`. Subclasses carry out the steps of their exchanges."""
 
     _protocol: ClientProtocol
 
@@ -512,7 +512,7 @@ class AsyncCalls(ABC):
     ) -> AsyncGenerator[TextResult, None]:
         """As `Client.translate_iterable`, of an iterable or an asynchronous one. Do not await it.
 
-        An iterable is read on the event loop, and blocks it while a text is not there; then use an asynchronous one.
+        An iterable is read on the event loop, and blocks it while a text is not there. Then use an asynchronous one.
         """
         check_iterable(texts, (Iterable, AsyncIterable))
         self._protocol.check_for_iterable(options)

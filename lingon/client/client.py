@@ -76,7 +76,7 @@ class _ClientBase:
     ) -> None:
         """Store the settings. The connection is made by the first call.
 
-        target: host:port of the server; without a port 50051 is taken
+        target: host:port of the server. Without a port 50051 is taken
         timeout: seconds for each request, its retries included. A long list of texts is several requests
         retries: how often a request that fails with UNAVAILABLE is sent again, or a `lingon.Retry` with all details.
             None means 5, which take 1.5 to 3 seconds if the server names no pause: long enough for most restarts
@@ -179,7 +179,7 @@ class SyncClientBase(_ClientBase, Blocking):
     """A client whose calls block until they are answered. Threads may share one. Subclasses add the calls."""
 
     def close(self) -> None:
-        """Close the connection; calls in progress raise a ServerError with status CANCELLED."""
+        """Close the connection. Calls in progress raise a ServerError with status CANCELLED."""
         with self._opening:
             self._closed.set()
         if self._channel is not None:
@@ -252,7 +252,7 @@ class AsyncClient(_ClientBase, AsyncCalls):
         return await self._drive(self._protocol.health(service))
 
     async def close(self) -> None:
-        """Close the connection; calls in progress raise a ServerError with status CANCELLED."""
+        """Close the connection. Calls in progress raise a ServerError with status CANCELLED."""
         self._closed.set()
         # The channel of another event loop ended with that loop.
         if self._channel is not None and self._loop is asyncio.get_running_loop():
@@ -297,7 +297,7 @@ class ModelsClient(SyncClientBase):
     """Lists, loads, swaps and unloads the models of a server.
 
     A call is sent once: a change that was refused or whose answer was lost is never repeated. A timeout ends the
-    waiting; the server still completes the change.
+    waiting. The server still completes the change.
     """
 
     _default_port = DEFAULT_ADMIN_PORT
@@ -315,7 +315,7 @@ class ModelsClient(SyncClientBase):
     ) -> None:
         """Store the settings.
 
-        target: host:port of the admin port; without a port 50052 is taken
+        target: host:port of the admin port. Without a port 50052 is taken
         timeout: seconds for each call. The others are those of `Client`
         """
         super().__init__(target, timeout=timeout, retries=0, tls=tls, api_key=api_key, insecure=insecure)

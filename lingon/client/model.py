@@ -117,7 +117,7 @@ class Model(_ModelBase, BlockingCalls):
         precision: of the graphs, such as fp32. None is the best that the bundle has for the device
         engines: batches that run in parallel. None is 1 on a GPU, and on a CPU one for each core up to four
         threads: cores for each engine. None shares all cores among the engines
-        timeout: seconds for each call; None sets no limit
+        timeout: seconds for each call. None sets no limit
 
         Raises LingonError if the bundle is damaged, or cannot run here.
         """

@@ -110,7 +110,7 @@ class Retry:
 
     retries: tries after the first one. Only UNAVAILABLE is repeated, which is safe because translating changes nothing.
         5 retries take 1.5 to 3 seconds, about as long as a server of a small model needs to restart
-    first_pause, longest_pause: seconds; if the server names a pause (RetryInfo), the pause is at least as long
+    first_pause, longest_pause: seconds. If the server names a pause (RetryInfo), the pause is at least as long
     wait_when_full: also repeat while the server is full or the quota used up, as often as the deadline allows; meant
         for clients that send in bulk
     wait_when_away: also repeat UNAVAILABLE until the deadline if the server has answered this client before

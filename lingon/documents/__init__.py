@@ -141,7 +141,7 @@ def read_document(name: str, content: bytes, target: str = "", source: str = "",
     """Return the document of a file. Raises UnreadableDocument for a kind that is not known and for a broken file.
 
     target: the language to translate to, for files that say it, empty if it is not known
-    source: that of the texts; if it is not known, it is that which the file says
+    source: that of the texts. If it is not known, it is that which the file says
     column: of a table, its name or its number. See `read_table`
     """
     check_suffix(name)

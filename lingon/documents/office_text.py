@@ -453,7 +453,7 @@ def _with_links(nodes: list[Node[Fragment]]) -> list[Node[Fragment]]:
 
 
 def _with_tabs(text: str, format: bytes, writer: Writer) -> Iterator[Node[Fragment]]:
-    """Yield the text of a run; a tab, which slides have as a character, ends a sentence."""
+    """Yield the text of a run. A tab, which slides have as a character, ends a sentence."""
     for position, part in enumerate(text.split("\t", MOST_TABS)):
         if position:
             yield Point((writer.text(FormattedText("\t", format)),), splits=True)

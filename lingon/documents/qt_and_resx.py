@@ -120,7 +120,7 @@ def _messages(root: Element) -> Iterator[tuple[Element, Element, Element | None]
 
 
 def _has_translation(element: Element) -> bool:
-    """Return whether a translation, or one of its forms, has text; with forms each of them must have some."""
+    """Return whether a translation, or one of its forms, has text. With forms each of them must have some."""
     forms = _forms(element)
     if forms:
         return all(map(_has_translation, forms))

@@ -28,7 +28,7 @@ _BLANK = re.compile(r"[ \t]*+\Z")
 _PARTS = re.compile(r"[ \t]++|[^ \t](?:[^ \t]|[ \t]++(?=[^ \t]))*+")  # blanks at the ends, and the text between them
 _UNTAGGED = re.compile(r"[^<>]++(>?)")  # in which lines may end, unless it is in a tag
 PATH = r"(?P<path>(?<![\w\\])(?:[A-Za-z]:|\\)\\[^\s<>{}|*?\"]++)"
-"""A path of Windows, in which no mark of subtitles is looked for; one without a drive or a host looks like marks."""
+"""A path of Windows, in which no mark of subtitles is looked for. One without a drive or a host looks like marks."""
 
 BORDER, SEGMENT = b"\x00", b"\x01"
 MOST_CUES = 8  # of one text: subtitles without punctuation have no other end

@@ -112,7 +112,7 @@ class _Around:
     """What elements around a unit say about it.
 
     unit: the unit, which has several segments in version 2
-    has_states: whether targets of the file have states; in those of SDL the segments have them
+    has_states: whether targets of the file have states. In those of SDL the segments have them
     """
 
     version: str

@@ -1,7 +1,7 @@
 """The texts of files of XML: elements as nodes, and the edits that write their contents and attributes.
 
 A text may be written with references or in CDATA. In both, tags of HTML, which belong to the text of many programs,
-are marks; so are elements, references to entities of the file, comments and instructions.
+are marks. So are elements, references to entities of the file, comments and instructions.
 """
 
 from __future__ import annotations

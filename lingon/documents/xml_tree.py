@@ -39,7 +39,7 @@ class Element:
     written: the name as the file has it, in bytes
     attributes: those that were asked for
     begin, end: of the element in the bytes of the file
-    content, content_end: of what is between its tags; both are `end` for an element without an end tag
+    content, content_end: of what is between its tags. Both are `end` for an element without an end tag
     """
 
     name: str

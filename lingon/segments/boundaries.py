@@ -250,7 +250,7 @@ def _candidates(text: str, paragraph: Span, language: str) -> Iterator[Span]:
 
 
 def _ends(text: str, begin: int, last: int, language: str) -> Iterable[int]:
-    """Return where the next sentences end, at least one; the longer the sentence, the longer the block."""
+    """Return where the next sentences end, at least one. The longer the sentence, the longer the block."""
     stop = min(begin + BLOCK, last)
     letter = _LETTER.search(text, begin, stop)
     stop = letter.start() if letter else stop

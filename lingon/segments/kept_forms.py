@@ -47,7 +47,7 @@ class ProtectedSpan(NamedTuple):
 
 
 def merge(spans: Iterable[ProtectedSpan]) -> list[ProtectedSpan]:
-    """Return the spans in order; those that overlap are one, with the kind of the one that begins first.
+    """Return the spans in order. Those that overlap are one, with the kind of the one that begins first.
 
     Of several that begin there, it is that of the longest.
     """

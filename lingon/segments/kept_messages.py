@@ -68,7 +68,7 @@ def _matching_braces(text: str) -> dict[int, int]:
 
 
 # The skeleton of ICU messages: `{n, plural, one {# file} other {# files}}` without the texts of its arms.
-# The syntax is that of MessageFormat in the ICU user guide, "Formatting Messages"; quoted braces count as braces.
+# The syntax is that of MessageFormat in the ICU user guide, "Formatting Messages". Quoted braces count as braces.
 
 _ICU_HEAD = re.compile(
     r"\{\s{0,20}+[\w.\-]{1,80}+\s{0,20}+,\s{0,20}+(plural|selectordinal|select)\s{0,20}+,(?:\s{0,20}+offset:\d{1,9}+)?"

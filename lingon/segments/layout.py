@@ -226,7 +226,7 @@ _COMMAND = re.compile(  # of TeX
 def borders(text: str, begin: int, end: int, *, collapses: bool) -> Iterator[Span]:
     """Yield the borders within a span, in order.
 
-    collapses: whether spaces and tabs are white space of any width, as in HTML; then only hard blanks are a border
+    collapses: whether spaces and tabs are white space of any width, as in HTML. Then only hard blanks are a border
     """
     path = begin  # the end of a path that an escape was found in
     for found in _BORDER.finditer(text, begin, end):

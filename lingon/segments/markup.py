@@ -52,7 +52,7 @@ def read_html(text: str, rules: MarkupRules = NO_RULES) -> Markup:
 def read_xml(text: str, rules: MarkupRules = NO_RULES) -> Markup:
     """Read well-formed XML, a document or a part of one. Raises MarkupError for another text.
 
-    An element is inline if there is text beside it or beside an element around it; all others split the text.
+    An element is inline if there is text beside it or beside an element around it. All others split the text.
     """
     structure = structure_of(text, xml_tokens(text), rules, html=False)
     return _markup(text, structure, rules, xml_references)

@@ -294,7 +294,7 @@ class _AtomsOfWord(NamedTuple):
 class WordClaims:
     """The claims in a segment that was translated.
 
-    atoms: of the target; a copy of a source word that tags cut, such as H<sub>2</sub>O, is cut alike
+    atoms: of the target. A copy of a source word that tags cut, such as H<sub>2</sub>O, is cut alike
     kept: the numbers of those of them that are kept
     """
 

@@ -85,7 +85,7 @@ SentenceOutput: TypeAlias = tuple[TranslateStep, str]
 
 
 class Means(IntEnum):
-    """How the protected spans of a sentence came into its translation; a sentence has the last one that it needed."""
+    """How the protected spans of a sentence came into its translation. A sentence has the last one that it needed."""
 
     NONE = 0  # there are none, or the model never saw them
     STAND_IN = 1  # the model translated the sentence with words instead of them, or with the strings themselves
@@ -353,7 +353,7 @@ def kept_spans(text: str, spans: Sequence[ProtectedSpan]) -> list[Span]:
 
 
 def kept_strings(text: str, spans: Sequence[ProtectedSpan]) -> list[str]:
-    """Return what is kept of a sentence; spans with neither letter nor figure between them are one string."""
+    """Return what is kept of a sentence. Spans with neither letter nor figure between them are one string."""
     return [kept.text for kept in SplitSentence.of(text, spans).kept]
 
 
@@ -370,7 +370,7 @@ def leaves_words(text: str, spans: Sequence[ProtectedSpan]) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of two letters and more; where words have no blanks, as many as there are in a usual text."""
+    """Return the words of two letters and more. Where words have no blanks, as many as there are in a usual text."""
     found = list[str]()
     for word in _LETTERS.findall(to_nfc(text)):
         spaceless = sum(each >= _SPACELESS for each in word)

@@ -174,7 +174,7 @@ def _attempts(sentence: SplitSentence, words: Sequence[str]) -> Iterator[Attempt
 def _chosen(sentence: SplitSentence, words: Sequence[str], known: Sequence[str], turn: int) -> list[str] | None:
     """Return a word for each kept string, or None if there are too few.
 
-    words: to take from in their order; for a number there is another number of its kind
+    words: to take from in their order. For a number there is another number of its kind
     known: what stands for a string as the model may read it, or "" for a word or a number
     turn: how many of the words come last instead of first
     """

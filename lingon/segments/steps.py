@@ -47,7 +47,7 @@ _BEFORE, _AFTER = f"{_BLANK},;:.!?…)]}}–—-", f"{_BLANK},;:([{{–—-"  # 
 def translate_kept(
     text: str, spans: Sequence[ProtectedSpan], words: Sequence[str], custom: Custom | None = None
 ) -> SentenceSteps:
-    """Translate a sentence; each protected string is in the result as often as in the text.
+    """Translate a sentence. Each protected string is in the result as often as in the text.
 
     spans: what is protected, in order and without overlap. Small numbers are looked for besides
     words: those that the model translates to themselves, the surest first. May be empty
@@ -404,7 +404,7 @@ def translate_sentence(
     names: Mapping[str, str],
     custom: Custom | None = None,
 ) -> SentenceSteps:
-    """Translate a sentence; each protected string is in the result as often as in the text.
+    """Translate a sentence. Each protected string is in the result as often as in the text.
 
     spans: what is protected in the sentence, in order and without overlap
     words: those that the model translates to themselves, the surest first

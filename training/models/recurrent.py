@@ -120,7 +120,7 @@ class LongShortTermMemory(Recurrence):
 
     i, f, o = sigmoid(W x + U h) of their own, g = tanh(W_g x + U_g h), c' = f * c + i * g, h' = o * tanh(c')
 
-    Every product has a bias. `read` goes step by step, because the kernel returns the cell only at the padded end; on a
+    Every product has a bias. `read` goes step by step, because the kernel returns the cell only at the padded end. On a
     CPU that takes as long as the kernel.
     """
 
@@ -252,7 +252,7 @@ class ScaledDot(Score):
 class Content(Score):
     """b s^T h / (|s| |h|): the cosine, Graves et al. (2014), equations 5 and 6.
 
-    The key strength b is one learned number, which begins at 1; the paper's controller emits one at every step.
+    The key strength b is one learned number, which begins at 1. The paper's controller emits one at every step.
     """
 
     def __init__(self) -> None:
