@@ -332,18 +332,15 @@ class Coverage:
     mean_union: float
 
 
-def measure_coverage(shortlist: Shortlist, pairs: Sequence[Pair], tokenizer: Tokenizer, seed: int = 0) -> Coverage:
-    """Measure the coverage on held-out pairs; seed chooses the sentences of the unions.
-
-    Raises CorpusError if there is no pair.
-    """
+def measure_coverage(shortlist: Shortlist, pairs: Sequence[Pair], tokenizer: Tokenizer) -> Coverage:
+    """Measure the coverage on held-out pairs. Raises CorpusError if there is no pair."""
     if not pairs:
         raise CorpusError("the coverage of a shortlist cannot be measured: there is no pair of sentences")
     sets = [shortlist.select(tokenizer.encode_source(pair.source)) for pair in pairs]
     targets = [tokenizer.encode_target(pair.target) for pair in pairs]
     covered = [int(np.isin(target, pieces).sum()) for target, pieces in zip(targets, sets, strict=True)]
     complete = sum(count == len(target) for count, target in zip(covered, targets, strict=True))
-    sizes, random, batch_size = [len(each) for each in sets], np.random.default_rng(seed), min(BATCH_SIZE, len(sets))
+    sizes, random, batch_size = [len(each) for each in sets], np.random.default_rng(0), min(BATCH_SIZE, len(sets))
     batches = [random.choice(len(sets), batch_size, replace=False) for _ in range(50)]
     unions = [len(np.unique(np.concatenate([sets[index] for index in each]))) for each in batches]
     return Coverage(

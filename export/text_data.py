@@ -49,7 +49,7 @@ class SelfTranslatingWord(NamedTuple):
 
 
 def self_translating_words(
-    pairs: Iterable[tuple[str, str]], *, least_pairs: int = LEAST_PAIRS_OF_WORD, most: int = MOST_WORDS
+    pairs: Iterable[tuple[str, str]], *, least_pairs: int = LEAST_PAIRS_OF_WORD
 ) -> list[SelfTranslatingWord]:
     """Return the words that most pairs with them have on both sides, the surest and most frequent first.
 
@@ -65,7 +65,7 @@ def self_translating_words(
         both.update(words.intersection(_WORD.findall(target)))
     found = [SelfTranslatingWord(word, count, both[word]) for word, count in sources.items() if count >= least_pairs]
     found = [each for each in found if each.same >= LEAST_SHARE * each.pairs]
-    return sorted(found, key=lambda each: (-each.surety * math.log(each.pairs), each.word))[:most]
+    return sorted(found, key=lambda each: (-each.surety * math.log(each.pairs), each.word))[:MOST_WORDS]
 
 
 def _may_stand(word: str) -> bool:
