@@ -19,7 +19,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from lingon.alignment import Agreement
+from lingon.alignment import LinkCounts
 from lingon.bench.attention_report import WIDTH, draw, length_table, signatures, table
 from lingon.bench.decode import Rounds, measure_in_turns
 from lingon.bench.engines.base import Cell, Setting, Tokens
@@ -35,12 +35,12 @@ from lingon.bench.trained_runs import (
     write_sample_corpus,
 )
 from lingon.bundle.store import Bundle, open_bundle, versions
-from lingon.cli.aligning import Aligner, Heads, JudgeLinks, LinkFile, attention_options
+from lingon.cli.aligning import Aligner, AlignmentHeads, JudgeLinks, LinkFile, attention_options
 from lingon.cli.backend import BackendOptions, open_translator
 from lingon.errors import CorpusError, Interrupted, LingonError, SettingsError
 from lingon.export.cli import held_out_pairs
 from lingon.export.pipeline import export_checkpoint
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.files import make_folders, read_lines, read_parallel, write_bytes, write_json
 from lingon.scoring import score
 from lingon.serving.in_process import translate_lines
@@ -254,7 +254,7 @@ class Model:
             settings = ExportSettings(
                 precisions=("fp32",), shortlist=None, parity_sentences=count, gate_sentences=count
             )
-            export_checkpoint(loaded, folder, Texts(held_out_pairs(loaded)[:count]), settings, log)
+            export_checkpoint(loaded, folder, ExportTexts(held_out_pairs(loaded)[:count]), settings, log)
         return open_bundle(folder)
 
     def _parts(self) -> Path:
@@ -308,7 +308,7 @@ def alignment(bundle: Bundle, data: Path) -> dict[str, Any]:
     source, target = (data / f"{ALIGNED}.test.{language}.gz" for language in PAIR.split("-"))
     pairs = list(read_parallel(source, target))
     halves, aligned = _judged(bundle, pairs, LinkFile.read(data / f"{ALIGNED}.test.align.gz"))
-    total, chosen = Agreement(), list[str]()
+    total, chosen = LinkCounts(), list[str]()
     for half, other in zip(halves, reversed(halves), strict=True):
         best = min(half, key=lambda heads: half[heads].error_rate)
         total += other[best]
@@ -318,7 +318,7 @@ def alignment(bundle: Bundle, data: Path) -> dict[str, Any]:
 
 def _judged(
     bundle: Bundle, pairs: Sequence[tuple[str, str]], gold: LinkFile
-) -> tuple[list[dict[Heads, Agreement]], int]:
+) -> tuple[list[dict[AlignmentHeads, LinkCounts]], int]:
     """For each half of the pairs, the agreement of all layers and heads with the right links; the number of pairs."""
     aligner = Aligner(options=attention_options(None))
     judges = [JudgeLinks(aligner=aligner, gold=gold, heads=None, as_json=False) for _ in range(HALVES)]

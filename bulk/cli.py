@@ -26,7 +26,7 @@ from lingon.cli.options import (
 from lingon.errors import LingonError, SettingsError
 
 if TYPE_CHECKING:
-    from lingon.bulk.runs import Engine, Estimate
+    from lingon.bulk.runs import Estimate, ShardEngine
 
 
 MOST_WORKERS = 1, 1000  # bounds of the workers on Ray
@@ -46,7 +46,7 @@ class ErrorChoice(StrEnum):
     FAIL = "fail"
 
 
-Source = Annotated[
+InputArgument = Annotated[
     str,
     typer.Argument(
         metavar="INPUT",
@@ -54,7 +54,7 @@ Source = Annotated[
         "the last four also with .gz or .zst; s3://, gs:// and az:// with the packages s3fs, gcsfs and adlfs.",
     ),
 ]
-Output = Annotated[str, typer.Argument(help="Folder of the output, which may be in an object store too.")]
+OutputArgument = Annotated[str, typer.Argument(help="Folder of the output, which may be in an object store too.")]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,7 +173,7 @@ class EngineOptions(OptionGroup):
     ] = None
 
 
-MetricsPort = Annotated[
+RunMetricsPort = Annotated[
     int | None,
     typer.Option(min=1, max=65535, help="Port for Prometheus metrics of the run.", show_default="none"),
 ]
@@ -182,14 +182,14 @@ MetricsPort = Annotated[
 @with_option_groups
 def bulk(
     *,
-    source: Source,
-    output: Output,
+    source: InputArgument,
+    output: OutputArgument,
     columns: ColumnOptions,
     texts: TextOptions,
     rows: RowOptions,
     dry_run: DryRun = False,
     engine: EngineOptions,
-    metrics_port: MetricsPort = None,
+    metrics_port: RunMetricsPort = None,
     backend: BackendOptions,
 ) -> None:
     """Translate a column of many files, each row exactly once, with this machine, a server or a Ray cluster.
@@ -217,7 +217,7 @@ def bulk(
     )
 
 
-def _engine(choice: EngineChoice, address: str | None, workers: str | None, backend: BackendOptions) -> Engine:
+def _engine(choice: EngineChoice, address: str | None, workers: str | None, backend: BackendOptions) -> ShardEngine:
     from lingon.extras import find_entry_points, name_missing_extra
 
     if choice is EngineChoice.LOCAL and address:
@@ -231,7 +231,7 @@ def _engine(choice: EngineChoice, address: str | None, workers: str | None, back
     with name_missing_extra(f"lingon bulk --engine {choice.value}", entry.extras):
         make = entry.load()
     local = choice is EngineChoice.LOCAL
-    found: Engine = make(high if workers else None) if local else make(address, (low, high), backend)
+    found: ShardEngine = make(high if workers else None) if local else make(address, (low, high), backend)
     return found
 
 

@@ -24,7 +24,7 @@ PACKINGS = (".gz", ".zst")
 
 
 def is_packed(name: str) -> bool:
-    """Whether the name of a file says that it is packed."""
+    """Return whether the name of a file says that it is packed."""
     return name.endswith(PACKINGS)
 
 
@@ -47,7 +47,7 @@ def packed(name: str, content: bytes) -> bytes:
 
 
 MAX_VALUE_BYTES = 2**22
-"""Bytes of a text or of a line, 4 MiB as the largest message of a server; a longer one is a row with an error."""
+"""Bytes of a text or of a line, 4 MiB as the largest message of a server. A longer one is a row with an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Unreadable:
     reason: str
 
 
-Value = str | None | Unreadable
-"""A value of a column of texts; None is a null."""
+CellValue = str | None | Unreadable
+"""A value of a column of texts. None is a null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ TOO_LONG = Unreadable(f"the text has more than {MAX_VALUE_BYTES:,} bytes")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FilePiece:
     """Rows of a file that follow each other.
 
     first: number of the first row in the file, from 0
@@ -89,43 +89,43 @@ class Piece:
     offset: int = 0
 
 
-class Rows(Protocol):
+class PieceRows(Protocol):
     """The rows of a piece."""
 
     def __len__(self) -> int: ...
 
-    def values(self, column: str) -> list[Value]:
+    def values(self, column: str) -> list[CellValue]:
         """Return the texts of a column."""
 
     def written(self, added: Added, marks: Mapping[str, str]) -> bytes:
         """Return the bytes of a file with these rows, unpacked, and the added columns after those that it has.
 
-        marks: what the file says about itself, in a format that has a place for it
+        marks: what the file says about itself, in a format that has room for it
         """
 
 
-class Reader(Protocol):
-    """Reads the pieces of an open file.
+class PieceReader(Protocol):
+    """A reader of the pieces of an open file.
 
-    position: number of the first row that can still be read; a piece before it needs the file opened again
+    position: number of the first row that can still be read. A piece before it needs the file opened again
     """
 
     position: int
 
-    def rows(self, piece: Piece) -> Rows:
+    def rows(self, piece: FilePiece) -> PieceRows:
         """Return the rows of a piece. Raises CorpusError if the file does not have them."""
 
 
-class Format(Protocol):
+class TableFormat(Protocol):
     """A format of files. Files are opened in binary mode, at their beginning, and packed as their names say."""
 
     def check(self, name: str, file: IO[bytes], needed: Sequence[str], added: Sequence[str]) -> None:
         """Raise SettingsError if a file lacks a column that is needed, or has one that is to be added."""
 
-    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[Piece]:
-        """Cut a file into pieces of this many rows; the last one has what is left. Raises CorpusError."""
+    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[FilePiece]:
+        """Cut a file into pieces of this many rows. The last one has what is left. Raises CorpusError."""
 
-    def reader(self, name: str, file: IO[bytes]) -> Reader:
+    def reader(self, name: str, file: IO[bytes]) -> PieceReader:
         """Read a file, which stays open as long as its reader is used."""
 
 
@@ -139,10 +139,10 @@ def check_columns(name: str, existing: Sequence[str], needed: Sequence[str], add
             raise SettingsError(f"{name}: has a column {column!r} already; choose another name")
 
 
-def pieces_of(count: int, rows: int) -> Iterator[Piece]:
-    """Pieces of this many rows of a file that has `count`."""
+def pieces_of(count: int, rows: int) -> Iterator[FilePiece]:
+    """Yield pieces of this many rows of a file that has `count`."""
     for first in range(0, count, rows):
-        yield Piece(first, min(rows, count - first))
+        yield FilePiece(first, min(rows, count - first))
 
 
 def no_value(column: str) -> Unreadable:
@@ -155,8 +155,8 @@ def too_many_values(name: str, row: int, values: int, columns: int) -> CorpusErr
     return CorpusError(f"{name}: row {row:,} has {values} values, but there are {columns} columns")
 
 
-def decoded(raw: bytes | None) -> Value:
-    """Return the text of the bytes of a value; None is a value that was too long to be read."""
+def decoded(raw: bytes | None) -> CellValue:
+    """Return the text of the bytes of a value. None is a value that was too long to be read."""
     if raw is None or len(raw) > MAX_VALUE_BYTES:
         return TOO_LONG
     try:
@@ -168,14 +168,14 @@ def decoded(raw: bytes | None) -> Value:
 SKIPPED = 2**20  # bytes read at once of the rest of a line that is too long
 
 Line = bytes | None
-"""A line without its end; None for one that is too long."""
+"""A line without its end, or None for one that is too long."""
 
 IsRow = Callable[[bytes], object]
 """Whether a line is a row."""
 
 
 def every_line(line: bytes) -> bool:
-    """True: a blank line is a row too."""
+    """Return True, because a blank line is a row too."""
     return True
 
 
@@ -198,7 +198,7 @@ def lines(file: IO[bytes], is_row: IsRow = every_line, *, begun: bool = False) -
 
 
 def _line(file: IO[bytes]) -> tuple[Line, int] | None:
-    """Return the next line and its bytes with its end; None at the end of the file."""
+    """Return the next line and its bytes with its end. None at the end of the file."""
     limit = MAX_VALUE_BYTES + 2  # with a carriage return and a line feed
     raw = file.readline(limit)
     if not raw:
@@ -219,11 +219,11 @@ def cut_lines(
     *,
     names: bool = False,
     check: Callable[[int, Line], None] = lambda number, line: None,
-) -> Iterator[Piece]:
+) -> Iterator[FilePiece]:
     """Cut a file of lines into pieces of this many rows, each with the byte at which it begins.
 
     names: whether the first line has the names of the columns
-    check: raises CorpusError for a row that cannot be read; gets its number, from 1, which is 0 for the line of names
+    check: raises CorpusError for a row that cannot be read. Gets its number, from 1, which is 0 for the line of names
     """
     first = count = offset = begin = 0
     with naming(name):
@@ -233,24 +233,26 @@ def cut_lines(
             if count == 0:
                 begin = 0 if is_packed(name) else offset
             elif count - first == rows:
-                yield Piece(first, rows, begin)
+                yield FilePiece(first, rows, begin)
                 first, begin = count, 0 if is_packed(name) else offset
     if count > first:
-        yield Piece(first, count - first, begin)
+        yield FilePiece(first, count - first, begin)
 
 
 class LineReader:
-    """Reads pieces of a file of lines: from their offset, or if it is packed by skipping the lines before them."""
+    """A reader of the pieces of a file of lines: from their offset, or if it is packed by skipping the lines before
+    them.
+    """
 
     def __init__(
-        self, name: str, file: IO[bytes], rows_of: Callable[[list[Line]], Rows], is_row: IsRow = every_line
+        self, name: str, file: IO[bytes], rows_of: Callable[[list[Line]], PieceRows], is_row: IsRow = every_line
     ) -> None:
         """rows_of: makes the rows of lines."""
         self._name, self._file, self._rows_of, self._is_row = name, unpacked(name, file), rows_of, is_row
         self._lines = lines(self._file, is_row)
         self.position = 0
 
-    def rows(self, piece: Piece) -> Rows:
+    def rows(self, piece: FilePiece) -> PieceRows:
         with naming(self._name):
             if is_packed(self._name):
                 for _ in islice(self._lines, piece.first - self.position):
@@ -265,7 +267,7 @@ class LineReader:
         return self._rows_of(found)
 
 
-def changed(name: str, piece: Piece) -> CorpusError:
+def changed(name: str, piece: FilePiece) -> CorpusError:
     """Return the error of a file that has fewer rows than when it was cut."""
     return CorpusError(
         f"{name}: has no row {piece.first + piece.rows:,} any more; it was changed since the plan was made"

@@ -17,13 +17,13 @@ from lingon.bulk.format import (
     PACKINGS,
     TOO_LONG,
     Added,
-    Format,
+    CellValue,
+    FilePiece,
     Line,
     LineReader,
-    Piece,
-    Reader,
+    PieceReader,
+    TableFormat,
     Unreadable,
-    Value,
     check_columns,
     cut_lines,
     decoded,
@@ -48,25 +48,25 @@ class TextRows:
     def __len__(self) -> int:
         return len(self._lines)
 
-    def values(self, column: str) -> list[Value]:
+    def values(self, column: str) -> list[CellValue]:
         return [decoded(line) for line in self._lines]
 
     def written(self, added: Added, marks: Mapping[str, str]) -> bytes:
-        """Return the first added column; a value that is missing is a blank line, and line breaks are spaces."""
+        """Return the first added column. A value that is missing is a blank line, and line breaks are spaces."""
         translations = next(iter(added.values())).values
         return "".join(f"{' '.join(str(each or '').split())}\n" for each in translations).encode()
 
 
-class PlainText:
+class LineFormat:
     """Lines of UTF-8: a line is a row, and its only column is the text. What is written has the translations alone."""
 
     def check(self, name: str, file: IO[bytes], needed: Sequence[str], added: Sequence[str]) -> None:
         check_columns(name, [COLUMN], needed, added)
 
-    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[Piece]:
+    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[FilePiece]:
         return cut_lines(name, file, rows)
 
-    def reader(self, name: str, file: IO[bytes]) -> Reader:
+    def reader(self, name: str, file: IO[bytes]) -> PieceReader:
         return LineReader(name, file, TextRows)
 
 
@@ -84,9 +84,9 @@ class TsvRows:
     def __len__(self) -> int:
         return len(self._lines)
 
-    def values(self, column: str) -> list[Value]:
-        place = names_of(self._names).index(column)
-        return [_value(line, place, column) for line in self._lines]
+    def values(self, column: str) -> list[CellValue]:
+        position = names_of(self._names).index(column)
+        return [_value(line, position, column) for line in self._lines]
 
     def written(self, added: Added, marks: Mapping[str, str]) -> bytes:
         columns = 1 + self._names.count(TAB)
@@ -98,13 +98,13 @@ class TsvRows:
 
 
 def names_of(line: bytes) -> list[str]:
-    """Return the names of the columns; bytes that are not UTF-8 become no name that anything else has."""
+    """Return the names of the columns. Bytes that are not UTF-8 become no name that anything else has."""
     return line.decode("utf-8", errors="surrogateescape").split("\t") if line else []
 
 
-def _value(line: bytes, place: int, column: str) -> Value:
-    values = line.split(TAB, place + 1)
-    return decoded(values[place]) if place < len(values) else no_value(column)
+def _value(line: bytes, position: int, column: str) -> CellValue:
+    values = line.split(TAB, position + 1)
+    return decoded(values[position]) if position < len(values) else no_value(column)
 
 
 def _field_of(value: str | float | None) -> bytes:
@@ -116,7 +116,7 @@ def _too_long(name: str, row: int) -> CorpusError:
 
 
 class _Check:
-    """Raises CorpusError for a row that cannot be read."""
+    """A check that raises CorpusError for a row that cannot be read."""
 
     def __init__(self, name: str) -> None:
         self._name, self._columns = name, 0
@@ -131,7 +131,7 @@ class _Check:
 
 
 class _TsvReader(LineReader):
-    """Reads the line of names first."""
+    """A reader that reads the line of names first."""
 
     def __init__(self, name: str, file: IO[bytes]) -> None:
         super().__init__(name, file, self._rows_of_lines, bool)
@@ -162,16 +162,16 @@ class TabSeparated:
             names = _first(name, lines(unpacked(name, file), bool))
         check_columns(name, names_of(names), needed, added)
 
-    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[Piece]:
+    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[FilePiece]:
         return cut_lines(name, file, rows, bool, names=True, check=_Check(name))
 
-    def reader(self, name: str, file: IO[bytes]) -> Reader:
+    def reader(self, name: str, file: IO[bytes]) -> PieceReader:
         return _TsvReader(name, file)
 
 
 NO_OBJECT = Unreadable("the line is not a JSON object")
 RAW = "line"
-"""Key of a line that is no object, or that has an added key already, in the object that is written in its place."""
+"""Key of a line that is no object, or that has an added key already, in the object that is written instead."""
 
 
 class JsonRows:
@@ -187,7 +187,7 @@ class JsonRows:
     def _objects(self) -> list[dict[str, Any] | Unreadable]:
         return [_object(line) for line in self._lines]
 
-    def values(self, column: str) -> list[Value]:
+    def values(self, column: str) -> list[CellValue]:
         return [each if isinstance(each, Unreadable) else _text(each, column) for each in self._objects]
 
     def written(self, added: Added, marks: Mapping[str, str]) -> bytes:
@@ -197,7 +197,7 @@ class JsonRows:
 
 
 def has_content(line: bytes) -> bool:
-    """Whether a line is not blank."""
+    """Return whether a line is not blank."""
     return bool(line.strip())
 
 
@@ -213,7 +213,7 @@ def _object(line: Line) -> dict[str, Any] | Unreadable:
     return found if isinstance(found, dict) else NO_OBJECT
 
 
-def _text(row: dict[str, Any], column: str) -> Value:
+def _text(row: dict[str, Any], column: str) -> CellValue:
     if column not in row:
         return Unreadable(f"the line has no key {column!r}")
     value = row[column]
@@ -227,7 +227,7 @@ def _text(row: dict[str, Any], column: str) -> Value:
 
 
 def _written(line: Line, row: dict[str, Any] | Unreadable, added: dict[str, Any]) -> bytes:
-    """Return a line with keys added before its last brace; one that is no object becomes the string of a new one."""
+    """Return a line with keys added before its last brace. One that is no object becomes the string of a new one."""
     more = _json_of(added)
     if isinstance(row, Unreadable):
         return _json_of({RAW: None if line is None else line.decode(errors="replace"), **added}) + b"\n"
@@ -259,19 +259,19 @@ class JsonLines:
             raise SettingsError(f"{name}: the first line must be a JSON object with the columns, but {first.reason}")
         check_columns(name, list(first), needed, added)
 
-    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[Piece]:
+    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[FilePiece]:
         return cut_lines(name, file, rows, has_content)
 
-    def reader(self, name: str, file: IO[bytes]) -> Reader:
+    def reader(self, name: str, file: IO[bytes]) -> PieceReader:
         return LineReader(name, file, JsonRows, has_content)
 
 
-FORMATS: dict[str, Format] = {
+FORMATS: dict[str, TableFormat] = {
     ".parquet": Parquet(),
     ".jsonl": JsonLines(),
     ".csv": Table(","),
     ".tsv": TabSeparated(),
-    ".txt": PlainText(),
+    ".txt": LineFormat(),
 }
 """By the suffix of a file, without that of its packing."""
 
@@ -280,7 +280,9 @@ QUOTED_TSV = Table("\t")
 
 
 def suffix_of(name: str) -> str | None:
-    """Return the suffix of a file that can be translated, as .jsonl or .jsonl.gz; None if its format is not known."""
+    """Return the suffix of a file that can be translated, as .jsonl or .jsonl.gz, or None if its format is not
+    known.
+    """
     packing = next((each for each in PACKINGS if name.endswith(each)), "")
     stem = name.removesuffix(packing)
     suffix = next((each for each in FORMATS if stem.endswith(each)), None)
@@ -289,8 +291,8 @@ def suffix_of(name: str) -> str | None:
     return suffix + packing
 
 
-def format_of(name: str, *, quoted_tsv: bool = False) -> Format:
-    """Return the format of a file by its name; raises SettingsError for one that is not known.
+def format_of(name: str, *, quoted_tsv: bool = False) -> TableFormat:
+    """Return the format of a file by its name. Raises SettingsError for one that is not known.
 
     quoted_tsv: whether TSV has quotation marks as CSV; else they are characters as any others
     """

@@ -16,7 +16,7 @@ from functools import cached_property
 from reprlib import Repr
 from typing import Any
 
-from lingon.bulk.format import Format, Piece
+from lingon.bulk.format import FilePiece, TableFormat
 from lingon.bulk.formats import format_of, suffix_of
 from lingon.bulk.storage import Folder, InputFile, digest, input_files, open_folder, opened
 from lingon.bulk.translating import Translate
@@ -35,7 +35,7 @@ class Shard:
 
     number: int
     file: int
-    piece: Piece
+    piece: FilePiece
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Plan:
         """The SHA-256 of the plan as it is written."""
         return digest(self.written())
 
-    def format_of(self, file: int) -> Format:
+    def format_of(self, file: int) -> TableFormat:
         """Return the format of a file; file: its number."""
         return format_of(self.files[file].url, quoted_tsv=self.task["quoted_tsv"])
 
@@ -74,8 +74,8 @@ class Plan:
 
     def part(self, shard: Shard) -> str:
         """Return the name of the file that a shard becomes."""
-        place = shard.piece.first // self.task["shard_rows"]
-        return f"part-{shard.file:05d}-{place:05d}{suffix_of(self.files[shard.file].url)}"
+        position = shard.piece.first // self.task["shard_rows"]
+        return f"part-{shard.file:05d}-{position:05d}{suffix_of(self.files[shard.file].url)}"
 
     def written(self) -> bytes:
         """Return the plan as JSON."""
@@ -97,13 +97,13 @@ def plan(
 ) -> Plan:
     """Cut the input into shards and write the plan to the folder of the output, or go on with the plan that it has.
 
-    source: a file, a pattern such as in/*.parquet, or a folder; output: a folder; each may be in an object store
+    source: a file, a pattern such as in/*.parquet, or a folder; output: a folder. Each may be in an object store
     shard_rows: rows of a shard; limit: of the input, from its beginning
     fail_on_errors: whether a row that cannot be translated ends the run; else it has a reason in the column of errors
     quoted_tsv: whether TSV has quotation marks as CSV; else they are characters as any others
 
     Raises SettingsError if the folder has the plan of another run, naming the first difference, and LingonError if it
-    has something else in the place of a plan.
+    has something else instead of a plan.
     """
     wanted = _wanted(source, output, translate, shard_rows, limit, fail_on_errors, quoted_tsv)
     folder = open_folder(output)
@@ -133,7 +133,7 @@ def preview(
     fail_on_errors: bool,
     quoted_tsv: bool,
 ) -> Plan:
-    """Return the plan that `plan` would write; nothing is written."""
+    """Return the plan that `plan` would write. Nothing is written."""
     wanted = _wanted(source, output, translate, shard_rows, limit, fail_on_errors, quoted_tsv)
     return replace(wanted, shards=tuple(_cut(wanted)))
 
@@ -147,7 +147,7 @@ def _wanted(
     fail_on_errors: bool,
     quoted_tsv: bool,
 ) -> Plan:
-    """Return the plan without its shards; raises SettingsError for an input that it does not fit."""
+    """Return the plan without its shards. Raises SettingsError for an input that it does not fit."""
     if shard_rows < 1:
         raise SettingsError(f"shard_rows must be at least 1, got {shard_rows}")
     folder, columns = open_folder(output), translate.columns
@@ -194,7 +194,7 @@ def _cut(wanted: Plan) -> Iterator[Shard]:
 
 
 def stored_plan(folder: Folder) -> bytes | None:
-    """Return the plan that a folder has, as it is written; None if it has none."""
+    """Return the plan that a folder has, as it is written, or None if it has none."""
     try:
         return folder.read(PLAN, MOST_PLAN_BYTES)
     except FileNotFoundError:
@@ -217,7 +217,7 @@ def _check_task(folder: Folder, begun: bytes, wanted: Plan) -> None:
 
 
 def _named_values(plan: dict[str, Any]) -> dict[str, Any]:
-    """What makes two plans the same, by what a message calls it; plan: as it is written."""
+    """Return what makes two plans the same, by what a message calls it; plan: as it is written."""
     task = plan["task"]
     flat = {f"{group} {name}": value for group in ("columns", "options") for name, value in task[group].items()}
     rest = {name: value for name, value in task.items() if name not in ("columns", "options")}

@@ -19,7 +19,7 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from lingon.bulk.planning import Plan, Shard
-from lingon.bulk.runs import Watch
+from lingon.bulk.runs import ProgressWatch
 from lingon.bulk.shards import Record, ShardWorker
 from lingon.bulk.translating import Translate
 from lingon.bundle.store import open_bundle
@@ -32,11 +32,11 @@ STARTING = 4  # workers that may wait for a machine at once, so that the autosca
 
 @dataclass(slots=True)
 class Workers:
-    """Actors that translate the shards of a plan; a shard whose actor dies is given to another one.
+    """Actors that translate the shards of a plan. A shard whose actor dies is given to another one.
 
     make: starts an actor with the methods ready() and run_with(shard, bundle)
     bundle: the second argument of run_with
-    low, high: bounds of their number; more than `low` are started as long as every actor has work
+    low, high: bounds of their number. More than `low` are started as long as every actor has work
     """
 
     make: Callable[[], Any]
@@ -48,7 +48,7 @@ class Workers:
     _running: dict[Any, Any] = field(default_factory=dict)  # actors by the promise of a record
 
     def records(self, shards: Sequence[Shard]) -> Iterator[Record]:
-        """Translate shards; yields the record of each as it is done."""
+        """Translate shards and yield the record of each as it is done."""
         waiting = deque(shards)
         while waiting or self._running:
             self._grow(len(waiting))
@@ -75,7 +75,7 @@ class Workers:
             self._starting[actor.ready.remote()] = actor
 
     def _give(self, actor: Any, waiting: deque[Shard]) -> None:
-        """Give the next shard to an actor that has none; without one it ends, and its cores are free for others."""
+        """Give the next shard to an actor that has none. Without one it ends, and its cores are free for others."""
         if waiting:
             self._running[actor.run_with.remote(waiting.popleft(), self.bundle)] = actor
         else:
@@ -101,7 +101,7 @@ def _first_line(error: BaseException) -> str:
 THREADS = 1  # of each engine: most rows a second for each core
 
 
-class Worker(ShardWorker):
+class ShardActor(ShardWorker):
     """An actor. After the death of its process it begins again, with the same plan."""
 
     def ready(self) -> None:
@@ -120,7 +120,7 @@ class Worker(ShardWorker):
 
 @dataclass(frozen=True, slots=True)
 class RayEngine:
-    """Translates shards by workers of a cluster.
+    """The workers of a cluster as an engine for shards.
 
     address: of the cluster, "auto", or None for $RAY_ADDRESS, else a cluster on this machine that ends with the run
     bounds: smallest and largest number of workers
@@ -131,7 +131,7 @@ class RayEngine:
     bounds: tuple[int, int]
     backend: BackendOptions
 
-    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: Watch) -> Iterator[Record]:
+    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: ProgressWatch) -> Iterator[Record]:
         self._connect()
         try:
             mine = self._translate_of_worker(translate)
@@ -159,8 +159,8 @@ class RayEngine:
         return worker
 
     def _maker(self, plan: Plan, translate: Translate) -> Callable[[], Any]:
-        """Starts an actor."""
-        kind = ray.remote(Worker).options(
+        """Return what starts an actor."""
+        kind = ray.remote(ShardActor).options(
             num_cpus=self._engines * self._threads,
             num_gpus=1 if self.backend.device == "cuda" else 0,
             max_restarts=-1,

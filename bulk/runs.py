@@ -33,37 +33,37 @@ from lingon.files import lock_path, make_folders
 from lingon.machine import MAX_DEFAULT_ENGINES, free_bytes, resident_bytes, usable_cores
 
 
-class Watch(Protocol):
-    """Is told of the progress of a run."""
+class ProgressWatch(Protocol):
+    """A receiver of the progress of a run."""
 
     def begin(self, plan: Plan, left: Sequence[Shard]) -> None:
-        """The run begins; left: the shards that are not done."""
+        """Note that the run begins; left: the shards that are not done."""
 
     def rows(self, count: int) -> None:
         """So many more rows are done."""
 
     def shard(self, record: Record) -> None:
-        """A shard is done."""
+        """Note that a shard is done."""
 
 
-class Engine(Protocol):
+class ShardEngine(Protocol):
     """Where shards are translated."""
 
-    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: Watch) -> Iterator[Record]:
-        """Translate shards; yields the record of each when it is done, in any order."""
+    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: ProgressWatch) -> Iterator[Record]:
+        """Translate shards and yield the record of each when it is done, in any order."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine:
-    """Translates the shards one after the other, in this process or by a server."""
+    """An engine that translates the shards one after the other, in this process or by a server."""
 
-    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: Watch) -> Iterator[Record]:
+    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: ProgressWatch) -> Iterator[Record]:
         for shard, rows in read_ahead(plan, left):
             yield translate_shard(plan, shard, rows, translate, watch.rows)
 
 
-def run(plan: Plan, engine: Engine, translate: Translate, watch: Watch) -> dict[str, Any]:
-    """Translate the shards that are missing and finish; returns the manifest.
+def run(plan: Plan, engine: ShardEngine, translate: Translate, watch: ProgressWatch) -> dict[str, Any]:
+    """Translate the shards that are missing and finish and return the manifest.
 
     On this machine's file systems a second run of the same folder is refused while one is going on.
     """
@@ -77,7 +77,7 @@ def run(plan: Plan, engine: Engine, translate: Translate, watch: Watch) -> dict[
 
 @contextmanager
 def _alone(plan: Plan) -> Iterator[None]:
-    """Hold the lock of a folder of this machine; an object store has none, and two runs write the same bytes there."""
+    """Hold the lock of a folder of this machine. An object store has none, and two runs write the same bytes there."""
     folder = plan.folder
     if not isinstance(folder, LocalFolder):
         yield
@@ -97,7 +97,7 @@ SAMPLE_ROWS = 250  # of each of them
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run would take; tokens and seconds are estimates from `sampled` rows, of which some had `errors`."""
+    """What a run would take. Tokens and seconds are estimates from `sampled` rows, of which some had `errors`."""
 
     rows: int
     files: int
@@ -110,7 +110,7 @@ class Estimate:
 
 
 def estimate(plan: Plan, translate: Translate) -> Estimate:
-    """Translate a sample of a plan, after a first part of it that warms up; nothing is written."""
+    """Translate a sample of a plan, after a first part of it that warms up. Nothing is written."""
     step = max(1, -(-len(plan.shards) // SAMPLES))
     sampled = errors = source_tokens = target_tokens = 0
     seconds = 0.0
@@ -144,7 +144,7 @@ def estimate(plan: Plan, translate: Translate) -> Estimate:
 PAUSE = 10.0  # seconds between two lines, where there is no bar
 
 
-class Metrics:
+class RunMetrics:
     """The metrics of a run."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -157,13 +157,13 @@ class Metrics:
 
 
 @contextmanager
-def _served(port: int | None) -> Iterator[Metrics | None]:
-    """Serve metrics at http://HOST:PORT/metrics; None if no port is given."""
+def _served(port: int | None) -> Iterator[RunMetrics | None]:
+    """Serve metrics at http://HOST:PORT/metrics, or None if no port is given."""
     if port is None:
         yield None
         return
     registry = CollectorRegistry()
-    metrics = Metrics(registry)
+    metrics = RunMetrics(registry)
     try:
         server, _ = start_http_server(port, registry=registry)
     except OSError as error:
@@ -176,9 +176,9 @@ def _served(port: int | None) -> Iterator[Metrics | None]:
 
 
 class RunWatch:
-    """Shows the progress of a run; see lingon.bulk.runs.Watch."""
+    """A display of the progress of a run. See ProgressWatch."""
 
-    def __init__(self, metrics: Metrics | None, announce: Callable[[str], object], ending: ExitStack) -> None:
+    def __init__(self, metrics: RunMetrics | None, announce: Callable[[str], object], ending: ExitStack) -> None:
         """announce: called with one line when the run begins; ending: takes away the bar of a terminal."""
         self._metrics, self._announce, self._ending = metrics, announce, ending
         self._advance: Advance | None = None
@@ -235,14 +235,14 @@ POLL = 0.5  # seconds between two looks at the rows that are done
 
 @dataclass(frozen=True, slots=True)
 class ProcessEngine:
-    """Translates shards in processes of this machine. With one of them, or a server, this process does it.
+    """An engine with processes of this machine. With one of them, or a server, this process does it.
 
-    workers: number of processes; None means one for each core, as far as there is memory for their models
+    workers: number of processes. None means one for each core, as far as there is memory for their models
     """
 
     workers: int | None = None
 
-    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: Watch) -> Iterator[Record]:
+    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: ProgressWatch) -> Iterator[Record]:
         count = self._count(len(left), translate)
         if count < 2:
             yield from LocalEngine().run(plan, left, translate, watch)
@@ -275,7 +275,7 @@ def _translate_of_process(translate: Translate, count: int) -> Translate:
 
 @contextmanager
 def _pool(count: int, context: Any, plan: Plan, translate: Translate, rows: Any) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with this one, whatever ends it, and at once if this run fails."""
+    """Give processes that end with this one, whatever ends it, and at once if this run fails."""
     held, holding = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(count, context, _begin, (plan, translate, rows, held))
     try:
@@ -286,7 +286,7 @@ def _pool(count: int, context: Any, plan: Plan, translate: Translate, rows: Any)
         pool.shutdown(cancel_futures=True)
 
 
-def _records(futures: Iterable[Future[Record]], rows: Any, watch: Watch) -> Iterator[Record]:
+def _records(futures: Iterable[Future[Record]], rows: Any, watch: ProgressWatch) -> Iterator[Record]:
     """Yield the records of shards as they are done; rows: the number of rows that all processes have done."""
     waiting, shown = set(futures), 0
     while waiting:
@@ -307,7 +307,7 @@ _work: Callable[[Shard], Record] | None = None  # of a process of the pool
 
 
 def _begin(plan: Plan, translate: Translate, rows: Any, held: Connection) -> None:
-    """Prepare a process of the pool. The model is read with the first shard, whose errors are told.
+    """Prepare a process of the pool. The model is read with the first shard, whose errors are reported.
 
     held: at its end when the run is over, or its process gone
     """

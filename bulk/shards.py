@@ -1,4 +1,6 @@
-"""Translates shards. A shard becomes one file, which appears whole, and then a record that says that it is done."""
+"""The translation of shards. A shard becomes one file, which appears whole, and then a record that says that it is
+done.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from lingon.bulk.format import Reader, Rows, packed
+from lingon.bulk.format import PieceReader, PieceRows, packed
 from lingon.bulk.planning import STATE, Plan, Shard, stored_plan
 from lingon.bulk.storage import Folder, digest, file_digest, opened
 from lingon.bulk.translating import Translate
@@ -53,7 +55,7 @@ class Record:
         return (json.dumps({**content, SEAL: seal}, indent=1) + "\n").encode()
 
     def is_of(self, plan: Plan, shard: Shard) -> bool:
-        """Whether the record is one of this shard of this plan."""
+        """Return whether the record is one of this shard of this plan."""
         named = (plan.digest, shard.number, plan.part(shard), shard.piece.rows)
         counts = (self.errors, self.source_tokens, self.target_tokens, self.size)
         return (
@@ -88,7 +90,11 @@ def run_shard(
 
 
 def translate_shard(
-    plan: Plan, shard: Shard, rows: Rows, translate: Translate, on_rows: Callable[[int], object] = lambda rows: None
+    plan: Plan,
+    shard: Shard,
+    rows: PieceRows,
+    translate: Translate,
+    on_rows: Callable[[int], object] = lambda rows: None,
 ) -> Record:
     """As run_shard, with the rows of the shard."""
     translate.require(plan.model)
@@ -121,7 +127,7 @@ def translate_shard(
 
 
 def finish(plan: Plan) -> dict[str, Any]:
-    """Read all files again, and write the manifest and _SUCCESS; returns the manifest.
+    """Read all files again, and write the manifest and _SUCCESS, and return the manifest.
 
     Raises LingonError if a shard is missing, or its file has not the bytes that were written.
     """
@@ -176,7 +182,7 @@ def _record_name(shard: Shard) -> str:
 
 
 def _read_record(folder: Folder, name: str) -> Record | None:
-    """Return a record as it was written; None if it was changed since."""
+    """Return a record as it was written, or None if it was changed since."""
     try:
         content = folder.read(f"{RECORDS}/{name}", MOST_RECORD_BYTES)
         found = json.loads(content)
@@ -188,12 +194,14 @@ def _read_record(folder: Folder, name: str) -> Record | None:
 
 
 class Readers:
-    """Reads the rows of shards. A file stays open from one shard to the next, so that a packed one is read once."""
+    """A reader of the rows of shards. A file stays open from one shard to the next, so that a packed one is read
+    once.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._open = plan, ExitStack()
         self._file: int | None = None
-        self._reader: Reader
+        self._reader: PieceReader
 
     def __enter__(self) -> Readers:
         return self
@@ -201,7 +209,7 @@ class Readers:
     def __exit__(self, *rest: object) -> None:
         self._open.close()
 
-    def rows(self, shard: Shard) -> Rows:
+    def rows(self, shard: Shard) -> PieceRows:
         """Return the rows of a shard."""
         if self._file != shard.file or shard.piece.first < self._reader.position:
             self._open.close()
@@ -212,10 +220,10 @@ class Readers:
 
 
 class ShardWorker:
-    """Translates shards in a process of its own, which keeps files and model open."""
+    """A worker in a process of its own, which keeps files and model open."""
 
     def __init__(self, plan: Plan, translate: Translate) -> None:
-        """Raises LingonError if the folder of the output has not this plan, and so is another folder here."""
+        """Raise LingonError if the folder of the output has not this plan, and so is another folder here."""
         if stored_plan(plan.folder) != plan.written():
             raise LingonError(
                 f"{plan.output}: this worker does not find the plan there; the folder must be shared by all machines"
@@ -227,13 +235,13 @@ class ShardWorker:
         return translate_shard(self._plan, shard, self._readers.rows(shard), self.translate, on_rows)
 
 
-def read_ahead(plan: Plan, shards: Sequence[Shard]) -> Iterator[tuple[Shard, Rows]]:
-    """Yield the shards with their rows; those of the next one are read while one is translated."""
+def read_ahead(plan: Plan, shards: Sequence[Shard]) -> Iterator[tuple[Shard, PieceRows]]:
+    """Yield the shards with their rows. Those of the next one are read while one is translated."""
     with Readers(plan) as readers, ThreadPoolExecutor(1) as pool:
         coming = pool.submit(readers.rows, shards[0]) if shards else None
-        for place, shard in enumerate(shards):
+        for position, shard in enumerate(shards):
             assert coming is not None
             rows = coming.result()
-            if place + 1 < len(shards):
-                coming = pool.submit(readers.rows, shards[place + 1])
+            if position + 1 < len(shards):
+                coming = pool.submit(readers.rows, shards[position + 1])
             yield shard, rows

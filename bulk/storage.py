@@ -29,15 +29,15 @@ READ_BYTES = 2**20  # bytes of a file of a store that are kept for the next line
 
 
 class Folder(Protocol):
-    """A folder of output; names have / between their parts."""
+    """A folder of output. Names have / between their parts."""
 
     url: str
 
     def read(self, name: str, most: int) -> bytes:
-        """Return the bytes of a file; raises FileNotFoundError, and LingonError for one with more than `most` bytes."""
+        """Return the bytes of a file. Raises FileNotFoundError, and LingonError for one with more than `most` bytes."""
 
     def sizes(self, below: str) -> dict[str, int]:
-        """Return the bytes of each file in a folder below this one, by its name there; empty if there is none."""
+        """Return the bytes of each file in a folder below this one, by its name there, empty if there is none."""
 
     def remove(self, name: str) -> None:
         """Remove a file."""
@@ -46,7 +46,7 @@ class Folder(Protocol):
         """Write a file whole, replacing an earlier one."""
 
     def create(self, name: str, content: bytes) -> None:
-        """Write a new file whole; raises FileExistsError if there is one."""
+        """Write a new file whole. Raises FileExistsError if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +94,11 @@ def _version(info: dict[str, Any]) -> str:
 
 @contextmanager
 def opened(url: str) -> Iterator[IO[bytes]]:
-    """A file of the input, opened for reading."""
+    """Open a file of the input for reading."""
     store, path = _store(url)
     with _naming(url):
         file = store.open(path, "rb")
-    # Files of stores read whole lines only; a line that is too long must not be read whole.
+    # Files of stores read whole lines only. A line that is too long must not be read whole.
     with file if isinstance(store, LocalFileSystem) else io.BufferedReader(file, READ_BYTES) as read:
         yield read
 

@@ -1,6 +1,6 @@
 """The formats of tables: CSV with a line of names, and Parquet.
 
-In CSV every value is text and stays so; a value that needs quotation marks gets them. In Parquet other columns, their
+In CSV every value is text and stays so. A value that needs quotation marks gets them. In Parquet other columns, their
 types and the metadata of the schema stay as they are.
 """
 
@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from lingon.bulk.format import (
     MAX_VALUE_BYTES,
     Added,
-    Piece,
-    Reader,
-    Value,
+    CellValue,
+    FilePiece,
+    PieceReader,
     changed,
     check_columns,
     decoded,
@@ -50,9 +50,9 @@ class TableRows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def values(self, column: str) -> list[Value]:
-        place = self._names.index(column)
-        return [_value(row, place, column) for row in self._rows]
+    def values(self, column: str) -> list[CellValue]:
+        position = self._names.index(column)
+        return [_value(row, position, column) for row in self._rows]
 
     def written(self, added: Added, marks: Mapping[str, str]) -> bytes:
         lines = _Lines()
@@ -66,7 +66,7 @@ class TableRows:
 
 
 class _Lines:
-    """Takes rows as csv.writer writes them; each ends in BREAK, which becomes a line feed."""
+    """A target of csv.writer, which takes rows. Each ends in BREAK, which becomes a line feed."""
 
     def __init__(self) -> None:
         self.written: list[str] = []
@@ -75,13 +75,13 @@ class _Lines:
         self.written.append(row.removesuffix(BREAK) + "\n")
 
 
-def _value(row: list[str], place: int, column: str) -> Value:
-    if place >= len(row):
+def _value(row: list[str], position: int, column: str) -> CellValue:
+    if position >= len(row):
         return no_value(column)
-    return decoded(row[place].encode(errors=KEPT))
+    return decoded(row[position].encode(errors=KEPT))
 
 
-class _Text(io.TextIOWrapper):
+class _UnclosedText(io.TextIOWrapper):
     """Text of a file that is closed where it was opened, and not with a wrapper to which nothing refers any more."""
 
     def close(self) -> None:
@@ -90,14 +90,14 @@ class _Text(io.TextIOWrapper):
 
 
 class _TableReader:
-    """Reads a table from its beginning: a line feed between quotation marks ends no row."""
+    """A reader of a table from its beginning: a line feed between quotation marks ends no row."""
 
     def __init__(self, name: str, file: IO[bytes], separator: str) -> None:
         self._name, self._separator = name, separator
         self.names, self._found = open_table(name, file, separator)
         self.position = 0
 
-    def rows(self, piece: Piece) -> TableRows:
+    def rows(self, piece: FilePiece) -> TableRows:
         with naming(self._name):
             for _ in islice(self._found, piece.first - self.position):
                 pass
@@ -111,13 +111,13 @@ class _TableReader:
 def open_table(name: str, file: IO[bytes], separator: str) -> tuple[list[str], Iterator[list[str]]]:
     """Return the names of the columns and the rows, of which blank lines are none. Raises CorpusError."""
     csv.field_size_limit(MAX_VALUE_BYTES)
-    text = _Text(unpacked(name, file), encoding="utf-8-sig", errors=KEPT, newline="")
+    text = _UnclosedText(unpacked(name, file), encoding="utf-8-sig", errors=KEPT, newline="")
     rows = _checked(name, csv.reader(text, delimiter=separator))
     return next(rows, []), rows
 
 
 def _checked(name: str, rows: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Yield the rows that are not blank; raises CorpusError for one with more values than there are columns."""
+    """Yield the rows that are not blank. Raises CorpusError for one with more values than there are columns."""
     number, columns = 0, 0
     try:
         for row in filter(None, rows):
@@ -142,15 +142,15 @@ class Table:
             names, _ = self._open(name, file)
         check_columns(name, names, needed, added)
 
-    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[Piece]:
+    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[FilePiece]:
         with naming(name):
             _, found = self._open(name, file)
             first = 0
             while count := sum(1 for _ in islice(found, rows)):
-                yield Piece(first, count)
+                yield FilePiece(first, count)
                 first += count
 
-    def reader(self, name: str, file: IO[bytes]) -> Reader:
+    def reader(self, name: str, file: IO[bytes]) -> PieceReader:
         return _TableReader(name, file, self._separator)
 
 
@@ -161,7 +161,7 @@ MARK = "lingon."
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column of this type has texts."""
+    """Return whether a column of this type has texts."""
     if pa.types.is_dictionary(kind):
         return is_text(kind.value_type)
     return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_null)) or (
@@ -169,7 +169,7 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
-def texts_of(column: pa.ChunkedArray) -> list[Value]:
+def texts_of(column: pa.ChunkedArray) -> list[CellValue]:
     """Return the values of a column of texts."""
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -195,7 +195,7 @@ class ParquetRows:
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
-    def values(self, column: str) -> list[Value]:
+    def values(self, column: str) -> list[CellValue]:
         return texts_of(self._table[column])
 
     def written(self, added: Added, marks: Mapping[str, str]) -> bytes:
@@ -208,7 +208,7 @@ class ParquetRows:
 
 
 class _ParquetReader:
-    """Reads any rows, of which whole row groups are fetched but only what is needed is decoded."""
+    """A reader of any rows. Whole row groups are fetched, and only what is needed is decoded."""
 
     position = 0
 
@@ -217,7 +217,7 @@ class _ParquetReader:
         with _naming(name):
             self._file = pq.ParquetFile(file)
 
-    def rows(self, piece: Piece) -> ParquetRows:
+    def rows(self, piece: FilePiece) -> ParquetRows:
         with _naming(self._name):
             groups, before = self._groups(piece)
             batches = self._file.iter_batches(batch_size=BATCH, row_groups=groups)
@@ -226,7 +226,7 @@ class _ParquetReader:
             raise changed(self._name, piece)
         return ParquetRows(table)
 
-    def _groups(self, piece: Piece) -> tuple[list[int], int]:
+    def _groups(self, piece: FilePiece) -> tuple[list[int], int]:
         """Return the row groups that have rows of a piece, and the number of rows before them."""
         found: list[int] = []
         first = begin = 0
@@ -240,7 +240,7 @@ class _ParquetReader:
 
 
 def _taken(batches: Iterator[pa.RecordBatch], skipped: int, count: int) -> Iterator[pa.RecordBatch]:
-    """Rows of batches: `count` of them after those that are skipped."""
+    """Yield the rows of batches: `count` of them after those that are skipped."""
     for batch in batches:
         begin = min(skipped, batch.num_rows)
         part = batch.slice(begin, count)
@@ -262,12 +262,12 @@ class Parquet:
             if not is_text(kind := schema.field(column).type):
                 raise SettingsError(f"{name}: the column {column!r} is of the type {kind}, not string")
 
-    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[Piece]:
+    def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[FilePiece]:
         with _naming(name):
             count = pq.read_metadata(file).num_rows
         yield from pieces_of(count, rows)
 
-    def reader(self, name: str, file: IO[bytes]) -> Reader:
+    def reader(self, name: str, file: IO[bytes]) -> PieceReader:
         return _ParquetReader(name, file)
 
 

@@ -1,4 +1,4 @@
-"""Translates columns of texts: each different text once, the longest first, with the engine kept full."""
+"""The translation of columns of texts: each different text once, the longest first, with the engine kept full."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from google.rpc import code_pb2
 
-from lingon.bulk.format import Column, Unreadable, Value
+from lingon.bulk.format import CellValue, Column, Unreadable
 from lingon.bundle.store import open_bundle
-from lingon.cli.backend import BackendOptions, Translator, open_translator
+from lingon.cli.backend import BackendOptions, ListTranslator, open_translator
 from lingon.cli.lines import in_order
 from lingon.client.options import TranslateOptions
 from lingon.client.results import ModelInfo, TextResult
@@ -39,11 +39,11 @@ SOURCE = "source_language_code"
 DIGITS = 12  # of the digest of a bundle
 CPU = "CPUExecutionProvider"
 
-Key = tuple[str, str | None]  # a text and its language
+TextKey = tuple[str, str | None]  # a text and its language
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class CellOutcome:
     """What became of a text: its translation, or why there is none."""
 
     text: str | None = None
@@ -52,14 +52,14 @@ class Cell:
 
 
 @dataclass(slots=True)
-class Counts:
+class TokenCounts:
     """Tokens of the texts that were translated, and of their translations."""
 
     source_tokens: int = 0
     target_tokens: int = 0
 
 
-BLANK = Cell("")
+BLANK = CellOutcome("")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,9 +98,9 @@ class Columns:
 
 
 class Translate:
-    """Translates a column of tables, with a model in this process or a server.
+    """A translator of a column of tables, with a model in this process or a server.
 
-    It may be copied to other processes; each loads the model at the first use. Use it in a `with` block, or close it.
+    It may be copied to other processes. Each loads the model at the first use. Use it in a `with` block, or close it.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Translate:
         server: str | None = None,
         **options: Any,
     ) -> None:
-        """Nothing is loaded yet.
+        """Load nothing yet.
 
         column, into, language_column, confidence_column: names of columns, see Columns
         model, server: see lingon.cli.backend.BackendOptions, or `backend` with all of its fields
@@ -129,7 +129,7 @@ class Translate:
         self.options = {name: value for name, value in options.items() if value is not None}
         self.backend = backend or BackendOptions(model=model, server=server)
         self._closing = ExitStack()
-        self._translator: Translator | None = None
+        self._translator: ListTranslator | None = None
         self._model: str | None = None
         self._provider = ""
 
@@ -151,7 +151,7 @@ class Translate:
         self._closing.close()
 
     def model(self) -> str:
-        """Return the model with version and precision, as "en-de/7 int8"; a bundle has the start of its digest too."""
+        """Return the model with version and precision, as "en-de/7 int8". A bundle has the start of its digest too."""
         if self._model is None:
             translator = self._opened()
             result = self._probed(translator)
@@ -164,7 +164,7 @@ class Translate:
             self._provider = models[0].provider
         return self._model
 
-    def _probed(self, translator: Translator) -> TextResult:
+    def _probed(self, translator: ListTranslator) -> TextResult:
         """Return the result of PROBE; of a model of several source languages in one of these, if rows name theirs."""
         try:
             return translator.translate([PROBE], **self._request_options(None))[0]
@@ -182,7 +182,7 @@ class Translate:
         raise refused
 
     def on_cpu(self) -> bool:
-        """Whether the model computes on the CPU."""
+        """Return whether the model computes on the CPU."""
         self.model()
         return self._provider == CPU
 
@@ -192,7 +192,7 @@ class Translate:
             raise SettingsError(f"the model here is {self.model()}, but the run was begun with {model}")
 
     def _digest(self) -> str:
-        """Return the beginning of the digest of a bundle, with a space before it; empty for a server."""
+        """Return the beginning of the digest of a bundle, with a space before it, empty for a server."""
         if not self.backend.in_process:
             return ""
         return f" {open_bundle(Path(self.backend.model or '')).manifest_digest[:DIGITS]}"
@@ -213,7 +213,7 @@ class Translate:
         (whole,) = result.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], result.schema)]
         return whole
 
-    def added(self, cells: Sequence[Cell]) -> dict[str, Column]:
+    def added(self, cells: Sequence[CellOutcome]) -> dict[str, Column]:
         """Return the columns that are added to a table."""
         columns = {self.columns.into: Column([each.text for each in cells])}
         if self.columns.confidence:
@@ -222,39 +222,39 @@ class Translate:
 
     def cells(
         self,
-        values: Sequence[Value],
-        languages: Sequence[Value] | None = None,
+        values: Sequence[CellValue],
+        languages: Sequence[CellValue] | None = None,
         on_rows: Callable[[int], object] = lambda rows: None,
-    ) -> tuple[list[Cell], Counts]:
-        """What becomes of each value, and the tokens that this took.
+    ) -> tuple[list[CellOutcome], TokenCounts]:
+        """Return what becomes of each value, and the tokens that this took.
 
-        languages: of the values; None, or a null, is the default language of the model
+        languages: of the values. None, or a null, is the default language of the model
         on_rows: called with the number of rows that are done since the last call
         Raises ServerError if the server or the model fails: then no text is to blame.
         """
-        cells: list[Cell | None] = [_without_model(value) for value in values]
-        places: dict[Key, list[int]] = defaultdict(list)
-        for place, value in enumerate(values):
-            if cells[place] is None:
-                language = languages[place] if languages else None
+        cells: list[CellOutcome | None] = [_without_model(value) for value in values]
+        positions: dict[TextKey, list[int]] = defaultdict(list)
+        for position, value in enumerate(values):
+            if cells[position] is None:
+                language = languages[position] if languages else None
                 if isinstance(language, Unreadable):
-                    cells[place] = Cell(error=f"the language: {language.reason}")
+                    cells[position] = CellOutcome(error=f"the language: {language.reason}")
                 else:
-                    places[str(value), language].append(place)
+                    positions[str(value), language].append(position)
         on_rows(sum(each is not None for each in cells))
-        counts = Counts()
-        with closing(in_order(_batches(places), self._answer, IN_FLIGHT)) as answers:
+        counts = TokenCounts()
+        with closing(in_order(_batches(positions), self._answer, IN_FLIGHT)) as answers:
             for keys, results in answers:
                 for key, result in zip(keys, results, strict=True):
                     cell = _cell(result)
-                    for place in places[key]:
-                        cells[place] = cell
+                    for position in positions[key]:
+                        cells[position] = cell
                 counts.source_tokens += sum(result.source_tokens for result in results)
                 counts.target_tokens += sum(result.target_tokens for result in results)
-                on_rows(sum(len(places[key]) for key in keys))
+                on_rows(sum(len(positions[key]) for key in keys))
         return [each for each in cells if each is not None], counts
 
-    def _answer(self, keys: list[Key]) -> tuple[list[Key], list[TextResult]]:
+    def _answer(self, keys: list[TextKey]) -> tuple[list[TextKey], list[TextResult]]:
         options = self._request_options(keys[0][1])
         results = _isolated(self._opened(), [text for text, _ in keys], options)
         other = next((_label(each) for each in results if each.model and not self._is_from(each)), None)
@@ -263,14 +263,14 @@ class Translate:
         return keys, results
 
     def _is_from(self, result: TextResult) -> bool:
-        """Whether a result is from the model of the run, if that is known."""
+        """Return whether a result is from the model of the run, if that is known."""
         return self._model is None or self._model.startswith(f"{_label(result)} ")
 
     def _request_options(self, language: str | None) -> dict[str, Any]:
         own = {"model": self.backend.server_model, **({"source": language} if language else {})}
         return {**self.options, **own}
 
-    def _opened(self) -> Translator:
+    def _opened(self) -> ListTranslator:
         if self._translator is None:
             self._translator = self._closing.enter_context(open_translator(self.backend))
         return self._translator
@@ -287,26 +287,26 @@ def _probe_languages(models: Sequence[ModelInfo]) -> list[str]:
     return list(dict.fromkeys(language for each in models for language in each.source_languages[:2]))
 
 
-def _without_model(value: Value) -> Cell | None:
-    """What becomes of a value that is not sent to the model; None for one that is."""
+def _without_model(value: CellValue) -> CellOutcome | None:
+    """Return what becomes of a value that is not sent to the model, or None for one that is."""
     if value is None:
-        return Cell(error="the text is null")
+        return CellOutcome(error="the text is null")
     if isinstance(value, Unreadable):
-        return Cell(error=value.reason)
+        return CellOutcome(error=value.reason)
     return None if normalise(value) else BLANK
 
 
-def _cell(result: TextResult) -> Cell:
+def _cell(result: TextResult) -> CellOutcome:
     if result.error is None:
-        return Cell(result.text, confidence=result.confidence)
-    return Cell(error=re.sub(r"^texts\[\d+\][.: ]+", "", str(result.error)))
+        return CellOutcome(result.text, confidence=result.confidence)
+    return CellOutcome(error=re.sub(r"^texts\[\d+\][.: ]+", "", str(result.error)))
 
 
-def _batches(places: Mapping[Key, list[int]]) -> Iterator[list[Key]]:
-    """Texts of one language for each request, the longest first: texts of one length are encoded together."""
-    batch: list[Key] = []
+def _batches(positions: Mapping[TextKey, list[int]]) -> Iterator[list[TextKey]]:
+    """Yield texts of one language for each request, the longest first: texts of one length are encoded together."""
+    batch: list[TextKey] = []
     size = 0
-    for key in sorted(places, key=lambda key: (key[1] or "", -len(key[0]), key[0])):
+    for key in sorted(positions, key=lambda key: (key[1] or "", -len(key[0]), key[0])):
         if batch and (len(batch) == BATCH or size + len(key[0]) > BATCH_CHARACTERS or key[1] != batch[0][1]):
             yield batch
             batch, size = [], 0
@@ -316,7 +316,7 @@ def _batches(places: Mapping[Key, list[int]]) -> Iterator[list[Key]]:
         yield batch
 
 
-def _isolated(translator: Translator, texts: list[str], options: dict[str, Any]) -> list[TextResult]:
+def _isolated(translator: ListTranslator, texts: list[str], options: dict[str, Any]) -> list[TextResult]:
     """Return the results of texts. If one of them spoils their request, the halves of the request are sent alone."""
     try:
         return translator.translate(texts, **options)

@@ -1,1 +1,1 @@
-"""From a checkpoint to a verified ONNX bundle; it imports `training` and `serving`."""
+"""From a checkpoint to a verified ONNX bundle. It imports `training` and `serving`."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lingon.export.gates_text import MOST_PAIRS
-from lingon.export.graphs.quantisation import Sentence
+from lingon.export.graphs.quantisation import SentenceIds
 from lingon.text import Tokenizer
 from lingon.training.batches import filter_by_length
 from lingon.training.checkpoint import Checkpoint
@@ -26,17 +26,18 @@ def gate_languages(checkpoint: Checkpoint) -> dict[str, Tokenizer]:
     return {pair[1]: tokenizer.for_languages(languages.tokens(*pair)) for pair in others[: MOST_PAIRS - 1]}
 
 
-# Greedy translations by a checkpoint, each of which is searched for once; into several languages in turns.
+# Greedy translations by a checkpoint. Each is searched for once. A model of several languages translates into them
+# alternately.
 
-Ids = tuple[tuple[int, ...], tuple[int, ...]]
+PairIds = tuple[tuple[int, ...], tuple[int, ...]]
 """The ids of a source, and those that its translation begins with."""
 
 
-def translate_once(checkpoint: Checkpoint, texts: Sequence[str], known: dict[Ids, Hypothesis]) -> list[Hypothesis]:
+def translate_once(checkpoint: Checkpoint, texts: Sequence[str], known: dict[PairIds, Hypothesis]) -> list[Hypothesis]:
     """Return the greedy translation of each text.
 
     texts: normalised
-    known: translations by this model; those that are not there are added
+    known: translations by this model. Those that are not there are added
     """
     forced = checkpoint.tokenizer.languages.forced
     keys = [(tuple(checkpoint.tokenizer.encode_source(text)), forced) for text in texts]
@@ -46,19 +47,19 @@ def translate_once(checkpoint: Checkpoint, texts: Sequence[str], known: dict[Ids
     return [known[key] for key in keys]
 
 
-def own_sentences(checkpoint: Checkpoint, texts: Sequence[str], known: dict[Ids, Hypothesis]) -> list[Sentence]:
+def own_sentences(checkpoint: Checkpoint, texts: Sequence[str], known: dict[PairIds, Hypothesis]) -> list[SentenceIds]:
     """Return texts with their greedy translations, in ids with the tokens of the languages.
 
-    A model of several languages translates the texts into them in turns: each has its own activations.
+    A model of several languages translates the texts into them alternately: each has its own activations.
     texts: normalised, in the source language of the gates
     known: see `translate_once`
     """
     ways = [checkpoint.tokenizer, *gate_languages(checkpoint).values()]
-    found: list[Sentence] = []
+    found: list[SentenceIds] = []
     most = checkpoint.model.settings.max_positions - 1  # after the start token; a search that ends there reads no more
-    for place, tokenizer in enumerate(ways):
+    for position, tokenizer in enumerate(ways):
         longest = checkpoint.config.max_source_tokens
-        own = [text for text in texts[place :: len(ways)] if len(tokenizer.encode_source(text)) <= longest]
+        own = [text for text in texts[position :: len(ways)] if len(tokenizer.encode_source(text)) <= longest]
         best = translate_once(replace(checkpoint, tokenizer=tokenizer), own, known)
         forced = tokenizer.languages.forced
         found += [
@@ -71,7 +72,7 @@ def own_sentences(checkpoint: Checkpoint, texts: Sequence[str], known: dict[Ids,
 # The sentences on which the ranges of 8-bit products are measured.
 
 
-def calibration_sentences(checkpoint: Checkpoint, training: Sequence[Pair], count: int) -> list[Sentence]:
+def calibration_sentences(checkpoint: Checkpoint, training: Sequence[Pair], count: int) -> list[SentenceIds]:
     """Return ids of at most `count` pairs of training text, with those that every translation begins with.
 
     Of the pair of the gates the sources alone are taken for a model of several target languages, which translates
@@ -88,7 +89,7 @@ def calibration_sentences(checkpoint: Checkpoint, training: Sequence[Pair], coun
     return found + [_encoded(pair, others[pair.languages]) for pair in kept if pair.languages is not None]
 
 
-def _encoded(pair: Pair, tokenizer: Tokenizer) -> Sentence:
+def _encoded(pair: Pair, tokenizer: Tokenizer) -> SentenceIds:
     """Return the ids of a pair, with the tokens of the tokenizer's languages."""
     target = [*tokenizer.languages.forced, *tokenizer.encode_target(pair.target)]
     return tokenizer.encode_source(pair.source), target
@@ -98,4 +99,4 @@ def _evenly_spaced(pairs: Sequence[Pair], count: int) -> Sequence[Pair]:
     """Return at most `count` pairs, evenly spaced in the text."""
     if len(pairs) <= count:
         return pairs
-    return [pairs[place * len(pairs) // count] for place in range(count)]
+    return [pairs[position * len(pairs) // count] for position in range(count)]

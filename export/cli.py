@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 # The options of `lingon export`.
 
-Files = tuple[Path, Path] | None
+TextFiles = tuple[Path, Path] | None
 PAIR = "SOURCE TARGET"  # how help texts show two files
 CheckpointArgument = Annotated[Path, typer.Argument(help="Checkpoint, or folder of a run for its best checkpoint.")]
 FolderArgument = Annotated[Path, typer.Argument(help="models/NAME; the next version is written below this folder.")]
-PrecisionOption = Annotated[
+PrecisionsOption = Annotated[
     str | None,
     typer.Option(
         help="Comma-separated precisions: fp32 (CPU; always exported), fp32-cuda and fp16 (CUDA; only a Transformer), "
@@ -35,13 +35,13 @@ PrecisionOption = Annotated[
     ),
 ]
 TrainDataOption = Annotated[
-    Files,
+    TextFiles,
     typer.Option(
         metavar=PAIR,
         help="Source and target file for the int8 ranges and the shortlist. Default: the training text.",
     ),
 ]
-ShortlistOption = Annotated[
+LearnShortlistOption = Annotated[
     bool | None,
     typer.Option(
         help="Export a shortlist: the likely target pieces of each source piece, for faster decoding.",
@@ -67,7 +67,7 @@ class GateOptions(OptionGroup):
     """The text for the gates, how much of it they take, and where they run."""
 
     gate_data: Annotated[
-        Files,
+        TextFiles,
         typer.Option(
             metavar=PAIR,
             help="Source and target file for the gates. Default: the validation set of the checkpoint.",
@@ -132,9 +132,9 @@ def export(
     *,
     checkpoint: CheckpointArgument,
     folder: FolderArgument,
-    precision: PrecisionOption = None,
+    precision: PrecisionsOption = None,
     train_data: TrainDataOption = None,
-    shortlist: ShortlistOption = None,
+    shortlist: LearnShortlistOption = None,
     shortlist_by_default: ShortlistByDefaultOption = False,
     gates: GateOptions,
     defaults: DefaultOptions,
@@ -148,7 +148,7 @@ def export(
     from lingon.export.graphs.precisions import check_heads, precisions_of
     from lingon.export.manifest import check_folder, check_precisions
     from lingon.export.pipeline import check_gate_device, export_checkpoint
-    from lingon.export.settings import ExportSettings, Texts, runnable
+    from lingon.export.settings import ExportSettings, ExportTexts, runnable
     from lingon.training.checkpoint import load_checkpoint
 
     names = () if precision is None else tuple(name.strip() for name in precision.split(","))
@@ -176,12 +176,12 @@ def export(
     held_out = held_out_pairs(loaded, gates.gate_data)
     training = _training_pairs(loaded, train_data) if settings.reads_training_text else ()
     others = {} if gates.gate_data else other_sources(loaded)
-    texts = Texts(held_out[: max(gates.gate_sentences, gates.parity_sentences)], training, others)
+    texts = ExportTexts(held_out[: max(gates.gate_sentences, gates.parity_sentences)], training, others)
     print_report(export_checkpoint(loaded, folder, texts, settings, log=lambda line: typer.echo(line, err=True)))
 
 
 def _shortlist(checkpoint: Checkpoint, wanted: bool | None, *, by_default: bool) -> ShortlistSettings | None:
-    """Return how to learn a shortlist; None, with a line, if none is asked for and the model serves several pairs."""
+    """Return how to learn a shortlist. None, with a line, if none is asked for and the model serves several pairs."""
     from lingon.export.shortlist import ONE_PAIR, ShortlistSettings, check_one_pair, serves_one_pair
 
     languages = checkpoint.config.languages
@@ -194,7 +194,7 @@ def _shortlist(checkpoint: Checkpoint, wanted: bool | None, *, by_default: bool)
     return ShortlistSettings()
 
 
-def held_out_pairs(checkpoint: Checkpoint, files: Files = None) -> Sequence[Pair]:
+def held_out_pairs(checkpoint: Checkpoint, files: TextFiles = None) -> Sequence[Pair]:
     """Return the pairs for the gates, without those whose source is longer than the training text had.
 
     Those of the checkpoint are its validation text in the pair of languages of the block data.
@@ -239,7 +239,7 @@ def other_sources(checkpoint: Checkpoint) -> dict[LanguagePair, Sequence[str]]:
     return {languages: texts for languages, texts in found.items() if texts}
 
 
-def _training_pairs(checkpoint: Checkpoint, files: Files) -> Sequence[Pair]:
+def _training_pairs(checkpoint: Checkpoint, files: TextFiles) -> Sequence[Pair]:
     """Return the pairs that the model was trained on, or those of files, without pairs that are too long."""
     from lingon.training.batches import drop_long
     from lingon.training.config import Corpus
@@ -292,7 +292,7 @@ def calibrate(
         typer.Option(metavar=PAIR, help="Source and target file of the training text; 1,000 pairs or more."),
     ],
     valid_data: Annotated[
-        Files,
+        TextFiles,
         typer.Option(
             metavar=PAIR,
             help="Source and target file of text that the model was not trained on, of the kind that it is for; 2,500 "
@@ -301,7 +301,7 @@ def calibrate(
         ),
     ] = None,
     other_data: Annotated[
-        Files,
+        TextFiles,
         typer.Option(
             metavar=PAIR,
             help="The same of other kinds of text, such as news, so that the confidence is low where the model is not "
@@ -313,7 +313,7 @@ def calibrate(
     """Write the next version of a bundle with new text data, by which a server judges and mends translations.
 
     Text data names words that the model translates to themselves, which stand for placeholders, URLs and other strings
-    that a translation keeps; it has the usual lengths of translations, profiles of both languages, and the regression
+    that a translation keeps. It has the usual lengths of translations, profiles of both languages, and the regression
     for the confidence. All other files of the bundle stay as they are.
     """
     from lingon.errors import SettingsError

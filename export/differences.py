@@ -11,7 +11,7 @@ from lingon.errors import ParityError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tolerance:
-    """How far values may differ: each of them, and on average; None is no bound."""
+    """How far values may differ: each of them, and on average. None is no bound."""
 
     largest: float | None = None
     mean: float | None = None
@@ -63,7 +63,7 @@ class Differences:
 
 
 def finite(values: np.ndarray, what: str) -> np.ndarray:
-    """Return the values; raise ParityError if one is NaN or infinite, because comparisons with NaN never fail."""
+    """Return the values. Raise ParityError if one is NaN or infinite, because comparisons with NaN never fail."""
     nonfinite = values[~np.isfinite(values)]
     if nonfinite.size:
         raise ParityError(f"{what} are not all finite: one is {nonfinite.flat[0]}")

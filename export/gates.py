@@ -41,14 +41,14 @@ MOST_LOG_PROBS = 2**24  # of one row; a target is shorter than LONGEST where the
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class GateCase:
     """Random sources (ids, EOS last) and random targets of the lengths of the pasts (ids, without BOS and EOS)."""
 
     sources: list[list[int]]
     targets: list[list[int]]
 
     @classmethod
-    def draw(cls, random: np.random.Generator, model: AnyModel, rows: int, longest: int, past: int) -> Case:
+    def draw(cls, random: np.random.Generator, model: AnyModel, rows: int, longest: int, past: int) -> GateCase:
         """Draw a case: the first row has `longest` source tokens and `past` target tokens, the others at most these."""
         source_vocab, target_vocab = (embedding_of(model, side).num_embeddings for side in ("source", "target"))
 
@@ -79,7 +79,7 @@ class Expected:
 
     log_probs: (target_length + 1, vocab)
     attention: weights (layers, heads, queries, keys) of the attention that the model has: `cross`, and the
-        self-attention of `encoder` and `decoder`; a target begins with BOS
+        self-attention of `encoder` and `decoder`. A target begins with BOS
     """
 
     log_probs: np.ndarray
@@ -87,29 +87,29 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class CaseReference:
     """A case, and what the checkpoint computes for each of its rows."""
 
-    case: Case
+    case: GateCase
     rows: list[Expected]
 
 
-def draw_grid(model: AnyModel, limits: Limits, *, attention: bool = True) -> list[Reference]:
+def draw_grid(model: AnyModel, limits: Limits, *, attention: bool = True) -> list[CaseReference]:
     """Return cases with every combination of rows, source length and target length, and the longest source and target.
 
     Lengths are ragged, so that most cases have padding.
 
-    attention: whether the weights of attention are wanted; without them there is less to compute
+    attention: whether the weights of attention are wanted. Without them there is less to compute
     """
     random, longest = np.random.default_rng(0), min(limits.max_source_tokens, LONGEST)
     sources = sorted({min(length, longest) for length in SOURCES})
     shapes = [(rows, source, past) for rows in ROWS for source in sources for past in PASTS]
     most = MOST_LOG_PROBS // embedding_of(model, "target").num_embeddings
     shapes.append((2, longest, min(limits.max_target_tokens, LONGEST, max(most, max(PASTS) + 1)) - 1))
-    cases = [Case.draw(random, model, *shape) for shape in shapes]
+    cases = [GateCase.draw(random, model, *shape) for shape in shapes]
     rows = [row for case in cases for row in zip(case.sources, case.targets, strict=True)]
     expected = iter(_expected(model, rows, attention=attention))
-    return [Reference(case, list(islice(expected, len(case.sources)))) for case in cases]
+    return [CaseReference(case, list(islice(expected, len(case.sources)))) for case in cases]
 
 
 def expected_log_probs(model: AnyModel, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
@@ -198,7 +198,7 @@ class TensorReport:
     scorer_mean: float
 
 
-def check_tensors(runner: Runner, precision: str, grid: Sequence[Reference]) -> TensorReport:
+def check_tensors(runner: Runner, precision: str, grid: Sequence[CaseReference]) -> TensorReport:
     """Compare steps and scores over a grid of shapes, with ragged lengths and pasts.
 
     Raises ParityError if values differ too much, or one is not finite.
@@ -212,13 +212,13 @@ def check_tensors(runner: Runner, precision: str, grid: Sequence[Reference]) -> 
     return TensorReport(len(grid), steps.largest, steps.mean, scorer.largest, scorer.mean)
 
 
-def check_emulation(runner: Runner, precision: str, grid: Sequence[Reference]) -> float:
-    """Compare steps and scores of 8-bit graphs with a model that emulates them; return the share of exact rows.
+def check_emulation(runner: Runner, precision: str, grid: Sequence[CaseReference]) -> float:
+    """Compare steps and scores of 8-bit graphs with a model that emulates them and return the share of exact rows.
 
     A value near the middle of two steps may be rounded to either, and then what follows in its row differs. Rows
     without such a value are exact. Raises ParityError if too few rows are: then a scale or a weight is wrong.
 
-    grid: of the emulating model; rows of one source token are left out, because every head attends to that token
+    grid: of the emulating model. Rows of one source token are left out, because every head attends to that token
     """
     largest = []
     for reference in grid:
@@ -235,8 +235,10 @@ def check_emulation(runner: Runner, precision: str, grid: Sequence[Reference]) -
     return exact
 
 
-def _compare_steps(runner: Runner, reference: Reference, differences: Sequence[Differences], precision: str) -> None:
-    """Decode all rows in one batch; each starts at its own step, so that the pasts have different lengths.
+def _compare_steps(
+    runner: Runner, reference: CaseReference, differences: Sequence[Differences], precision: str
+) -> None:
+    """Decode all rows in one batch. Each starts at its own step, so that the pasts have different lengths.
 
     Every other step also returns logits, which sampling reads.
 
@@ -264,19 +266,21 @@ def _compare_steps(runner: Runner, reference: Reference, differences: Sequence[D
                 )
 
 
-def _tokens_at(case: Case, positions: np.ndarray) -> list[int]:
+def _tokens_at(case: GateCase, positions: np.ndarray) -> list[int]:
     """Return the token that each row reads at its position (rows)."""
     return [[BOS, *target][position] for target, position in zip(case.targets, positions, strict=True)]
 
 
 def _differences(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """Return the differences of log-probabilities; none where both say that a piece is never generated."""
+    """Return the differences of log-probabilities, or none where both say that a piece is never generated."""
     never = np.maximum(found, expected) < FORBIDDEN_LOGIT / 2
     differences: np.ndarray = np.where(never, 0, np.abs(found - expected))
     return differences
 
 
-def _compare_scores(runner: Runner, reference: Reference, differences: Sequence[Differences], precision: str) -> None:
+def _compare_scores(
+    runner: Runner, reference: CaseReference, differences: Sequence[Differences], precision: str
+) -> None:
     case = reference.case
     targets = pad([target or [EOS] for target in case.targets]).numpy()
     scored = runner.score(pad(case.sources).numpy(), case.source_lengths, targets, case.target_lengths)
@@ -353,7 +357,7 @@ class _HeadDifferences:
                 )
 
 
-def check_attention(runner: OnnxRunner, precision: str, grid: Sequence[Reference]) -> AttentionReport:
+def check_attention(runner: OnnxRunner, precision: str, grid: Sequence[CaseReference]) -> AttentionReport:
     """Compare the weights softmax(Q K^T / sqrt(head_dim)) of every layer and head, and the alignments made of them.
 
     Raises ParityError if a head differs too much or gives any weight to padding or to later target tokens.
@@ -381,7 +385,7 @@ def check_attention(runner: OnnxRunner, precision: str, grid: Sequence[Reference
 
 
 def _scored(
-    runner: OnnxRunner, reference: Reference, kinds: Sequence[AttentionKind]
+    runner: OnnxRunner, reference: CaseReference, kinds: Sequence[AttentionKind]
 ) -> dict[str, Sequence[np.ndarray]]:
     """Return the weights of each row (layers, heads, queries, keys, both padded), and the alignments of each.
 
@@ -409,7 +413,7 @@ def _alignment(runner: OnnxRunner, expected: Expected) -> np.ndarray:
 
 
 def _visible(found: np.ndarray, expected: np.ndarray, what: str, *, causal: bool) -> np.ndarray:
-    """Return the weights of a row without padding; raise ParityError if what must be hidden has any weight.
+    """Return the weights of a row without padding. Raise ParityError if what must be hidden has any weight.
 
     found: (layers, heads, queries, keys), both padded
     expected: (layers, heads, queries, keys)
@@ -503,7 +507,7 @@ def is_near_tie(
     pair: tuple[Hypothesis, ReferenceHypothesis],
     settings: SearchSettings,
 ) -> bool:
-    """Whether the two results differ by a decision whose candidates are within NEAR_TIE in both implementations.
+    """Return whether the two results differ by a decision whose candidates are within NEAR_TIE in both implementations.
 
     In beam search the decision is the ranking of the two hypotheses, in greedy search the first token that differs.
     pair: the best hypothesis of the engine, and that of the reference search

@@ -28,14 +28,14 @@ from lingon.translation.v1 import translation_pb2 as pb
 # Decoding and scoring of many sentences by an engine, from one thread.
 
 Answer = TypeVar("Answer")
-Outcome = tuple[Hypothesis, ...] | RequestError
+SearchOutcome = tuple[Hypothesis, ...] | RequestError
 TokenPair = tuple[tuple[int, ...], tuple[int, ...]]
 """Source ids as the tokenizer frames them, target ids without BOS and EOS."""
 
 
 def decode_all(
     engine: Engine, sources: Iterable[tuple[int, ...]], options: list[Options], forced: tuple[int, ...] = ()
-) -> list[Outcome]:
+) -> list[SearchOutcome]:
     """Decode every source (framed token ids) and return the outcomes in order; options has one for each.
 
     forced: target tokens that every translation begins with, and that are not part of it
@@ -56,7 +56,7 @@ def engine_search(
     num_hypotheses: int = 1,
     forced: tuple[int, ...] = (),
 ) -> list[tuple[Hypothesis, ...]]:
-    """Return the hypotheses that the engine finds for each source; raise ParityError if it fails on one.
+    """Return the hypotheses that the engine finds for each source. Raise ParityError if it fails on one.
 
     forced: see `decode_all`
     """
@@ -86,7 +86,7 @@ def engine_search_alone(
 
 
 def engine_scores(runner: Runner, pairs: Sequence[TokenPair], forced: tuple[int, ...] = ()) -> list[Scored]:
-    """Return the scores that the engine gives to each pair, without `forced`; raise ParityError if it fails on one."""
+    """Return the scores that the engine gives to each pair, without `forced`. Raise ParityError if it fails on one."""
     tokens = LanguageTokens(forced=forced)
     with _started(runner, 64) as engine:
         jobs = [partial(ScoreJob, source_ids=source, target_ids=(*forced, *target)) for source, target in pairs]
@@ -94,7 +94,7 @@ def engine_scores(runner: Runner, pairs: Sequence[TokenPair], forced: tuple[int,
 
 
 def _run_all(engine: Engine, jobs: Sequence[Callable[..., Job]]) -> list[Any]:
-    """Run every job and return the outcomes in order; a job is made with on_done.
+    """Run every job and return the outcomes in order. A job is made with on_done.
 
     Jobs are submitted until the queue is full, then one more after each outcome.
     """
@@ -134,7 +134,7 @@ def _started(runner: Runner, max_rows: int) -> Iterator[Engine]:
 
 
 def _successful(outcomes: Sequence[Answer | RequestError]) -> list[Answer]:
-    """Return the outcomes; raise ParityError if one is an error."""
+    """Return the outcomes. Raise ParityError if one is an error."""
     for outcome in outcomes:
         if isinstance(outcome, RequestError):
             raise ParityError(f"the engine failed on a sentence: {outcome}")
@@ -153,7 +153,7 @@ BeamSettings = tuple[int, float]
 class Searches:
     """The hypotheses of one precision for held-out sources, as far as a gate has asked for them.
 
-    runners: by precision; that of `name` is asked for when there is something to search for
+    runners: by precision. That of `name` is asked for when there is something to search for
     sources: ids as the tokenizer frames them
     forced: see `decode_all`
     """
@@ -199,7 +199,7 @@ MIN_IDENTICAL = 0.75  # share of the sentences, of lossy arithmetic; it was 0.93
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class TokenAgreement:
     """The number of sentences with identical tokens, and how far the log-probabilities of these tokens differ.
 
     near_ties: the sentences, from 1, that differ by a near tie
@@ -235,7 +235,8 @@ class ExactSearch:
     forced: tuple[int, ...] = ()  # see `decode_all`
 
     def is_near_tie(self, index: int, other: Hypothesis) -> bool:
-        """Whether another hypothesis for a source differs by a decision whose candidates fp32 has within NEAR_TIE.
+        """Return whether another hypothesis for a source differs by a decision whose candidates fp32 has within
+        NEAR_TIE.
 
         In beam search the decision is the ranking of the two hypotheses, in greedy search the first token that differs.
         """
@@ -247,14 +248,20 @@ class ExactSearch:
         if self.beam_size > 1:
             return _near(*(float(each.sum()) / len(each) ** self.length_penalty for each in (one, two)))
         labels = zip(*([*each.tokens, EOS][: len(each.log_probs)] for each in pair), strict=False)
-        place = next((place for place, (mine, theirs) in enumerate(labels) if mine != theirs), None)
-        return place is not None and place < min(len(one), len(two)) and _near(float(one[place]), float(two[place]))
+        position = next((position for position, (mine, theirs) in enumerate(labels) if mine != theirs), None)
+        return (
+            position is not None
+            and position < min(len(one), len(two))
+            and _near(float(one[position]), float(two[position]))
+        )
 
 
-def check_agreement(precision: str, found: Sequence[Hypothesis], expected: ExactSearch, *, exact: bool) -> Agreement:
+def check_agreement(
+    precision: str, found: Sequence[Hypothesis], expected: ExactSearch, *, exact: bool
+) -> TokenAgreement:
     """Compare the best hypotheses of a precision, token by token, with those of the fp32 graphs.
 
-    exact: whether all must be identical but for near ties; otherwise MIN_IDENTICAL of them must
+    exact: whether all must be identical but for near ties. Otherwise MIN_IDENTICAL of them must
 
     Raises ParityError if too few are identical, or the log-probabilities of identical ones differ too much.
     """
@@ -275,13 +282,13 @@ def check_agreement(precision: str, found: Sequence[Hypothesis], expected: Exact
         )
     log_probs.check(f"{label}: log-probabilities of translations", LOG_PROBS[precision])
     ties = tuple(index + 1 for index in different) if exact else ()
-    return Agreement(len(found), len(found) - len(different), ties, log_probs.largest, log_probs.mean)
+    return TokenAgreement(len(found), len(found) - len(different), ties, log_probs.largest, log_probs.mean)
 
 
 def check_quality(
     what: str, found: Sequence[str], exact: Sequence[str], references: Sequence[str], language: str = ""
 ) -> dict[str, Any]:
-    """Compare translations with those of the fp32 graphs without a shortlist; return the scores of both.
+    """Compare translations with those of the fp32 graphs without a shortlist and return the scores of both.
 
     what: the precision, for the message of the ParityError if the scores are too much lower, or the translations are
         not like those of fp32: against references that fit neither, both have a score of about 0
@@ -303,7 +310,7 @@ def check_quality(
 
 
 def check_likeness(what: str, found: Sequence[str], exact: Sequence[str], language: str = "") -> dict[str, Any]:
-    """Compare translations with those of the fp32 graphs as their references; return the scores.
+    """Compare translations with those of the fp32 graphs as their references and return the scores.
 
     what: the precision, for the message of the ParityError if the scores are too low
 
@@ -439,7 +446,7 @@ def _compare_shortlist_steps(
     differences: Differences,
     precision: str,
 ) -> None:
-    """Compare all steps of translations; two beams of each sentence read the same, which gives four candidates."""
+    """Compare all steps of translations. Two beams of each sentence read the same, which gives four candidates."""
     assert runner.shortlist is not None
     pieces = [runner.shortlist.select(source) for source in sources]
     lengths = np.array([len(source) for source in sources])
@@ -476,7 +483,7 @@ def _step(buffers: Buffers, read: Sequence[int], step: int, *, logits: bool) -> 
 # A server rejects a bundle if a golden sentence gets another translation. Other processors sum in another order, so the
 # chosen sentences have clear decisions: all precisions and both searches, greedy and beam, agree on them, and the score
 # of the second-best translation is much lower. Between a processor with AVX-512 and VNNI and one without both, the
-# margin of the best score in int8 changed by at most 6e-7 over 200 sentences; for chosen sentences it is about 0.1.
+# margin of the best score in int8 changed by at most 6e-7 over 200 sentences. For chosen sentences it is about 0.1.
 
 GOLDEN_SENTENCES = 20  # at most
 FIRST_TEXTS = 100  # whose longer half is translated, to choose from; short sentences check little
@@ -492,8 +499,8 @@ class _Translation:
     """The translation of a sentence in one precision.
 
     text: from beam search
-    margin: its score minus that of the second-best translation; -1 if greedy search finds another translation
-    alignment: see `alignment_text`; empty without attention
+    margin: its score minus that of the second-best translation, or -1 if greedy search finds another translation
+    alignment: see `alignment_text`, empty without attention
     """
 
     text: str
@@ -509,12 +516,13 @@ def golden_sentences(
     *,
     source: str = "",
 ) -> Golden | None:
-    """Choose the texts with the largest margins and translate them with the engine; None if no margin is large enough.
+    """Choose the texts with the largest margins and translate them with the engine, or None if no margin is large
+    enough.
 
     A model without attention has no alignments.
 
     source: the language of the texts, for a bundle of several languages
-    runners: the graphs of the precisions for the CPU; results on GPUs differ between models of GPU
+    runners: the graphs of the precisions for the CPU. Results on GPUs differ between models of GPU
     """
     pool = _longer_half(list(dict.fromkeys(texts))[:FIRST_TEXTS])
     pairs = _pairs(bundle, source, len(pool))
@@ -547,16 +555,16 @@ def _longer_half(texts: Sequence[str]) -> list[str]:
 
 
 def _pairs(bundle: Bundle, source: str, count: int) -> list[LanguagePair]:
-    """Return a pair for each of `count` texts in this language, in turns; none for a bundle of one pair."""
+    """Return a pair for each of `count` texts in this language, alternately, or none for a bundle of one pair."""
     languages = bundle.manifest.languages
     pairs = [pair for pair in languages.pairs() if pair[0] == source] if languages else []
-    return [pairs[place % min(len(pairs), MOST_PAIRS)] for place in range(count)] if pairs else []
+    return [pairs[position % min(len(pairs), MOST_PAIRS)] for position in range(count)] if pairs else []
 
 
 def _translated(
     bundle: Bundle, runner: OnnxRunner, texts: Sequence[str], pairs: Sequence[LanguagePair]
 ) -> list[_Translation | None]:
-    """Translate each text in one precision; None if it is too long."""
+    """Translate each text in one precision, or None if it is too long."""
     defaults, limits = bundle.manifest.defaults, bundle.manifest.limits
     beam_size = min(max(defaults.beam_size, 2), limits.max_beam_size)
     aligned = bool(bundle.manifest.alignment.heads)
@@ -574,6 +582,6 @@ def _translation(greedy: pb.TextResult, beam: pb.TextResult) -> _Translation:
 
 
 def _margin(column: Sequence[_Translation | None]) -> float:
-    """Return the smallest margin of a sentence over all precisions; -1 if their translations differ."""
+    """Return the smallest margin of a sentence over all precisions, or -1 if their translations differ."""
     found = [one for one in column if one is not None]
     return min(one.margin for one in found) if len({one.text for one in found}) == 1 else -1.0

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lingon.bundle import names
-from lingon.bundle.manifest import Alignment, Defaults, FileName, Limits, Manifest, Name
+from lingon.bundle.manifest import Alignment, BundleName, Defaults, FileName, Limits, Manifest
 from lingon.bundle.store import all_versions, bundles_below, is_bundle, versions
 from lingon.errors import SettingsError
 from lingon.export.graphs.precisions import precisions_of, states_of
@@ -70,7 +70,7 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
 def check_folder(folder: Path) -> None:
     """Raise SettingsError if no version of a model can be written below folder, which is models/NAME."""
     whole = folder.absolute()
-    check_rule(Name, whole.name, f"{folder}: the name of the model")
+    check_rule(BundleName, whole.name, f"{folder}: the name of the model")
     version = next((each for each in (whole, *whole.parents) if os.path.lexists(each / names.MANIFEST)), None)
     if version is None and re.fullmatch(r"\d+", whole.name) and versions(whole.parent):
         version = whole
@@ -100,7 +100,7 @@ def check_precisions(model: AnyModel, settings: ExportSettings) -> None:
 
 
 def _alignment(config: Config, settings: ExportSettings) -> Alignment:
-    """Return the heads that give alignments; none without attention.
+    """Return the heads that give alignments, or none without attention.
 
     They are those of the settings, else those that training guided, else all of the last decoder layer but one (Garg et
     al., 2019), and of the last one if there are two: on two models with two decoder layers its alignment error rate was
@@ -134,7 +134,7 @@ def _check_alignment(model: ModelSettings, settings: ExportSettings) -> None:
 
 
 def read_attachments(paths: Sequence[Path]) -> dict[str, bytes]:
-    """Read the files to publish with the card, by name; raise SettingsError if one is not allowed or not readable."""
+    """Read the files to publish with the card, by name. Raise SettingsError if one is not allowed or not readable."""
     known: dict[str, Path] = {}
     for path in paths:
         if path.suffix not in ATTACHMENT_SUFFIXES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lingon.bundle.manifest import Manifest
 from lingon.errors import first_of
 from lingon.export.text_data import card_section
-from lingon.training.checkpoint import Checkpoint, Progress
+from lingon.training.checkpoint import Checkpoint, TrainingProgress
 from lingon.training.config import Config, OriginSettings, pair_name
 from lingon.training.model_settings import (
     LuongSettings,
@@ -54,8 +54,8 @@ def model_card(checkpoint: Checkpoint, manifest: Manifest, text: str = "") -> st
     return "\n".join(lines).replace("\n\n\n\n", "\n\n") + "\n"
 
 
-def _history(config: Config, progress: Progress) -> list[str]:
-    """Return the sections on where a model was imported from and how it was trained; an imported one may have both."""
+def _history(config: Config, progress: TrainingProgress) -> list[str]:
+    """Return the sections on where a model was imported from and how it was trained. An imported one may have both."""
     sections = [_origin(config.origin)] if config.origin is not None else []
     if config.data.train:
         sections.append(_training(config, progress))
@@ -68,7 +68,7 @@ def _origin(origin: OriginSettings) -> list[str]:
     return ["## Origin", "", f"- imported: {origin.form}", f"- licence: {stated}", *files]
 
 
-def _training(config: Config, progress: Progress) -> list[str]:
+def _training(config: Config, progress: TrainingProgress) -> list[str]:
     training = config.training
     corpora = sorted({path.name for corpus in config.data.train for path in corpus.files()})
     valid = ", ".join(dict.fromkeys(path.name for corpus in config.data.valid for path in corpus.files()))

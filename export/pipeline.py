@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lingon.bundle import names
 from lingon.bundle.manifest import Confidence, Manifest, Precision
-from lingon.bundle.store import Bundle, Content, publish_bundle, with_checksums, write_files
+from lingon.bundle.store import Bundle, FileContent, publish_bundle, with_checksums, write_files
 from lingon.errors import DeviceError, SettingsError
 from lingon.export.calibration import calibration_sentences
 from lingon.export.gates_text import golden_sentences
@@ -23,7 +23,7 @@ from lingon.export.graphs.precisions import (
 )
 from lingon.export.manifest import build_manifest, read_attachments
 from lingon.export.model_card import model_card
-from lingon.export.settings import ExportSettings, Known, Texts
+from lingon.export.settings import ExportSettings, ExportTexts, Known
 from lingon.export.shortlist import build_shortlist, check_one_pair, measure_coverage
 from lingon.export.text_data import TranslationSearch, fit_confidence, text_data
 from lingon.export.verifier import BundleVerifier, Runners
@@ -40,7 +40,7 @@ FAST_HEADS = (64, 128, 256)
 def export_checkpoint(
     checkpoint: Checkpoint,
     folder: Path,
-    texts: Texts,
+    texts: ExportTexts,
     settings: ExportSettings,
     log: Callable[[str], None] = lambda line: None,
     known: Known | None = None,
@@ -90,14 +90,14 @@ def export_checkpoint(
 def _without_graphs(
     checkpoint: Checkpoint,
     folder: Path,
-    texts: Texts,
+    texts: ExportTexts,
     settings: ExportSettings,
     log: Callable[[str], None],
     known: Known,
-) -> tuple[Manifest, dict[str, Content]]:
+) -> tuple[Manifest, dict[str, FileContent]]:
     """Return the manifest and the files of a bundle that need no graph: tokenizer, facts of the texts, shortlist."""
     manifest = build_manifest(checkpoint, folder, settings)
-    files: dict[str, Content] = {**checkpoint.tokenizer.files(), **read_attachments(settings.attachments)}
+    files: dict[str, FileContent] = {**checkpoint.tokenizer.files(), **read_attachments(settings.attachments)}
     target = folder / str(manifest.version)
     if manifest.languages is None:  # what is measured of texts is of one pair
         text, profiles = text_data([(pair.source, pair.target) for pair in texts.training], checkpoint.tokenizer)
@@ -127,7 +127,7 @@ def _verifier(
     checkpoint: Checkpoint,
     trial: Bundle,
     built: dict[str, BuiltGraphs],
-    texts: Texts,
+    texts: ExportTexts,
     settings: ExportSettings,
     log: Callable[[str], None],
 ) -> BundleVerifier:
@@ -139,7 +139,6 @@ def _verifier(
 
 
 def _paths(built: BuiltGraphs) -> set[str]:
-    """Return the paths of the files of a precision in the bundle."""
     return {*built.graphs, *(f"{names.WEIGHTS}/{file}" for file in built.reads)}
 
 
@@ -148,7 +147,7 @@ def _unread_files(paths: Mapping[str, set[str]], kept: Container[str]) -> set[st
     return set().union(*paths.values()).difference(*(each for name, each in paths.items() if name in kept))
 
 
-def _leave_out(paths: set[str], files: dict[str, Content], part: Path) -> None:
+def _leave_out(paths: set[str], files: dict[str, FileContent], part: Path) -> None:
     """Delete files of a bundle, and folders that are empty then."""
     for path in paths:
         del files[path]
@@ -164,7 +163,7 @@ def _confidence(
     settings: ExportSettings,
     log: Callable[[str], None],
 ) -> Confidence | None:
-    """Fit the confidence to translations of held-out text; None if there is too little, or no references."""
+    """Fit the confidence to translations of held-out text, or None if there is too little, or no references."""
     if not all(pair.target for pair in held_out):
         log("no confidence: the held-out text has no references")
         return None
@@ -191,7 +190,7 @@ def _build_graphs(
     known: Known,
     weights: WeightFiles,
 ) -> dict[str, BuiltGraphs]:
-    """Return the graphs of each precision; their weights are added to `weights`."""
+    """Return the graphs of each precision. Their weights are added to `weights`."""
     model, calibration = checkpoint.model, known.sentences
     if settings.is_quantised and not calibration and known.ranges is None:
         calibration = calibration_sentences(checkpoint, training, settings.calibration_sentences)

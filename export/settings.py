@@ -12,7 +12,7 @@ from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError
 from lingon.export.differences import EXACT
 from lingon.export.graphs.precisions import PRECISION_KINDS
-from lingon.export.graphs.quantisation import Range, Sentence
+from lingon.export.graphs.quantisation import InputRange, SentenceIds
 from lingon.export.shortlist import ShortlistSettings
 from lingon.serving.runtime.device import CUDA, NATIVES, kernels_missing
 from lingon.serving.runtime.shortlist import Shortlist
@@ -92,10 +92,10 @@ class ExportSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class ExportTexts:
     """The texts of an export.
 
-    held_out: text for the gates; every source has at most as many tokens as the model reads
+    held_out: text for the gates. Every source has at most as many tokens as the model reads
     training: text that the model was trained on, for int8 ranges and the shortlist
     others: sources of other pairs of languages than that of held_out, on which lossy precisions are compared with fp32
     """
@@ -111,12 +111,12 @@ class Known:
 
     shortlist: its likely target pieces of each source piece
     ranges: of the inputs of its 8-bit products, by the names of `lingon.export.graphs.quantisation.calibrate`
-    sentences: to measure these ranges on, with the tokens of their languages, in the place of the training text
+    sentences: to measure these ranges on, with the tokens of their languages, instead of the training text
     """
 
     shortlist: Shortlist | None = None
-    ranges: Mapping[str, Range] | None = None
-    sentences: Sequence[Sentence] = ()
+    ranges: Mapping[str, InputRange] | None = None
+    sentences: Sequence[SentenceIds] = ()
 
 
 def _check_gate_on(gate_on: str, precisions: Sequence[str]) -> None:
@@ -137,7 +137,7 @@ def check_rule(kind: Any, value: object, what: str) -> None:
 
 
 def runnable(precisions: Sequence[str], log: Callable[[str], None]) -> tuple[str, ...]:
-    """Return the precisions whose gates can run here; without native operators lines say what is left out."""
+    """Return the precisions whose gates can run here. Without native operators lines say what is left out."""
     missing = kernels_missing()
     for name in precisions:
         if missing is not None and name in NATIVES:

@@ -22,7 +22,7 @@ from lingon.training.corpus import Pair
 # bounds the memory, for any length of sentences.
 
 NULL = PAD
-"""The source id of the null word; no sentence contains padding."""
+"""The source id of the null word. No sentence contains padding."""
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -34,7 +34,7 @@ class LexiconSettings:
 
     iterations: iterations of expectation maximisation
     chunk_links: pairs of a source and a target token in one chunk, which bounds the working memory
-    max_entries: largest number of entries; the pairs of pieces that occur together least often are dropped
+    max_entries: largest number of entries. The pairs of pieces that occur together least often are dropped
     min_probability: entries with a smaller probability are dropped at the end
     """
 
@@ -52,7 +52,7 @@ class LexiconSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Lexicon:
+class PieceLexicon:
     """p(target piece | source piece), (entries) each: sorted by source, then descending probability, then target.
 
     It has no entries of the null word, and none below `LexiconSettings.min_probability`.
@@ -64,14 +64,14 @@ class Lexicon:
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
-    """Concatenated sentences; sentence i is ids[offsets[i] : offsets[i + 1]]."""
+class _SentenceIds:
+    """Concatenated sentences. Sentence i is ids[offsets[i] : offsets[i + 1]]."""
 
     ids: NDArray[np.int32]
     offsets: Ints
 
     @classmethod
-    def of(cls, sentences: Sequence[Sequence[int]], first: tuple[int, ...] = ()) -> _Text:
+    def of(cls, sentences: Sequence[Sequence[int]], first: tuple[int, ...] = ()) -> _SentenceIds:
         """Concatenate sentences, each after the ids of `first`."""
         lengths = np.fromiter((len(first) + len(sentence) for sentence in sentences), np.int64, len(sentences))
         ids = (token for sentence in sentences for token in (*first, *sentence))
@@ -102,7 +102,7 @@ def learn_lexicon(
     target_vocab: int,
     settings: LexiconSettings | None = None,
     log: Callable[[str], None] = lambda line: None,
-) -> Lexicon:
+) -> PieceLexicon:
     """Learn the lexicon of parallel sentences (token ids without special tokens).
 
     target_vocab: the number of target pieces
@@ -111,7 +111,7 @@ def learn_lexicon(
     Raises CorpusError if there is no pair of sentences.
     """
     settings = settings or LexiconSettings()
-    source_text, target_text = _Text.of(sources, (NULL,)), _Text.of(targets)
+    source_text, target_text = _SentenceIds.of(sources, (NULL,)), _SentenceIds.of(targets)
     if not len(target_text.ids):
         raise CorpusError("a lexicon cannot be learned: there is no pair of sentences")
 
@@ -126,8 +126,8 @@ def learn_lexicon(
     return _sorted_lexicon(keys, probabilities, target_vocab, settings.min_probability)
 
 
-def _chunks(source: _Text, target: _Text, target_vocab: int, chunk_links: int) -> Iterator[_Links]:
-    """Yield the links of all target tokens, about chunk_links in a chunk; a sentence may span several chunks."""
+def _chunks(source: _SentenceIds, target: _SentenceIds, target_vocab: int, chunk_links: int) -> Iterator[_Links]:
+    """Yield the links of all target tokens, about chunk_links in a chunk. A sentence may span several chunks."""
     sentences = np.repeat(np.arange(len(target.lengths), dtype=np.int32), target.lengths)  # of each target token
     ends = np.cumsum(source.lengths[sentences])
     first = 0
@@ -138,7 +138,9 @@ def _chunks(source: _Text, target: _Text, target_vocab: int, chunk_links: int) -
         first = last
 
 
-def _links(source: _Text, sentences: NDArray[np.int32], target_ids: NDArray[np.int32], target_vocab: int) -> _Links:
+def _links(
+    source: _SentenceIds, sentences: NDArray[np.int32], target_ids: NDArray[np.int32], target_vocab: int
+) -> _Links:
     """Return the links of some target tokens; sentences has the sentence of each token."""
     source_lengths = source.lengths[sentences]
     tokens = np.repeat(np.arange(len(sentences)), source_lengths)
@@ -192,11 +194,11 @@ def _maximise(sources: Ints, expected: Floats) -> Floats:
     return shares
 
 
-def _sorted_lexicon(keys: Ints, probabilities: Floats, target_vocab: int, min_probability: float) -> Lexicon:
+def _sorted_lexicon(keys: Ints, probabilities: Floats, target_vocab: int, min_probability: float) -> PieceLexicon:
     sources, targets = np.divmod(keys, target_vocab)
     kept = np.flatnonzero((probabilities >= min_probability) & (sources != NULL))
     order = kept[np.lexsort((targets[kept], -probabilities[kept], sources[kept]))]
-    return Lexicon(sources[order], targets[order], probabilities[order])
+    return PieceLexicon(sources[order], targets[order], probabilities[order])
 
 
 # Building the vocabulary shortlist of a bundle from the training text.
@@ -230,7 +232,7 @@ class ShortlistSettings:
 
 
 def serves_one_pair(languages: LanguageSettings | None) -> bool:
-    """Return whether a model translates from one language into one other; None is a model that was made for a pair."""
+    """Return whether a model translates from one language into one other. None is a model that was made for a pair."""
     return languages is None or len(languages.sources) + len(languages.targets) == 2
 
 
@@ -276,7 +278,7 @@ def _most_frequent(targets: Sequence[Sequence[int]], target_vocab: int, count: i
     return np.union1d(frequent[counts[frequent] > 0], [EOS])
 
 
-def _most_probable(lexicon: Lexicon, excluded: NDArray[np.int64], per_piece: int) -> NDArray[np.int64]:
+def _most_probable(lexicon: PieceLexicon, excluded: NDArray[np.int64], per_piece: int) -> NDArray[np.int64]:
     """Return rows (source, target) of the per_piece most probable target pieces of each source piece.
 
     excluded: target pieces that do not count
@@ -298,7 +300,7 @@ def _identical_pieces(tokenizer: Tokenizer, always: NDArray[np.int64]) -> NDArra
 
 
 def _assemble(always: NDArray[np.int64], rows: NDArray[np.int64], tokenizer: Tokenizer) -> Shortlist:
-    """Make a shortlist of rows (source, target); the target pieces of a source piece are in ascending order."""
+    """Make a shortlist of rows (source, target). The target pieces of a source piece are in ascending order."""
     rows = np.unique(rows, axis=0)
     offsets = np.searchsorted(rows[:, 0], np.arange(tokenizer.source_vocab + 1))
     return Shortlist(always.astype(np.int32), offsets.astype(np.int32), rows[:, 1].astype(np.int32))
@@ -330,18 +332,15 @@ class Coverage:
     mean_union: float
 
 
-def measure_coverage(shortlist: Shortlist, pairs: Sequence[Pair], tokenizer: Tokenizer, seed: int = 0) -> Coverage:
-    """Measure the coverage on held-out pairs; seed chooses the sentences of the unions.
-
-    Raises CorpusError if there is no pair.
-    """
+def measure_coverage(shortlist: Shortlist, pairs: Sequence[Pair], tokenizer: Tokenizer) -> Coverage:
+    """Measure the coverage on held-out pairs. Raises CorpusError if there is no pair."""
     if not pairs:
         raise CorpusError("the coverage of a shortlist cannot be measured: there is no pair of sentences")
     sets = [shortlist.select(tokenizer.encode_source(pair.source)) for pair in pairs]
     targets = [tokenizer.encode_target(pair.target) for pair in pairs]
     covered = [int(np.isin(target, pieces).sum()) for target, pieces in zip(targets, sets, strict=True)]
     complete = sum(count == len(target) for count, target in zip(covered, targets, strict=True))
-    sizes, random, batch_size = [len(each) for each in sets], np.random.default_rng(seed), min(BATCH_SIZE, len(sets))
+    sizes, random, batch_size = [len(each) for each in sets], np.random.default_rng(0), min(BATCH_SIZE, len(sets))
     batches = [random.choice(len(sets), batch_size, replace=False) for _ in range(50)]
     unions = [len(np.unique(np.concatenate([sets[index] for index in each]))) for each in batches]
     return Coverage(

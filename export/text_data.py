@@ -49,7 +49,7 @@ class SelfTranslatingWord(NamedTuple):
 
 
 def self_translating_words(
-    pairs: Iterable[tuple[str, str]], *, least_pairs: int = LEAST_PAIRS_OF_WORD, most: int = MOST_WORDS
+    pairs: Iterable[tuple[str, str]], *, least_pairs: int = LEAST_PAIRS_OF_WORD
 ) -> list[SelfTranslatingWord]:
     """Return the words that most pairs with them have on both sides, the surest and most frequent first.
 
@@ -65,7 +65,7 @@ def self_translating_words(
         both.update(words.intersection(_WORD.findall(target)))
     found = [SelfTranslatingWord(word, count, both[word]) for word, count in sources.items() if count >= least_pairs]
     found = [each for each in found if each.same >= LEAST_SHARE * each.pairs]
-    return sorted(found, key=lambda each: (-each.surety * math.log(each.pairs), each.word))[:most]
+    return sorted(found, key=lambda each: (-each.surety * math.log(each.pairs), each.word))[:MOST_WORDS]
 
 
 def _may_stand(word: str) -> bool:
@@ -79,7 +79,7 @@ OUTSIDE = 0.001  # share of the pairs on each side of a range
 
 
 def length_ranges(lengths: Sequence[tuple[int, int]]) -> tuple[LengthRange, ...]:
-    """Return ranges of sources of up to 1, 2, 4, ... tokens; short of pairs, one takes in the sources below it.
+    """Return ranges of sources of up to 1, 2, 4, ... tokens. Short of pairs, one takes in the sources below it.
 
     lengths: source and target tokens of each pair, without end tokens
     """
@@ -134,7 +134,7 @@ def predict(model: np.ndarray, features: np.ndarray) -> np.ndarray:
 def cross_predicted(features: np.ndarray, right: np.ndarray, weights: np.ndarray, group: np.ndarray) -> np.ndarray:
     """Return the probability of each example by a model that was fitted to the others.
 
-    group: (examples); examples of one group, such as translations of one sentence, are left out together
+    group: (examples). Examples of one group, such as translations of one sentence, are left out together
     """
     found = np.zeros(len(right))
     for fold in range(FOLDS):
@@ -158,8 +158,8 @@ def auroc(scores: np.ndarray, right: np.ndarray) -> float:
 
 def reliability(confidence: np.ndarray, right: np.ndarray) -> tuple[ReliabilityBin, ...]:
     """Return bins of equal width of the confidence, without empty ones."""
-    place = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    chosen = [place == each for each in range(BINS)]
+    position = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    chosen = [position == each for each in range(BINS)]
     return tuple(
         ReliabilityBin(int(these.sum()), rounded(float(confidence[these].mean())), rounded(float(right[these].mean())))
         for these in chosen
@@ -201,7 +201,7 @@ Log = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class TranslationSearch:
-    """The graphs of a bundle, and how it searches; greedy search is measured too."""
+    """The graphs of a bundle, and how it searches. Greedy search is measured too."""
 
     runner: Runner
     tokenizer: Tokenizer
@@ -221,7 +221,7 @@ class _Examples:
 def text_data(training: Pairs, tokenizer: Tokenizer) -> tuple[TextData, bytes]:
     """Return what training pairs tell about the texts of a model, and the content of PROFILES.
 
-    training: what the model was trained on, or text of that kind; of few pairs there are only words, and no profiles
+    training: what the model was trained on, or text of that kind. Of few pairs there are only words, and no profiles
     """
     words = tuple(each.word for each in self_translating_words(training))
     if len(training) < LEAST_PAIRS:
@@ -343,7 +343,7 @@ class CalibrationText:
     """Pairs of source and target.
 
     training: what the model was trained on, or text of that kind
-    held_out: text that it was not trained on, of the kind that the bundle is for; without it the confidence stays
+    held_out: text that it was not trained on, of the kind that the bundle is for. Without it the confidence stays
     other: held-out text of other kinds, so that the confidence is low where the model is not at home
     """
 
@@ -358,12 +358,12 @@ class CalibrationText:
         held_out: Iterable[tuple[str, str]] = (),
         other: Iterable[tuple[str, str]] = (),
     ) -> CalibrationText:
-        """The pairs as a model gets them, without those that have an empty side."""
+        """Return the pairs as a model gets them, without those that have an empty side."""
         return cls(_normalised(training), _normalised(held_out), _normalised(other))
 
 
 def add_text_data(path: Path, text: CalibrationText, log: Callable[[str], None] = lambda line: None) -> Bundle:
-    """Write the next version of a bundle, with text data and otherwise the same files; return it.
+    """Write the next version of a bundle, with text data and otherwise the same files, and return it.
 
     path: a bundle, or the folder of its versions, of which the highest is read
 

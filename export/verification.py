@@ -1,4 +1,6 @@
-"""Checks a published bundle where it will be served; it imports `serving` and modules of `export` without torch."""
+"""The check of a published bundle where it will be served. It imports `serving` and modules of `export` without
+torch.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +53,12 @@ Pairs = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class VerifiedText:
     """Sentences that the model can read.
 
     tokenizer: writes the tokens of the pair of languages, if the bundle has several
     sources: ids as the tokenizer frames them
-    references: of each source; None for golden sentences, which have none
+    references: of each source, or None for golden sentences, which have none
     language: of the translations, for the tokens of BLEU
     """
 
@@ -70,8 +72,8 @@ class Text:
         """The target tokens that every translation begins with, and that are not part of it."""
         return self.tokenizer.languages.forced
 
-    def first(self, count: int) -> Text:
-        """The first sentences."""
+    def first(self, count: int) -> VerifiedText:
+        """Return the first sentences."""
         return replace(self, sources=self.sources[:count], references=self.references and self.references[:count])
 
 
@@ -106,10 +108,10 @@ def pair_of(bundle: Bundle, named: str | None) -> LanguagePair | None:
     raise SettingsError(f"--languages {named}: {bundle.label} has no such pair; it has {', '.join(pairs)}, ...")
 
 
-def text_of(bundle: Bundle, pairs: Pairs | None, count: int, languages: LanguagePair | None = None) -> Text:
+def text_of(bundle: Bundle, pairs: Pairs | None, count: int, languages: LanguagePair | None = None) -> VerifiedText:
     """Return at most `count` sentences that are not too long: the first of pairs, or golden sentences without pairs.
 
-    languages: of a bundle of several languages, the pair of the sentences; its golden sentences are those in the source
+    languages: of a bundle of several languages, the pair of the sentences. Its golden sentences are those in the source
         language, whatever they are translated into
 
     Raises SettingsError if there is none.
@@ -124,7 +126,7 @@ def text_of(bundle: Bundle, pairs: Pairs | None, count: int, languages: Language
         raise SettingsError(f"--gate-data: none of {len(given):,} sources has at most {longest} tokens")
     references = None if pairs is None else [target for _, target in readable]
     language = languages[1] if languages else bundle.manifest.target_language
-    return Text(tokenizer, [ids for ids, _ in readable], references, language)
+    return VerifiedText(tokenizer, [ids for ids, _ in readable], references, language)
 
 
 def _golden_sentences(bundle: Bundle, languages: LanguagePair | None) -> Sequence[str]:
@@ -174,7 +176,7 @@ def bound(provider: str) -> str:
 
 
 def check_invariance(
-    runner: OnnxRunner, provider: str, text: Text, beam_size: int, length_penalty: float
+    runner: OnnxRunner, provider: str, text: VerifiedText, beam_size: int, length_penalty: float
 ) -> Invariance:
     """Translate each sentence alone and all of them in batches, and compare.
 
@@ -211,8 +213,8 @@ def _check(found: Invariance, least: float, beam_size: int) -> None:
         )
 
 
-def _bleu(text: Text, *translations: list[Hypothesis]) -> list[float]:
-    """Return the BLEU of each list of translations; nothing without references."""
+def _bleu(text: VerifiedText, *translations: list[Hypothesis]) -> list[float]:
+    """Return the BLEU of each list of translations, nothing without references."""
     if text.references is None:
         return []
     decoded = ([text.tokenizer.decode(each.tokens) for each in found] for found in translations)
@@ -256,7 +258,7 @@ class Verification:
 
     @contextmanager
     def checking(self, check: str, bound: str) -> Iterator[CheckResult]:
-        """Run a check in the block, which sets the result of the row; an error of ours is its failure."""
+        """Run a check in the block, which sets the result of the row. An error of ours is its failure."""
         row = CheckResult(check, bound)
         try:
             yield row
@@ -285,9 +287,9 @@ def verify_bundle(
 ) -> Verification:
     """Check a precision of a bundle on its provider.
 
-    pairs: text to translate; None is the golden sentences
+    pairs: text to translate. None is the golden sentences
     sentences: of the text, at most
-    languages: of the text, for a bundle of several; see `pair_of`
+    languages: of the text, for a bundle of several. See `pair_of`
 
     Raises SettingsError or BundleError if the bundle has no golden sentences, or the text none that it can read.
     """
@@ -321,8 +323,8 @@ class _Checks:
 
     bundle: Bundle
     choice: DeviceChoice
-    text: Text
-    all_text: Text
+    text: VerifiedText
+    all_text: VerifiedText
     runner: OnnxRunner
     found: Verification
 
@@ -393,7 +395,7 @@ class _Checks:
             row.result, row.figures = "; ".join(scores).format(**figures), figures
 
 
-def _best(runner: OnnxRunner, text: Text, beam_size: int, penalty: float) -> list[Hypothesis]:
+def _best(runner: OnnxRunner, text: VerifiedText, beam_size: int, penalty: float) -> list[Hypothesis]:
     return [best for best, *_ in engine_search(runner, text.sources, beam_size, penalty, forced=text.forced)]
 
 

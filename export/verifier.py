@@ -11,7 +11,7 @@ from lingon.bundle.store import Bundle
 from lingon.errors import ParityError
 from lingon.export.calibration import gate_languages
 from lingon.export.differences import EXACT
-from lingon.export.gates import Reference, check_attention, check_emulation, check_tensors, check_tokens, draw_grid
+from lingon.export.gates import CaseReference, check_attention, check_emulation, check_tensors, check_tokens, draw_grid
 from lingon.export.gates_text import (
     SENTENCES,
     ExactSearch,
@@ -61,7 +61,7 @@ class Runners(Mapping[str, OnnxRunner]):
         return len(self._names)
 
     def only(self, names: Sequence[str]) -> Runners:
-        """Return those of some precisions; nothing is loaded again."""
+        """Return those of some precisions. Nothing is loaded again."""
         kept = Runners(self._bundle, names)
         kept._loaded = {name: runner for name, runner in self._loaded.items() if name in names}
         return kept
@@ -77,14 +77,14 @@ BEAM_SIZE = 4  # of the token gate, if the default of the bundle is greedy searc
 
 @dataclass(slots=True)
 class BundleVerifier:
-    """Checks a bundle against its checkpoint.
+    """A check of a bundle against its checkpoint.
 
     trial: the unpublished bundle, with each precision on a provider that this machine has
     runners: its graphs, by precision
-    pairs: held-out text; where a target is empty, lossy parts are compared with fp32 and not with references
+    pairs: held-out text. Where a target is empty, lossy parts are compared with fp32 and not with references
     settings: the number of sentences for each gate, and the default search
-    emulated: by precision, models that compute what 8-bit graphs compute; each is dropped when it was compared
-    others: see `Texts`
+    emulated: by precision, models that compute what 8-bit graphs compute. Each is dropped when it was compared
+    others: see `ExportTexts`
     """
 
     checkpoint: Checkpoint
@@ -97,7 +97,7 @@ class BundleVerifier:
     others: Mapping[LanguagePair, Sequence[str]] = field(default_factory=dict)
     _found: dict[tuple[str, bool], Searches] = field(default_factory=dict)
     _others: dict[tuple[str, LanguagePair], Searches] = field(default_factory=dict)
-    _grid: list[Reference] = field(default_factory=list)
+    _grid: list[CaseReference] = field(default_factory=list)
 
     def verify_precisions(self) -> dict[str, Precision]:
         """Run the gate of every precision and return the entries of those that pass.
@@ -117,17 +117,17 @@ class BundleVerifier:
         return passed
 
     def _without(self, name: str) -> str:
-        """Return the end of a message: how to export without a precision; empty for fp32, which every bundle has."""
+        """Return the end of a message: how to export without a precision, empty for fp32, which every bundle has."""
         others = [other for other in self.settings.build_order if other != name]
         return "" if name == "fp32" else f"; export without {name}: --precision {','.join(others)}"
 
     def verify_precision(self, name: str) -> Precision:
-        """Run the gate of a precision and return its entry of the manifest; raises ParityError if it fails."""
+        """Run the gate of a precision and return its entry of the manifest. Raises ParityError if it fails."""
         kind, entry = PRECISION_KINDS[name], self.trial.manifest.precisions[name]
         report = self._tensors(name) | self._scores(name)
         if name == "fp32":
             report |= self._tokens()
-            self._in_other_languages(name)  # now, because the graphs of other precisions take their place in memory
+            self._in_other_languages(name)  # now, because the graphs of other precisions need the memory
         elif name in EXACT:
             report |= self._agreement(name)
         else:
@@ -241,7 +241,7 @@ class BundleVerifier:
         return {"languages": report} if report else {}
 
     def _in_other_languages(self, name: str) -> dict[LanguagePair, list[str]]:
-        """Return translations of the first sources in each other pair; none if all precisions are exact."""
+        """Return translations of the first sources in each other pair, or none if all precisions are exact."""
         if set(self.trial.manifest.precisions) <= set(EXACT):
             return {}
         search, longest = (self.settings.beam_size, self.settings.length_penalty), self.trial.manifest.limits

@@ -26,7 +26,7 @@ from lingon.gateway.documents import ERROR, TRANSLATED, Documents, Kept, KeptFil
 from lingon.gateway.endpoint import Call, Endpoints, as_problem, json_error
 from lingon.gateway.problem import Problem
 from lingon.gateway.translate import SHOWN, Untranslated, Wanted, check_pair, if_unchanged, name_of, translate
-from lingon.language_tags import Pairs, primary
+from lingon.language_tags import ServedPairs, primary
 from lingon.translation.v1 import translation_pb2 as pb
 
 API = "deepl"
@@ -267,7 +267,7 @@ class DeepLApi:
     async def languages(self, call: Call) -> Response:
         """List the languages of sources, or of targets. Some clients send the type as the body of a GET."""
         kind = call.fields.choice("type", ("source", "target"), "source")
-        pairs = Pairs.of(await call.backend.models(call.caller))
+        pairs = ServedPairs.of(await call.backend.models(call.caller))
         if kind == "source":
             codes = [(tag, primary(tag).upper()) for tag in pairs.sources]
         else:

@@ -15,8 +15,8 @@ from lingon.gateway.endpoint import Call, Endpoints, bearer, json_error
 from lingon.gateway.problem import Problem
 from lingon.gateway.translate import Translated, Wanted, likeliest, name_of, translate
 from lingon.google.codes import tag_of_google
-from lingon.language_tags import Pairs
-from lingon.source_language import DECIDED, Source
+from lingon.language_tags import ServedPairs
+from lingon.source_language import DECIDED, TextLanguage
 from lingon.translation.v1 import translation_pb2 as pb
 
 READ = "GET", "POST"
@@ -64,7 +64,7 @@ class GoogleApi:
 
     async def languages_v2(self, call: Call) -> Response:
         """List the languages, with names if a target is given, in which they are named: English alone is known."""
-        pairs = Pairs.of(await call.backend.models(call.caller))
+        pairs = ServedPairs.of(await call.backend.models(call.caller))
         target = call.fields.text("target")
         tags = sorted({*pairs.sources, *pairs.targets})
         named = [{"language": tag, **({"name": name_of(tag)} if target else {})} for tag in tags]
@@ -105,7 +105,7 @@ class GoogleApi:
 
     async def languages_v3(self, call: Call) -> Response:
         """List the languages, with names if a language is given, in which they are named: English alone is known."""
-        pairs = Pairs.of(await call.backend.models(call.caller))
+        pairs = ServedPairs.of(await call.backend.models(call.caller))
         sources, targets = set(pairs.sources), set(pairs.targets)
         found: list[dict[str, Any]] = []
         for tag in sorted(sources | targets):
@@ -148,5 +148,5 @@ def _read(*, markup: bool) -> pb.TextOptions:
     return pb.TextOptions(format=pb.TEXT_FORMAT_HTML if markup else pb.TEXT_FORMAT_PLAIN)
 
 
-def _detection(found: Source) -> dict[str, Any]:
+def _detection(found: TextLanguage) -> dict[str, Any]:
     return {"language": found.language, "confidence": found.confidence, "isReliable": found.confidence >= DECIDED}

@@ -20,8 +20,8 @@ from lingon.gateway.documents import Documents, KeptFiles
 from lingon.gateway.endpoint import Call, Endpoints, json_error
 from lingon.gateway.problem import Problem
 from lingon.gateway.translate import SHOWN, Untranslated, Wanted, if_unchanged, likeliest, name_of, translate
-from lingon.language_tags import Pairs
-from lingon.source_language import AUTO, Source
+from lingon.language_tags import ServedPairs
+from lingon.source_language import AUTO, TextLanguage
 from lingon.translation.v1 import translation_pb2 as pb
 
 FORM, FILE, JSON = "application/x-www-form-urlencoded", "multipart/form-data", "application/json"
@@ -189,7 +189,7 @@ class LibreTranslateApi:
 
     async def languages(self, call: Call) -> Response:
         """List the source languages and their targets."""
-        pairs = Pairs.of(await call.backend.models(call.caller))
+        pairs = ServedPairs.of(await call.backend.models(call.caller))
         tags = list(dict.fromkeys([*pairs.sources, *pairs.targets]))
         return JSONResponse(
             [{"code": tag, "name": name_of(tag), "targets": sorted({*pairs.targets_of(tag), tag})} for tag in tags]
@@ -201,7 +201,7 @@ class LibreTranslateApi:
         if not text:
             raise Problem(400, "Invalid request: missing q parameter")
         reply = await call.backend.detect(pb.DetectLanguagesRequest(texts=[text]), call.caller)
-        found = [_shown(Source(each.language_code, each.confidence)) for each in reply.results[0].languages]
+        found = [_shown(TextLanguage(each.language_code, each.confidence)) for each in reply.results[0].languages]
         return JSONResponse(found or list(map(_shown, await likeliest(call.backend, [text], call.caller))))
 
     async def translate_file(self, call: Call) -> Response:
@@ -232,9 +232,9 @@ class LibreTranslateApi:
 
     async def settings(self, call: Call) -> Response:
         """Return what the server offers, also to a page that has no key."""
-        formats, needs_key, pairs = sorted(SUFFIXES) if self._documents.kept else [], False, Pairs(())
+        formats, needs_key, pairs = sorted(SUFFIXES) if self._documents.kept else [], False, ServedPairs(())
         try:
-            pairs = Pairs.of(await call.backend.models(call.caller))
+            pairs = ServedPairs.of(await call.backend.models(call.caller))
         except ServerError as error:
             if error.code != code_pb2.UNAUTHENTICATED:
                 raise
@@ -290,5 +290,5 @@ def _language(fields: Fields, name: str) -> str:
     return found
 
 
-def _shown(detected: Source) -> dict[str, Any]:
+def _shown(detected: TextLanguage) -> dict[str, Any]:
     return {"confidence": round(100 * detected.confidence, 1), "language": detected.language}

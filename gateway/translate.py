@@ -23,9 +23,9 @@ from lingon.client.steps import TRANSLATE, Exchange, Retry
 from lingon.errors import ServerError, TextTooLong, UnknownModel
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.problem import Problem, problem_of
-from lingon.language_tags import Pairs, is_one_language, pairs_of, primary, serves
+from lingon.language_tags import ServedPairs, is_one_language, pairs_of, primary, serves
 from lingon.segments.halves import halves
-from lingon.source_language import DETECTED_CHARACTERS, NotTranslated, Source, assumed, by_way
+from lingon.source_language import DETECTED_CHARACTERS, NotTranslated, TextLanguage, assumed, by_way
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -55,7 +55,7 @@ def untranslated(
 
     source: empty for any; refused: the answer of the server to a request with the pair, if there was one
     """
-    pairs, message = Pairs.of(models), ""
+    pairs, message = ServedPairs.of(models), ""
     refused = refused or Problem(400, "")
     if refused.reason == UnknownModel.reason:  # else it is about a field that has another name here
         message = str(refused)
@@ -74,7 +74,7 @@ def _has(tags: Iterable[str], wanted: str) -> bool:
 
 def check_pair(models: pb.ListModelsResponse, source: str, target: str) -> None:
     """Raise Untranslated if no model translates a pair of languages; source: empty for any."""
-    pairs = Pairs.of(models).pairs
+    pairs = ServedPairs.of(models).pairs
     if not any((not source or serves(one, source)) and serves(other, target) for one, other in pairs):
         raise untranslated(models, source, target)
 
@@ -96,7 +96,7 @@ def most_beams(models: pb.ListModelsResponse, source: str, target: str, wanted: 
 
 def stays_unchanged(models: pb.ListModelsResponse, source: str, target: str) -> bool:
     """Whether one language is both source and target and served, and no model translates between its varieties."""
-    known = Pairs.of(models)
+    known = ServedPairs.of(models)
     served = any(is_one_language(tag, source) for tag in (*known.sources, *known.targets))
     return served and not _models_of(models, source, target)
 
@@ -221,7 +221,7 @@ class Translated:
     """
 
     text: str
-    source: Source
+    source: TextLanguage
     alternatives: tuple[str, ...] = ()
 
 
@@ -245,7 +245,7 @@ async def translate(backend: Backend, texts: Sequence[str], wanted: Wanted, call
 
 async def _translate(backend: Backend, texts: Sequence[str], wanted: Wanted, caller: Caller) -> list[Translated]:
     if wanted.source:
-        known = Source(wanted.source, 1.0, stays=wanted.unchanged)
+        known = TextLanguage(wanted.source, 1.0, stays=wanted.unchanged)
         sources = [known] * len(texts)
     else:
         sources = await detect(backend, texts, caller, wanted)
@@ -268,7 +268,7 @@ async def if_unchanged(backend: Backend, wanted: Wanted, caller: Caller) -> Want
     return replace(wanted, unchanged=stays_unchanged(models, wanted.source, wanted.target))
 
 
-async def detect(backend: Backend, texts: Sequence[str], caller: Caller, wanted: Wanted) -> list[Source]:
+async def detect(backend: Backend, texts: Sequence[str], caller: Caller, wanted: Wanted) -> list[TextLanguage]:
     """Return the language of each text that is to be translated; raises Problem if no model translates from it."""
     exchange = find_sources(backend.ask, texts, wanted.target, wanted.text.format)
     try:
@@ -279,13 +279,13 @@ async def detect(backend: Backend, texts: Sequence[str], caller: Caller, wanted:
         raise Problem(400, str(error), reason=UnknownModel.reason, field=error.side) from None
 
 
-async def likeliest(backend: Backend, texts: Sequence[str], caller: Caller) -> list[Source]:
+async def likeliest(backend: Backend, texts: Sequence[str], caller: Caller) -> list[TextLanguage]:
     """Return the likeliest language of each text; if nothing was detected, the one that its script leaves first."""
     starts = [text[:DETECTED_CHARACTERS] for text in texts]
     detected = await backend.drive(detect_languages(backend.ask, starts, await _most(backend, caller)), caller)
-    served = Pairs.of(await backend.models(caller, fresh=False)).sources or ["en"]
+    served = ServedPairs.of(await backend.models(caller, fresh=False)).sources or ["en"]
     return [
-        Source(*found[0]) if found else Source(assumed(text, served), 0.0)
+        TextLanguage(*found[0]) if found else TextLanguage(assumed(text, served), 0.0)
         for text, found in zip(starts, detected, strict=True)
     ]
 
@@ -295,7 +295,12 @@ async def _most(backend: Backend, caller: Caller) -> int:
 
 
 async def _of_one_language(
-    backend: Backend, texts: Sequence[str], languages: Sequence[Source], source: str, wanted: Wanted, caller: Caller
+    backend: Backend,
+    texts: Sequence[str],
+    languages: Sequence[TextLanguage],
+    source: str,
+    wanted: Wanted,
+    caller: Caller,
 ) -> list[Translated]:
     options = pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT)
     options.MergeFrom(wanted.options)
@@ -318,7 +323,7 @@ async def _of_one_language(
     ]
 
 
-def _joined(pieces: Sequence[Piece], place: int, count: int, language: Source) -> Translated:
+def _joined(pieces: Sequence[Piece], place: int, count: int, language: TextLanguage) -> Translated:
     """Return the translation of a text of its pieces; place: its index among so many texts, for an error."""
     try:
         found = [_hypotheses(result) for _, result in pieces]

@@ -1,1 +1,1 @@
-"""Reads models of other toolkits into checkpoints of Lingon; it imports lingon, training and export."""
+"""Models of other toolkits as checkpoints of Lingon. It imports lingon, training and export."""

@@ -18,11 +18,11 @@ from lingon.bundle.manifest import MANY, Language
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError, SourceModelError, first_of
 from lingon.files import read_lines
-from lingon.importers.files.pieces import Numbering, Piece, tokenizer_of
-from lingon.importers.foreign_model import ForeignModel, Rows, Weight, digests
+from lingon.importers.files.pieces import ModelPiece, Numbering, tokenizer_of
+from lingon.importers.foreign_model import ForeignModel, ForeignWeight, ReorderedRows, digests
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import UNK, Tokenizer, normalise
-from lingon.training.checkpoint import Checkpoint, Progress
+from lingon.training.checkpoint import Checkpoint, TrainingProgress
 from lingon.training.config import Config, LanguageSettings, parse_config
 from lingon.training.model_settings import HEAD_STEP, TransformerSettings
 from lingon.training.models.build import build_unset
@@ -51,13 +51,13 @@ def checkpoint_of(source: ForeignModel, pair: tuple[str, str], folder: Path) -> 
             if name not in left:
                 raise SourceModelError(f"{folder}: {name} is no weight of a model with these settings")
             parameter = left.pop(name).detach()
-            if isinstance(tensor, Rows):
+            if isinstance(tensor, ReorderedRows):
                 tensor.write(parameter)
             else:
                 parameter.copy_(tensor)
     if left:
         raise SourceModelError(f"{folder}: nothing gives the weights {', '.join(sorted(left)[:3])}")
-    return Checkpoint(config, tokenizer, model.eval(), Progress(), folder)
+    return Checkpoint(config, tokenizer, model.eval(), TrainingProgress(), folder)
 
 
 def _check_size(source: ForeignModel, tokenizer: Tokenizer, folder: Path) -> None:
@@ -71,7 +71,7 @@ def _check_size(source: ForeignModel, tokenizer: Tokenizer, folder: Path) -> Non
 
 
 def _least_weights(settings: TransformerSettings, tokenizer: Tokenizer) -> int:
-    """Return the weights of the tables, the feed-forward layers and the encoder's attention; others are few."""
+    """Return the weights of the tables, the feed-forward layers and the encoder's attention. Others are few."""
     pieces = tokenizer.source_vocab + (0 if settings.tie == "all" else tokenizer.target_vocab)
     inner = 2 * settings.ffn * (settings.encoder_layers + settings.decoder_layers)
     attention = 4 * settings.attention_dim * settings.encoder_layers
@@ -112,12 +112,12 @@ def _kind(tokenizer: Tokenizer) -> str:
 # Heads of attention that are made wider with zeros, because the operators of an exported step take certain widths.
 
 PARTS = {"attention.qkv": 3, "cross.query": 1, "cross.key_value": 2}
-"""The products that give heads, and how many of queries, keys and values each gives; the queries are first."""
+"""The products that give heads, and how many of queries, keys and values each gives. The queries are first."""
 OUTPUTS = ("attention.output", "cross.output")
 
 
 def with_wide_heads(source: ForeignModel) -> ForeignModel:
-    """Return a source whose heads have a multiple of HEAD_STEP dimensions; it computes the same.
+    """Return a source whose heads have a multiple of HEAD_STEP dimensions. It computes the same.
 
     The new dimensions of queries, keys and values are zeros, and nothing reads those of the values. Attention divides
     its scores by the square root of the width, so that the queries grow by what that root grows.
@@ -135,13 +135,13 @@ def with_wide_heads(source: ForeignModel) -> ForeignModel:
 
 
 def _widened(
-    weights: Iterator[tuple[str, Weight]], settings: TransformerSettings, wide: int
-) -> Iterator[tuple[str, Weight]]:
+    weights: Iterator[tuple[str, ForeignWeight]], settings: TransformerSettings, wide: int
+) -> Iterator[tuple[str, ForeignWeight]]:
     heads, narrow = settings.heads, settings.head_dim
     for name, weight in weights:
         product, _, kind = name.rpartition(".")
         parts = next((count for each, count in PARTS.items() if product.endswith(f".{each}")), 0)
-        if isinstance(weight, Rows):
+        if isinstance(weight, ReorderedRows):
             yield name, weight
         elif parts:
             split = _with_zeros(weight.reshape(parts, heads, narrow, *weight.shape[1:]), 2, wide)
@@ -165,7 +165,7 @@ def _with_zeros(tensor: Tensor, dim: int, size: int) -> Tensor:
 
 # Which languages of a model a bundle serves.
 
-ALL = "all"  # in the place of a language: all others
+ALL = "all"  # instead of a language: all others
 SHOWN = 30  # languages in a message
 Sides = tuple[Sequence[str], Sequence[str]]
 """The languages of the source, and those of the target."""
@@ -229,7 +229,7 @@ def _pair(folder: Path, said: tuple[str, str], given: Sides | None) -> tuple[str
 
 
 def _chosen(folder: Path, given: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return the given tags as the model has them, each once; ALL is replaced by all others."""
+    """Return the given tags as the model has them, each once. ALL is replaced by all others."""
     spelled = {tag.lower(): tag for tag in known}
     found: list[str] = []
     for tag in given:
@@ -246,12 +246,12 @@ def _shown(tags: Sequence[str]) -> str:
     return first_of(tags, SHOWN)
 
 
-# Keeps the pieces of a vocabulary that given texts have; the rows of the others leave the tables of the model.
+# Keeps the pieces of a vocabulary that given texts have. The rows of the others leave the tables of the model.
 
 HELD_OUT = 20  # every line of this number measures how many tokens of new text the other lines cover
 SOURCE_TABLES = ("source_embedding.pieces.weight",)
 TARGET_TABLES = ("target_embedding.pieces.weight", "output.weight", "output.bias")
-ALWAYS = (Piece.USER_DEFINED, Piece.BYTE)  # types of pieces that are kept in any case
+ALWAYS = (ModelPiece.USER_DEFINED, ModelPiece.BYTE)  # types of pieces that are kept in any case
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,10 +348,10 @@ def _kept(model: ModelProto, seen: frozenset[int], languages: LanguageSettings |
     The lowest score is kept too: in a unigram model the score of an unknown character is made from it.
     """
     codes = _codes(languages)
-    normal = [number for number, piece in enumerate(model.pieces) if piece.type == Piece.NORMAL]
+    normal = [number for number, piece in enumerate(model.pieces) if piece.type == ModelPiece.NORMAL]
     kept = {*range(UNK + 1), *seen, min(normal, key=lambda number: model.pieces[number].score, default=UNK)}
     for number, piece in enumerate(model.pieces):
-        single = len(piece.piece) == 1 and piece.type != Piece.CONTROL
+        single = len(piece.piece) == 1 and piece.type != ModelPiece.CONTROL
         if single or piece.type in ALWAYS or piece.piece in codes:
             kept.add(number)
     if model.trainer_spec.model_type == TrainerSpec.BPE:
@@ -377,15 +377,15 @@ def _merged(piece: str, scores: dict[str, float]) -> Iterator[str]:
     parts = list(piece)
     while len(parts) > 1:
         pairs = [
-            (-scores[both], place)
-            for place in range(len(parts) - 1)
-            if (both := parts[place] + parts[place + 1]) in scores
+            (-scores[both], position)
+            for position in range(len(parts) - 1)
+            if (both := parts[position] + parts[position + 1]) in scores
         ]
         if not pairs:
             return
-        _, place = min(pairs)
-        parts[place : place + 2] = [parts[place] + parts[place + 1]]
-        yield parts[place]
+        _, position = min(pairs)
+        parts[position : position + 2] = [parts[position] + parts[position + 1]]
+        yield parts[position]
 
 
 def _numbering(numbering: Numbering, kept: Sequence[int]) -> Numbering:

@@ -13,7 +13,7 @@ from lingon.cli.options import OptionGroup, with_option_groups
 from lingon.export.cli import MaxBeamSizeOption
 
 if TYPE_CHECKING:
-    from lingon.export.settings import ExportSettings, Texts
+    from lingon.export.settings import ExportSettings, ExportTexts
     from lingon.importers.pipeline import Imported, ImportSettings
 
 # The options of `lingon import`.
@@ -24,7 +24,7 @@ SourceArgument = Annotated[
         help="Folder or archive (.zip, .argosmodel, .tar, .tar.gz) with the files of a model of another toolkit."
     ),
 ]
-FolderArgument = Annotated[
+BundleFolderArgument = Annotated[
     Path | None,
     typer.Argument(help="models/NAME; the next version is written below this folder. Default: no bundle is written."),
 ]
@@ -39,7 +39,7 @@ LanguagesOption = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GateOptions(OptionGroup):
+class ImportGateOptions(OptionGroup):
     """The text for the gates, and how much of it they take."""
 
     gate_source: Annotated[
@@ -73,7 +73,7 @@ class GateOptions(OptionGroup):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReadingOptions(OptionGroup):
+class ModelReadingOptions(OptionGroup):
     """How the files are read, and what the model that they hold is compared with."""
 
     max_source_tokens: Annotated[
@@ -122,7 +122,7 @@ class ReadingOptions(OptionGroup):
     ] = None
 
 
-ShortlistOption = Annotated[
+ShortlistChoiceOption = Annotated[
     str,
     typer.Option(
         metavar="own|learn|FILE|none",
@@ -151,11 +151,11 @@ ReportOption = Annotated[bool, typer.Option("--report", help="Say what the files
 def import_model(
     *,
     source: SourceArgument,
-    folder: FolderArgument = None,
+    folder: BundleFolderArgument = None,
     languages: LanguagesOption = None,
-    gates: GateOptions,
-    reading: ReadingOptions,
-    shortlist: ShortlistOption = "own",
+    gates: ImportGateOptions,
+    reading: ModelReadingOptions,
+    shortlist: ShortlistChoiceOption = "own",
     trim: TrimOption = None,
     checkpoint: CheckpointOption = None,
     report: ReportOption = False,
@@ -193,7 +193,7 @@ def import_model(
 
 
 def _settings(
-    languages: str | None, reading: ReadingOptions, shortlist: str, *, every_language: bool
+    languages: str | None, reading: ModelReadingOptions, shortlist: str, *, every_language: bool
 ) -> ImportSettings:
     """Return the settings of an import."""
     from lingon.importers.pipeline import ImportSettings
@@ -211,20 +211,20 @@ def _settings(
     )
 
 
-def _texts(imported: Imported, gates: GateOptions, shortlist: str, log: Callable[[str], None]) -> Texts:
+def _texts(imported: Imported, gates: ImportGateOptions, shortlist: str, log: Callable[[str], None]) -> ExportTexts:
     """Return the text for the gates, and that to learn a shortlist from, whose targets may be missing."""
-    from lingon.export.settings import Texts
+    from lingon.export.settings import ExportTexts
     from lingon.importers.pipeline import gate_pairs, split_pairs
 
     if gates.gate_source is None:
-        return Texts(())
+        return ExportTexts(())
     pairs = gate_pairs(imported, gates.gate_source, gates.gate_reference, log)
     held_out = max(gates.gate_sentences, gates.parity_sentences)
-    return Texts(*split_pairs(pairs, held_out, shortlist, gates.gate_source))
+    return ExportTexts(*split_pairs(pairs, held_out, shortlist, gates.gate_source))
 
 
-def _export_settings(imported: Imported, gates: GateOptions, shortlist: str) -> ExportSettings:
-    """Return the settings of an export; precisions for CUDA are written only if they are named, for their size."""
+def _export_settings(imported: Imported, gates: ImportGateOptions, shortlist: str) -> ExportSettings:
+    """Return the settings of an export. Precisions for CUDA are written only if they are named, for their size."""
     from lingon.export.settings import ExportSettings, runnable
     from lingon.export.shortlist import ShortlistSettings
     from lingon.importers.pipeline import LEARN
@@ -248,7 +248,7 @@ def _export_settings(imported: Imported, gates: GateOptions, shortlist: str) -> 
 
 
 def _check_arguments(
-    folder: Path | None, checkpoint: Path | None, gates: GateOptions, trim: list[Path], *, report: bool
+    folder: Path | None, checkpoint: Path | None, gates: ImportGateOptions, trim: list[Path], *, report: bool
 ) -> None:
     """Raise SettingsError unless one thing is to be written that can be; CorpusError if a text is missing."""
     from lingon.errors import SettingsError

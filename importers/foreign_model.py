@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lingon.export.graphs.quantisation import Range
+from lingon.export.graphs.quantisation import InputRange
 from lingon.importers.files.pieces import Numbering
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import Tokenizer
@@ -19,7 +19,7 @@ from lingon.training.model_settings import TransformerSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class ReorderedRows:
     """Rows of a table in a new order. They are written where they belong: a copy would take the memory of the table."""
 
     table: Tensor
@@ -31,7 +31,7 @@ class Rows:
         torch.index_select(self.table, 0, torch.tensor(self.order), out=target)
 
 
-Weight = Tensor | Rows
+ForeignWeight = Tensor | ReorderedRows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,10 +39,10 @@ class Facts:
     """What a checkpoint says of itself besides its tensors.
 
     form: of the checkpoint, as a reader of the card understands it
-    languages: source and target; "" where the files do not say
+    languages: source and target, or "" where the files do not say
     beam_size, length_penalty: of its search
     longest: source tokens that it reads, the end token counted
-    alignment: the decoder layer and its heads whose attention gives alignments; None if the checkpoint does not say
+    alignment: the decoder layer and its heads whose attention gives alignments, or None if the checkpoint does not say
     files: what was read
     toolkit: what the checkpoint was made for
     """
@@ -62,7 +62,7 @@ class Facts:
 class ForeignModel:
     """A model of another toolkit, in the names and the numbering of Lingon.
 
-    weights: by the names of lingon.training.models.transformer, tied ones once; read when they are asked for
+    weights: by the names of lingon.training.models.transformer, tied ones once. Read when they are asked for
     source, target: the numberings of the two vocabularies
     notes: what a user should know about the files
     languages: of a model of several languages: all that it knows
@@ -71,7 +71,7 @@ class ForeignModel:
     """
 
     settings: TransformerSettings
-    weights: Iterator[tuple[str, Weight]]
+    weights: Iterator[tuple[str, ForeignWeight]]
     tokenizer: Tokenizer
     source: Numbering
     target: Numbering
@@ -79,7 +79,7 @@ class ForeignModel:
     notes: list[str] = field(default_factory=list)
     languages: LanguageSettings | None = None
     shortlist: Shortlist | None = None
-    ranges: Mapping[str, Range] | None = None
+    ranges: Mapping[str, InputRange] | None = None
 
 
 def digests(files: Iterable[Path]) -> dict[str, str]:

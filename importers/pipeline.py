@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lingon.bundle.store import Bundle
 from lingon.errors import ParityError, SettingsError, SourceModelError
-from lingon.export.calibration import Ids, own_sentences, translate_once
+from lingon.export.calibration import PairIds, own_sentences, translate_once
 from lingon.export.graphs.precisions import PRECISION_KINDS
 from lingon.export.pipeline import export_checkpoint
-from lingon.export.settings import ExportSettings, Known, Texts
+from lingon.export.settings import ExportSettings, ExportTexts, Known
 from lingon.export.shortlist import check_one_pair
+from lingon.export.text_data import Log
 from lingon.files import read_lines, read_parallel
 from lingon.importers.assembly import checkpoint_of, choose_languages, trim, with_wide_heads
-from lingon.importers.files.fields import Fields, explained
+from lingon.importers.files.fields import JsonFields, explained
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.files.tensors import are_graphs
 from lingon.importers.foreign_model import ForeignModel
@@ -80,14 +81,16 @@ def split_pairs(pairs: Sequence[Pair], gates: int, choice: str, origin: Path) ->
 
 
 def pairs_to_learn(
-    checkpoint: Checkpoint, pairs: Sequence[Pair], known: dict[Ids, Hypothesis] | None = None
+    checkpoint: Checkpoint, pairs: Sequence[Pair], known: dict[PairIds, Hypothesis] | None = None
 ) -> list[Pair]:
     """Return pairs that have targets: references, or translations of MOST_TRANSLATED sentences by the model itself."""
     referenced = [pair for pair in pairs if pair.target]
     return referenced or own_pairs(checkpoint, pairs[:MOST_TRANSLATED], known)
 
 
-def own_pairs(checkpoint: Checkpoint, pairs: Sequence[Pair], known: dict[Ids, Hypothesis] | None = None) -> list[Pair]:
+def own_pairs(
+    checkpoint: Checkpoint, pairs: Sequence[Pair], known: dict[PairIds, Hypothesis] | None = None
+) -> list[Pair]:
     """Return sources with greedy translations by the model; known: see `translate_once`."""
     known = {} if known is None else known
     found = translate_once(checkpoint, [normalise(pair.source) for pair in pairs], known)
@@ -142,25 +145,24 @@ READERS = {
     "t5": read_t5,
     "mt5": read_t5,
 }
-Log = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportSettings:
     """How to read a checkpoint.
 
-    languages: of the source and of the target; of a model of several languages, those to serve, the pair of the gates
-        first; ALL stands for all others. None where its files say
+    languages: of the source and of the target. Of a model of several languages, those to serve, the pair of the gates
+        first. ALL stands for all others. None where its files say
     every_language: whether all languages are taken of a model of several if none is named; enough for a report, which
         needs no pair of the gates
     licence: of the model, if the user knows it
-    longest: source tokens that the bundle reads, the end token counted; None is what the files say
+    longest: source tokens that the bundle reads, the end token counted. None is what the files say
     pieces: sentencepiece models of the source and of the target, for files that have none
-    source_end: whether a source ends with the end token, for folders of CTranslate2; None is what the files say
-    compare: whether to compare with the toolkit that the checkpoint is of, and others; None if they are installed
+    source_end: whether a source ends with the end token, for folders of CTranslate2. None is what the files say
+    compare: whether to compare with the toolkit that the checkpoint is of, and others, or None if they are installed
     least_log_prob: mean natural logarithm of the probability of a token of its own translations. A table of positions,
         a start token or a norm that is read wrongly moves it from about -1 to below -4.
-    shortlist: OWN, LEARN, NONE or the name of a file; see `with_shortlist`
+    shortlist: OWN, LEARN, NONE or the name of a file. See `with_shortlist`
     """
 
     languages: tuple[Sequence[str], Sequence[str]] | None = None
@@ -183,7 +185,7 @@ class Imported:
 
     checkpoint: Checkpoint
     source: ForeignModel
-    greedy: dict[Ids, Hypothesis] = field(default_factory=dict)
+    greedy: dict[PairIds, Hypothesis] = field(default_factory=dict)
 
 
 def read_source(folder: Path, settings: ImportSettings, log: Log) -> Imported:
@@ -221,11 +223,11 @@ def check_imported(imported: Imported, folder: Path, texts: Sequence[str], setti
 
 
 def trim_imported(imported: Imported, files: Sequence[Path], log: Log) -> Imported:
-    """Return a model with the pieces of these texts alone; see `trim`. Raises SettingsError if they have no text."""
+    """Return a model with the pieces of these texts alone. See `trim`. Raises SettingsError if they have no text."""
     return Imported(*trim(imported.checkpoint, imported.source, files, log))
 
 
-def export_imported(imported: Imported, folder: Path, texts: Texts, settings: ExportSettings, log: Log) -> Bundle:
+def export_imported(imported: Imported, folder: Path, texts: ExportTexts, settings: ExportSettings, log: Log) -> Bundle:
     """Export an imported model; without int8 or its shortlist, and with a line that says so, if quality suffers.
 
     texts: of the training text, targets may be missing: the model translates it then
@@ -260,7 +262,7 @@ def export_imported(imported: Imported, folder: Path, texts: Texts, settings: Ex
 
 
 def gate_pairs(imported: Imported, source: Path, reference: Path | None, log: Log = lambda line: None) -> list[Pair]:
-    """Return normalised sentences for the gates that the model reads whole; targets are empty without references.
+    """Return normalised sentences for the gates that the model reads whole. Targets are empty without references.
 
     A sentence with a blank reference is left out. Raises SettingsError if no sentence is left.
     """
@@ -285,7 +287,7 @@ def _read(folder: Path, settings: ImportSettings) -> ForeignModel:
             ".tar.xz, .tar.bz2)"
         )
     if (folder / ADAPTER).is_file():
-        base = Fields.read(folder / ADAPTER).text("base_model_name_or_path", "its base model")
+        base = JsonFields.read(folder / ADAPTER).text("base_model_name_or_path", "its base model")
         raise SourceModelError(
             f"{folder / ADAPTER}: is an adapter of PEFT, such as LoRA; merge it into {base} first: "
             "merge_and_unload() of PEFT, then save_pretrained(), writes a model that can be imported"
@@ -304,7 +306,7 @@ def _read(folder: Path, settings: ImportSettings) -> ForeignModel:
             sources, targets = settings.languages or ([""], [""])
             return read_marian(folder, settings.longest, (sources[0], targets[0]))
         raise SourceModelError(f"{folder}: has no {CONFIG} and no model of Marian, so it is none that Lingon imports")
-    kind = Fields.read(folder / CONFIG).text("model_type", "")
+    kind = JsonFields.read(folder / CONFIG).text("model_type", "")
     if kind not in READERS:
         raise SourceModelError(f"{folder / CONFIG}: model_type must be {' or '.join(READERS)}, got {kind!r}")
     source = READERS[kind](folder, settings.longest)

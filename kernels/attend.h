@@ -74,7 +74,7 @@ LINGON_INLINE void scores_of_columns(const Queries& queries, const Heads<T>& hea
   }
 }
 
-// Eight of `length` values, and `rest` in the place of those beyond.
+// Eight of `length` values, and `rest` instead of those beyond.
 LINGON_INLINE Floats within(Floats values, int64_t place, int64_t length, float rest) {
   if (place + kLanes <= length) return values;
   const Ints lanes = {0, 1, 2, 3, 4, 5, 6, 7};

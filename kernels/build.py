@@ -55,11 +55,11 @@ MACHINES = {62: "x86_64", 183: "aarch64"}
 
 
 class BuildError(Exception):
-    """The library cannot be built; the message is one line."""
+    """The library cannot be built. The message is one line."""
 
 
 class NoCompilerError(BuildError):
-    """There is no C++ compiler."""
+    """The error for a missing C++ compiler."""
 
 
 def find_compiler(environment: Mapping[str, str] = os.environ) -> list[str]:
@@ -94,14 +94,14 @@ def units(machine: str) -> list[Unit]:
 
 
 def machine_of(library: Path) -> str:
-    """Return the processor that a library is for; empty if it is none of those in MACHINES."""
+    """Return the processor that a library is for, empty if it is none of those in MACHINES."""
     with library.open("rb") as file:
         header = file.read(20)
     return MACHINES.get(int.from_bytes(header[18:20], "little"), "") if header[:4] == b"\x7fELF" else ""
 
 
 def is_current(library: Path, machine: str) -> bool:
-    """Whether a library is for this processor and newer than all files that it is made of."""
+    """Return whether a library is for this processor and newer than all files that it is made of."""
     if not library.is_file() or machine_of(library) != machine:
         return False
     parts = [path for path in FOLDER.rglob("*") if path.suffix in (".cpp", ".h", ".map", ".py")]
@@ -109,7 +109,7 @@ def is_current(library: Path, machine: str) -> bool:
 
 
 def build(library: Path = LIBRARY, sanitize: str = "", environment: Mapping[str, str] = os.environ) -> bool:
-    """Compile the library unless it is current; returns whether it was compiled.
+    """Compile the library unless it is current and return whether it was compiled.
 
     sanitize: sanitizers of the compiler, such as `address,undefined`. A library with other ones needs another path,
         because only the dates of files are compared.

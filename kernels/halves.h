@@ -12,7 +12,7 @@ namespace lingon {
 namespace LINGON_ISA {
 namespace {
 
-// Shifted to the place of a float32, a half is too small by 2^112; that factor also makes denormals of both types
+// Shifted to the position of a float32, a half is too small by 2^112. That factor also makes denormals of both types
 // right.
 LINGON_INLINE float widened(Half half) {
   const uint32_t magnitude = (uint32_t)(half.bits & 0x7fff) << 13;

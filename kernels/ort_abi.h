@@ -1,5 +1,5 @@
 // The part of ONNX Runtime's C interface that the operators use, as binary interface: the wheels of ONNX Runtime bring
-// no headers. Functions keep their place in its table from version to version; new ones are added at the end.
+// no headers. Functions keep their index in its table from version to version. New ones are added at the end.
 #pragma once
 
 #include <cstddef>

@@ -95,7 +95,7 @@ LINGON_INLINE void store_up_to(float* to, Vector values, int64_t count) {
     std::memcpy(to, &values, count * sizeof(float));
 }
 
-// Call use(values, place, count) for a vector of elements at a time; the last one may have fewer, filled up with
+// Call use(values, place, count) for a vector of elements at a time. The last one may have fewer, filled up with
 // `rest`.
 template <typename Use>
 LINGON_INLINE void each_vector(const float* values, int64_t size, float rest, Use use) {
@@ -189,7 +189,7 @@ constexpr int kSummed = 32;  // elements that a sum of many adds at a time, so t
 
 // The sum of the terms of all elements; turn(values, place) replaces an array of vectors of elements by their terms, as
 // many vectors at a time as `Turned` times those of kSummed elements, or fewer. Lane i of 32 adds the terms of the
-// elements i, i + 32, i + 64, ...; the lanes are added last, in halves: i and i + 16, then i and i + 8, then as
+// elements i, i + 32, i + 64 and so on. The lanes are added last, in halves: i and i + 16, then i and i + 8, then as
 // `sum_lanes`. The term of `rest` is 0, or too small to count.
 template <int Turned, typename Turn>
 LINGON_INLINE float sum_of(const float* values, int64_t size, float rest, Turn turn) {

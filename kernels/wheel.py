@@ -24,7 +24,7 @@ EVERYWHERE = {b"libc.so.6", b"libm.so.6", b"libgcc_s.so.1"}
 
 
 class KernelsHook(BuildHookInterface[Any]):
-    """Adds the library to a wheel."""
+    """A hook that adds the library to a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile the library and set the tag of the wheel; version: `standard` or `editable`."""

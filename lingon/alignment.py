@@ -1,6 +1,6 @@
 """Word alignments: links in Pharaoh form, from the attention between pieces to words, and how they are judged.
 
-A link (i, j) says that source word i and target word j translate each other. Both count from 0; words are separated by
+A link (i, j) says that source word i and target word j translate each other. Both count from 0. Words are separated by
 white space.
 """
 
@@ -29,23 +29,23 @@ _LINK = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})")
 
 @dataclass(frozen=True, slots=True)
 class GoldLinks:
-    """The links of a pair as people gave them (Och and Ney, 2003, section 5.1); sure links are possible too."""
+    """The links of a pair as people gave them (Och and Ney, 2003, section 5.1). Sure links are possible too."""
 
     sure: frozenset[WordLink]
     possible: frozenset[WordLink]
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
-    """How many links were found and are sure, and how many of those found are sure or possible; sums over pairs."""
+class LinkCounts:
+    """How many links were found and are sure, and how many of those found are sure or possible. Sums over pairs."""
 
     found: int = 0
     sure: int = 0
     found_and_sure: int = 0
     found_and_possible: int = 0
 
-    def __add__(self, other: Agreement) -> Agreement:
-        return Agreement(
+    def __add__(self, other: LinkCounts) -> LinkCounts:
+        return LinkCounts(
             self.found + other.found,
             self.sure + other.sure,
             self.found_and_sure + other.found_and_sure,
@@ -54,12 +54,12 @@ class Agreement:
 
     @property
     def precision(self) -> float:
-        """|A and P| / |A|; 1 if no link was found."""
+        """|A and P| / |A|, or 1 if no link was found."""
         return self.found_and_possible / self.found if self.found else 1.0
 
     @property
     def recall(self) -> float:
-        """|A and S| / |S|; 1 if no link is sure."""
+        """|A and S| / |S|, or 1 if no link is sure."""
         return self.found_and_sure / self.sure if self.sure else 1.0
 
     @property
@@ -72,10 +72,10 @@ class Agreement:
         return 1 - (self.found_and_sure + self.found_and_possible) / wanted if wanted else 0.0
 
 
-def agreement(found: Iterable[WordLink], gold: GoldLinks) -> Agreement:
+def agreement(found: Iterable[WordLink], gold: GoldLinks) -> LinkCounts:
     """Compare the links found for a pair with those that people gave."""
     links = set(found)
-    return Agreement(len(links), len(gold.sure), len(links & gold.sure), len(links & gold.possible))
+    return LinkCounts(len(links), len(gold.sure), len(links & gold.sure), len(links & gold.possible))
 
 
 def parse_links(line: str, where: str) -> GoldLinks:
@@ -115,7 +115,7 @@ def format_links(links: Iterable[WordLink]) -> str:
 
 
 def symmetrise(forward: AbstractSet[WordLink], backward: AbstractSet[WordLink], method: str) -> set[WordLink]:
-    """Return one alignment of a pair made of two; Koehn et al. (2005), section 2.1, describe the methods.
+    """Return one alignment of a pair made of two. Koehn et al. (2005), section 2.1, describe the methods.
 
     forward, backward: such as those of models of both directions, both as (source word, target word)
     method: of SYMMETRISATIONS
@@ -156,7 +156,6 @@ def _grow_diagonally(both: set[WordLink], either: set[WordLink]) -> set[WordLink
 
 
 def _words_of(links: AbstractSet[WordLink]) -> tuple[set[int], set[int]]:
-    """Return the source words and the target words that are linked."""
     return {source for source, _ in links}, {target for _, target in links}
 
 
@@ -169,15 +168,15 @@ def word_at(text: str, end: int) -> int:
 
 
 def caller_words(text: str) -> list[int]:
-    """Return the place in `text.split()` of each word of the normalised text.
+    """Return the position in `text.split()` of each word of the normalised text.
 
     A word that consists of invisible characters is not in the normalised text.
     """
-    return [place for place, word in enumerate(text.split()) if normalise(word)]
+    return [position for position, word in enumerate(text.split()) if normalise(word)]
 
 
 def strongest(weights: Sequence[float]) -> int:
-    """Return the place of the greatest weight, the first one of equals as in NumPy's argmax."""
+    """Return the position of the greatest weight, the first one of equals as in NumPy's argmax."""
     return max(range(len(weights)), key=weights.__getitem__)
 
 
@@ -186,8 +185,8 @@ def piece_links(attended: Iterable[int], sources: int) -> list[tuple[int, int]]:
 
     A piece that attends most to the end token of the source has no link.
 
-    attended: for each target piece, the place of the source token with the greatest weight, `strongest`
-    sources: source pieces, without the end token, whose place is `sources` if the model reads one
+    attended: for each target piece, the position of the source token with the greatest weight, `strongest`
+    sources: source pieces, without the end token, whose index is `sources` if the model reads one
     """
     return [(source, target) for target, source in enumerate(attended) if source < sources]
 

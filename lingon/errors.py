@@ -1,8 +1,8 @@
 """Every error that Lingon raises on purpose, and the gRPC status each one becomes.
 
-LingonError                     a message of one line; exit code 1
+LingonError                     a message of one line. Exit code 1
 |-- Interrupted                 a signal stopped the work, nothing is lost; exit code 130 or 143, printed as no error
-|-- SettingsError               a setting is unknown, of the wrong type or out of bounds; exit code 2
+|-- SettingsError               a setting is unknown, of the wrong type or out of bounds. Exit code 2
 |-- CorpusError                 a corpus file cannot be read as parallel text
 |-- MarkupError                 a text that should be XML is not well-formed
 |-- CheckpointError             a checkpoint is missing, incomplete or does not fit
@@ -15,27 +15,27 @@ LingonError                     a message of one line; exit code 1
 `-- RequestError                a request is wrong, or the service cannot answer it now
     |-- InvalidRequest          INVALID_ARGUMENT    a field is out of bounds
     |   |-- TextTooLong         INVALID_ARGUMENT    more source tokens than the model reads
-    |   `-- RequestTooLarge     INVALID_ARGUMENT    more sentences or tokens than a queue holds; send it in several
+    |   `-- RequestTooLarge     INVALID_ARGUMENT    more sentences or tokens than a queue holds. Send it in several
     |-- UnknownModel            NOT_FOUND           no served model has this name or language pair
     |-- Unsupported             UNIMPLEMENTED       the model does not support an option
     |-- QueueFull               RESOURCE_EXHAUSTED  the queue is full; retry later
-    |-- TooManyCalls            RESOURCE_EXHAUSTED  too many calls are open or hold too much; retry later
+    |-- TooManyCalls            RESOURCE_EXHAUSTED  too many calls are open or hold too much. Retry later
     |-- QuotaExceeded           RESOURCE_EXHAUSTED  the quota of the API key is used up for now
     |-- Expired                 DEADLINE_EXCEEDED   the deadline passed before the work was done
     |   `-- NotBegun            DEADLINE_EXCEEDED   the deadline passed before the work began
     |       `-- WontFinish      DEADLINE_EXCEEDED   the work was estimated to end after the deadline and did not begin
     |-- Cancelled               CANCELLED           the caller cancelled or disconnected
     |-- Draining                UNAVAILABLE         starting or shutting down; safe to retry
-    |   `-- ModelUnloaded       UNAVAILABLE         the model was unloaded or replaced; safe to retry
-    |-- EngineLost              UNAVAILABLE         the engine failed and is restarted; safe to retry
-    |-- OutOfMemory             RESOURCE_EXHAUSTED  there was no memory to compute it; safe to retry
+    |   `-- ModelUnloaded       UNAVAILABLE         the model was unloaded or replaced. Safe to retry
+    |-- EngineLost              UNAVAILABLE         the engine failed and is restarted. Safe to retry
+    |-- OutOfMemory             RESOURCE_EXHAUSTED  there was no memory to compute it. Safe to retry
     |-- Unauthenticated         UNAUTHENTICATED     the API key is missing or unknown
     |   `-- AuthenticationUnavailable UNAUTHENTICATED  the server's file of keys or authorities is unusable
     |-- Forbidden               PERMISSION_DENIED   the API key does not permit this call
     |-- ChangeRefused           FAILED_PRECONDITION a change of the served models is not possible
     |-- ChangeInProgress        ABORTED             another change of the served models is in progress
     |-- Degenerate              FAILED_PRECONDITION the guard suspects the translation, and the request refuses such
-    `-- EngineFault             INTERNAL            decoding failed; the cause is in the server's log
+    `-- EngineFault             INTERNAL            decoding failed. The cause is in the server's log
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def first_of(names: Sequence[str], most: int) -> str:
 
 
 class LingonError(Exception):
-    """Base of all errors raised on purpose; its message is one line that says what is wrong."""
+    """Base of all errors raised on purpose. Its message is one line that says what is wrong."""
 
     exit_code = 1
 
@@ -64,12 +64,12 @@ class LingonError(Exception):
 
 
 def _rebuild(kind: type[LingonError], values: tuple[Any, ...]) -> LingonError:
-    """An error made without `__init__`; pickle restores its attributes afterwards."""
+    """Return an error made without `__init__`. Pickle restores its attributes afterwards."""
     return kind.__new__(kind, *values)
 
 
 class Interrupted(LingonError):
-    """A signal stopped the work and nothing is lost; its message says how to go on and is printed as no error.
+    """A signal stopped the work and nothing is lost. Its message says how to go on and is printed as no error.
 
     signal_number: the exit code is the one that a shell reports for a process that this signal ends
     """
@@ -86,11 +86,11 @@ class SettingsError(LingonError):
 
 
 class CorpusError(LingonError):
-    """A text file cannot be read; the message names file and line."""
+    """A text file cannot be read. The message names file and line."""
 
 
 class MarkupError(LingonError):
-    """A text that should be XML is not well-formed; the message names line and column, which count from 1."""
+    """A text that should be XML is not well-formed. The message names line and column, which count from 1."""
 
 
 class CheckpointError(LingonError):
@@ -121,9 +121,9 @@ class ServerError(LingonError):
     """A server answered a call, or one text of it, with an error status.
 
     code: the `google.rpc.Code` number, as in grpc.StatusCode; `status` is its name
-    reason: the machine-readable reason of `google.rpc.ErrorInfo`, such as QUEUE_FULL; empty if there is none
+    reason: the machine-readable reason of `google.rpc.ErrorInfo`, such as QUEUE_FULL, empty if there is none
     violations: the fields that are out of bounds and why, from `google.rpc.BadRequest`
-    request_id: the ID of the request in the server's log; empty if the server did not send it
+    request_id: the ID of the request in the server's log, empty if the server did not send it
     retry_after: seconds to wait before a retry, from `google.rpc.RetryInfo`
     """
 
@@ -211,14 +211,14 @@ class Unsupported(RequestError):
 
 
 class QueueFull(RequestError):
-    """The queue is full; the caller should retry later."""
+    """The queue is full. The caller should retry later."""
 
     code = code_pb2.RESOURCE_EXHAUSTED
     reason = "QUEUE_FULL"
 
 
 class TooManyCalls(RequestError):
-    """Too many calls are open, or their requests hold too much memory; the caller should retry later."""
+    """Too many calls are open, or their requests hold too much memory. The caller should retry later."""
 
     code = code_pb2.RESOURCE_EXHAUSTED
     reason = "TOO_MANY_CALLS"
@@ -265,14 +265,14 @@ class Cancelled(RequestError):
 
 
 class Draining(RequestError):
-    """The server is starting or shutting down, or the model is being replaced; the same call is safe to retry."""
+    """The server is starting or shutting down, or the model is being replaced. The same call is safe to retry."""
 
     code = code_pb2.UNAVAILABLE
     reason = "DRAINING"
 
 
 class ModelUnloaded(Draining):
-    """The model was unloaded or replaced before the request was done; the same call is safe to retry."""
+    """The model was unloaded or replaced before the request was done. The same call is safe to retry."""
 
     reason = "MODEL_UNLOADED"
 
@@ -281,14 +281,14 @@ class ModelUnloaded(Draining):
 
 
 class EngineLost(RequestError):
-    """The engine failed with this request in it and is restarted; the same call is safe to retry."""
+    """The engine failed with this request in it and is restarted. The same call is safe to retry."""
 
     code = code_pb2.UNAVAILABLE
     reason = "ENGINE_RESTARTING"
 
 
 class OutOfMemory(RequestError):
-    """There was no memory to compute this text beside the others; the same call is safe to retry."""
+    """There was no memory to compute this text beside the others. The same call is safe to retry."""
 
     code = code_pb2.RESOURCE_EXHAUSTED
     reason = "OUT_OF_MEMORY"
@@ -302,7 +302,7 @@ class Unauthenticated(RequestError):
 
 
 class AuthenticationUnavailable(Unauthenticated):
-    """The server's file of API keys or client authorities has been unusable for too long; no caller is admitted."""
+    """The server's file of API keys or client authorities has been unusable for too long. No caller is admitted."""
 
     reason = "AUTHENTICATION_UNAVAILABLE"
 
@@ -336,7 +336,7 @@ class Degenerate(RequestError):
 
 
 class EngineFault(RequestError):
-    """Decoding failed inside the server; the cause is in the server's log, not in the message."""
+    """Decoding failed inside the server. The cause is in the server's log, not in the message."""
 
     code = code_pb2.INTERNAL
     reason = "ENGINE_FAULT"

@@ -18,7 +18,7 @@ GPU_ENVIRONMENT = ".venv-gpu"
 
 
 def find_entry_points(group: str) -> dict[str, EntryPoint]:
-    """The entry points of a group by name; `extras` of each names the extra that it needs."""
+    """Return the entry points of a group by name; `extras` of each names the extra that it needs."""
     return {entry.name: entry for entry in entry_points(group=group)}
 
 
@@ -42,7 +42,7 @@ def name_missing_extra(user: str, extras: Sequence[str]) -> Iterator[None]:
 
 
 def install_command(extra: str) -> str:
-    """The command that adds an extra to this installation, from where Lingon itself was installed.
+    """Return the command that adds an extra to this installation, from where Lingon itself was installed.
 
     Without this a user of a clone would be sent to the package index, which may have another package of that name.
     The extra gpu gets an environment of its own if this one has the extra serve, which excludes it.
@@ -57,7 +57,7 @@ def install_command(extra: str) -> str:
 
 
 def _has_cpu_build() -> bool:
-    """Whether this environment has ONNX Runtime without CUDA."""
+    """Return whether this environment has ONNX Runtime without CUDA."""
     try:
         return bool(version("onnxruntime"))
     except PackageNotFoundError:
@@ -65,7 +65,8 @@ def _has_cpu_build() -> bool:
 
 
 def _origin() -> tuple[Path, bool] | None:
-    """The folder or wheel that Lingon was installed from, and whether it is editable; None if it was a package index.
+    """Return the folder or wheel that Lingon was installed from, and whether it is editable, or None if it was a
+    package index.
 
     pip records it in direct_url.json (PEP 610).
     """
@@ -81,7 +82,7 @@ def _origin() -> tuple[Path, bool] | None:
 
 
 def _pip() -> str:
-    """The pip of this environment, by its path if another one may come first."""
+    """Return the pip of this environment, by its path if another one may come first."""
     own = Path(sys.prefix) / "bin" / "pip"
     if not own.exists() or os.environ.get("VIRTUAL_ENV") == sys.prefix or sys.prefix == sys.base_prefix:
         return "pip"
@@ -89,6 +90,6 @@ def _pip() -> str:
 
 
 def _shown(path: Path) -> str:
-    """A path as a user in this folder would type it."""
+    """Return a path as a user in this folder would type it."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

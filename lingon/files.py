@@ -1,7 +1,7 @@
-"""Reads and writes files: regular files in one piece, lines of text, and folders that are published atomically.
+"""Files read and written: regular files in one piece, lines of text, and folders that are published atomically.
 
 What is written goes to a temporary path, which is synced and then renamed. Lines are read from files, plain or .gz, and
-from standard input; every error names file and line.
+from standard input. Every error names file and line.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lingon.errors import CorpusError, SettingsError
 
 @contextmanager
 def publish_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder to fill; if the block ends without an error it becomes `folder`, complete and on disk.
+    """Give a temporary folder to fill. If the block ends without an error it becomes `folder`, complete and on disk.
 
     A kill at any moment leaves at most a hidden folder `.NAME.part-...` next to it, which the next attempt removes.
     Raises FileExistsError if folder exists: a published folder never changes.
@@ -59,9 +59,9 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_private(path: Path, content: bytes, before_replace: Callable[[], None] = lambda: None) -> None:
-    """Write a file atomically, with the mode and the owner of an earlier one; a new file is for its owner only.
+    """Write a file atomically, with the mode and the owner of an earlier one. A new file is for its owner only.
 
-    before_replace: called when nothing but the rename is left; if it raises, the file stays unchanged
+    before_replace: called when nothing but the rename is left. If it raises, the file stays unchanged
     """
     status = path.stat() if path.exists() else None
     with _temporary_path(path, lambda part: part.touch(mode=0o600)) as part:
@@ -76,12 +76,12 @@ def write_private(path: Path, content: bytes, before_replace: Callable[[], None]
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Write a new file atomically; raises FileExistsError if it exists."""
+    """Write a new file atomically. Raises FileExistsError if it exists."""
     _write_new(path, content, mode=0o666)
 
 
 def write_new_private(path: Path, content: bytes) -> None:
-    """Write a new file atomically, for its owner only; raises FileExistsError if it exists."""
+    """Write a new file atomically, for its owner only. Raises FileExistsError if it exists."""
     _write_new(path, content, mode=0o600)
 
 
@@ -150,7 +150,7 @@ def remove_partial_files(folder: Path, name: str | None = None) -> None:
 
 @contextmanager
 def _temporary_path(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
-    """A new hidden file or folder next to path, made by `make`; removed at the end unless it was renamed."""
+    """Give a new hidden file or folder next to path, made by `make`. Removed at the end unless it was renamed."""
     remove_partial_files(path.parent, path.name)
     with ExitStack() as stack:
         while True:
@@ -168,7 +168,7 @@ def _temporary_path(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Give an OSError the name of the file that is written in the block; that of a full disk has none."""
+    """Give an OSError the name of the file that is written in the block. That of a full disk has none."""
     try:
         yield
     except OSError as error:
@@ -185,7 +185,7 @@ def _remove(path: Path) -> None:
 
 
 def read_setting_file(path: str | os.PathLike[str]) -> bytes:
-    """The bytes of a file that a setting names. Raises SettingsError if it cannot be read."""
+    """Return the bytes of a file that a setting names. Raises SettingsError if it cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -193,7 +193,7 @@ def read_setting_file(path: str | os.PathLike[str]) -> bytes:
 
 
 def read_setting_text(path: str | os.PathLike[str]) -> str:
-    """The text of a UTF-8 file that a setting names. Raises SettingsError if it cannot be read."""
+    """Return the text of a UTF-8 file that a setting names. Raises SettingsError if it cannot be read."""
     try:
         return read_setting_file(path).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -201,7 +201,7 @@ def read_setting_text(path: str | os.PathLike[str]) -> str:
 
 
 def read_plain_file(folder: Path, name: str, most: int) -> bytes:
-    """The bytes of a regular file below folder, reached without links; name has / between its parts.
+    """Return the bytes of a regular file below folder, reached without links; name has / between its parts.
 
     Raises OSError with a readable strerror if it is not a regular file or has more than `most` bytes.
     """
@@ -238,7 +238,9 @@ def _sync(path: Path) -> None:
 
 
 def is_link_loop(path: Path) -> bool:
-    """Whether symbolic links on the way to a path form a loop, which `Path.resolve` tells before Python 3.13 only."""
+    """Return whether symbolic links on the way to a path form a loop, which `Path.resolve` tells before Python 3.13
+    only.
+    """
     try:
         path.stat()
     except OSError as error:
@@ -247,7 +249,7 @@ def is_link_loop(path: Path) -> bool:
 
 
 MAX_LINE_BYTES = 2**22
-"""Bytes of a line, 4 MiB as the largest message of a server; a longer one has lost its line feeds."""
+"""Bytes of a line, 4 MiB as the largest message of a server. A longer one has lost its line feeds."""
 
 
 LINE_END = b"\r\n"
@@ -262,7 +264,7 @@ class TranslatedLines(NamedTuple):
 
 
 def read_lines(path: Path, line_end: bytes = LINE_END) -> Iterator[str]:
-    """The lines of a UTF-8 file, plain or .gz, without line ends; only a line feed ends a line."""
+    """Yield the lines of a UTF-8 file, plain or .gz, without line ends. Only a line feed ends a line."""
     number = 0
     try:
         with _open(path) as file:
@@ -285,7 +287,7 @@ def check_files(paths: Iterable[Path]) -> None:
 
 
 def read_parallel(source: Path, target: Path) -> Iterator[tuple[str, str]]:
-    """Pairs of lines of two files, which must have the same number of lines."""
+    """Yield pairs of lines of two files, which must have the same number of lines."""
     sources, targets = read_lines(source), read_lines(target)
     number = 0
     for number, line in enumerate(sources, start=1):
@@ -298,7 +300,7 @@ def read_parallel(source: Path, target: Path) -> Iterator[tuple[str, str]]:
 
 
 def standard_input(line_end: bytes = LINE_END) -> Iterator[str]:
-    """The lines of standard input; safe to read on a daemon thread."""
+    """Yield the lines of standard input. Safe to read on a daemon thread."""
     if sys.stdin is None:  # file descriptor 0 may belong to another file by now
         raise CorpusError("standard input: is closed")
     try:
@@ -311,7 +313,7 @@ def standard_input(line_end: bytes = LINE_END) -> Iterator[str]:
 
 
 def _split_lines(file: io.FileIO) -> Iterator[bytes]:
-    """The lines of a file without their line feeds, each as soon as it is complete.
+    """Yield the lines of a file without their line feeds, each as soon as it is complete.
 
     A line that is too long is the last one, cut where that is known: it could fill the memory.
     """
@@ -334,7 +336,7 @@ def _split_lines(file: io.FileIO) -> Iterator[bytes]:
 
 
 def _decoded(raw: bytes, where: str, line_end: bytes) -> str:
-    """The text of a line; where: its file and number, for the errors."""
+    """Return the text of a line; where: its file and number, for the errors."""
     cut, raw = len(raw) > MAX_LINE_BYTES + 2, raw.rstrip(line_end)
     if cut or len(raw) > MAX_LINE_BYTES:
         raise CorpusError(f"{where}: has more than {MAX_LINE_BYTES:,} bytes without a line feed; split the line")

@@ -49,7 +49,7 @@ _SHORT: dict[str, str] = _ISO_639_1 | _MEMBERS
 
 
 def canonical(tag: str, field: str) -> str:
-    """The canonical form of a tag, such as de-AT or zh-Hant; raises InvalidRequest, which names the field."""
+    """Return the canonical form of a tag, such as de-AT or zh-Hant. Raises InvalidRequest, which names the field."""
     if len(tag) > MAX_CHARACTERS or not _TAG.fullmatch(tag):
         raise InvalidRequest(field, f"{field} must be a BCP-47 language tag such as en or de-AT, got {tag[:64]!r}")
     language, *others = re.split("[-_]", tag)
@@ -63,12 +63,15 @@ def primary(tag: str) -> str:
 
 
 def is_same_tag(tag: str, other: str) -> bool:
-    """Whether two tags are one, however they are written: pt_BR is pt-br, and deu is de. They need not be valid."""
+    """Return whether two tags are one, however they are written: pt_BR is pt-br, and deu is de. They need not be
+    valid.
+    """
     return _parts(tag) == _parts(other)
 
 
 def is_same_language(tag: str, other: str) -> bool:
-    """Whether two tags name one language, whatever the regions and scripts: pt_BR and pt-PT, sr@latin and srp_Cyrl.
+    """Return whether two tags name one language, whatever the regions and scripts: pt_BR and pt-PT, sr@latin and
+    srp_Cyrl.
 
     They need not be valid: a name of a locale such as de_DE.UTF-8 counts.
     """
@@ -76,7 +79,8 @@ def is_same_language(tag: str, other: str) -> bool:
 
 
 def distance(requested: str, served: str) -> int | None:
-    """How many subtags to drop from the end of a requested tag to get the served one; None if it does not match.
+    """Return how many subtags to drop from the end of a requested tag to get the served one, or None if it does not
+    match.
 
     Both are canonical. "en" serves a request for "en-US", but "en-US" serves none for "en" (RFC 4647, lookup).
     """
@@ -100,13 +104,13 @@ def _subtag(subtag: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class ServedPairs:
     """The pairs of languages that are served, as tags of the models."""
 
     pairs: tuple[tuple[str, str], ...]
 
     @classmethod
-    def of(cls, models: pb.ListModelsResponse) -> Pairs:
+    def of(cls, models: pb.ListModelsResponse) -> ServedPairs:
         """Return the pairs of all models, and then those that are translated through the pivot language."""
         direct = cls(tuple(dict.fromkeys(pair for model in models.models for pair in pairs_of(model))))
         if not models.pivot_language_code:
@@ -144,18 +148,20 @@ def pairs_of(model: pb.Model) -> list[tuple[str, str]]:
 
 
 def is_one_language(source: str, target: str) -> bool:
-    """Whether two tags name one language, or varieties of one."""
+    """Return whether two tags name one language, or varieties of one."""
     return serves(source, target) or serves(target, source)
 
 
 def serves(served: str, wanted: str) -> bool:
-    """Whether a served language is the wanted one or what that is a variety of: en serves en-GB, and eng_Latn."""
+    """Return whether a served language is the wanted one or what that is a variety of: en serves en-GB, and
+    eng_Latn.
+    """
     return max(len(served), len(wanted)) <= MAX_CHARACTERS and _serves(served, wanted)
 
 
 @functools.lru_cache(maxsize=4096)
 def _serves(served: str, wanted: str) -> bool:
-    """See `serves`; a model of 200 languages has 40,000 pairs, and this takes some microseconds."""
+    """See `serves`. A model of 200 languages has 40,000 pairs, and this takes some microseconds."""
     try:
         return distance(canonical(wanted, "the language"), canonical(served, "the language")) is not None
     except InvalidRequest:

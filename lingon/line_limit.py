@@ -10,7 +10,7 @@ LINES_PER_SECOND = 10  # of one kind
 
 
 class LineLimit:
-    """Counts the lines of each kind in each second; kinds come from a small set."""
+    """A counter of the lines of each kind in each second. Kinds come from a small set."""
 
     def __init__(self, most: int = LINES_PER_SECOND, clock: Callable[[], float] = time.monotonic) -> None:
         """most: lines of a kind in a second; clock: returns seconds."""
@@ -19,7 +19,7 @@ class LineLimit:
         self._lines: dict[str, int] = {}  # lines in that second, by kind
 
     def left_out(self, kind: str) -> int | None:
-        """Count a line; returns how many lines were left out before it, or None if it is to be left out too."""
+        """Count a line and return how many lines were left out before it, or None if it is to be left out too."""
         second, lines, left_out = int(self._clock()), self._lines.get(kind, 0), 0
         if self._second.get(kind) != second:
             lines, left_out = 0, max(lines - self._most, 0)
@@ -28,14 +28,14 @@ class LineLimit:
 
 
 class LimitedLines(logging.Filter):
-    """A filter of loggers whose lines callers can cause; the kind of a line is its message without its values."""
+    """A filter of loggers whose lines callers can cause. The kind of a line is its message without its values."""
 
     def __init__(self, limit: LineLimit | None = None) -> None:
         super().__init__()
         self._limit = limit or LineLimit()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is logged; it then says how many were left out before it."""
+        """Return whether the line is logged. It then says how many were left out before it."""
         left_out = self._limit.left_out(f"{record.name} {record.msg}")
         if left_out:
             record.fields = {**getattr(record, "fields", {}), "left_out": left_out}

@@ -24,7 +24,7 @@ def usable_cores() -> int:
 
 
 def granted_cores(root: Path = ROOT, membership: Path = MEMBERSHIP) -> float | None:
-    """The lowest CPU quota of this process's cgroup and its ancestors, in cores; None without a quota.
+    """Return the lowest CPU quota of this process's cgroup and its ancestors, in cores, or None without a quota.
 
     root: where the cgroup file systems are mounted
     membership: the file that lists the cgroups of this process
@@ -34,7 +34,7 @@ def granted_cores(root: Path = ROOT, membership: Path = MEMBERSHIP) -> float | N
 
 
 def _quota(folder: Path) -> float | None:
-    """The CPU quota of one cgroup in cores; None without one."""
+    """Return the CPU quota of one cgroup in cores, or None without one."""
     # cgroup v2 writes "150000 100000" or "max 100000" into one file.
     quota, _, period = read_or_empty(folder / "cpu.max").strip().partition(" ")
     if not quota:  # cgroup v1 has two files.
@@ -46,13 +46,13 @@ def _quota(folder: Path) -> float | None:
 
 
 def resident_bytes() -> int:
-    """Return the memory that this process has, in bytes; 0 where the system does not tell."""
+    """Return the memory that this process has, in bytes, or 0 where the system does not tell."""
     pages = read_or_empty(Path("/proc/self/statm")).split()
     return int(pages[1]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
 
 
 def granted_bytes(root: Path = ROOT, membership: Path = MEMBERSHIP) -> int | None:
-    """Return the lowest memory limit of this process's cgroup and its ancestors, in bytes; None without a limit.
+    """Return the lowest memory limit of this process's cgroup and its ancestors, in bytes, or None without a limit.
 
     root, membership: see `control_folders`
     """
@@ -95,7 +95,7 @@ def control_folders(controller: str, root: Path, membership: Path) -> list[Path]
 
 
 def read_or_empty(path: Path) -> str:
-    """Return the text of a file; empty if the file cannot be read."""
+    """Return the text of a file, empty if the file cannot be read."""
     try:
         return path.read_text()
     except OSError:

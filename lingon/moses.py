@@ -36,7 +36,7 @@ class SurfacePiece:
 
 @dataclass(frozen=True, slots=True)
 class SegmentedText:
-    """A text and its pieces; their surfaces together are the text."""
+    """A text and its pieces. Their surfaces together are the text."""
 
     text: str
     pieces: list[SurfacePiece] = field(default_factory=list)
@@ -79,7 +79,7 @@ class MosesPieces:
         return len(self._pieces)
 
     def id_to_piece(self, token: int) -> str:
-        """Return a piece; the last one of a Moses token ends with WORD_END."""
+        """Return a piece. The last one of a Moses token ends with WORD_END."""
         return self._pieces[token]
 
     def piece_to_id(self, piece: str) -> int:
@@ -95,7 +95,7 @@ class MosesPieces:
         return False
 
     def is_control(self, token: int) -> bool:
-        """Whether no text may become a piece."""
+        """Return whether no text may become a piece."""
         return token <= self._unknown or token in self._controls
 
     @overload
@@ -136,12 +136,15 @@ class MosesPieces:
         How a token is joined to those before it depends on the next one, and a hyphen makes one token of its
         neighbours. In Czech sacremoses looks at the last tokens of the text too, so that nothing is certain.
         """
-        words = [0, *(place for place, token in enumerate(ids, start=1) if self._pieces[token].endswith(WORD_END))]
+        words = [
+            0,
+            *(position for position, token in enumerate(ids, start=1) if self._pieces[token].endswith(WORD_END)),
+        ]
         tokens = ["".join(self._pieces[each] for each in ids[begin:end]) for begin, end in itertools.pairwise(words)]
         hyphens = [token == HYPHEN + WORD_END for token in tokens]
-        for place in range(len(tokens) - 1, 0, -1) if self.language != "cs" else ():
-            if not hyphens[place - 1] and not hyphens[place]:
-                return self.decode(ids[: words[place]])
+        for position in range(len(tokens) - 1, 0, -1) if self.language != "cs" else ():
+            if not hyphens[position - 1] and not hyphens[position]:
+                return self.decode(ids[: words[position]])
         return ""
 
     def _tokens(self, text: str) -> list[str]:
@@ -178,7 +181,7 @@ def serialised(language: str, pieces: Sequence[str], controls: Sequence[int], me
     """Return a vocabulary as a file.
 
     language: a code of Moses, such as de
-    pieces: by their ids; the first four are the special ones
+    pieces: by their ids. The first four are the special ones
     controls: ids besides that no text may become
     merges: two pieces with a space between them, the first one is applied first
     """
@@ -193,14 +196,14 @@ def apply_merges(symbols: Sequence[str], ranks: dict[tuple[str, ...], int]) -> l
     """
     parts: list[str] = list(symbols)
     before, after = list(range(-1, len(parts) - 1)), [*range(1, len(parts)), -1]
-    heap = [(ranks[pair], place) for place, pair in enumerate(itertools.pairwise(parts)) if pair in ranks]
+    heap = [(ranks[pair], position) for position, pair in enumerate(itertools.pairwise(parts)) if pair in ranks]
     heapq.heapify(heap)
     while heap:
-        rank, places = heap[0][0], []
+        rank, positions = heap[0][0], []
         while heap and heap[0][0] == rank:
-            places.append(heapq.heappop(heap)[1])
-        for place in _merged(parts, before, after, ranks, rank, places):
-            for left in (before[place], place):
+            positions.append(heapq.heappop(heap)[1])
+        for position in _merged(parts, before, after, ranks, rank, positions):
+            for left in (before[position], position):
                 if left >= 0 and parts[left] and after[left] >= 0:
                     pair = (parts[left], parts[after[left]])
                     if pair in ranks:
@@ -214,26 +217,26 @@ def _merged(
     after: list[int],
     ranks: dict[tuple[str, ...], int],
     rank: int,
-    places: Sequence[int],
+    positions: Sequence[int],
 ) -> list[int]:
-    """Merge the pairs of one rank in place; return where the merged symbols are. A symbol that is gone is ""."""
+    """Merge the pairs of one rank in place and return where the merged symbols are. A symbol that is gone is ""."""
     found: dict[int, None] = {}
-    for place in places:
-        right = after[place]
-        if place in found or not parts[place] or right < 0:
+    for position in positions:
+        right = after[position]
+        if position in found or not parts[position] or right < 0:
             continue
-        if ranks.get((parts[place], parts[right])) != rank:
+        if ranks.get((parts[position], parts[right])) != rank:
             continue
-        parts[place], parts[right] = parts[place] + parts[right], ""
-        after[place] = after[right]
+        parts[position], parts[right] = parts[position] + parts[right], ""
+        after[position] = after[right]
         if after[right] >= 0:
-            before[after[right]] = place
-        found[place] = None
+            before[after[right]] = position
+        found[position] = None
     return list(found)
 
 
 def _ends(word: Sequence[str], begin: int, length: int) -> list[int]:
-    """Return where the pieces of a token end; those of one with escaped characters end together."""
+    """Return where the pieces of a token end. Those of one with escaped characters end together."""
     sizes = [len(piece.removesuffix(WORD_END)) for piece in word]
     if sum(sizes) != length:
         return [begin] * (len(word) - 1) + [begin + length]

@@ -1,4 +1,4 @@
-"""Checks certificates and keys in PEM before gRPC uses them, whose errors only say that connecting failed.
+"""Checks of certificates and keys in PEM before gRPC uses them, whose errors only say that connecting failed.
 
 It also reads when certificates expire and which ones are revoked. The standard library has no reader for that: the few
 fields are found by the DER encoding (ITU-T X.690) of certificates and of lists of revoked certificates (RFC 5280,
@@ -52,7 +52,7 @@ def check_pair(certificate: bytes, key: bytes, certificate_name: str, key_name: 
 
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes, certificate_name: str, key_name: str) -> None:
-    """Load a certificate (with its chain) and its private key into a context; raises SettingsError.
+    """Load a certificate (with its chain) and its private key into a context. Raises SettingsError.
 
     A context that is in use needs a pair that was loaded into another one before: OpenSSL takes the certificate, and
     drops the key that it has, before it looks at the new key.
@@ -80,7 +80,7 @@ def check_roots(roots: bytes, name: str) -> None:
 
 
 def not_after(pem: bytes, name: str) -> float:
-    """The moment at which the first of these certificates expires, in seconds since 1970.
+    """Return the moment at which the first of these certificates expires, in seconds since 1970.
 
     Raises SettingsError if a certificate cannot be read.
     """
@@ -91,7 +91,7 @@ def not_after(pem: bytes, name: str) -> float:
 
 
 def certificate_ids(pem: bytes) -> list[CertificateId]:
-    """The issuer and serial number of certificates, in DER; raises ValueError or IndexError for what is none."""
+    """Return the issuer and serial number of certificates, in DER. Raises ValueError or IndexError for what is none."""
     found = []
     for each in _CERTIFICATES.findall(pem):
         serial, _, issuer, *_ = _fields(ssl.PEM_cert_to_DER_cert(each.decode("ascii")))
@@ -128,7 +128,7 @@ def revocation_lists(pem: bytes, name: str) -> RevocationLists:
 
 
 def _revocation_list(der: bytes) -> RevocationLists:
-    """One list; raises ValueError or IndexError if it is none."""
+    """Return one list. Raises ValueError or IndexError if it is none."""
     (whole,) = _elements(der)
     signed, *_ = _elements(whole[1])
     elements = [(tag, content) for tag, content in _elements(signed[1]) if tag != _INTEGER]  # without the version
@@ -143,14 +143,14 @@ def _revocation_list(der: bytes) -> RevocationLists:
 
 
 def _not_after(der: bytes) -> float:
-    """When a certificate expires; raises ValueError or IndexError if it is none."""
+    """When a certificate expires. Raises ValueError or IndexError if it is none."""
     _, _, _, validity, *_ = _fields(der)
     _, end = _elements(validity)
     return _moment(*end)
 
 
 def _fields(der: bytes) -> list[bytes]:
-    """The fields of a certificate: serial number, algorithm, issuer, validity and more.
+    """Return the fields of a certificate: serial number, algorithm, issuer, validity and more.
 
     Raises ValueError or IndexError if it is none.
     """
@@ -160,7 +160,7 @@ def _fields(der: bytes) -> list[bytes]:
 
 
 def _moment(tag: int, content: bytes) -> float:
-    """A time in seconds since 1970; raises ValueError if it is none."""
+    """Return a time in seconds since 1970. Raises ValueError if it is none."""
     text = content.decode("ascii")
     if tag == _UTC_TIME:  # two digits for the years 1950 to 2049
         text = f"{'19' if text[:2] >= '50' else '20'}{text}"
@@ -168,22 +168,22 @@ def _moment(tag: int, content: bytes) -> float:
 
 
 def _elements(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """The elements of a DER sequence: tag and content of each."""
-    place = 0
-    while place < len(content):
-        tag, length, place = content[place], content[place + 1], place + 2
+    """Yield the elements of a DER sequence: tag and content of each."""
+    position = 0
+    while position < len(content):
+        tag, length, position = content[position], content[position + 1], position + 2
         if length & 0x80:  # the long form: the number of bytes that hold the length
             size = length & 0x7F
-            length, place = int.from_bytes(content[place : place + size]), place + size
-        if place + length > len(content):
+            length, position = int.from_bytes(content[position : position + size]), position + size
+        if position + length > len(content):
             raise ValueError("an element is longer than its sequence")
-        yield tag, content[place : place + length]
-        place += length
+        yield tag, content[position : position + length]
+        position += length
 
 
 @contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """The path of a file in memory: OpenSSL reads these from files only, and a file on disk may have changed."""
+    """Give the path of a file in memory: OpenSSL reads these from files only, and a file on disk may have changed."""
     handle = os.memfd_create("pem", os.MFD_CLOEXEC)
     try:
         with open(handle, "wb", closefd=False) as file:

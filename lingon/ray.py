@@ -39,7 +39,7 @@ OWN = ("grpc-", "content-type", "user-agent", "te", "application", "request_id",
 """Beginnings of the names of metadata that belong to the connection or to Ray Serve."""
 
 
-class _Server:
+class _ServerProcess:
     """A server in a process of its own, which ends with this one."""
 
     def __init__(self, arguments: list[str]) -> None:
@@ -53,7 +53,7 @@ class _Server:
         self.address = line.split(" on ")[1].split(",")[0]
 
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """Return whether the process runs."""
         return self._process.poll() is None
 
     def stop(self) -> None:
@@ -69,11 +69,11 @@ def _end_with_parent() -> None:
 
 @serve.deployment(name="TranslationService", max_ongoing_requests=CALLS)
 class Replica:
-    """A replica of the service; its methods are those of the proto file."""
+    """A replica of the service. Its methods are those of the proto file."""
 
     def __init__(self, arguments: list[str]) -> None:
         """arguments: of `lingon serve`."""
-        self._server = _Server(arguments)
+        self._server = _ServerProcess(arguments)
         self._channel = grpc.aio.insecure_channel(self._server.address, (*CHANNEL_OPTIONS, NO_PROXY))
         self._stub: Any = pb_grpc.TranslationServiceStub(self._channel)
 
@@ -145,7 +145,7 @@ def app(arguments: dict[str, str]) -> Application:
     """Return the application for `serve run lingon.ray:app NAME=VALUE ...` and for `args` of a Serve config.
 
     models: paths of bundles, separated by commas; cores: CPU cores of a replica, 1 by default; gpus: 0 by default
-    replicas: N or LO..HI, 1 by default; other names are options of `lingon serve`, such as precision
+    replicas: N or LO..HI, 1 by default. Other names are options of `lingon serve`, such as precision
     """
     given = dict(arguments)
     models = given.pop("models", "")

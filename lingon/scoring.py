@@ -32,7 +32,9 @@ class Scores:
 
 
 def bleu_tokenizer(language: str) -> str:
-    """The tokenizer of sacreBLEU for a language; 13a, by words, for languages with blanks and for unknown ones."""
+    """Return the tokenizer of sacreBLEU for a language; 13a, by words, for languages with blanks and for unknown
+    ones.
+    """
     return WITHOUT_BLANKS.get(re.split("[-_]", language.lower())[0], "13a")
 
 
@@ -55,7 +57,7 @@ def score(hypotheses: Sequence[str], references: Sequence[str], language: str = 
 
 
 def sentence_chrf(hypothesis: str, reference: str) -> float:
-    """chrF of one translation, 0 to 100; 0 for one without text."""
+    """chrF of one translation, 0 to 100, or 0 for one without text."""
     from sacrebleu.metrics.chrf import CHRF
 
     return float(CHRF().sentence_score(hypothesis, [reference]).score) if hypothesis.strip() else 0.0

@@ -110,7 +110,7 @@ _LANGUAGES = {
 }
 """The languages of each script, by the likely subtags of CLDR, and those that use it as well.
 
-Latn has those of the other lists that are written in Latin letters too; languages in no list have no other letters.
+Latn has those of the other lists that are written in Latin letters too. Languages in no list have no other letters.
 """
 
 
@@ -124,7 +124,7 @@ def written_in(text: str, tags: Sequence[str]) -> list[str]:
 
 
 def scripts_of(text: str) -> frozenset[str]:
-    """Return the scripts (ISO 15924) of at least a fifth of the letters at the start of a text; empty without letters.
+    """Return the scripts (ISO 15924) of at least a fifth of the letters at the start of a text, empty without letters.
 
     Letters of other scripts than those of living languages do not count.
     """
@@ -140,7 +140,7 @@ def _script(letter: str) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _scripts_of_tag(tag: str) -> frozenset[str]:
-    """Return the scripts that a language is written in; empty if they are not known."""
+    """Return the scripts that a language is written in, empty if they are not known."""
     try:
         language, *subtags = canonical(tag, "the language").split("-")
     except InvalidRequest:
@@ -178,12 +178,12 @@ class NotTranslated(LingonError):
         self.side = side
 
 
-class Source(NamedTuple):
+class TextLanguage(NamedTuple):
     """The language that a text is translated from.
 
-    confidence: its probability; 0 if none of the languages that are translated was detected
+    confidence: its probability, or 0 if none of the languages that are translated was detected
     stays: whether the text is in the target language already, and stays as it is
-    refusal: why the text is not translated; None if it is
+    refusal: why the text is not translated, or None if it is
     """
 
     language: str
@@ -192,7 +192,7 @@ class Source(NamedTuple):
     refusal: NotTranslated | None = None
 
     def tag_for(self, target: str) -> str:
-        """The language, or the target itself for a text that is in it already."""
+        """Return the language, or the target itself for a text that is in it already."""
         return target if self.stays else self.language
 
 
@@ -209,7 +209,7 @@ def starts_of(texts: Sequence[str], text_format: pb.TextFormat.ValueType) -> lis
 
 
 def takes_long(texts: Sequence[str], text_format: pb.TextFormat.ValueType) -> bool:
-    """Whether an event loop would stand still for too long in `starts_of`."""
+    """Return whether an event loop would stand still for too long in `starts_of`."""
     return text_format in (pb.TEXT_FORMAT_HTML, pb.TEXT_FORMAT_XML) and sum(map(len, texts)) >= SHORT_CHARACTERS
 
 
@@ -244,8 +244,8 @@ def sources_of(
     is_target: Callable[[str], bool],
     *,
     may_refuse_each: bool = False,
-) -> list[Source]:
-    """Return the source language of each text of a request; raises NotTranslated.
+) -> list[TextLanguage]:
+    """Return the source language of each text of a request. Raises NotTranslated.
 
     texts: what was looked at, see `readable`
     served: the languages that are translated into the target
@@ -273,13 +273,13 @@ def sources_of(
     return found
 
 
-def by_way(sources: Sequence[Source]) -> dict[tuple[str, bool], list[int]]:
-    """Return the places of the texts that are translated from each language, and of those in it that stay."""
-    places: dict[tuple[str, bool], list[int]] = {}
-    for place, source in enumerate(sources):
+def by_way(sources: Sequence[TextLanguage]) -> dict[tuple[str, bool], list[int]]:
+    """Return the positions of the texts that are translated from each language, and of those in it that stay."""
+    positions: dict[tuple[str, bool], list[int]] = {}
+    for position, source in enumerate(sources):
         if source.refusal is None:
-            places.setdefault((source.language, source.stays), []).append(place)
-    return places
+            positions.setdefault((source.language, source.stays), []).append(position)
+    return positions
 
 
 def assumed(text: str, served: Sequence[str]) -> str:
@@ -298,18 +298,18 @@ def _check_told_apart(texts: Iterable[str], possible: Sequence[str]) -> None:
 
 def _source_of(
     text: str, languages: Probabilities, possible: Sequence[str], is_target: Callable[[str], bool]
-) -> Source:
+) -> TextLanguage:
     if languages and is_target(languages[0][0]) and languages[0][1] >= CERTAIN:
-        return Source(*languages[0], stays=True)
+        return TextLanguage(*languages[0], stays=True)
     likeliest = next((each for each in languages if each[0] in possible), None)
-    return Source(*likeliest) if likeliest else Source(assumed(text, possible), 0.0)
+    return TextLanguage(*likeliest) if likeliest else TextLanguage(assumed(text, possible), 0.0)
 
 
-def _untranslated(languages: Probabilities, target: str, is_target: Callable[[str], bool]) -> Source:
+def _untranslated(languages: Probabilities, target: str, is_target: Callable[[str], bool]) -> TextLanguage:
     """Return the target for a text that is in it, or may be."""
     if not languages or not is_target(languages[0][0]):
         raise NotTranslated(f"no model translates into {target[:40]!r}", "target")
-    return Source(*languages[0], stays=True)
+    return TextLanguage(*languages[0], stays=True)
 
 
 def _refusal(

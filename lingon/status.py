@@ -45,12 +45,12 @@ RETRY_MILLISECONDS: dict[type[RequestError], int] = {
 
 
 def request_id_from(given: str) -> str:
-    """The id of a request: the one that its client gave it if that is safe to log, else a new one."""
+    """Return the id of a request: the one that its client gave it if that is safe to log, else a new one."""
     return given if _SANE_ID.fullmatch(given) else secrets.token_hex(16)
 
 
 def to_status(error: RequestError) -> status_pb2.Status:
-    """The status of an error with its details packed."""
+    """Return the status of an error with its details packed."""
     status = status_pb2.Status(code=error.code, message=str(error))
     for detail in _details(error):
         status.details.add().Pack(detail)
@@ -74,14 +74,14 @@ def _details(error: RequestError) -> list[Message]:
 
 
 def retry_milliseconds(error: RequestError) -> int | None:
-    """Milliseconds after which a retry makes sense; None if it never does."""
+    """Return the milliseconds after which a retry makes sense, or None if it never does."""
     if isinstance(error, QuotaExceeded):
         return max(math.ceil(error.retry_after * 1000), 1)  # rounded up: a retry that is early fails again
     return next((after for kind, after in RETRY_MILLISECONDS.items() if isinstance(error, kind)), None)
 
 
 def server_error(status: status_pb2.Status, request_id: str = "") -> ServerError:
-    """The ServerError of a status and its details."""
+    """Return the ServerError of a status and its details."""
     info, bad, again, request = (
         error_details_pb2.ErrorInfo(),
         error_details_pb2.BadRequest(),
@@ -106,7 +106,7 @@ def server_error(status: status_pb2.Status, request_id: str = "") -> ServerError
 def call_error(
     code: int, message: str, trailers: Iterable[tuple[str, str | bytes]], explain: Callable[[int, str], str]
 ) -> ServerError:
-    """The error of a call that ended with an error status.
+    """Return the error of a call that ended with an error status.
 
     trailers: the trailing metadata, which holds the details that gRPC has no field for
     explain: returns the message for a code and a message that gRPC itself made, without details of a server
@@ -122,7 +122,7 @@ def call_error(
 
 
 def _rich_status(details: bytes, plain: status_pb2.Status) -> status_pb2.Status:
-    """The status that the server sent in full; the plain one if that cannot be read or has another code."""
+    """Return the status that the server sent in full. The plain one if that cannot be read or has another code."""
     try:
         status = status_pb2.Status.FromString(details)
     except ValueError:  # the base class of protobuf's DecodeError

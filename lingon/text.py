@@ -51,30 +51,32 @@ def normalise(text: str) -> str:
 
 
 def common_length(one: str, other: str) -> int:
-    """The number of characters with which both texts begin."""
+    """Return the number of characters with which both texts begin."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def is_invisible(character: str) -> bool:
-    """Whether `normalise` removes a character."""
+    """Return whether `normalise` removes a character."""
     return _INVISIBLE.match(character) is not None
 
 
 def printable(text: str) -> str:
-    """The text with escapes for characters that move the cursor, end the line or change the writing direction."""
+    """Return the text with escapes for characters that move the cursor, end the line or change the writing
+    direction.
+    """
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def to_nfc(text: str) -> str:
-    """The text in Unicode NFC, in a time that grows linearly with its length."""
+    """Return the text in Unicode NFC, in a time that grows linearly with its length."""
     return unicodedata.normalize("NFC", _sort_marks(text))
 
 
 def _sort_marks(text: str) -> str:
-    """A text with the same NFC form, whose combining marks on each letter are sorted.
+    """Return a text with the same NFC form, whose combining marks on each letter are sorted.
 
     unicodedata sorts the marks by insertion: 16,000 marks on one letter took 70 ms, 128,000 took 19 s. So a text that
     is long enough for this to matter gets its marks sorted first.
@@ -94,7 +96,7 @@ LONG = 1000  # characters: up to this length unicodedata needs at most 0.25 ms t
 
 @dataclass(frozen=True, slots=True)
 class LanguageTokens:
-    """The tokens by which a model of several languages is told a pair.
+    """The tokens that name a pair to a model of several languages.
 
     before, after: source ids before the pieces of a text, and after its end token if the model reads one
     forced: target ids that every translation begins with, and that are not part of it
@@ -106,7 +108,7 @@ class LanguageTokens:
 
 
 class Tokenizer:
-    """One sentencepiece model for both languages, or one each; all have the special ids above.
+    """One sentencepiece model for both languages, or one each. All have the special ids above.
 
     Two vocabularies of Moses pieces may stand for them: see lingon.moses.
 
@@ -117,7 +119,7 @@ class Tokenizer:
     SEPARATE = ("source.model", "target.model")
 
     def __init__(self, source: bytes, target: bytes | None = None, *, source_end: bool = True) -> None:
-        """source, target: serialised models; without target, source is used for both languages."""
+        """source, target: serialised models. Without target, source is used for both languages."""
         self.languages = LanguageTokens()  # with which sources are encoded
         self.source_end = source_end
         self._token_texts: dict[int, str] = {}  # at most one entry for each piece of the vocabulary
@@ -127,7 +129,7 @@ class Tokenizer:
 
     @classmethod
     def read(cls, folder: Path) -> Tokenizer:
-        """The tokenizer of the files in folder."""
+        """Return the tokenizer of the files in folder."""
         for names in (cls.JOINT, cls.SEPARATE):
             if all((folder / name).is_file() for name in names):
                 return cls._read(folder, names)
@@ -141,7 +143,7 @@ class Tokenizer:
             raise BundleError(f"{folder}/{error}") from None
 
     def files(self) -> dict[str, bytes]:
-        """The files of this tokenizer by name, as `read` expects them."""
+        """Return the files of this tokenizer by name, as `read` expects them."""
         names = self.JOINT if len(self._models) == 1 else self.SEPARATE
         return dict(zip(names, self._models, strict=True))
 
@@ -151,7 +153,7 @@ class Tokenizer:
         return self.target if isinstance(self.target, MosesPieces) else None
 
     def sentencepieces(self, user: str) -> list[sentencepiece.SentencePieceProcessor]:
-        """Return the models of both sides; raises SettingsError, which names their user, for Moses pieces."""
+        """Return the models of both sides. Raises SettingsError, which names their user, for Moses pieces."""
         found = [side for side in (self.source, self.target) if not isinstance(side, MosesPieces)]
         if len(found) < 2:
             raise SettingsError(f"{user} needs a vocabulary of sentencepiece; this model has Moses pieces")
@@ -181,48 +183,48 @@ class Tokenizer:
         return frozenset(token for token in range(self.source_vocab) if token == UNK or self.source.is_byte(token))
 
     def piece_text(self, token: int) -> str:
-        """The text of a target token, with a space before a word; empty for bytes and special ids."""
+        """Return the text of a target token, with a space before a word, empty for bytes and special ids."""
         if token <= UNK or self.target.is_byte(token):
             return ""
         return str(self.target.id_to_piece(token)).replace("\u2581", " ").replace(WORD_END, " ")
 
     def for_languages(self, tokens: LanguageTokens) -> Tokenizer:
-        """Return this tokenizer for a pair of languages; the two share their models."""
+        """Return this tokenizer for a pair of languages. The two share their models."""
         other = copy.copy(self)
         other.languages = tokens
         return other
 
     def with_source_end(self, *, source_end: bool) -> Tokenizer:
-        """Return this tokenizer for a model whose sources end so; the two share their models."""
+        """Return this tokenizer for a model whose sources end so. The two share their models."""
         other = copy.copy(self)
         other.source_end = source_end
         return other
 
     def encode_source(self, text: str) -> list[int]:
-        """Ids of a normalised source text, with the end token and the tokens of the languages."""
+        """Return ids of a normalised source text, with the end token and the tokens of the languages."""
         return self.framed(self.source.encode(text))
 
     def framed(self, pieces: Sequence[int]) -> list[int]:
-        """A source of these pieces, with the end token if the model reads one, and the tokens of the languages.
+        """Return a source of these pieces, with the end token if the model reads one, and the tokens of the languages.
 
         Without any piece the end token stands alone: a model reads one token at least.
         """
         return [*self.languages.before, *ended(pieces, source_end=self.source_end), *self.languages.after]
 
     def without_languages(self, source_ids: Sequence[int]) -> Sequence[int]:
-        """The tokens of a source that `framed` made, without those of the languages."""
+        """Return the tokens of a source that `framed` made, without those of the languages."""
         return source_ids[len(self.languages.before) : len(source_ids) - len(self.languages.after)]
 
     def unframed(self, source_ids: Sequence[int]) -> Sequence[int]:
-        """The pieces of a source that `framed` made."""
+        """Return the pieces of a source that `framed` made."""
         return without_end(self.without_languages(source_ids))
 
     def encode_target(self, text: str) -> list[int]:
-        """Ids of a normalised target text, without begin and end tokens."""
+        """Return ids of a normalised target text, without begin and end tokens."""
         return list(self.target.encode(text))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The target text of ids; special ids are skipped."""
+        """Return the target text of ids. Special ids are skipped."""
         return str(self.target.decode([token for token in ids if token > UNK]))
 
     def decode_token(self, token: int) -> str:
@@ -233,21 +235,21 @@ class Tokenizer:
         return text
 
     def source_pieces(self, ids: Sequence[int]) -> list[str]:
-        """The source pieces of ids as the vocabulary writes them."""
+        """Return the source pieces of ids as the vocabulary writes them."""
         return [str(self.source.id_to_piece(token)) for token in ids]
 
     def target_pieces(self, ids: Sequence[int]) -> list[str]:
-        """The target pieces of ids as the vocabulary writes them."""
+        """Return the target pieces of ids as the vocabulary writes them."""
         return [str(self.target.id_to_piece(token)) for token in ids]
 
 
 def ended(pieces: Sequence[int], *, source_end: bool) -> Sequence[int]:
-    """The pieces of a source with the end token, if the model reads one or there is no piece."""
+    """Return the pieces of a source with the end token, if the model reads one or there is no piece."""
     return [*pieces, EOS] if source_end or not pieces else pieces
 
 
 def without_end(source: Sequence[int]) -> Sequence[int]:
-    """The pieces of a source that `ended` made: no text becomes the end token."""
+    """Return the pieces of a source that `ended` made: no text becomes the end token."""
     return source[:-1] if source[-1] == EOS else source
 
 
@@ -305,7 +307,7 @@ def split(text: str, fits: Callable[[str], bool]) -> Iterator[tuple[int, int]]:
 
 
 def sentences(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the spans of the sentences of a normalised text; in doubt, two stay one, up to SURE characters.
+    """Yield the spans of the sentences of a normalised text. In doubt, two stay one, up to SURE characters.
 
     A sentence of more than LONGEST characters is cut after a word, so that the time of each step has a bound.
     """
@@ -331,7 +333,9 @@ def _sentence_end(text: str, begin: int) -> int:
 
 
 def _ends(text: str, begin: int, found: re.Match[str]) -> bool:
-    """Whether punctuation ends a sentence: no abbreviation, initial or ordinal before it, no lower case after it."""
+    """Return whether punctuation ends a sentence: no abbreviation, initial or ordinal before it, no lower case after
+    it.
+    """
     if text[found.end()] != " ":
         return True  # the script puts no space between sentences
     after = text[found.end() + 1 : found.end() + 4].lstrip(_OPENING)
@@ -359,11 +363,13 @@ def _halves(text: str, begin: int, end: int, fits: Callable[[str], bool]) -> Ite
 
 
 def _middle(text: str, begin: int, end: int) -> int:
-    """Return the space to cut at: after a clause in the middle third, else nearest to the middle; -1 without one."""
+    """Return the space to cut at: after a clause in the middle third, else nearest to the middle, or -1 without one."""
     middle, reach = (begin + end) // 2, min((end - begin) // 6, CLAUSE_REACH)
     clauses = [found.end() - 1 for found in _CLAUSE_END.finditer(text, middle - reach, middle + reach)]
-    spaces = clauses or [place for place in (text.rfind(" ", begin, middle), text.find(" ", middle, end)) if place >= 0]
-    return min(spaces, key=lambda place: abs(place - middle), default=-1)
+    spaces = clauses or [
+        position for position in (text.rfind(" ", begin, middle), text.find(" ", middle, end)) if position >= 0
+    ]
+    return min(spaces, key=lambda position: abs(position - middle), default=-1)
 
 
 def _middle_of_word(text: str, begin: int, end: int) -> int:
@@ -371,6 +377,6 @@ def _middle_of_word(text: str, begin: int, end: int) -> int:
     middle, reach = (begin + end) // 2, min((end - begin) // 6, CLAUSE_REACH)
     commas = [found.end() for found in _COMMA.finditer(text, middle - reach, middle + reach)]
     if commas:
-        return min(commas, key=lambda place: abs(place - middle))
+        return min(commas, key=lambda position: abs(position - middle))
     letters = range(middle, min(end, middle + CLAUSE_REACH))
-    return next((place for place in letters if not unicodedata.combining(text[place])), middle)
+    return next((position for position in letters if not unicodedata.combining(text[position])), middle)

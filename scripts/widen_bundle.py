@@ -23,7 +23,7 @@ from torch import Tensor
 from lingon.bundle.names import DECODER, ENCODER, WEIGHTS
 from lingon.bundle.store import Bundle, open_bundle
 from lingon.text import Tokenizer
-from lingon.training.checkpoint import Progress, save_checkpoint
+from lingon.training.checkpoint import TrainingProgress, save_checkpoint
 from lingon.training.config import Config, load_config
 from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.transformer import Transformer
@@ -118,7 +118,7 @@ def main() -> None:
     bundle, config = open_bundle(arguments.bundle), load_config(arguments.config)
     torch.manual_seed(config.training.seed)
     tokenizer = Tokenizer.read(bundle.folder)
-    save_checkpoint(arguments.folder, config, tokenizer, widened(bundle, config), Progress())
+    save_checkpoint(arguments.folder, config, tokenizer, widened(bundle, config), TrainingProgress())
     print(f"{arguments.folder}: the weights of {bundle.label}")
 
 

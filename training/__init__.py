@@ -1,1 +1,1 @@
-"""Training in PyTorch: text, models, the training loop, checkpoints; it imports neither `serving` nor ONNX."""
+"""Training in PyTorch: text, models, the training loop, checkpoints. It imports neither `serving` nor ONNX."""

@@ -1,4 +1,4 @@
-"""Batches of pairs of similar length within a token budget; their order is a function of seed and epoch."""
+"""Batches of pairs of similar length within a token budget. Their order is a function of seed and epoch."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Batch(NamedTuple):
     source_ids: (batch, source_length), each source ends with EOS unless the model reads none there
     source_lengths: (batch)
     target_ids: (batch, target_length), each target begins with BOS
-    labels: (batch, target_length), the token after each of target_ids, the last one EOS; PAD is ignored by the loss
-    alignment: see `PieceAlignments.batch`; None if training is not guided
+    labels: (batch, target_length), the token after each of target_ids, the last one EOS. PAD is ignored by the loss
+    alignment: see `PieceAlignments.batch`, or None if training is not guided
     """
 
     source_ids: Tensor
@@ -48,7 +48,7 @@ class Batch(NamedTuple):
         return int((self.labels != PAD).sum())
 
     def to(self, device: torch.device) -> Batch:
-        """Return the batch on a device; the copy to a CUDA device is asynchronous."""
+        """Return the batch on a device. The copy to a CUDA device is asynchronous."""
 
         def move(tensor: Tensor) -> Tensor:
             return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
@@ -63,7 +63,7 @@ class Batch(NamedTuple):
 class EncodedPairs:
     """Token ids of parallel sentences, without special tokens, and their alignments if training is guided.
 
-    after: source tokens after the end token of each pair, as a model of several languages may have them; empty if
+    after: source tokens after the end token of each pair, as a model of several languages may have them, empty if
         none has any
     source_end: whether each source ends with the end token
     """
@@ -106,7 +106,9 @@ def pad(rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 class EpochEncoder:
-    """Encodes the same pairs in every epoch, with the same segmentation or, if alpha is not 0, with sampled ones."""
+    """An encoder of the same pairs in every epoch, with the same segmentation or, if alpha is not 0, with sampled
+    ones.
+    """
 
     def __init__(
         self,
@@ -120,7 +122,7 @@ class EpochEncoder:
     ) -> None:
         """Prepare the pairs.
 
-        pairs: pairs of at most max_tokens tokens on each side, the end token counted; no epoch exceeds this limit
+        pairs: pairs of at most max_tokens tokens on each side, the end token counted. No epoch exceeds this limit
         alpha: the exponent of the sampling distribution (see SegmentationSampler); 0 samples nothing
         linked: make batches with the alignments of the pairs
         others: see `encode_pairs`
@@ -150,7 +152,7 @@ def encode_pairs(
     """Return the token ids of pairs, with the best segmentation and the tokens of their languages.
 
     tokenizer: of the pairs without languages
-    others: those of the other pairs of languages; all have the same pieces
+    others: those of the other pairs of languages. All have the same pieces
     """
     sources, targets = sides(pairs)
     encoded = EncodedPairs(
@@ -168,7 +170,7 @@ def encode_pairs(
 
 
 def derive_seed(*numbers: int) -> int:
-    """Return a seed of 32 bits; different numbers give independent draws, but for zeros at their end."""
+    """Return a seed of 32 bits. Different numbers give independent draws, but for zeros at their end."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
@@ -234,7 +236,7 @@ class PieceAlignments:
         """Return (batch, target_length, source_length): entry (t, j) is the share of source piece j in target piece t.
 
         All pieces of two linked words are linked. The shares of a target piece are equal for all its links, and their
-        sum is 1; it is 0 for pieces without links, for the end token and for padding.
+        sum is 1. It is 0 for pieces without links, for the end token and for padding.
 
         rows: the pairs
         sources: their token ids, each with the end token if the model reads one
@@ -242,12 +244,12 @@ class PieceAlignments:
         """
         lengths = max(len(target) + 1 for target in targets), max(map(len, sources))
         alignment = torch.zeros(len(rows), *lengths)
-        for place, (row, source, target) in enumerate(zip(rows, sources, targets, strict=True)):
+        for position, (row, source, target) in enumerate(zip(rows, sources, targets, strict=True)):
             source_pieces = self._source_words.pieces(row, without_end(source))
             target_pieces = self._target_words.pieces(row, target)
             for source_word, target_word in self._links[row]:
                 for piece in target_pieces[target_word]:
-                    alignment[place, piece, source_pieces[source_word]] = 1.0
+                    alignment[position, piece, source_pieces[source_word]] = 1.0
         return alignment / alignment.sum(dim=-1, keepdim=True).clamp(min=1.0)
 
 
@@ -271,11 +273,11 @@ class _PieceWords:
         self._words = {row: self._words_after_spaces(processor, texts[row]) for row in changed}
 
     def pieces(self, row: int, ids: Sequence[int]) -> defaultdict[int, list[int]]:
-        """Return the places of the pieces of each word; ids: of the pieces of a text."""
+        """Return the positions of the pieces of each word; ids: of the pieces of a text."""
         found, spaces, words = defaultdict[int, list[int]](list), 0, self._words.get(row)
-        for place, token in enumerate(ids):
+        for position, token in enumerate(ids):
             spaces += self._spaces[token]
-            found[spaces - 1 if words is None else words[spaces]].append(place)
+            found[spaces - 1 if words is None else words[spaces]].append(position)
         return found
 
     def _words_after_spaces(self, processor: sentencepiece.SentencePieceProcessor, text: str) -> list[int]:

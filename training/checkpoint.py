@@ -30,8 +30,8 @@ LOSS_GAIN = 1e-4
 
 
 @dataclass(slots=True)
-class Progress:
-    """The progress of a run; a resumed run needs it, the weights, the optimizer and the same text.
+class TrainingProgress:
+    """The progress of a run. A resumed run needs it, the weights, the optimizer and the same text.
 
     There is no other state: the seed of dropout is (seed, step, micro-batch), that of the data order (seed, epoch).
     """
@@ -53,9 +53,9 @@ class Progress:
     validation: str = ""  # digest of what a validation measures, likewise
 
     def is_better(self, bleu: float, chrf: float, loss: float) -> bool:
-        """Whether a validation is the best one so far: by BLEU, with equal BLEU by chrF, then by the lower loss.
+        """Return whether a validation is the best one so far: by BLEU, with equal BLEU by chrF, then by the lower loss.
 
-        BLEU is 0 while a model gets no four words in a row right, and chrF may be 0 too; the loss falls even then.
+        BLEU is 0 while a model gets no four words in a row right, and chrF may be 0 too. The loss falls even then.
         """
         if (bleu, chrf) == (self.best_bleu, self.best_chrf):
             return loss < self.best_loss - LOSS_GAIN
@@ -63,7 +63,7 @@ class Progress:
 
     def forget_best(self) -> None:
         """Let the next validation be the best one: scores of another text or search cannot be compared with its own."""
-        first = Progress()
+        first = TrainingProgress()
         self.best_bleu, self.best_chrf, self.best_loss = first.best_bleu, first.best_chrf, first.best_loss
         self.stale = 0
 
@@ -75,7 +75,7 @@ class Checkpoint:
     config: Config
     tokenizer: Tokenizer
     model: AnyModel
-    progress: Progress
+    progress: TrainingProgress
     folder: Path
 
 
@@ -84,10 +84,10 @@ def save_checkpoint(
     config: Config,
     tokenizer: Tokenizer,
     model: AnyModel,
-    progress: Progress,
+    progress: TrainingProgress,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> None:
-    """Write a checkpoint, whole or not at all; a run can resume from it only if it has the optimizer."""
+    """Write a checkpoint, whole or not at all. A run can resume from it only if it has the optimizer."""
     try:
         with publish_folder(folder) as part:
             (part / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -134,7 +134,7 @@ def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, folder: P
 
 
 def resolve_checkpoint(path: Path) -> Path:
-    """Return the folder of the checkpoint that path means; see `load_checkpoint`."""
+    """Return the folder of the checkpoint that path means. See `load_checkpoint`."""
     if (path / MODEL).is_file():
         return path
     if (path / BEST).is_file():
@@ -149,11 +149,11 @@ def resolve_checkpoint(path: Path) -> Path:
 
 
 def _name_of_best(run: Path) -> object:
-    """Return what the mark of the best checkpoint names; None if there is no mark."""
+    """Return what the mark of the best checkpoint names, or None if there is no mark."""
     return _read_json(run / BEST).get("checkpoint") if (run / BEST).is_file() else None
 
 
-def save_progress(folder: Path, progress: Progress) -> None:
+def save_progress(folder: Path, progress: TrainingProgress) -> None:
     """Replace the progress in a checkpoint after its validation."""
     write_json(folder / STATE, asdict(progress))
 
@@ -217,7 +217,7 @@ def _remove_leftover_checkpoints(checkpoints: Path) -> None:
 
 
 def read_config(folder: Path) -> Config:
-    """Return the settings of a checkpoint or of the best one of a run; raise SettingsError or CheckpointError."""
+    """Return the settings of a checkpoint or of the best one of a run. Raise SettingsError or CheckpointError."""
     return load_config(resolve_checkpoint(folder) / CONFIG)
 
 
@@ -230,7 +230,7 @@ def _read_settings(folder: Path) -> tuple[Config, Tokenizer]:
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return every weight under its first name; tied weights are one tensor."""
+    """Return every weight under its first name. Tied weights are one tensor."""
     return {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
 
 
@@ -243,7 +243,7 @@ def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> di
 
 
 def _matching_weights(model: nn.Module, folder: Path) -> dict[str, Tensor]:
-    """Read the weights of a checkpoint; raise CheckpointError unless names and shapes are those of the model."""
+    """Read the weights of a checkpoint. Raise CheckpointError unless names and shapes are those of the model."""
     tensors, own = _read_tensors(folder / MODEL), _weights(model)
     missing, unexpected = sorted(own.keys() - tensors.keys()), sorted(tensors.keys() - own.keys())
     if missing or unexpected:
@@ -259,10 +259,10 @@ def _matching_weights(model: nn.Module, folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def load_progress(folder: Path) -> Progress:
+def load_progress(folder: Path) -> TrainingProgress:
     """Return the progress that a checkpoint has saved."""
     try:
-        return parse_dataclass(Progress, _read_json(folder / STATE))
+        return parse_dataclass(TrainingProgress, _read_json(folder / STATE))
     except SchemaError as error:
         raise CheckpointError(f"{folder / STATE}: {error}") from None
 
@@ -288,7 +288,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 @torch.no_grad()
 def average_checkpoints(folders: list[Path]) -> Checkpoint:
-    """Average the weights of checkpoints; settings, tokenizer and progress are those of the last one.
+    """Average the weights of checkpoints. Settings, tokenizer and progress are those of the last one.
 
     Raises CheckpointError if their models or tokenizers differ, or a weight is not finite.
     """
@@ -317,7 +317,7 @@ def round_to_half(model: AnyModel) -> None:
 
 
 def _load_finite(folder: Path) -> Checkpoint:
-    """Load a checkpoint; raises CheckpointError for a weight that is not finite, which would spoil every average."""
+    """Load a checkpoint. Raises CheckpointError for a weight that is not finite, which would spoil every average."""
     loaded = load_checkpoint(folder)
     for name, weight in loaded.model.named_parameters():
         if not weight.isfinite().all():

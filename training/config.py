@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-from lingon.bundle.manifest import BeamSize, Language, Languages, Size, SourceLanguage, TargetLanguage
+from lingon.bundle.manifest import BeamSize, BundleSize, Language, Languages, SourceLanguage, TargetLanguage
 from lingon.errors import SettingsError, first_of
 from lingon.text import UNK, Tokenizer
 from lingon.training.model_settings import (
@@ -21,7 +21,7 @@ from lingon.training.model_settings import (
     PRESETS,
     AnyModelSettings,
     ModelSettings,
-    Settings,
+    SettingsBlock,
     TransformerSettings,
     bundle_rule,
     default_layer,
@@ -45,7 +45,7 @@ def pair_names(pairs: Iterable[LanguagePair]) -> str:
     return first_of([pair_name(pair) for pair in pairs], MOST_SHOWN)
 
 
-class Corpus(Settings):
+class Corpus(SettingsBlock):
     """Line-parallel text: two files, plain or .gz, or one TSV with the source in column 1, the target in 2."""
 
     source: Path | None = None
@@ -68,13 +68,13 @@ class Corpus(Settings):
 
 
 def _corpora(given: Any) -> Any:
-    """Return a list of corpora as it is, and one block as a list of it; its errors are those of the block."""
+    """Return a list of corpora as it is, and one block as a list of it. Its errors are those of the block."""
     if isinstance(given, list | tuple):
         return given
     return () if given is None else (Corpus.model_validate(given),)
 
 
-class DataSettings(Settings):
+class DataSettings(SettingsBlock):
     """The corpora with their languages, and the filters of their pairs."""
 
     source_language: Annotated[str, bundle_rule(Language)]  # of each corpus that names no other
@@ -115,7 +115,7 @@ class DataSettings(Settings):
         return self
 
 
-class OriginSettings(Settings):
+class OriginSettings(SettingsBlock):
     """Where an imported model comes from."""
 
     form: str  # of its files, such as Hugging Face Marian
@@ -123,11 +123,11 @@ class OriginSettings(Settings):
     files: dict[str, str]  # their SHA-256 by name
 
 
-class TokenizerSettings(Settings):
+class TokenizerSettings(SettingsBlock):
     """The sentencepiece tokenizer."""
 
     kind: Literal["unigram", "bpe"] = "unigram"
-    vocab_size: Annotated[int, Field(ge=16), bundle_rule(Size)] = 8000  # pieces, special ones counted
+    vocab_size: Annotated[int, Field(ge=16), bundle_rule(BundleSize)] = 8000  # pieces, special ones counted
     joint: bool = True  # one vocabulary for both languages, or one for each
     byte_fallback: bool = True
     source_end: bool = True  # whether a source ends with the end token
@@ -142,7 +142,7 @@ class TokenizerSettings(Settings):
         return self
 
 
-class TrainingSettings(Settings):
+class TrainingSettings(SettingsBlock):
     """The training loop: batch size, learning rate, length of the run, precision, validation, checkpoints."""
 
     batch_tokens: Annotated[int, Field(ge=1)] = 4096  # padded tokens of a forward pass, on each side
@@ -189,29 +189,29 @@ class TrainingSettings(Settings):
         return self
 
 
-# The settings of a model of several languages: which, and the pieces by which it is told them.
+# The settings of a model of several languages: which, and the pieces that name them.
 
 Tag = Annotated[str, bundle_rule(Language)]
-Pieces = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=16)]
+PieceNames = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(max_length=16)]
 
 
-class SourceSettings(Settings):
+class SourceSettings(SettingsBlock):
     """A language that is translated."""
 
     language: Tag
-    before: Pieces = ()  # pieces of the source vocabulary before those of a text
-    after: Pieces = ()  # pieces after the end token
+    before: PieceNames = ()  # pieces of the source vocabulary before those of a text
+    after: PieceNames = ()  # pieces after the end token
 
 
-class TargetSettings(Settings):
+class TargetSettings(SettingsBlock):
     """A language that is translated into."""
 
     language: Tag
-    source: Pieces = ()  # pieces of the source vocabulary before all others
-    forced: Pieces = ()  # pieces of the target vocabulary that every translation begins with
+    source: PieceNames = ()  # pieces of the source vocabulary before all others
+    forced: PieceNames = ()  # pieces of the target vocabulary that every translation begins with
 
 
-class LanguageSettings(Settings):
+class LanguageSettings(SettingsBlock):
     """Every source language is translated into every other target language.
 
     A run trains the pairs of its corpora. The other pairs are served too, without any text that taught them.
@@ -278,7 +278,7 @@ class LanguageSettings(Settings):
 # The differences between the settings of two runs.
 
 
-def setting_differences(old: Settings, new: Settings) -> Iterator[str]:
+def setting_differences(old: SettingsBlock, new: SettingsBlock) -> Iterator[str]:
     """Yield every setting that differs, as `block.key: old -> new`."""
     return _differences(old.model_dump(mode="json"), new.model_dump(mode="json"))
 
@@ -291,7 +291,7 @@ def model_differences(old: ModelSettings, new: ModelSettings) -> list[str]:
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any], block: str = "") -> Iterator[str]:
-    """Yield the differences of two blocks; two kinds of model differ in their kind, since their keys are others."""
+    """Yield the differences of two blocks. Two kinds of model differ in their kind, since their keys are others."""
     if old.get("kind") != new.get("kind") and old.keys() != new.keys():
         yield f"{block}kind: {old['kind']} -> {new['kind']}"
         return
@@ -304,7 +304,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any], block: str = "") -> I
 
 # The one line that explains a wrong setting.
 
-BLOCKS: dict[str, type[Settings]] = {
+BLOCKS: dict[str, type[SettingsBlock]] = {
     "data": DataSettings,
     "tokenizer": TokenizerSettings,
     "model": ModelSettings,
@@ -338,7 +338,7 @@ def explain(error: ErrorDetails) -> str:
 
 
 def _split_kind(location: tuple[int | str, ...]) -> tuple[tuple[int | str, ...], str]:
-    """Return the path of a key as a config has it, and the kind of its model; pydantic puts the kind into the path."""
+    """Return the path of a key as a config has it, and the kind of its model. Pydantic puts the kind into the path."""
     if len(location) > 1 and location[0] == "model":
         return ("model", *location[2:]), str(location[1])
     return location, ""
@@ -363,7 +363,7 @@ def _known_keys(path: tuple[int | str, ...]) -> list[str]:
         return list(BLOCKS)
     if len(path) == 2:
         return list(BLOCKS[str(path[0])].model_fields)
-    entries: dict[str, type[Settings]] = {"sources": SourceSettings, "targets": TargetSettings}
+    entries: dict[str, type[SettingsBlock]] = {"sources": SourceSettings, "targets": TargetSettings}
     return list(entries.get(str(path[1]), Corpus).model_fields)  # the entries of [data] are corpora
 
 
@@ -381,7 +381,7 @@ PATHS = {"data": CORPUS_FILES, "tokenizer": ("path",)}
 """The blocks with paths, and the keys that are paths in them or in blocks of them."""
 
 
-class Config(Settings):
+class Config(SettingsBlock):
     """All settings of a training run; or of an imported model, which has an origin and no text."""
 
     data: DataSettings
@@ -468,10 +468,10 @@ class Config(Settings):
         served = (data.languages,) if languages is None else languages.pairs
         pairs = pair_names(served)
         for name, corpora in (("train", data.train), ("valid", data.valid)):
-            for place, pair in enumerate(map(data.languages_of, corpora)):
+            for position, pair in enumerate(map(data.languages_of, corpora)):
                 if pair not in served:
                     found = pair_name(pair)
-                    raise ValueError(f"data.{name}.{place} must be of a pair of the model: {pairs}; got {found}")
+                    raise ValueError(f"data.{name}.{position} must be of a pair of the model: {pairs}; got {found}")
 
     def _check_languages(self) -> None:
         """Raise ValueError if the pair of data is not one of the languages, or a setting needs one pair."""
@@ -564,7 +564,7 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 
 
 def parse_config(values: Any, origin: str) -> Config:
-    """Check values and return the settings; the SettingsError names origin, key, bound and value."""
+    """Check values and return the settings. The SettingsError names origin, key, bound and value."""
     try:
         return Config.model_validate(values)
     except ValidationError as error:
@@ -574,7 +574,7 @@ def parse_config(values: Any, origin: str) -> Config:
 
 
 def _override(values: dict[str, Any], override: str) -> None:
-    """Apply block.key=value to values; a number is the index of a list, as in data.train.0.repeat=2."""
+    """Apply block.key=value to values. A number is the index of a list, as in data.train.0.repeat=2."""
     key, equals, text = override.partition("=")
     *blocks, last = key.strip().split(".")
     if not equals or not blocks or not all((*blocks, last)):
@@ -600,7 +600,7 @@ def _value(text: str) -> Any:
 
 
 def _from_current_folder(value: Any, key: str, paths: Sequence[str]) -> Any:
-    """Return the value of a key with absolute paths; the keys in `paths` have paths."""
+    """Return the value of a key with absolute paths. The keys in `paths` have paths."""
     if isinstance(value, dict):
         return {name: _from_current_folder(each, name, paths) for name, each in value.items()}
     if isinstance(value, list):

@@ -33,7 +33,7 @@ class Pair(NamedTuple):
 
 @dataclass(slots=True)
 class FilterCounts:
-    """How many pairs were read, and how many each filter dropped; a pair that an epoch repeats counts once."""
+    """How many pairs were read, and how many each filter dropped. A pair that an epoch repeats counts once."""
 
     read: int = 0
     dropped: dict[str, int] = field(default_factory=lambda: {"empty": 0, "ratio": 0, "duplicate": 0, "length": 0})
@@ -57,7 +57,7 @@ class TrainingText:
     counts: FilterCounts
 
     def epoch(self) -> list[Pair]:
-        """The pairs of one epoch."""
+        """Return the pairs of one epoch."""
         shown = zip(self.corpora, self.repeats, strict=True)
         return [pair for pairs, repeat in shown for _ in range(repeat) for pair in pairs]
 
@@ -81,7 +81,7 @@ def read_pairs(corpus: Corpus, languages: LanguagePair | None = None) -> Iterato
 
 
 def read_linked_pairs(corpus: Corpus) -> Iterator[Pair]:
-    """Yield the pairs of a corpus with the links of its alignment file; without such a file none has links."""
+    """Yield the pairs of a corpus with the links of its alignment file. Without such a file none has links."""
     if corpus.alignment is None:
         yield from read_pairs(corpus)
         return
@@ -102,7 +102,7 @@ def read_training_text(settings: DataSettings, *, linked: bool = False) -> Train
     A pair that two corpora have belongs to the first of them, so name a corpus with repeat > 1 first.
     Raises CorpusError if no pair passes.
 
-    linked: read the alignment files too; they are of text of one pair of languages
+    linked: read the alignment files too. They are of text of one pair of languages
     """
     counts, seen = FilterCounts(), set[tuple[object, ...]]()
     corpora: list[list[Pair]] = []
@@ -143,7 +143,7 @@ def sides(pairs: Iterable[Pair]) -> tuple[list[str], list[str]]:
 
 
 def _other_languages(corpus: Corpus, settings: DataSettings) -> LanguagePair | None:
-    """Return the pair of languages of a corpus; None if it is that of the settings."""
+    """Return the pair of languages of a corpus, or None if it is that of the settings."""
     found = settings.languages_of(corpus)
     return None if found == settings.languages else found
 
@@ -163,7 +163,9 @@ def _normalised_links(links: Iterable[WordLink], source: str, target: str, where
     are dropped.
     """
     check_range(links, len(source.split()), len(target.split()), where)
-    sources, targets = ({word: place for place, word in enumerate(caller_words(text))} for text in (source, target))
+    sources, targets = (
+        {word: position for position, word in enumerate(caller_words(text))} for text in (source, target)
+    )
     return tuple(sorted((sources[i], targets[j]) for i, j in links if i in sources and j in targets))
 
 
@@ -178,7 +180,7 @@ def _read_tsv(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _drop_reason(pair: Pair, settings: DataSettings, seen: set[tuple[object, ...]]) -> str | None:
-    """Return the filter that drops a pair, or None; add its texts to seen."""
+    """Return the filter that drops a pair, or None. Add its texts to seen."""
     shorter, longer = sorted((len(pair.source), len(pair.target)))
     if not shorter:
         return "empty"
@@ -224,7 +226,7 @@ def epoch_rows(numbers: NDArray[np.int64], temperature: float, seed: Sequence[in
 
     numbers: of the languages of each row, see `language_numbers`
 
-    Each pair is there as often as all of its languages can be; the rest is drawn without replacement.
+    Each pair is there as often as all of its languages can be. The rest is drawn without replacement.
     """
     if temperature == 1:
         return np.arange(len(numbers))

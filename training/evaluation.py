@@ -37,7 +37,7 @@ def translate_lines(
     batch_size: int = 64,
     on_progress: Callable[[int, int], object] = lambda done, of: None,
 ) -> TranslatedLines:
-    """Translate lines with a checkpoint and the reference search; a blank line stays blank.
+    """Translate lines with a checkpoint and the reference search. A blank line stays blank.
 
     A line that is longer than the bundle of the checkpoint would read is translated in the same parts as there.
 
@@ -56,7 +56,7 @@ def translate_lines(
 
 
 def _for_pair(checkpoint: Checkpoint, source: str | None, target: str | None) -> Checkpoint:
-    """Return a checkpoint that translates between these languages; None is that of its settings.
+    """Return a checkpoint that translates between these languages. None is that of its settings.
 
     Raises SettingsError for languages that it does not have.
     """
@@ -80,7 +80,7 @@ def _for_pair(checkpoint: Checkpoint, source: str | None, target: str | None) ->
 
 
 def _parts(checkpoint: Checkpoint, text: str) -> list[str]:
-    """Return the parts of a normalised line that the model reads one by one; none if the line is blank."""
+    """Return the parts of a normalised line that the model reads one by one, or none if the line is blank."""
     longest = checkpoint.config.max_source_tokens
 
     def fits(part: str) -> bool:
@@ -107,7 +107,7 @@ def translate_texts(
 
 @torch.inference_mode()
 def held_out_loss(model: AnyModel, pairs: EncodedPairs, batch_tokens: int) -> float:
-    """Return the mean negative log-likelihood per target token, without label smoothing; its exp is the perplexity."""
+    """Return the mean negative log-likelihood per target token, without label smoothing. Its exp is the perplexity."""
     total, tokens = torch.zeros((), dtype=torch.float64), 0
     for rows in plan_batches(pairs.lengths(), batch_tokens, seed=(0,)):
         batch = pairs.batch(rows.tolist())
@@ -117,7 +117,7 @@ def held_out_loss(model: AnyModel, pairs: EncodedPairs, batch_tokens: int) -> fl
     return float(total / tokens)
 
 
-# What a validation measures: the loss of the whole text; BLEU and chrF of each pair of languages, and their means.
+# What a validation measures: the loss of the whole text. BLEU and chrF of each pair of languages, and their means.
 
 
 @dataclass(frozen=True, slots=True)

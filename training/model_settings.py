@@ -7,15 +7,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from lingon.bundle.manifest import Size as BundleSize
-from lingon.bundle.manifest import TokenCount
+from lingon.bundle.manifest import BundleSize, TokenCount
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError
 
 # The settings that all models have.
 
 
-class Settings(BaseModel):
+class SettingsBlock(BaseModel):
     """A frozen block of settings that rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -39,7 +38,7 @@ Size = Annotated[int, Field(ge=1), bundle_rule(BundleSize)]
 """A width, or a number of heads or of layers."""
 
 
-class ModelSettings(Settings):
+class ModelSettings(SettingsBlock):
     """What the settings of every kind have."""
 
     kind: str
@@ -57,7 +56,7 @@ class ModelSettings(Settings):
         """Raise SettingsError if no graph can compute such a model."""
 
     def weightless(self) -> set[str]:
-        """The keys whose change leaves the weights of a trained model right."""
+        """Return the keys whose change leaves the weights of a trained model right."""
         return {"dropout", "never_generated"}
 
     @model_validator(mode="after")
@@ -81,7 +80,7 @@ Norms = Literal["post", "pre", "both"]
 
 
 class TransformerSettings(ModelSettings):
-    """The size and the variant of the Transformer; the preset gives the sizes that are not set."""
+    """The size and the variant of the Transformer. The preset gives the sizes that are not set."""
 
     kind: Literal["transformer"] = "transformer"
     preset: Literal["tiny", "small", "base", "big", "deep-encoder"] = "small"
@@ -123,14 +122,14 @@ class TransformerSettings(ModelSettings):
         return self.decoder_layers, self.heads
 
     def check_export(self) -> None:
-        """See ModelSettings; the operators of a step take heads of a multiple of HEAD_STEP dimensions."""
+        """See ModelSettings. The operators of a step take heads of a multiple of HEAD_STEP dimensions."""
         if self.decoder_cell == "attention" and self.score == "scaled-dot" and self.head_dim % HEAD_STEP:
             raise SettingsError(
                 f"an export needs model.dim / model.heads to be a multiple of {HEAD_STEP}, got {self.head_dim}"
             )
 
     def weightless(self) -> set[str]:
-        """See ModelSettings; only learned positions are weights, all others are computed for any length."""
+        """See ModelSettings. Only learned positions are weights, all others are computed for any length."""
         computed = {"max_positions"} if self.positions != "learned" else set[str]()
         return {"preset", *super().weightless(), *computed}
 
@@ -198,7 +197,7 @@ class TransformerSettings(ModelSettings):
 
     @model_validator(mode="after")
     def _linear_attention(self) -> Self:
-        """Linear attention has no scores to hide beyond a window or to add up.
+        """Refuse what linear attention cannot have: it has no scores to hide beyond a window or to add up.
 
         The product of rotated heads depends on the difference of their positions, that of their feature maps does not.
         """
@@ -249,7 +248,7 @@ class RecurrentSettings(ModelSettings):
     dim: Size = 256  # of a state of the decoder
 
     def weightless(self) -> set[str]:
-        """See ModelSettings; recurrent models have no table of positions."""
+        """See ModelSettings. Recurrent models have no table of positions."""
         return {"max_positions", *super().weightless()}
 
     @property

@@ -56,7 +56,7 @@ class Processes:
         return bool(flags)
 
     def sum(self, values: Tensor) -> Tensor:
-        """Sum values, a tensor on the CPU, over all processes; the shape stays."""
+        """Sum values, a tensor on the CPU, over all processes. The shape stays."""
         if self.world_size > 1:
             dist.all_reduce(values)
         return values
@@ -71,9 +71,9 @@ class Processes:
 
 @contextmanager
 def join_processes(device: str) -> Iterator[Processes]:
-    """Join the run: torchrun sets rank and world size in the environment; without it the run has one process.
+    """Join the run: torchrun sets rank and world size in the environment. Without it the run has one process.
 
-    device: auto, cpu or cuda; gradients are exchanged by NCCL on CUDA and by gloo on the CPU
+    device: auto, cpu or cuda. Gradients are exchanged by NCCL on CUDA and by gloo on the CPU
     """
     world_size, rank = torchrun_number("WORLD_SIZE", 1), torchrun_number("RANK", 0)
     chosen = choose_device(device)
@@ -142,7 +142,7 @@ def torchrun_number(variable: str, default: int) -> int:
 
 KEPT_PLANS = 16
 PLANS_OF_CPU = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-"""Variables of the environment that bound what torch keeps for the shapes of products; read at the first product."""
+"""Variables of the environment that bound what torch keeps for the shapes of products. Read at the first product."""
 
 ON_CPU = [SDPBackend.MATH]
 ON_CUDA = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
@@ -170,7 +170,7 @@ def fast_kernels(device: torch.device) -> Iterator[None]:
 
 
 def _keep_freed_memory() -> None:
-    """Call mallopt of glibc so that it never maps blocks separately and never trims; skip other C libraries."""
+    """Call mallopt of glibc so that it never maps blocks separately and never trims. Skip other C libraries."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:
         trim_threshold, mmap_max = -1, -4
@@ -186,7 +186,7 @@ class Interrupt:
     signal_number: int = signal.SIGINT
 
     def install_handlers(self) -> None:
-        """Make SIGINT and SIGTERM request the stop; a second signal of either kind ends the process at once."""
+        """Make SIGINT and SIGTERM request the stop. A second signal of either kind ends the process at once."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._request)
 

@@ -31,7 +31,7 @@ LOG = "log.jsonl"
 
 
 class Report:
-    """Open for the length of a run; only the leader of the processes enables it."""
+    """Open for the length of a run. Only the leader of the processes enables it."""
 
     def __init__(self, run: Path, max_steps: int, *, enabled: bool) -> None:
         self._run, self._enabled = run, enabled
@@ -90,7 +90,7 @@ class Report:
             self.message(found.signatures)
 
     def _record(self, kind: str, step: int, figures: Mapping[str, float | str]) -> None:
-        """Write one line of JSON and one point of every curve; the first call creates the files."""
+        """Write one line of JSON and one point of every curve. The first call creates the files."""
         if not self._enabled:
             return
         if self._log is None or self._curves is None:
@@ -113,11 +113,13 @@ class Pace:
         self._first: tuple[int, float] | None = None  # step and time of the first line: the setup took time, too
 
     def elapsed(self) -> timedelta:
-        """The time since the run began or resumed, in whole seconds."""
+        """Return the time since the run began or resumed, in whole seconds."""
         return timedelta(seconds=round(self._clock() - self._begin))
 
     def left(self, step: int) -> timedelta | None:
-        """The time that the remaining steps will take, in whole seconds; None at the first line, which has no pace."""
+        """Return the time that the remaining steps will take, in whole seconds; None at the first line, which has no
+        pace.
+        """
         now = self._clock()
         if self._first is None:
             self._first = step, now
@@ -137,7 +139,7 @@ def _open_log(path: Path) -> IO[str]:
 
 
 def _json_value(value: float | str) -> float | str | None:
-    """Return a value that JSON can hold; the norm of a gradient is infinite if the loss scale of fp16 is too large."""
+    """Return a value that JSON can hold. The norm of a gradient is infinite if the loss scale of fp16 is too large."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -148,7 +150,7 @@ class Curves:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Create the folder and a file; TensorBoard reads the files of a folder in the order of their names."""
+        """Create the folder and a file. TensorBoard reads the files of a folder in the order of their names."""
         folder.mkdir(exist_ok=True)
         self._path = folder / f"events.out.tfevents.{time.time():.0f}.{platform.node()}.{os.getpid()}"
         self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
@@ -164,7 +166,9 @@ class Curves:
 
 
 class Meter:
-    """Collects losses and norms on the device, and reads them only for a log line: reading waits for the device."""
+    """A collection of losses and norms on the device, read only for a log line, because reading waits for the
+    device.
+    """
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
@@ -179,15 +183,15 @@ class Meter:
         self.tokens += tokens
 
     def seconds(self) -> float:
-        """Seconds since the meter was made."""
+        """Return seconds since the meter was made."""
         return time.perf_counter() - self._start
 
     def losses(self, processes: Processes) -> Tensor:
-        """The loss of every update (updates), summed over all processes."""
+        """Return the loss of every update (updates), summed over all processes."""
         return processes.sum(torch.stack(self._losses).double().cpu())
 
     def first_nonfinite(self, losses: Tensor, last: int, *, norms: bool) -> str:
-        """Describe the first value that is NaN or infinite; return an empty string if all are finite.
+        """Describe the first value that is NaN or infinite and return an empty string if all are finite.
 
         losses: (updates), from `losses`
         last: the step of the last update

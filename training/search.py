@@ -7,9 +7,9 @@ Both follow these rules:
   of a sentence. Of equal ones, the one with the better-ranked parent comes first, then the one with the lower token id.
 - Of the 2 * beam_size best continuations, those that end with the end token and rank within the first beam_size become
   finished. The best beam_size continuations that do not end stay live.
-- score = log-probability / length ** length_penalty; the length counts the end token, and 0 is no penalty.
+- score = log-probability / length ** length_penalty. The length counts the end token, and 0 is no penalty.
 - The search of a sentence stops when enough hypotheses are finished and no live one scores above the worst of these.
-  Without a length penalty, num_hypotheses are enough, because scores only fall; with one, beam_size are enough.
+  Without a length penalty, num_hypotheses are enough, because scores only fall. With one, beam_size are enough.
 - At max_length, the live hypotheses are taken as unfinished results.
 """
 
@@ -60,7 +60,7 @@ class Hypothesis:
 
     tokens: token ids without begin and end token
     score: log-probability / length ** length_penalty
-    finished: whether it ends with the end token; False if it ends at the length limit
+    finished: whether it ends with the end token, or False if it ends at the length limit
     """
 
     tokens: tuple[int, ...]

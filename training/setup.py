@@ -45,7 +45,7 @@ from lingon.training.trainer import Trainer
 
 BYTES_OF_WEIGHT = 16  # in training: the weight, its gradient and the two moments of Adam, in fp32
 LEARNT = ("kind", "vocab_size", "joint", "byte_fallback", "character_coverage")
-"""The settings of a tokenizer by which its pieces are learnt; a run learns them once."""
+"""The settings of a tokenizer by which its pieces are learnt. A run learns them once."""
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def open_run(
 ) -> Iterator[Trainer]:
     """Join the processes of a run, lock its folder, open its report and yield its trainer.
 
-    init_from: a checkpoint; a new run starts with its weights and tokenizer (fine-tuning)
+    init_from: a checkpoint. A new run starts with its weights and tokenizer (fine-tuning)
     report: makes the report, with the arguments of `Report`
     """
     with join_processes(config.training.device) as group, ExitStack() as stack:
@@ -145,7 +145,7 @@ def build_trainer(
 
 
 def _check_model(settings: ModelSettings, vocabs: tuple[int, int], device: torch.device) -> int:
-    """Return the number of weights; raise SettingsError if pieces are not there, or the training has no room."""
+    """Return the number of weights. Raise SettingsError if pieces are not there, or the training has no room."""
     never = settings.never_generated
     if max(never, default=0) >= vocabs[1]:
         raise SettingsError(
@@ -214,7 +214,7 @@ def _described(config: Config, text: TrainingText) -> Iterator[str]:
 
 
 def _guidance(config: Config, text: TrainingText) -> str:
-    """Return a message that says what is guided; raise CorpusError if no pair has a link."""
+    """Return a message that says what is guided. Raise CorpusError if no pair has a link."""
     linked = sum(bool(pair.links) for pairs in text.corpora for pair in pairs)
     if not linked:
         files = ", ".join(str(corpus.alignment) for corpus in config.data.corpora if corpus.alignment)
@@ -256,7 +256,7 @@ def _tokenizer(config: Config, text: TrainingText, start: Path | None, run: Path
             _write_tokenizer(tokenizer_of_run(text, config), run)
         processes.barrier()
     tokenizer = config.tokenizer_of_pair(Tokenizer.read(folder))
-    # two models that were learnt of like texts may number their pieces alike; they are still one for each language
+    # two models that were learnt of like texts may number their pieces alike. They are still one for each language
     alike = tokenizer.joint if config.tokenizer.joint else len(tokenizer.files()) == 1
     if config.tokenizer.joint != alike:
         has = "one vocabulary for both languages" if alike else "one for each language"
@@ -278,7 +278,6 @@ def _check_tokenizer_kept(config: Config, run: Path, last: Path) -> None:
 
 
 def _shown(value: object) -> str:
-    """Return a setting as a config has it."""
     return "unset" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -357,7 +356,7 @@ def _naming_remedy(run: Path, last: Path) -> Iterator[None]:
 
 
 def _mark_best_again(trainer: Trainer) -> None:
-    """Mark the best checkpoint again if its mark was removed; without the mark the run would delete that checkpoint."""
+    """Mark the best checkpoint again if its mark was removed. Without the mark the run would delete that checkpoint."""
     best = checkpoints.step_folder(trainer.folder, trainer.progress.best_step)
     if trainer.processes.is_leader and best.is_dir() and not (trainer.folder / checkpoints.BEST).is_file():
         checkpoints.mark_best(trainer.folder, best, {"bleu": trainer.progress.best_bleu})

@@ -31,7 +31,7 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Train a tokenizer on pairs: one model for both sides if settings.joint, else one for each.
 
-    languages: of a model of several; their pieces are control symbols, which no text is encoded to
+    languages: of a model of several. Their pieces are control symbols, which no text is encoded to
 
     The unigram language model is that of Kudo (2018), the byte-pair encoding that of Sennrich et al. (2016).
     Raises SettingsError if vocab_size does not fit the text, or a piece of languages is one of bytes, such as <0x41>,
@@ -93,7 +93,7 @@ CHECKED = 100  # lines whose words, cut one by one, are compared with the line
 
 
 class SegmentationSampler:
-    """Samples segmentations of lines of text.
+    """A sampler of segmentations of lines of text.
 
     The probability of a segmentation of a word is P(segmentation) ** alpha, normalised over the NBEST best ones.
     """
@@ -109,7 +109,7 @@ class SegmentationSampler:
 
         lines: normalised text
         alpha: 1 samples from the unigram model, a smaller value samples more evenly
-        max_tokens: the most tokens of a line; a line with more sampled tokens gets its best segmentation instead
+        max_tokens: the most tokens of a line. A line with more sampled tokens gets its best segmentation instead
         """
         self._processor, self._lines, self._max_tokens = processor, lines, max_tokens
         index: dict[str, int] = {}
@@ -131,7 +131,7 @@ class SegmentationSampler:
         for text, line in zip(self._lines, self._words, strict=True):
             parts = chosen[first : first + len(line)]
             tokens = [token for part in parts for token in self._segmentations[part]]
-            # The length filter saw the best segmentation; a sampled one may be twice as long.
+            # The length filter saw the best segmentation. A sampled one may be twice as long.
             usable = len(tokens) <= self._max_tokens and SPACE not in text
             encoded.append(tokens if usable else list(self._processor.encode(text)))
             first += len(line)

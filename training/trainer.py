@@ -22,7 +22,7 @@ from lingon.errors import Interrupted, LingonError, SettingsError
 from lingon.text import Tokenizer
 from lingon.training import checkpoint as checkpoints
 from lingon.training.batches import Batch, EncodedPairs, EpochEncoder, derive_seed, plan_batches
-from lingon.training.checkpoint import Progress
+from lingon.training.checkpoint import TrainingProgress
 from lingon.training.config import Config, LanguagePair, TrainingSettings
 from lingon.training.corpus import Pair, epoch_rows, language_numbers
 from lingon.training.evaluation import validate
@@ -33,7 +33,7 @@ from lingon.training.report import Meter, Report
 
 
 def learning_rate(step: int, settings: TrainingSettings) -> float:
-    """The learning rate of update `step`, counted from 1: linear warm-up, then inverse square root.
+    """Return the learning rate of update `step`, counted from 1: linear warm-up, then inverse square root.
 
     Vaswani et al. (2017), equation 3, scaled so that learning_rate is the peak. Over the last cooldown_steps updates
     the rate is also multiplied by a factor that falls linearly towards 0.
@@ -58,11 +58,11 @@ class Trainer:
     model: AnyModel
     optimizer: torch.optim.Optimizer
     interrupt: Interrupt
-    progress: Progress = field(default_factory=Progress)
+    progress: TrainingProgress = field(default_factory=TrainingProgress)
     interrupted: bool = False  # whether a signal stopped any process; the same in all of them
 
-    def run(self) -> Progress:
-        """Train until max_steps, until patience has run out, or until a signal; return the progress."""
+    def run(self) -> TrainingProgress:
+        """Train until max_steps, until patience has run out, or until a signal, and return the progress."""
         forward, scaler, groups = self._training_module(), self._scaler(), self._update_groups()
         if self._validation_pending():
             self._validate()
@@ -125,7 +125,7 @@ class Trainer:
             progress.epoch, progress.batch = progress.epoch + 1, 0
 
     def _update(self, forward: nn.Module, scaler: torch.amp.GradScaler, group: UpdateGroup) -> tuple[Tensor, Tensor]:
-        """Do one update; return the sum of the losses of this process and the norm of the gradient."""
+        """Do one update and return the sum of the losses of this process and the norm of the gradient."""
         settings, processes = self.config.training, self.processes
         mine = list(range(processes.rank, len(group.rows), processes.world_size))
         share = 1.0 if mine else 0.0  # a process without a batch adds nothing, but must take part
@@ -167,7 +167,7 @@ class Trainer:
         return norm
 
     def _log(self, meter: Meter, group: UpdateGroup) -> None:
-        """Log the updates since the last log line; a NaN or infinite figure ends the run before it is saved."""
+        """Log the updates since the last log line. A NaN or infinite figure ends the run before it is saved."""
         step, losses = self.progress.step, meter.losses(self.processes)
         # With the loss scale of fp16 a norm may be infinite: the scaler then skips the update and lowers the scale.
         if problem := meter.first_nonfinite(losses, step, norms=self.config.training.precision != "fp16"):
@@ -179,7 +179,7 @@ class Trainer:
         self.report.log_training(step, {**figures, "learning_rate": rate, "epoch": group.epoch})
 
     def _checkpoint_due(self) -> bool:
-        """Whether this step has a checkpoint and a validation by the settings."""
+        """Return whether this step has a checkpoint and a validation by the settings."""
         return self.progress.step % self.config.training.valid_every == 0 or self._complete()
 
     def _complete(self) -> bool:
@@ -190,7 +190,7 @@ class Trainer:
         return self._complete() or out_of_patience or self.interrupted
 
     def _validation_pending(self) -> bool:
-        """Whether the run stopped between a checkpoint and the validation of that checkpoint."""
+        """Return whether the run stopped between a checkpoint and the validation of that checkpoint."""
         return 0 < self.progress.step != self.progress.validated and self._checkpoint_due()
 
     def _save(self, scaler: torch.amp.GradScaler) -> None:
@@ -214,13 +214,13 @@ class Trainer:
         self.processes.barrier()
 
     def _fail(self, problem: str) -> NoReturn:
-        """Raise LingonError because the model has diverged; nothing more is saved."""
+        """Raise LingonError because the model has diverged. Nothing more is saved."""
         saved = checkpoints.saved_steps(self.folder)
         resume = f"the run resumes from {saved[-1]}; remove it if it has diverged too" if saved else "nothing was saved"
         raise LingonError(f"{problem}; lower training.learning_rate; {resume}")
 
     def _validate(self) -> None:
-        """Validate the last checkpoint on the leader; every process gets the scores, which decide when to stop.
+        """Validate the last checkpoint on the leader. Every process gets the scores, which decide when to stop.
 
         A checkpoint whose loss is NaN or infinite is removed, and the run ends.
         """

@@ -25,7 +25,16 @@ from lingon.files import read_parallel
 from lingon.scoring import score
 from lingon.segments.capitals import names_of
 from lingon.segments.protection import find_protected
-from lingon.segments.sentence import Align, Answer, Link, Means, Request, Restored, Steps, Translate
+from lingon.segments.sentence import (
+    Align,
+    Means,
+    Restored,
+    SentenceAnswer,
+    SentenceRequest,
+    SentenceSteps,
+    SpanLink,
+    TranslateStep,
+)
 from lingon.segments.steps import translate_sentence
 from lingon.serving.in_process import LocalTranslator
 from lingon.serving.translation.options import WHOLE
@@ -47,14 +56,14 @@ class Answers:
     beam_size: int
     translated: int = 0
     aligned: int = 0
-    _known: dict[Request, Answer] = field(default_factory=dict)
+    _known: dict[SentenceRequest, SentenceAnswer] = field(default_factory=dict)
 
-    def run(self, sentences: Sequence[Steps]) -> list[Restored]:
+    def run(self, sentences: Sequence[SentenceSteps]) -> list[Restored]:
         """Return what each generator returns; in a round, each that is not done has one request."""
         results: dict[int, Restored] = {}
-        answers: dict[int, Answer | None] = dict.fromkeys(range(len(sentences)))
+        answers: dict[int, SentenceAnswer | None] = dict.fromkeys(range(len(sentences)))
         while answers:
-            requests: dict[int, Request] = {}
+            requests: dict[int, SentenceRequest] = {}
             for place, answer in answers.items():
                 try:
                     requests[place] = next(sentences[place]) if answer is None else sentences[place].send(answer)
@@ -66,17 +75,17 @@ class Answers:
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Return the best translations of texts without any protection."""
-        return [found[0] for found in _in_chunks([Translate(text) for text in texts], self._translate)]
+        return [found[0] for found in _in_chunks([TranslateStep(text) for text in texts], self._translate)]
 
-    def _answer(self, requests: set[Request]) -> None:
-        texts = sorted((each for each in requests if isinstance(each, Translate)), key=lambda each: len(each.text))
+    def _answer(self, requests: set[SentenceRequest]) -> None:
+        texts = sorted((each for each in requests if isinstance(each, TranslateStep)), key=lambda each: len(each.text))
         pairs = [each for each in requests if isinstance(each, Align)]
         self.translated += len(texts)
         self.aligned += len(pairs)
         self._known.update(dict(zip(texts, _in_chunks(texts, self._translate), strict=True)))
         self._known.update(dict(zip(pairs, _in_chunks(pairs, self._align), strict=True)))
 
-    def _translate(self, requests: Sequence[Translate]) -> list[Sequence[str]]:
+    def _translate(self, requests: Sequence[TranslateStep]) -> list[Sequence[str]]:
         options = pb.DecodingOptions(beam_size=self.beam_size, num_hypotheses=self.beam_size)
         response = self.translator.translate(
             pb.TranslateRequest(
@@ -88,7 +97,7 @@ class Answers:
         )
         return [[hypothesis.text for hypothesis in result.hypotheses] or [""] for result in response.results]
 
-    def _align(self, requests: Sequence[Align]) -> list[Sequence[Link]]:
+    def _align(self, requests: Sequence[Align]) -> list[Sequence[SpanLink]]:
         pairs = [pb.ScorePair(source=each.source, target=each.target) for each in requests]
         response = self.translator.score(pb.ScoreRequest(pairs=pairs, return_alignment=True))
         return [

@@ -19,18 +19,18 @@ import typer
 
 from lingon.bench.results_file import load_pyplot, results_folder, save
 from lingon.bundle.store import open_bundle
-from lingon.cli.backend import BackendOptions, Translator, open_translator
+from lingon.cli.backend import BackendOptions, ListTranslator, open_translator
 from lingon.files import read_parallel
 
 BATCHES = (1, 32)  # texts of a request
 TIMED = 256  # texts of a round with the largest batch; a quarter of them one by one
 ROUNDS = 5
 
-Translators = dict[str, tuple[Translator, dict[str, Any]]]
+Translators = dict[str, tuple[ListTranslator, dict[str, Any]]]
 """Translators and the options of their requests, by the name in the table."""
 
 
-def seconds_each(translator: Translator, texts: list[str], batch: int, options: dict[str, Any]) -> float:
+def seconds_each(translator: ListTranslator, texts: list[str], batch: int, options: dict[str, Any]) -> float:
     """The mean seconds of a text, in requests of this many that follow each other."""
     begin = time.perf_counter()
     for first in range(0, len(texts), batch):

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from pydantic.fields import FieldInfo
 
 from lingon import ScoreOptions, TranslateOptions
-from lingon.bulk.runs import Metrics
+from lingon.bulk.runs import RunMetrics
 from lingon.bundle import names
 from lingon.bundle.manifest import (
     Alignment,
@@ -140,7 +140,7 @@ def metric_names() -> set[str]:
     declared = [(family.exported_name, family.type_name) for family, _ in families()]
     registry = CollectorRegistry()
     GatewayMetrics(registry)
-    Metrics(registry)
+    RunMetrics(registry)
     for family in registry.collect():
         declared.append((f"{family.name}_total" if family.type == "counter" else family.name, family.type))
     return {f"{name}{suffix}" for name, kind in declared for suffix in SUFFIXES.get(kind, ("",))}

@@ -1,1 +1,1 @@
-"""The ONNX graphs of a model in every precision; it imports the models of `training` and nothing else of `export`."""
+"""The ONNX graphs of a model in every precision. It imports the models of `training` and nothing else of `export`."""

@@ -27,11 +27,11 @@ from lingon.training.models.attention import (
 # Attention consists of MatMul, Softmax and MatMul: for few queries that measured faster than the fused operators, and
 # the beams of a sentence share one copy of keys and values.
 
-Shape = tuple[int | str, ...]
+TensorShape = tuple[int | str, ...]
 
 
-class Heads(Protocol):
-    """Writes the scores of queries with keys.
+class ScoreWriter(Protocol):
+    """A writer of the scores of queries with keys.
 
     scale: by which queries are multiplied before
     """
@@ -43,7 +43,7 @@ class Heads(Protocol):
         """Return queries in the layout of `scores`, from rows (batch * length, dim).
 
         batch: int64 [batch]
-        single: whether the length is 1; CUDA copies the values for a Transpose that changes nothing
+        single: whether the length is 1. CUDA copies the values for a Transpose that changes nothing
         """
 
     def scores(self, query: str, key: str) -> str:
@@ -78,11 +78,11 @@ class ProductScores:
 
 @dataclass(frozen=True, slots=True)
 class AdditiveScores:
-    """w^T tanh(q + k) with a w for each head; see lingon.training.models.attention.AdditiveHeads.
+    """w^T tanh(q + k) with a w for each head. See lingon.training.models.attention.AdditiveHeads.
 
     All heads are one product with a matrix (dim, heads), which has the w of a head in the rows of that head and 0 in
     the others. A product computes several columns at a time, so that the zeros cost little. Its rows do not depend on
-    each other; those of a sum over the last dimension may, by their place in memory.
+    each other. Those of a sum over the last dimension may, by their position in memory.
 
     weights: the name of that matrix
     """
@@ -121,7 +121,7 @@ class AdditiveScores:
         return graph.op("Transpose", graph.op("Reshape", found, sizes), perm=[0, 3, 1, 2])
 
 
-def scores_of(blocks: Blocks, module: DotProductHeads, name: str) -> Heads:
+def scores_of(blocks: Blocks, module: DotProductHeads, name: str) -> ScoreWriter:
     """Return the writer of the scores of an attention; name: of the attention."""
     return AdditiveScores.write(blocks, module, name) if isinstance(module, AdditiveHeads) else ProductScores(blocks)
 
@@ -134,14 +134,14 @@ def lay_out_keys(blocks: Blocks, rows: str, batch: str) -> str:
     return blocks.split_heads_transposed(rows, batch)
 
 
-def memory_key_shape(settings: TransformerSettings) -> Shape:
+def memory_key_shape(settings: TransformerSettings) -> TensorShape:
     """Return the layout of the keys of a source, without the batch."""
     if settings.score == "additive":
         return "source_length", settings.attention_dim
     return settings.heads, settings.head_dim, "source_length"
 
 
-def cache_key_shape(settings: TransformerSettings) -> Shape:
+def cache_key_shape(settings: TransformerSettings) -> TensorShape:
     """Return the layout of the keys in the cache of a decoder layer, without the rows."""
     if settings.score == "additive":
         return "capacity", settings.attention_dim
@@ -149,15 +149,15 @@ def cache_key_shape(settings: TransformerSettings) -> Shape:
 
 
 def attend(
-    heads: Heads, blocks: Blocks, query: str, key: str, value: str, bias: str, *, single: bool = False
+    heads: ScoreWriter, blocks: Blocks, query: str, key: str, value: str, bias: str, *, single: bool = False
 ) -> tuple[str, str]:
-    """Write attention; return rows (batch * length, dim) and the weights (batch, heads, length, source_length).
+    """Write attention and return rows (batch * length, dim) and the weights (batch, heads, length, source_length).
 
-    query: from `Heads.query`, scaled already
+    query: from `ScoreWriter.query`, scaled already
     key: from `lay_out_keys`
     value: (batch, heads, source_length, head_dim)
     bias: from `Blocks.attention_bias`, broadcast over (batch, heads, length, source_length)
-    single: see `Heads.query`
+    single: see `ScoreWriter.query`
     """
     graph, weights = blocks.graph, attention_weights(heads, blocks, query, key, bias)
     mixed = graph.op("MatMul", weights, value)
@@ -166,8 +166,8 @@ def attend(
     return graph.op("Reshape", mixed, graph.int64s(-1, blocks.settings.attention_dim)), weights
 
 
-def attention_weights(heads: Heads, blocks: Blocks, query: str, key: str, bias: str) -> str:
-    """Return the weights (batch, heads, length, source_length); see `attend`."""
+def attention_weights(heads: ScoreWriter, blocks: Blocks, query: str, key: str, bias: str) -> str:
+    """Return the weights (batch, heads, length, source_length). See `attend`."""
     # Of score + mask, fp32 keeps nothing of the score and fp16 little: the weight is exactly 0 in both.
     scores = blocks.graph.op("Add", heads.scores(query, key), bias)
     return blocks.graph.op("Softmax", scores, axis=-1)
@@ -180,7 +180,7 @@ def attention_weights(heads: Heads, blocks: Blocks, query: str, key: str, bias: 
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """Writes the rotation of heads, in one graph.
+    """A writer of the rotation of heads, in one graph.
 
     cosine, sine: of the angle of each pair of dimensions, (positions, head_dim / 2)
     positions: int64 [1], the position of the first of `length`, or (batch, length)
@@ -204,8 +204,8 @@ class Rotation:
     def of_steps(cls, blocks: Blocks, positions: str) -> Rotation:
         """Return the rotation of rows (rows, dim), each at a position of its own, int64 (rows)."""
         graph = blocks.graph
-        places = graph.op("Unsqueeze", positions, graph.int64s(1))
-        return cls(blocks, *_tables(blocks), places, graph.int64s(-1, 1, blocks.settings.attention_dim))
+        indices = graph.op("Unsqueeze", positions, graph.int64s(1))
+        return cls(blocks, *_tables(blocks), indices, graph.int64s(-1, 1, blocks.settings.attention_dim))
 
     def rotate(self, rows: str) -> str:
         """Return rotated queries or keys of all heads, (batch, length, dim)."""
@@ -231,7 +231,7 @@ def _tables(blocks: Blocks) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RelativeScores:
-    """Writes what relative positions add to scores.
+    """A writer of what relative positions add to scores.
 
     name: of the table of biases by distance
     module: of the model
@@ -259,8 +259,8 @@ class RelativeScores:
         """Return the biases (..., heads) of distances (...)."""
         longest = self.blocks.settings.max_positions
         table = to_numpy(self.module.of_distances(torch.arange(1 - longest, longest)))
-        places = self.blocks.graph.op("Add", distances, self.blocks.graph.int64s(longest - 1))
-        return self.blocks.graph.gather(self.name, table, places)
+        positions = self.blocks.graph.op("Add", distances, self.blocks.graph.int64s(longest - 1))
+        return self.blocks.graph.gather(self.name, table, positions)
 
 
 # Self-attention of whole sequences, attention of linear cost, and cross-attention, as ONNX nodes.
@@ -271,7 +271,7 @@ TINY = float(np.finfo(np.float32).tiny)
 class Mask(NamedTuple):
     """Which keys the queries of a self-attention see.
 
-    visible: bool, broadcast over (batch, heads, length, length); linear attention reads it, and needs (batch, 1, 1,
+    visible: bool, broadcast over (batch, heads, length, length). Linear attention reads it, and needs (batch, 1, 1,
         length)
     bias: the same for attention by softmax, see Blocks.attention_bias
     """
@@ -326,7 +326,7 @@ def cross_attention(
 ) -> tuple[str, str]:
     """Return the cross-attention of rows (batch * length, dim) over memory, and its weights.
 
-    In a decoder step, the beams of a sentence are adjacent rows and take the place of `length`, so that all of them
+    In a decoder step, the beams of a sentence are adjacent rows and replace `length`, so that all of them
     read one copy of the memory. single: whether there is one
     """
     heads = scores_of(blocks, module.mix, name)
@@ -338,7 +338,7 @@ def cross_attention(
 def _attend_linearly(
     blocks: Blocks, query: str, key: str, value: str, batch: str, visible: str, *, weighted: bool
 ) -> tuple[str, str]:
-    """Write lingon.training.models.attention.attend_linearly; return rows (batch * length, dim), and the weights.
+    """Write lingon.training.models.attention.attend_linearly and return rows (batch * length, dim), and the weights.
 
     The values get a column of ones: one product gives the sums of both the numerator and the norm, in the same order
     for any padding. All is in float32, since float16 ends at 65,504.
@@ -363,7 +363,9 @@ def _attend_linearly(
 
 
 def _features(blocks: Blocks, heads: str) -> str:
-    """Return phi(x) = elu(x) + 1 as exp(min(x, 0)) + max(x, 0): the kernel of Elu rounds by the place of an element."""
+    """Return phi(x) = elu(x) + 1 as exp(min(x, 0)) + max(x, 0): the kernel of Elu rounds by the position of an
+    element.
+    """
     graph = blocks.graph
     zero = graph.constant(np.array(0, np.float32))
     return graph.op("Add", graph.op("Exp", graph.op("Min", heads, zero)), graph.op("Relu", heads))
@@ -382,7 +384,7 @@ Additive scores have keys (rows, capacity, dim). Rotated keys are in the cache a
 
 
 class StepAttention(Protocol):
-    """Writes the attention of a decoder step into a graph; it is made once for a graph and used by every layer."""
+    """A writer of the attention of a decoder step. It is made once for a graph and used by every layer."""
 
     def attend(self, module: SelfAttention, name: str, packed: str, past: Caches, present: Caches) -> str:
         """Return the mixed values (rows, dim).
@@ -390,7 +392,7 @@ class StepAttention(Protocol):
         module: the attention whose scores these are
         name: of the values that the nodes write
         packed: query, key and value of the new position, (rows, 3 * dim)
-        past: the inputs of the graph; no other node may read them, because the runner binds `present` to their memory
+        past: the inputs of the graph. No other node may read them, because the runner binds `present` to their memory
         present: the outputs of the graph, with the new position
         """
 
@@ -400,9 +402,9 @@ class GroupedAttention:
     """GroupQueryAttention: one kernel, which reads as far as each row's own length. CUDA has none for float32.
 
     last: the index of the new position of each row, int32 (rows)
-    total: the longest length after the step, an int32 scalar, or more; the kernel reads it on the host
+    total: the longest length after the step, an int32 scalar, or more. The kernel reads it on the host
     rotation: of queries and keys
-    bias: what is added to the scores of each head (rows, heads, 1, total); "" if nothing is
+    bias: what is added to the scores of each head (rows, heads, 1, total), or "" if nothing is
     """
 
     blocks: Blocks
@@ -465,13 +467,13 @@ class ScatteredAttention:
     Positions after the new one may hold anything, NaN too. Scores and values there are replaced, since NaN times the
     weight 0 is NaN.
 
-    places: where the new position goes in a cache, int64 (rows, heads, 3): row, head and position
+    positions: where the new position goes in a cache, int64 (rows, heads, 3): row, head and position
     visible: whether a position is read, bool (rows, 1, 1, capacity)
-    bias: what is added to the scores (rows, heads, 1, capacity); "" if nothing is
+    bias: what is added to the scores (rows, heads, 1, capacity), or "" if nothing is
     """
 
     blocks: Blocks
-    places: str
+    positions: str
     visible: str
     rotation: Rotation | None
     bias: str
@@ -485,7 +487,7 @@ class ScatteredAttention:
         rotation: Rotation | None,
         relative: RelativeScores | None,
     ) -> ScatteredAttention:
-        """Write the places and the mask for positions (rows) and the capacity of the caches, int64 [capacity].
+        """Write the cache indices and the mask for positions (rows) and the capacity of the caches, int64 [capacity].
 
         The graph has the input TOTAL_LENGTH, as all decoders for devices do, and reads the capacity instead: the mask
         must be as wide as the caches, and the input may be smaller.
@@ -495,7 +497,7 @@ class ScatteredAttention:
         keys = graph.count_up(capacity)
         visible = graph.op("LessOrEqual", keys, graph.op("Unsqueeze", positions, _after(graph, 3)))
         bias = "" if relative is None else relative.of_steps(positions, keys)
-        return cls(blocks, _places(graph, positions, blocks.settings.heads), visible, rotation, bias)
+        return cls(blocks, _cache_indices(graph, positions, blocks.settings.heads), visible, rotation, bias)
 
     def attend(self, module: SelfAttention, name: str, packed: str, past: Caches, present: Caches) -> str:
         """See StepAttention."""
@@ -505,7 +507,7 @@ class ScatteredAttention:
             query, key = self.rotation.rotate(query), self.rotation.rotate(key)
         by_head = graph.int64s(-1, settings.heads, settings.head_dim)
         for old, added, cache in zip(past, (key, value), present, strict=True):
-            graph.op("ScatterND", old, self.places, graph.op("Reshape", added, by_head), named=cache)
+            graph.op("ScatterND", old, self.positions, graph.op("Reshape", added, by_head), named=cache)
         one_query = graph.op("Reshape", query, graph.int64s(-1, settings.heads, 1, settings.head_dim))
         scale = settings.head_dim**-0.5
         scores = graph.op("FusedMatMul", one_query, present[0], domain=CONTRIB, transB=1, alpha=scale)
@@ -520,16 +522,16 @@ class AdditiveAttention:
 
     As in ScatteredAttention, positions after the new one may hold anything.
 
-    places: see ScatteredAttention
-    row_places: where the new key goes in its cache, int64 (rows, 2): row and position
-    reached: the positions that the step reads, int64 (reach); "" for all of the capacity, since a device would have to
-        wait for the longest row
+    positions: see ScatteredAttention
+    row_positions: where the new key goes in its cache, int64 (rows, 2): row and position
+    reached: the positions that the step reads, int64 (reach), or "" for all of the capacity, since a device would have
+        to wait for the longest row
     visible: whether a position is read, bool (rows, 1, 1, reach)
     """
 
     blocks: Blocks
-    places: str
-    row_places: str
+    positions: str
+    row_positions: str
     reached: str
     visible: str
     rotation: Rotation | None
@@ -538,9 +540,9 @@ class AdditiveAttention:
     def write(
         cls, blocks: Blocks, positions: str, capacity: str, rotation: Rotation | None, *, given: bool
     ) -> AdditiveAttention:
-        """Write places and mask for positions (rows) and the capacity of the caches, int64 [capacity].
+        """Write the cache indices and the mask for positions (rows) and the capacity of the caches, int64 [capacity].
 
-        given: whether the graph has the input TOTAL_LENGTH; see ScatteredAttention
+        given: whether the graph has the input TOTAL_LENGTH. See ScatteredAttention
         """
         graph = blocks.graph
         if given:
@@ -548,10 +550,10 @@ class AdditiveAttention:
         counted = graph.count_up(capacity if given else _whole_blocks(graph, positions))
         reached = "" if given else graph.op("Min", counted, graph.op("Sub", capacity, graph.int64s(1)))
         visible = graph.op("LessOrEqual", counted, graph.op("Unsqueeze", positions, _after(graph, 3)))
-        places = _places(graph, positions, blocks.settings.heads)
+        indices = _cache_indices(graph, positions, blocks.settings.heads)
         rows = graph.count_up(graph.op("Shape", positions))
         pair = [graph.op("Unsqueeze", each, graph.int64s(1)) for each in (rows, positions)]
-        return cls(blocks, places, graph.op("Concat", *pair, axis=1), reached, visible, rotation)
+        return cls(blocks, indices, graph.op("Concat", *pair, axis=1), reached, visible, rotation)
 
     def attend(self, module: SelfAttention, name: str, packed: str, past: Caches, present: Caches) -> str:
         """See StepAttention."""
@@ -560,8 +562,8 @@ class AdditiveAttention:
         if self.rotation is not None:
             query, key = self.rotation.rotate(query), self.rotation.rotate(key)
         flat, by_head = graph.int64s(-1, settings.attention_dim), graph.int64s(-1, settings.heads, settings.head_dim)
-        graph.op("ScatterND", past[0], self.row_places, graph.op("Reshape", key, flat), named=present[0])
-        graph.op("ScatterND", past[1], self.places, graph.op("Reshape", value, by_head), named=present[1])
+        graph.op("ScatterND", past[0], self.row_positions, graph.op("Reshape", key, flat), named=present[0])
+        graph.op("ScatterND", past[1], self.positions, graph.op("Reshape", value, by_head), named=present[1])
         heads = scores_of(self.blocks, module.mix, name)
         one_query = graph.op("Reshape", query, graph.int64s(-1, 1, 1, settings.attention_dim))
         scores = heads.scores(one_query, self._read(present[0], 1))
@@ -586,7 +588,7 @@ def _mix(blocks: Blocks, scores: str, cached: str, visible: str, name: str) -> s
     """Return the values of a cache mixed by the softmax of the visible scores: (rows, dim).
 
     scores: (rows, heads, 1, length)
-    cached: (rows, heads, length, head_dim); what is not visible may be NaN
+    cached: (rows, heads, length, head_dim). What is not visible may be NaN
     visible: bool (rows, 1, 1, length)
     """
     graph = blocks.graph
@@ -598,7 +600,7 @@ def _mix(blocks: Blocks, scores: str, cached: str, visible: str, name: str) -> s
     return graph.op("Reshape", mixed, graph.int64s(-1, blocks.settings.attention_dim))
 
 
-def _places(graph: GraphBuilder, positions: str, heads: int) -> str:
+def _cache_indices(graph: GraphBuilder, positions: str, heads: int) -> str:
     """Return the index (row, head, position) of the new key and value of every row and head: (rows, heads, 3)."""
     rows = graph.op("Unsqueeze", graph.count_up(graph.op("Shape", positions)), _after(graph, 2))
     of_row = graph.op("Mul", rows, graph.int64s(1, 0, 0))

@@ -17,7 +17,7 @@ FUSED = {
 }
 """The node that also adds, by the norm."""
 
-BIAS = 2  # the place of the bias among the inputs of Gemm
+BIAS = 2  # the position of the bias among the inputs of Gemm
 
 
 class Nodes:
@@ -43,7 +43,7 @@ class Nodes:
         return [node for node in self._nodes if node.name not in self._removed]
 
     def only_reader(self, node: NodeProto) -> NodeProto | None:
-        """Return the node that alone reads the first result of a node; None if there is none, or it is an output."""
+        """Return the node that alone reads the first result of a node, or None if there is none, or it is an output."""
         readers = self.readers.get(node.output[0], [])
         return readers[0] if len(readers) == 1 and node.output[0] not in self.outputs else None
 
@@ -77,7 +77,7 @@ def fuse_norms(nodes: Sequence[NodeProto], outputs: Sequence[str]) -> list[NodeP
 
 
 def _is_product(node: NodeProto | None, graph: Nodes) -> bool:
-    """Whether a node is a product with a bias that one other node reads."""
+    """Return whether a node is a product with a bias that one other node reads."""
     return (
         node is not None and node.op_type == "Gemm" and len(node.input) > BIAS and graph.only_reader(node) is not None
     )
@@ -108,10 +108,10 @@ NORMS = {"LayerNormalization": 1, "SimplifiedLayerNormalization": 2}
 """The attribute `norm` of a product, by the operator that it replaces."""
 
 GAIN = {"Linear": 4, "FloatLinear": 3, "PackedLinear": 5}
-"""The place of the gain of a norm among the inputs of a product; its bias is next."""
+"""The index of the gain of a norm among the inputs of a product. Its bias is next."""
 
 RESIDUAL = {"Linear": 6, "FloatLinear": 5}
-"""The place of a residual among the inputs of a product."""
+"""The index of a residual among the inputs of a product."""
 
 
 def fuse(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
@@ -135,7 +135,7 @@ class _Nodes(Nodes):
 
     def __init__(self, nodes: Sequence[NodeProto], outputs: Iterable[str]) -> None:
         super().__init__(nodes, outputs)
-        self._order = {node.name: place for place, node in enumerate(nodes)}
+        self._order = {node.name: position for position, node in enumerate(nodes)}
 
     def fuse_norm(self, norm: NodeProto) -> None:
         """Let every product that reads a norm compute it, if nobody else reads it."""
@@ -145,8 +145,8 @@ class _Nodes(Nodes):
         epsilon = next(each.f for each in norm.attribute if each.name == "epsilon")
         for reader in readers:
             _set_input(reader, 0, norm.input[0])
-            for place, name in enumerate(norm.input[1:], GAIN[reader.op_type]):
-                _set_input(reader, place, name)
+            for position, name in enumerate(norm.input[1:], GAIN[reader.op_type]):
+                _set_input(reader, position, name)
             _set(reader, norm=NORMS[norm.op_type], epsilon=epsilon)
             self.readers.setdefault(norm.input[0], []).append(reader)
         self.remove(norm)
@@ -170,7 +170,7 @@ class _Nodes(Nodes):
             self._replace_output(linear, reader)
 
     def _replace_output(self, linear: NodeProto, reader: NodeProto) -> None:
-        """Let a product write what its reader wrote, in the place of the reader."""
+        """Let a product write what its reader wrote, instead of the reader."""
         linear.output[0] = reader.output[0]
         self.writers[linear.output[0]] = linear
         self.remove(reader)
@@ -184,9 +184,9 @@ def _is_linear(node: NodeProto) -> bool:
     return node.op_type in RESIDUAL and node.domain == KERNELS
 
 
-def _set_input(node: NodeProto, place: int, name: str) -> None:
-    node.input.extend([""] * (place + 1 - len(node.input)))
-    node.input[place] = name
+def _set_input(node: NodeProto, position: int, name: str) -> None:
+    node.input.extend([""] * (position + 1 - len(node.input)))
+    node.input[position] = name
 
 
 def _set(node: NodeProto, **attributes: float) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from lingon.export.graphs.onnx_writer import CONTRIB, GraphBuilder
-from lingon.export.graphs.quantisation import Range, quantise_columns
+from lingon.export.graphs.quantisation import InputRange, quantise_columns
 from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.attention import SelfAttention
 from lingon.training.models.interface import AnyModel
@@ -22,7 +22,7 @@ from lingon.training.models.layers import BothNorms, Embedding, FeedForward, Pos
 
 
 class MatMul(Protocol):
-    """Writes matrix products into a graph; `name` is the name of the module in the model."""
+    """A writer of matrix products into a graph; `name` is the name of the module in the model."""
 
     def linear(
         self, name: str, rows: str, weight: np.ndarray, bias: np.ndarray, *, shared: str = "", named: str = ""
@@ -37,7 +37,7 @@ class MatMul(Protocol):
         """Return max(0, rows), which only the product `reader` reads."""
 
     def gather_pieces(self, name: str, weight: np.ndarray, bias: np.ndarray, pieces: str, *, shared: str) -> list[str]:
-        """Return the inputs of `linear_of_pieces` for the rows of a weight at pieces, int64 (union); see `linear`."""
+        """Return the inputs of `linear_of_pieces` for the rows of a weight at pieces, int64 (union). See `linear`."""
 
     def piece_tensors(self, size: int) -> list[tuple[np.dtype[Any], list[int | str]]]:
         """Return types and shapes of the results of `gather_pieces`, for a weight (out, size)."""
@@ -83,11 +83,11 @@ class FloatMatMul:
 class Int8MatMul:
     """Products of 8-bit integers with 32-bit sums: one fixed scale for activations, a scale for every output column.
 
-    ranges: the input range of each product; see lingon.export.graphs.quantisation.smooth_and_calibrate
+    ranges: the input range of each product. See lingon.export.graphs.quantisation.smooth_and_calibrate
     """
 
     graph: GraphBuilder
-    ranges: Mapping[str, Range]
+    ranges: Mapping[str, InputRange]
 
     def linear(
         self, name: str, rows: str, weight: np.ndarray, bias: np.ndarray, *, shared: str = "", named: str = ""
@@ -102,7 +102,7 @@ class Int8MatMul:
         return self.linear_of_pieces(name, rows, chosen, named=named)
 
     def relu(self, rows: str, reader: str) -> str:
-        """See MatMul; quantisation to a range that begins with 0 clips negative values already."""
+        """See MatMul. Quantisation to a range that begins with 0 clips negative values already."""
         return rows if self.ranges[reader].zero_point == 0 else self.graph.op("Relu", rows)
 
     def gather_pieces(self, name: str, weight: np.ndarray, bias: np.ndarray, pieces: str, *, shared: str) -> list[str]:
@@ -152,7 +152,7 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
 
 
 def bias_of(module: nn.Linear) -> np.ndarray:
-    """Return the bias of a product (out); zeros if it has none."""
+    """Return the bias of a product (out), zeros if it has none."""
     trained = cast("Tensor | None", module.bias)
     return np.zeros(module.out_features, np.float32) if trained is None else to_numpy(trained)
 
@@ -172,13 +172,13 @@ def table_name(model: AnyModel, side: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """Writes products with trained weights into a graph."""
+    """A writer of products with trained weights into a graph."""
 
     graph: GraphBuilder
     matmul: MatMul
 
     def linear(self, module: nn.Linear, name: str, rows: str, scale: float = 1.0) -> str:
-        """Return scale * (rows W^T + b), (n, out), for rows (n, in); the scale is folded into weight and bias."""
+        """Return scale * (rows W^T + b), (n, out), for rows (n, in). The scale is folded into weight and bias."""
         weight = to_numpy(module.weight) * np.float32(scale)
         return self.matmul.linear(name, rows, weight, bias_of(module) * np.float32(scale))
 
@@ -188,12 +188,12 @@ class Layers:
 
 @dataclass(frozen=True, slots=True)
 class Blocks(Layers):
-    """Writes layers of a Transformer into a graph, for the settings of a model."""
+    """A writer of layers of a Transformer into a graph, for the settings of a model."""
 
     settings: TransformerSettings
 
     def embed(self, module: Embedding, name: str, side: str, ids: str, positions: str) -> str:
-        """Return the embedding of ids at positions of the same shape; see lingon.training.models.layers.Embedding.
+        """Return the embedding of ids at positions of the same shape. See lingon.training.models.layers.Embedding.
 
         name: the name of the embedding matrix, which both sides may share
         side: source or target, for the names of learned positions and of a norm
@@ -207,7 +207,7 @@ class Blocks(Layers):
         return self.norm(module.norm, f"{side}_embedding.norm", found)
 
     def position_table(self, side: str) -> str:
-        """Return the name of the table of positions of a side; "" if positions are not added to pieces."""
+        """Return the name of the table of positions of a side, or "" if positions are not added to pieces."""
         if self.settings.positions in ("rotary", "relative", "none"):
             return ""
         return f"{side}.position_table" if self.settings.positions == "learned" else "position_table"
@@ -224,7 +224,7 @@ class Blocks(Layers):
         return self.graph.op("LayerNormalization", rows, gain, bias, axis=-1, epsilon=module.eps)
 
     def before(self, around: Residual, name: str, rows: str) -> str:
-        """Return the input of a sublayer; see lingon.training.models.layers.Residual."""
+        """Return the input of a sublayer. See lingon.training.models.layers.Residual."""
         return self.norm(around.norm, f"{name}.norm", rows) if isinstance(around, PreNorm) else rows
 
     def after(self, around: Residual, name: str, rows: str, sublayer: str) -> str:
@@ -243,7 +243,7 @@ class Blocks(Layers):
         return self.graph.op("Concat", query, self.linear(qkv.key_value, f"{name}.key_value", rows), axis=1)
 
     def feed_forward(self, module: FeedForward, name: str, rows: str) -> str:
-        """Return the feed-forward layer of rows (n, dim); see lingon.training.models.layers.FeedForward."""
+        """Return the feed-forward layer of rows (n, dim). See lingon.training.models.layers.FeedForward."""
         inner, outer = self.linear(module.inner, f"{name}.inner", rows), f"{name}.outer"
         if module.gated:
             gate, value = self.split(inner, 2)

@@ -134,7 +134,7 @@ def write_candidates(graph: GraphBuilder, logits: str, pieces: str = "", allowed
     """Output the candidates of each row with their log-probabilities.
 
     logits: (rows, columns)
-    pieces, allowed: the piece of each column, and which of them each sentence may use; see OutputLayer
+    pieces, allowed: the piece of each column, and which of them each sentence may use. See OutputLayer
     """
     count = graph.input(CANDIDATE_COUNT, np.int64, [1])
     names, shape = (CANDIDATE_IDS, CANDIDATE_LOG_PROBS), ("rows", "candidates")
@@ -185,13 +185,13 @@ HEAD_STEP = 8  # dimensions; the operators take heads of a multiple of these, as
 
 
 def has_native_attention(settings: TransformerSettings) -> bool:
-    """Whether the operators have the attention of a model; the standard nodes compute any other one."""
+    """Return whether the operators have the attention of a model. The standard nodes compute any other one."""
     softmax = settings.encoder_attention == "softmax" and not settings.encoder_window
     return softmax and has_native_heads(settings) and settings.positions not in ("rotary", "relative")
 
 
 def has_native_heads(settings: TransformerSettings) -> bool:
-    """Whether the operators take the heads of a model, and have their scores."""
+    """Return whether the operators take the heads of a model, and have their scores."""
     return settings.score == "scaled-dot" and settings.head_dim % HEAD_STEP == 0
 
 
@@ -199,7 +199,7 @@ def has_native_heads(settings: TransformerSettings) -> bool:
 class NativeTransformerGraphs(TransformerGraphs):
     """See TransformerGraphs. Products are operators of ours in every graph, the attention of steps and encoders too.
 
-    quantised: whether products are in 8-bit integers; keys and values are then float16, because the products differ
+    quantised: whether products are in 8-bit integers. Keys and values are then float16, because the products differ
         by more than that
     """
 
@@ -313,7 +313,7 @@ class NativeTransformerGraphs(TransformerGraphs):
         lengths, heads = SOURCE_LENGTHS, ProductScores(blocks)
 
         def write(module: CrossAttention, name: str, rows: str, memory: tuple[str, str]) -> tuple[str, str]:
-            """The mix has the bits of a step; standard nodes compute the weights, which only are returned."""
+            """Return the mix with the bits of a step. Standard nodes compute the weights, which are only returned."""
             query, mixed = _cross(blocks, module, name, rows, memory, lengths)
             by_head = heads.query(query, source.batch)
             key = blocks.graph.op("Cast", memory[0], to=TensorProto.FLOAT) if self.narrows_memory else memory[0]
@@ -375,7 +375,7 @@ class NativeBlocks(Blocks):
     """See Blocks: embeddings by the operator Embed."""
 
     def embed(self, module: Embedding, name: str, side: str, ids: str, positions: str) -> str:
-        """See Blocks; the result is (rows, dim) for ids of any shape."""
+        """See Blocks. The result is (rows, dim) for ids of any shape."""
         graph = self.graph
         inputs = [ids, graph.table(name, pad_to_blocks(to_numpy(module.pieces.weight)))]
         if table := self.position_table(side):

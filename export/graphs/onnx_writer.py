@@ -24,12 +24,14 @@ ALIGNMENT = 64  # bytes; the size of a vector load
 FILE_STEMS = {"float32": "fp32", "float16": "fp16"}
 INT8_FILE = "int8.bin"  # the weight file of graphs with 8-bit products
 LoopBody = Callable[[list[str], list[str]], tuple[Sequence[str], Sequence[str]]]
-"""Takes the names of states and inputs of one step; returns those of the next states and of the outputs, all floats."""
+"""Takes the names of states and inputs of one step and return those of the next states and of the outputs, all
+floats.
+"""
 
 Rewrite = Callable[[Sequence[onnx.NodeProto], Sequence[str]], list[onnx.NodeProto]]
 
 
-class Place(NamedTuple):
+class TensorLocation(NamedTuple):
     """Where a tensor is in a weight file, in bytes, and the SHA-256 of its values."""
 
     offset: int
@@ -38,17 +40,17 @@ class Place(NamedTuple):
 
 
 class WeightFiles:
-    """The weight files of a bundle; a file has a tensor once, even if several graphs use it.
+    """The weight files of a bundle. A file has a tensor once, even if several graphs use it.
 
     They are temporary files without a name until the bundle is written: memory holds one tensor at a time.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """folder: on the disk of the bundle, or above it; None is the folder of temporary files."""
+        """folder: on the disk of the bundle, or above it. None is the folder of temporary files."""
         self._folder = next((each for each in (folder, *folder.parents) if each.is_dir()), None) if folder else None
         self._descriptors: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
-        self._places: dict[tuple[str, str], Place] = {}
+        self._positions: dict[tuple[str, str], TensorLocation] = {}
 
     def contents(self) -> dict[str, mmap]:
         """Return the content of every file, by its name, mapped into memory."""
@@ -59,15 +61,15 @@ class WeightFiles:
         return self._sizes[file]
 
     def add(self, file: str, name: str, values: np.ndarray) -> TensorProto:
-        """Add a tensor to a file, unless the file has it; return an initializer that points to it.
+        """Add a tensor to a file, unless the file has it, and return an initializer that points to it.
 
         values: in the order of their memory. Raises BundleError if the disk is full.
         """
         content = values.reshape(-1).view(np.uint8).data
         digest = hashlib.sha256(content).digest()
-        if (file, name) not in self._places:
-            self._places[file, name] = Place(self._write(file, content), len(content), digest)
-        offset, length, known = self._places[file, name]
+        if (file, name) not in self._positions:
+            self._positions[file, name] = TensorLocation(self._write(file, content), len(content), digest)
+        offset, length, known = self._positions[file, name]
         assert known == digest, f"{file}: two tensors named {name}"
         tensor = TensorProto(name=name, data_type=helper.np_dtype_to_tensor_dtype(values.dtype), dims=values.shape)
         tensor.data_location = TensorProto.EXTERNAL
@@ -76,7 +78,7 @@ class WeightFiles:
         return tensor
 
     def _write(self, file: str, content: memoryview) -> int:
-        """Write to the end of a file; return where the content begins."""
+        """Write to the end of a file and return where the content begins."""
         try:
             if file not in self._descriptors:
                 self._descriptors[file] = self._open()
@@ -100,10 +102,10 @@ class WeightFiles:
 
 
 class GraphBuilder:
-    """Builds one graph; a value is referred to by its name, a string.
+    """A builder of one graph. A value is referred to by its name, a string.
 
     dtype: type of the arithmetic, float32 or float16
-    file: the weight file for all weights; without it, weights of 16 bits go to fp16.bin, those of 32 bits to fp32.bin
+    file: the weight file for all weights. Without it, weights of 16 bits go to fp16.bin, those of 32 bits to fp32.bin
     rewrite: changes the nodes of the finished graph, without those of loop bodies; also gets the names of its outputs
     reads: the weight files that the graph points to
     """
@@ -130,7 +132,7 @@ class GraphBuilder:
         self._shapes: dict[str, onnx.ValueInfoProto] = {}  # of values that ONNX Runtime cannot infer
 
     def input(self, name: str, dtype: np.dtype[Any] | type[Any], shape: Sequence[int | str]) -> str:
-        """Declare an input; return its name."""
+        """Declare an input and return its name."""
         self._inputs.append(_value_info(name, dtype, shape))
         return name
 
@@ -140,7 +142,7 @@ class GraphBuilder:
         self._outputs.append(_value_info(name, dtype, shape))
 
     def declare_output(self, name: str, dtype: np.dtype[Any] | type[Any], shape: Sequence[int | str]) -> str:
-        """Declare an output that a node writes directly under this name, without a copy; return the name."""
+        """Declare an output that a node writes directly under this name, without a copy, and return the name."""
         self._outputs.append(_value_info(name, dtype, shape))
         return name
 
@@ -162,7 +164,7 @@ class GraphBuilder:
         return wide
 
     def gather(self, name: str, values: np.ndarray, ids: str) -> str:
-        """Return the rows of a trained table at ids; only these rows are converted, not the whole table."""
+        """Return the rows of a trained table at ids. Only these rows are converted, not the whole table."""
         rows = self.op("Gather", self.table(name, values), ids)
         if self._narrowed(values).dtype == self.dtype:
             return rows
@@ -220,7 +222,7 @@ class GraphBuilder:
         return outputs
 
     def describe(self, rows: str, columns: int) -> str:
-        """Declare rows (n, columns) that an operator of ours returns; return their name.
+        """Declare rows (n, columns) that an operator of ours returns, and return their name.
 
         ONNX Runtime does not know the shapes of these operators, and a loop must have those of all its results.
         """
@@ -237,13 +239,14 @@ class GraphBuilder:
         *,
         reverse: bool = False,
     ) -> tuple[list[str], list[str]]:
-        """Run `body` once for each entry of the first dimension of the inputs; return last states and stacked outputs.
+        """Run `body` once for each entry of the first dimension of the inputs and return last states and stacked
+        outputs.
 
         states: their first values, in the type of the arithmetic
-        inputs: values and their types; all have the same first dimension
-        body: writes nodes; it may read every value of the graph. It gets the states and one entry of each input, and
+        inputs: values and their types. All have the same first dimension
+        body: writes nodes. It may read every value of the graph. It gets the states and one entry of each input, and
             returns the next states and the outputs.
-        reverse: whether the last entry is the first; the outputs stay in the order of the inputs
+        reverse: whether the last entry is the first. The outputs stay in the order of the inputs
         """
         number, outer = self._count, self._nodes
         names = [

@@ -23,12 +23,12 @@ MOST_SORTED = 256  # values that the faster kernel of CUDA for TopK takes
 
 @dataclass(frozen=True, slots=True)
 class OutputLayer:
-    """Writes the output layer of a model."""
+    """A writer of the output layer of a model."""
 
     model: AnyModel
 
     def logits(self, blocks: Layers, rows: str, named: str = "") -> str:
-        """Return logits (n, vocab padded to blocks); pieces that are never generated have probability 0."""
+        """Return logits (n, vocab padded to blocks). Pieces that are never generated have probability 0."""
         return blocks.matmul.linear(NAME, rows, self._weight, self._bias, shared=self._shared, named=named)
 
     def gather_pieces(self, blocks: Layers, pieces: str) -> None:
@@ -42,7 +42,7 @@ class OutputLayer:
     def logits_of_pieces(self, blocks: Layers, rows: str, batch: str) -> tuple[str, str]:
         """Return logits (n, union) over the pieces that are inputs of the graph, and the ids of these pieces.
 
-        batch: int64 [sentences]; pieces that a sentence must not use have probability 0
+        batch: int64 [sentences]. Pieces that a sentence must not use have probability 0
         """
         graph = blocks.graph
         logits, pieces, allowed = self.product_of_pieces(blocks, rows)
@@ -100,7 +100,7 @@ def write_candidates(graph: GraphBuilder, logits: str, pieces: str | None = None
     """Output the candidates of each row with their log-probabilities.
 
     logits: float32 (rows, vocab padded to blocks)
-    pieces: the piece of each column; without it, the piece of a column is its index
+    pieces: the piece of each column. Without it, the piece of a column is its index
     block: pieces of a block of the search, which divides the columns
     """
     count = graph.input(names.CANDIDATE_COUNT, np.int64, [1])
@@ -180,9 +180,10 @@ def _top_k(graph: GraphBuilder, logits: str, count: str, block: int) -> tuple[st
 
 
 def _search(graph: GraphBuilder, logits: str, count: str, block: int) -> tuple[str, str, str]:
-    """Return the `count` largest values of each row, the blocks that were searched, and the places of the values there.
+    """Return the `count` largest values of each row, the blocks that were searched, and the positions of the values
+    there.
 
-    All are (rows, count), but there are no more blocks than a row has; places count through the searched blocks.
+    All are (rows, count), but there are no more blocks than a row has. Positions count through the searched blocks.
     """
     last, size = graph.int64s(-1), graph.int64s(block)
     blocks = graph.op("Reshape", logits, graph.int64s(0, -1, block))
@@ -201,7 +202,6 @@ def _first_element(graph: GraphBuilder) -> tuple[str, str, str]:
 
 
 def _first_column(graph: GraphBuilder) -> tuple[str, str, str]:
-    """Return the arguments of Slice for the first column."""
     return graph.int64s(0), graph.int64s(1), graph.int64s(1)
 
 

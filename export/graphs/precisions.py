@@ -11,11 +11,18 @@ import numpy as np
 
 from lingon.bundle import names
 from lingon.bundle.manifest import State
-from lingon.bundle.store import Content
+from lingon.bundle.store import FileContent
 from lingon.errors import CheckpointError, SettingsError
 from lingon.export.graphs.native import NativeRecurrentGraphs, NativeTransformerGraphs
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.quantisation import Range, Sentence, calibrate, emulate, narrow_states, smooth_and_calibrate
+from lingon.export.graphs.quantisation import (
+    InputRange,
+    SentenceIds,
+    calibrate,
+    emulate,
+    narrow_states,
+    smooth_and_calibrate,
+)
 from lingon.export.graphs.recurrent import RecurrentGraphs, RecurrentModel, system_of
 from lingon.export.graphs.transformer import TransformerGraphs
 from lingon.export.graphs.transformer import states as transformer_states
@@ -31,7 +38,7 @@ class PrecisionKind:
 
     dtype: type of the arithmetic, and of matrix products unless they are quantised
     quantised: whether matrix products are in 8-bit integers
-    native: whether the graphs have our own operators; see kernels/
+    native: whether the graphs have our own operators. See kernels/
     """
 
     dtype: type[np.floating[Any]]
@@ -66,7 +73,7 @@ PRECISION_KINDS = {
 class BuiltGraphs:
     """The graphs of one precision by their paths in the bundle, and the weight files that they read.
 
-    emulated: a model that computes what 8-bit graphs compute; None for other graphs
+    emulated: a model that computes what 8-bit graphs compute, or None for other graphs
     """
 
     graphs: dict[str, bytes]
@@ -115,16 +122,16 @@ def build(
     model: AnyModel,
     precision: str,
     weights: WeightFiles,
-    calibration: Sequence[Sentence],
+    calibration: Sequence[SentenceIds],
     *,
     shortlist: bool,
-    ranges: Mapping[str, Range] | None = None,
+    ranges: Mapping[str, InputRange] | None = None,
 ) -> BuiltGraphs:
     """Build the graphs of one precision and add their weights to `weights`.
 
     calibration: sentences on which the ranges of 8-bit activations are measured
-    shortlist: whether to build the graphs for decoding with a shortlist; only the CPU provider has them
-    ranges: those of a Transformer that was trained for 8-bit products; they are then not measured
+    shortlist: whether to build the graphs for decoding with a shortlist. Only the CPU provider has them
+    ranges: those of a Transformer that was trained for 8-bit products. They are then not measured
     """
     kind = PRECISION_KINDS[precision]
     if kind.quantised and not calibration and ranges is None:
@@ -144,8 +151,8 @@ def _transformer_graphs(
     model: Transformer,
     kind: PrecisionKind,
     weights: WeightFiles,
-    calibration: Sequence[Sentence],
-    known: Mapping[str, Range] | None,
+    calibration: Sequence[SentenceIds],
+    known: Mapping[str, InputRange] | None,
 ) -> tuple[TransformerGraphs, AnyModel | None]:
     """Return the builder of the graphs, and for 8-bit graphs the model that they compute."""
     ranges = None
@@ -164,9 +171,9 @@ def _transformer_graphs(
 
 
 def _recurrent_graphs(
-    model: AnyModel, kind: PrecisionKind, weights: WeightFiles, calibration: Sequence[Sentence]
+    model: AnyModel, kind: PrecisionKind, weights: WeightFiles, calibration: Sequence[SentenceIds]
 ) -> tuple[RecurrentGraphs, AnyModel | None]:
-    """See _transformer_graphs; states between -1 and 1 need no smoothing."""
+    """See _transformer_graphs. States between -1 and 1 need no smoothing."""
     assert isinstance(model, RecurrentModel)
     system = system_of(model)
     ranges = calibrate(system.model, calibration) if kind.quantised and not kind.native else None
@@ -176,6 +183,6 @@ def _recurrent_graphs(
     return RecurrentGraphs(system, weights, ranges), emulated
 
 
-def weight_files(weights: WeightFiles) -> dict[str, Content]:
+def weight_files(weights: WeightFiles) -> dict[str, FileContent]:
     """Return the weight files by their paths in the bundle."""
     return {f"{names.WEIGHTS}/{name}": content for name, content in weights.contents().items()}

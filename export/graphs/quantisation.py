@@ -1,6 +1,6 @@
 """Scales for 8-bit matrix products: measured on sentences, balanced between activations and weights, constant.
 
-Activations have 8 bits and one scale for a tensor; weights have 7 bits and a scale for every output column. With
+Activations have 8 bits and one scale for a tensor. Weights have 7 bits and a scale for every output column. With
 |weight| <= 63, a sum of two products, 2 * 255 * 63, fits the 16-bit sums of processors without VNNI. With 8-bit weights
 these sums saturate, and results are wrong without an error.
 """
@@ -30,8 +30,8 @@ MAX_ACTIVATION = 255
 TINY = 1e-30  # a row whose range is smaller is 0
 
 
-class Range(NamedTuple):
-    """The range of the input of a product; it contains 0."""
+class InputRange(NamedTuple):
+    """The range of the input of a product. It contains 0."""
 
     low: float
     high: float
@@ -61,9 +61,9 @@ class _ChannelRanges:
         self.high = torch.maximum(self.high, flat.amax(0))
 
     @property
-    def range(self) -> Range:
+    def range(self) -> InputRange:
         """The range over all channels."""
-        return Range(float(self.low.min()), float(self.high.max()))
+        return InputRange(float(self.low.min()), float(self.high.max()))
 
     @property
     def largest(self) -> Tensor:
@@ -71,7 +71,7 @@ class _ChannelRanges:
         return torch.maximum(-self.low, self.high)
 
 
-Sentence = tuple[list[int], list[int]]
+SentenceIds = tuple[list[int], list[int]]
 """Source ids as the tokenizer frames them, target ids without BOS and EOS."""
 
 
@@ -82,7 +82,9 @@ def quantise_columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.rint(weight / scale[:, None]).astype(np.int8), scale
 
 
-def smooth_and_calibrate(model: Transformer, sentences: Iterable[Sentence]) -> tuple[Transformer, dict[str, Range]]:
+def smooth_and_calibrate(
+    model: Transformer, sentences: Iterable[SentenceIds]
+) -> tuple[Transformer, dict[str, InputRange]]:
     """Return an equal model that is easier to quantise (see `smooth`), and the input range of each of its products.
 
     Products have the names of modules; `memory` is the product of all `decoder.N.cross.key_value`, which read the same.
@@ -93,7 +95,7 @@ def smooth_and_calibrate(model: Transformer, sentences: Iterable[Sentence]) -> t
     return smoothed, {**ranges, "memory": ranges["decoder.0.cross.key_value"]}
 
 
-def calibrate(model: AnyModel, sentences: Iterable[Sentence]) -> dict[str, Range]:
+def calibrate(model: AnyModel, sentences: Iterable[SentenceIds]) -> dict[str, InputRange]:
     """Return the input range of each product of a model, by the name of its module."""
     return {name: channels.range for name, channels in _measure_ranges(model, list(sentences)).items()}
 
@@ -123,12 +125,12 @@ def smooth(model: Transformer, ranges: dict[str, _ChannelRanges]) -> Transformer
 
 
 @torch.no_grad()
-def emulate(model: ModelT, ranges: Mapping[str, Range] | None) -> ModelT:
+def emulate(model: ModelT, ranges: Mapping[str, InputRange] | None) -> ModelT:
     """Return a copy of a calibrated model whose products round as those of 8-bit graphs do.
 
     It computes in floating point what the graphs compute in integers, and is the reference of the gates for them.
 
-    ranges: of the inputs of each product; None if every row has its own
+    ranges: of the inputs of each product, or None if every row has its own
     """
     model = copy.deepcopy(model)
     for name, module in model.named_modules():
@@ -173,7 +175,7 @@ def _round_rows(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
     return ((levels - zero_point) * step,)
 
 
-def _rounding_hook(seen: Range) -> Callable[[nn.Module, tuple[Tensor]], tuple[Tensor]]:
+def _rounding_hook(seen: InputRange) -> Callable[[nn.Module, tuple[Tensor]], tuple[Tensor]]:
     def round_input(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
         levels = (inputs[0] / seen.step).round() + seen.zero_point
         return ((levels.clamp(0, MAX_ACTIVATION) - seen.zero_point) * seen.step,)
@@ -207,7 +209,7 @@ def _smooth_cross(layer: DecoderLayer, name: str, ranges: dict[str, _ChannelRang
 
 
 def _norm_before(around: Residual) -> Norm | None:
-    """Return the norm before a sublayer; None for post-norm, because the residual connection reads that norm too."""
+    """Return the norm before a sublayer, or None for post-norm, because the residual connection reads that norm too."""
     return around.norm if isinstance(around, PreNorm) else None
 
 
@@ -236,7 +238,7 @@ def _smoothing_scale(ranges: _ChannelRanges, readers: list[nn.Linear]) -> Tensor
 
 
 class _Unread(nn.Linear):
-    """Stands for the output layer where nobody reads the logits, most of the work with a large vocabulary."""
+    """A stand-in for the output layer where nobody reads the logits, most of the work with a large vocabulary."""
 
     def __init__(self, output: nn.Linear) -> None:
         super().__init__(output.in_features, output.out_features, bias=False, device="meta")
@@ -247,7 +249,7 @@ class _Unread(nn.Linear):
 
 
 @torch.inference_mode()
-def _measure_ranges(model: AnyModel, sentences: list[Sentence]) -> dict[str, _ChannelRanges]:
+def _measure_ranges(model: AnyModel, sentences: list[SentenceIds]) -> dict[str, _ChannelRanges]:
     """Measure the inputs of every linear layer, one sentence at a time, so that no padding is measured."""
     ranges: dict[str, _ChannelRanges] = {}
     output, threads = model.output, torch.get_num_threads()
@@ -257,7 +259,7 @@ def _measure_ranges(model: AnyModel, sentences: list[Sentence]) -> dict[str, _Ch
     hooks = [module.register_forward_pre_hook(_range_hook(name, ranges, lock)) for name, module in linear.items()]
 
     @torch.inference_mode()
-    def measure(sentence: Sentence) -> None:
+    def measure(sentence: SentenceIds) -> None:
         source, target = sentence
         model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]]))
 

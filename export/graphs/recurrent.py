@@ -22,13 +22,13 @@ from lingon.export.graphs.layers import (
 )
 from lingon.export.graphs.onnx_writer import INT8_FILE, GraphBuilder, WeightFiles
 from lingon.export.graphs.output_layer import OutputLayer, write_candidates
-from lingon.export.graphs.quantisation import ModelT, Range
+from lingon.export.graphs.quantisation import InputRange, ModelT
 from lingon.export.graphs.recurrent_layers import (
     ANNOTATIONS,
     KEYS,
     AttentionMemory,
     Sources,
-    Values,
+    ValueNames,
     attend_to_memory,
     attention_keys,
     attention_states,
@@ -72,7 +72,7 @@ class StepOutputs:
 
     hidden: (rows, output_dim), which the output layer reads
     recurrent: the new recurrent states by name
-    attention: (sentences, beams, source_length); None without attention
+    attention: (sentences, beams, source_length), or None without attention
     """
 
     hidden: str
@@ -81,8 +81,8 @@ class StepOutputs:
 
 
 @dataclass(frozen=True, slots=True)
-class System(ABC, Generic[ModelT]):
-    """A recurrent system, whose model has all products as modules; see lingon.export.graphs.recurrent_layers."""
+class RecurrentSystem(ABC, Generic[ModelT]):
+    """A recurrent system, whose model has all products as modules. See lingon.export.graphs.recurrent_layers."""
 
     model: ModelT
 
@@ -97,7 +97,7 @@ class System(ABC, Generic[ModelT]):
 
     @abstractmethod
     def encode(self, layers: Layers, source: Sources) -> dict[str, str]:
-        """Write the encoder; return the memory of each sentence and the first recurrent states by name."""
+        """Write the encoder and return the memory of each sentence and the first recurrent states by name."""
 
     @abstractmethod
     def step(self, layers: Layers, inputs: StepInputs) -> StepOutputs:
@@ -126,7 +126,7 @@ def state_names(name: str, cell: Recurrence) -> list[str]:
     return [f"{name}.{part}" for part in PARTS[: cell.tensors]]
 
 
-def named_states(name: str, cells: Sequence[Recurrence], values: Sequence[Values]) -> dict[str, str]:
+def named_states(name: str, cells: Sequence[Recurrence], values: Sequence[ValueNames]) -> dict[str, str]:
     """Return the states of a stack by name."""
     return {
         each: value
@@ -151,20 +151,20 @@ def declare_sources(layers: Layers, ids: str, lengths: str, *, reverse: bool) ->
     reverse: whether all tokens of a source but the last one are read in reverse order
     """
     graph = layers.graph
-    places = graph.count_up(graph.op("Shape", ids, start=1))
+    positions = graph.count_up(graph.op("Shape", ids, start=1))
     if reverse:
         turned = graph.op("Unsqueeze", graph.op("Sub", lengths, graph.constant(np.array(1))), graph.int64s(1))
-        mirrored = graph.op("Sub", graph.op("Sub", turned, graph.constant(np.array(1))), places)
+        mirrored = graph.op("Sub", graph.op("Sub", turned, graph.constant(np.array(1))), positions)
         ids = graph.op(
-            "GatherElements", ids, graph.op("Where", graph.op("Less", places, turned), mirrored, places), axis=1
+            "GatherElements", ids, graph.op("Where", graph.op("Less", positions, turned), mirrored, positions), axis=1
         )
     real = graph.op(
-        "Less", graph.op("Unsqueeze", places, graph.int64s(1, 2)), graph.op("Unsqueeze", lengths, graph.int64s(1))
+        "Less", graph.op("Unsqueeze", positions, graph.int64s(1, 2)), graph.op("Unsqueeze", lengths, graph.int64s(1))
     )
     return Sources(graph.op("Transpose", ids, perm=[1, 0]), lengths, real, graph.op("Shape", lengths))
 
 
-class RnnencSystem(System[Rnnenc]):
+class RnnencSystem(RecurrentSystem[Rnnenc]):
     """An encoder and a decoder without attention: all states are recurrent."""
 
     @property
@@ -185,7 +185,7 @@ class RnnencSystem(System[Rnnenc]):
         return StepOutputs(present[-1][0], named_states("decoder", self.model.decoder.layers, present))
 
 
-class RnnsearchSystem(System[Rnnsearch]):
+class RnnsearchSystem(RecurrentSystem[Rnnsearch]):
     """A bidirectional encoder, and a decoder that attends before each state."""
 
     @property
@@ -232,7 +232,7 @@ class RnnsearchSystem(System[Rnnsearch]):
 ATTENTIONAL = "attentional"  # the attentional state, which the next step reads with input feeding
 
 
-class LuongSystem(System[Luong]):
+class LuongSystem(RecurrentSystem[Luong]):
     """Two stacks, attention after the state, and input feeding as an option."""
 
     def states(self) -> tuple[State, ...]:
@@ -271,7 +271,7 @@ WIDTH = 16  # source positions; the widths of running batches are multiples of i
 RecurrentModel = Rnnenc | Rnnsearch | Luong
 
 
-def system_of(model: RecurrentModel) -> System[Any]:
+def system_of(model: RecurrentModel) -> RecurrentSystem[Any]:
     """Return the system of a model, whose products become modules."""
     match model:
         case Rnnenc():
@@ -284,15 +284,15 @@ def system_of(model: RecurrentModel) -> System[Any]:
 
 @dataclass(slots=True)
 class RecurrentGraphs:
-    """Builds the graphs of a system in one precision, for the CPU provider.
+    """A builder of the graphs of a system in one precision, for the CPU provider.
 
-    ranges: the input range of each matrix product; with them, products are in 8-bit integers
+    ranges: the input range of each matrix product. With them, products are in 8-bit integers
     reads: the weight files that the graphs built so far point to
     """
 
-    system: System[Any]
+    system: RecurrentSystem[Any]
     weights: WeightFiles
-    ranges: Mapping[str, Range] | None = None
+    ranges: Mapping[str, InputRange] | None = None
     reads: set[str] = field(default_factory=set)
 
     @property
@@ -324,7 +324,6 @@ class RecurrentGraphs:
         return self._finish(layers)
 
     def _write_candidates(self, graph: GraphBuilder, logits: str) -> None:
-        """Output the candidates of each row of logits."""
         write_candidates(graph, logits)
 
     def output_rows(self) -> bytes:
@@ -398,14 +397,14 @@ class RecurrentGraphs:
         graph.output(shaped, names.TOKEN_LOG_PROBS, np.float32, ("batch", "target_length"))
 
     def _encode(self, layers: Layers) -> tuple[dict[str, str], str, str]:
-        """Write the encoder; return states by name, the lengths of the sources, and the int64 vector [batch]."""
+        """Write the encoder and return states by name, the lengths of the sources, and the int64 vector [batch]."""
         ids = layers.graph.input(names.SOURCE_IDS, np.int64, ["batch", "source_length"])
         lengths = layers.graph.input(names.SOURCE_LENGTHS, np.int64, ["batch"])
         source = declare_sources(layers, ids, lengths, reverse=self.system.reverse_source)
         return self.system.encode(layers, source), lengths, source.batch
 
     def _decoder_step(self, name: str) -> tuple[Layers, str, str]:
-        """Write a step up to what the output layer reads (rows, dim); also return the int64 vector [sentences]."""
+        """Write a step up to what the output layer reads (rows, dim), and return the int64 vector [sentences]."""
         layers = self._layers(name)
         graph = layers.graph
         ids = graph.input(names.TOKEN_IDS, np.int64, ["rows"])

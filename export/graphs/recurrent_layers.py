@@ -101,7 +101,7 @@ def with_products(model: ModelT) -> ModelT:
 
 
 def _as_products(module: nn.Module) -> nn.Module | None:
-    """Return an equal module whose products are modules; None if they are already."""
+    """Return an equal module whose products are modules, or None if they are already."""
     match module:
         case Recurrence():
             return ProductCell(module)
@@ -135,7 +135,7 @@ def _linear(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
 # row the same bits in any batch. For 20 tokens of width 256 on one core, a GRU takes 0.43 ms alone and 6.8 ms in a
 # batch of 32, a loop over Gemm 0.72 and 7.0 ms.
 
-Values = Sequence[str]
+ValueNames = Sequence[str]
 """The tensors of the state of a cell: the hidden state (rows, dim), and for an LSTM also its cell (rows, dim)."""
 
 
@@ -155,14 +155,14 @@ class Sources:
     batch: str
 
 
-def recurrent_step(layers: Layers, cell: Recurrence, name: str, inputs: str, state: Values) -> list[str]:
+def recurrent_step(layers: Layers, cell: Recurrence, name: str, inputs: str, state: ValueNames) -> list[str]:
     """Return the state of a cell after one more input (rows, input_dim) of each row."""
     assert isinstance(cell, ProductCell)
     return _update(layers, cell, name, layers.linear(cell.input, f"{name}.input", inputs), state)
 
 
-def stack_step(layers: Layers, stack: Stack, name: str, inputs: str, past: Sequence[Values]) -> list[list[str]]:
-    """Return the state of every layer after one more input of each row; see lingon.training.models.recurrent."""
+def stack_step(layers: Layers, stack: Stack, name: str, inputs: str, past: Sequence[ValueNames]) -> list[list[str]]:
+    """Return the state of every layer after one more input of each row. See lingon.training.models.recurrent."""
     present: list[list[str]] = []
     for number, (cell, state) in enumerate(zip(stack.layers, past, strict=True)):
         present.append(recurrent_step(layers, cell, f"{name}.layers.{number}", inputs, state))
@@ -187,7 +187,7 @@ def recurrent_read(
 def _read_at_once(
     graph: GraphBuilder, cell: ProductCell, name: str, inputs: str, source: Sources, *, reverse: bool
 ) -> tuple[str, list[str]]:
-    """See `recurrent_read`; the hidden states beyond a row's length are 0."""
+    """See `recurrent_read`. The hidden states beyond a row's length are 0."""
     input_weight, recurrent_weight, bias = (
         graph.weight(f"{name}.kernel.{part}", _gates_as_onnx(cell, values)[None])
         for part, values in (
@@ -213,7 +213,7 @@ def _read_at_once(
 def _gates_as_onnx(cell: ProductCell, tensors: Sequence[Tensor]) -> np.ndarray:
     """Return tensors of torch, (gates * dim, ...) each, one after the other, with the gates in the order of ONNX.
 
-    torch has r, z, n and i, f, g, o; ONNX has z, r, n and i, o, f, g.
+    torch has r, z, n and i, f, g, o. ONNX has z, r, n and i, o, f, g.
     """
     order = (0, 3, 1, 2) if cell.tensors == 2 else (1, 0, 2)
     parts = [np.split(to_numpy(tensor), len(order))[gate] for tensor in tensors for gate in order]
@@ -223,7 +223,7 @@ def _gates_as_onnx(cell: ProductCell, tensors: Sequence[Tensor]) -> np.ndarray:
 def _read_by_steps(
     layers: Layers, cell: ProductCell, name: str, inputs: str, source: Sources, *, reverse: bool
 ) -> tuple[str, list[str]]:
-    """See `recurrent_read`; a mask keeps the state of a row from its last token on, or in reverse before it."""
+    """See `recurrent_read`. A mask keeps the state of a row from its last token on, or in reverse before it."""
     graph = layers.graph
     sizes = graph.op("Shape", inputs, start=0, end=2)
     rows = graph.op("Reshape", inputs, graph.int64s(-1, cell.input.in_features))
@@ -261,15 +261,15 @@ def split_values(graph: GraphBuilder, rows: str, *sizes: int) -> list[str]:
     return graph.ops("Split", rows, graph.int64s(*sizes), outputs=names, axis=1)
 
 
-def _update(layers: Layers, cell: ProductCell, name: str, projected: str, state: Values) -> list[str]:
+def _update(layers: Layers, cell: ProductCell, name: str, projected: str, state: ValueNames) -> list[str]:
     """Return the new state; projected: W x + b of the inputs, (rows, gates * dim)."""
     recurrent = layers.linear(cell.recurrent, f"{name}.recurrent", state[0])
     update = _update_lstm if cell.tensors == 2 else _update_gru
     return update(layers.graph, cell.dim, projected, recurrent, state)
 
 
-def _update_gru(graph: GraphBuilder, dim: int, projected: str, recurrent: str, state: Values) -> list[str]:
-    """See lingon.training.models.recurrent.GatedUnit; n + z * (h - n) is (1 - z) * n + z * h."""
+def _update_gru(graph: GraphBuilder, dim: int, projected: str, recurrent: str, state: ValueNames) -> list[str]:
+    """See lingon.training.models.recurrent.GatedUnit. N + z * (h - n) is (1 - z) * n + z * h."""
     gates_input, new_input = split_values(graph, projected, 2 * dim, dim)
     gates_state, new_state = split_values(graph, recurrent, 2 * dim, dim)
     reset, keep = split_values(graph, graph.op("Sigmoid", graph.op("Add", gates_input, gates_state)), dim, dim)
@@ -277,7 +277,7 @@ def _update_gru(graph: GraphBuilder, dim: int, projected: str, recurrent: str, s
     return [graph.op("Add", new, graph.op("Mul", keep, graph.op("Sub", state[0], new)))]
 
 
-def _update_lstm(graph: GraphBuilder, dim: int, projected: str, recurrent: str, state: Values) -> list[str]:
+def _update_lstm(graph: GraphBuilder, dim: int, projected: str, recurrent: str, state: ValueNames) -> list[str]:
     """See lingon.training.models.recurrent.LongShortTermMemory."""
     enter, forget, new, leave = split_values(graph, graph.op("Add", projected, recurrent), *[dim] * 4)
     kept = graph.op("Mul", graph.op("Sigmoid", forget), state[1])
@@ -287,7 +287,7 @@ def _update_lstm(graph: GraphBuilder, dim: int, projected: str, recurrent: str, 
 
 
 # The attention of the recurrent systems as ONNX nodes: scores, windows, weights and contexts.
-# Queries are rows; the rows of a sentence are adjacent and read one copy of its memory.
+# Queries are rows. The rows of a sentence are adjacent and read one copy of its memory.
 
 ANNOTATIONS, KEYS = "memory.annotations", "memory.keys"
 NAME = "score"  # of the module in every system
@@ -324,7 +324,7 @@ def attention_states(score: Score, annotation_dim: int) -> tuple[State, State]:
 
 
 def attention_keys(layers: Layers, score: Score, annotations: str, annotation_dim: int) -> str:
-    """Return the keys of annotations (batch, source_length, annotation_dim); what does not depend on states is in them.
+    """Return the keys of annotations (batch, source_length, annotation_dim). What does not depend on states is in them.
 
     Dot products of scaled-dot and content are scaled here: 1 / sqrt(dim), and the strength b / |h|.
     """
@@ -373,15 +373,15 @@ def _scores(layers: Layers, score: Score, states: str, memory: AttentionMemory) 
 
 
 def _weights(layers: Layers, window: Window, scores: str, states: str, positions: str, memory: AttentionMemory) -> str:
-    """Return attention weights from scores; those of padding, and beyond a window, are exactly 0."""
+    """Return attention weights from scores. Those of padding, and beyond a window, are exactly 0."""
     graph = layers.graph
-    places = graph.count_up(graph.op("Shape", scores, start=2))
+    indices = graph.count_up(graph.op("Shape", scores, start=2))
     lengths = graph.op("Unsqueeze", memory.lengths, graph.int64s(1, 2))
-    visible = graph.op("Less", places, lengths)
+    visible = graph.op("Less", indices, lengths)
     if not isinstance(window, MonotonicWindow):
         return _masked_softmax(graph, scores, visible)
     centre = _centre(layers, window, states, positions, lengths, memory.batch)
-    distance = graph.op("Sub", graph.op("Cast", places, to=TensorProto.FLOAT), centre)
+    distance = graph.op("Sub", graph.op("Cast", indices, to=TensorProto.FLOAT), centre)
     near = graph.op("LessOrEqual", graph.op("Abs", distance), graph.scalar(window.reach))
     weights = _masked_softmax(graph, scores, graph.op("And", visible, near))
     if not isinstance(window, PredictiveWindow):

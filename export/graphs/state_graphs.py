@@ -77,15 +77,15 @@ def _copy(name: str, states: Iterable[State], dtype: type[np.floating[Any]]) -> 
 
 
 class _Blocks:
-    """Declares states in blocks, and writes some of their entries."""
+    """States in blocks, some of whose entries are written."""
 
     def __init__(self, graph: GraphBuilder) -> None:
         self._graph = graph
         self._declared: dict[str, tuple[type[Any], list[int | str]]] = {}  # types and shapes by name
-        self._places: dict[tuple[Any, ...], str] = {}
+        self._positions: dict[tuple[Any, ...], str] = {}
 
     def declare(self, state: State, dtype: type[Any], multiple: int) -> tuple[str, int]:
-        """Declare a state as values of dtype, of which an entry has a multiple; return its name and the block."""
+        """Declare a state as values of dtype, of which an entry has a multiple, and return its name and the block."""
         block = math.gcd(multiple, BLOCK_BYTES // np.dtype(dtype).itemsize)
         first = "sentences" if state.kind == "memory" else "rows"
         self._declared[state.name] = dtype, [first, names.blocks_name(state.name), block]
@@ -95,22 +95,22 @@ class _Blocks:
         """Return the values of one entry, int64 [1]."""
         return self._graph.op("Mul", self._count(state), self._graph.int64s(block))
 
-    def scatter(self, state: State, old: str, places: str, values: str) -> None:
-        """Output a state with values (places, blocks, block) at some places of its first dimension."""
+    def scatter(self, state: State, old: str, positions: str, values: str) -> None:
+        """Output a state with values (positions, blocks, block) at some positions of its first dimension."""
         changed = self._graph.declare_output(names.changed_name(state.name), *self._declared[old])
-        self._graph.op("ScatterND", old, self._pairs(state, old, places), values, named=changed)
+        self._graph.op("ScatterND", old, self._pairs(state, old, positions), values, named=changed)
 
-    def _pairs(self, state: State, old: str, places: str) -> str:
-        """Return the index (place, block) of every block of some places: int64 (places, blocks, 2)."""
+    def _pairs(self, state: State, old: str, positions: str) -> str:
+        """Return the index (position, block) of every block of some positions: int64 (positions, blocks, 2)."""
         graph, (dtype, shape) = self._graph, self._declared[old]
-        key = places, _elements(state), tuple(state.varying), dtype, shape[-1]  # states of one size have the same
-        if key not in self._places:
+        key = positions, _elements(state), tuple(state.varying), dtype, shape[-1]  # states of one size have the same
+        if key not in self._positions:
             count = self._count(old)
-            sizes = graph.op("Concat", graph.op("Shape", places), count, axis=0)
-            pair = graph.op("Unsqueeze", places, graph.int64s(1)), graph.count_up(count)
+            sizes = graph.op("Concat", graph.op("Shape", positions), count, axis=0)
+            pair = graph.op("Unsqueeze", positions, graph.int64s(1)), graph.count_up(count)
             columns = (graph.op("Unsqueeze", graph.op("Expand", each, sizes), graph.int64s(2)) for each in pair)
-            self._places[key] = graph.op("Concat", *columns, axis=2)
-        return self._places[key]
+            self._positions[key] = graph.op("Concat", *columns, axis=2)
+        return self._positions[key]
 
     def _count(self, state: str) -> str:
         """Return the blocks of one entry, int64 [1]."""

@@ -38,7 +38,7 @@ from lingon.export.graphs.output_layer import (
     write_candidates,
     write_greedy_step,
 )
-from lingon.export.graphs.quantisation import Range
+from lingon.export.graphs.quantisation import InputRange
 from lingon.export.graphs.state_graphs import state_graphs
 from lingon.training.models.attention import CrossAttention, SelfAttention
 from lingon.training.models.layers import SSRU
@@ -54,7 +54,7 @@ class EncoderInputs:
     ids: (batch, source_length)
     batch: int64 [batch]
     positions: 0 to source_length - 1
-    bias: of cross-attention (batch, 1, 1, source_length), from Blocks.attention_bias; "" if no node may read it
+    bias: of cross-attention (batch, 1, 1, source_length), from Blocks.attention_bias, or "" if no node may read it
     mask: of the encoder's self-attention
     rotation: of the encoder's self-attention
     """
@@ -115,7 +115,7 @@ def step_cell(blocks: Blocks, module: SSRU, name: str, rows: str, past: str, pre
     """Return what the cell says after one more position: (rows, dim).
 
     rows: the input of the cell (rows, dim)
-    past: the input of the graph (rows, dim); no other node may read it, since the runner binds `present` to its memory
+    past: the input of the graph (rows, dim). No other node may read it, since the runner binds `present` to its memory
     present: the output of the graph
     """
     keep, new = _gated(blocks, module, name, rows)
@@ -162,7 +162,7 @@ def _by_time(blocks: Blocks, rows: str, batch: str) -> str:
 
 
 Crossing = Callable[[CrossAttention, str, str, tuple[str, str]], tuple[str, str]]
-"""Writes the cross-attention of a module, with its name, of rows over a memory; see `cross_attention`."""
+"""Writes the cross-attention of a module, with its name, of rows over a memory. See `cross_attention`."""
 
 
 def states(model: Transformer) -> tuple[State, ...]:
@@ -183,21 +183,21 @@ def states(model: Transformer) -> tuple[State, ...]:
 
 @dataclass(slots=True)
 class TransformerGraphs:
-    """Builds the graphs of a model in one precision.
+    """A builder of the graphs of a model in one precision.
 
     dtype: of the arithmetic, float32 or float16. The CPU provider and CUDA have all operators for both types, but for
         GroupQueryAttention, which CUDA has for float16 only.
     device_states: whether the graphs are for a provider with memory of its own: the length of the caches is an input,
-        since computing it would make every step wait for the device, and there are graphs that place and copy states
+        since computing it would make every step wait for the device, and there are graphs that position and copy states
     scattered: whether decoder steps use ScatteredAttention, as float32 on CUDA must, and not GroupQueryAttention
-    ranges: the input range of each matrix product; with them, products are in 8-bit integers (CPU provider only)
+    ranges: the input range of each matrix product. With them, products are in 8-bit integers (CPU provider only)
     reads: the weight files that the graphs built so far point to
     """
 
     model: Transformer
     dtype: type[np.floating[Any]]
     weights: WeightFiles
-    ranges: Mapping[str, Range] | None = None
+    ranges: Mapping[str, InputRange] | None = None
     device_states: bool = False
     scattered: bool = False
     reads: set[str] = field(default_factory=set)
@@ -260,7 +260,7 @@ class TransformerGraphs:
         return self._finish(blocks.graph)
 
     def _decoder_step(self, name: str, *, single: bool = False) -> tuple[Blocks, str, str]:
-        """Write a decoder step up to the input of the output layer (rows, dim); return also the int64 [sentences].
+        """Write a decoder step up to the input of the output layer (rows, dim), and return the int64 [sentences].
 
         single: whether each sentence has one row
         """
@@ -305,7 +305,7 @@ class TransformerGraphs:
         return blocks.linear(module.output, f"{name}.output", mixed)
 
     def _step_attention(self, blocks: Blocks, positions: str, declared: Mapping[str, str]) -> StepAttention | None:
-        """Return what writes self-attention into a step; None if the layers have cells."""
+        """Return what writes self-attention into a step, or None if the layers have cells."""
         settings = self.model.settings
         if settings.decoder_cell == "ssru":
             if self.device_states:
@@ -344,9 +344,9 @@ class TransformerGraphs:
         weighted: bool,
         lengths: str,
     ) -> tuple[str, str]:
-        """Return the self-attention of whole sequences, and its weights; see `self_attention`.
+        """Return the self-attention of whole sequences, and its weights. See `self_attention`.
 
-        lengths: of the sequences of an encoder, int64 (batch); "" for a decoder, which sees what came before
+        lengths: of the sequences of an encoder, int64 (batch), or "" for a decoder, which sees what came before
         """
         return self_attention(blocks, module, name, rows, source.batch, mask, source.rotation, weighted=weighted)
 
@@ -413,7 +413,7 @@ class TransformerGraphs:
         return self._finish(graph)
 
     def _relative(self, blocks: Blocks, side: str) -> RelativeScores | None:
-        """Return the writer of the relative positions of a side; None if it has none."""
+        """Return the writer of the relative positions of a side, or None if it has none."""
         module = self.model.encoder_bias if side == "encoder" else self.model.decoder_bias
         return None if module is None else RelativeScores(blocks, f"{side}_distances", module)
 
@@ -439,14 +439,13 @@ class TransformerGraphs:
         return graph.input(name, self._type_of(state.name), (first, *state.shape))
 
     def _type_of(self, state: str) -> type[np.floating[Any]]:
-        """Return the type of a state's values."""
         return self.dtype
 
     def _decoder_layers(self) -> list[DecoderLayer]:
         return list(self.model.decoder)
 
     def _encode(self, blocks: Blocks, source: EncoderInputs, *, weighted: bool) -> tuple[str, list[str]]:
-        """Write the encoder; return its output (batch * source_length, dim) and the attention weights of all layers.
+        """Write the encoder and return its output (batch * source_length, dim) and the attention weights of all layers.
 
         weighted: see `self_attention`
         """
@@ -495,7 +494,7 @@ class TransformerGraphs:
         memory: tuple[str, str],
         crossing: Crossing,
     ) -> tuple[str, str]:
-        """Write cross-attention and feed-forward of a decoder layer; also return the weights of the cross-attention."""
+        """Write cross-attention and feed-forward of a decoder layer and return the weights of the cross-attention."""
         read = blocks.before(layer.around_cross, f"{name}.around_cross", rows)
         crossed, weights = crossing(layer.cross, f"{name}.cross", read, memory)
         rows = blocks.after(layer.around_cross, f"{name}.around_cross", rows, crossed)

@@ -3,7 +3,7 @@
 The two libraries cut a text that `normalise` has made (NFC, single blanks, none at the ends) into the same pieces, with
 four exceptions. Next to an added token, tokenizers begins a word: "Tom<x>." is cut as "Tom", "<x>", " .". A blank that
 its normaliser makes of another character stays at the end of a text. It drops an accent that follows a ligature or a
-letter of full width. And of the places where byte pairs can be merged into the same piece it may take another one.
+letter of full width. And of the positions where byte pairs can be merged into the same piece it may take another one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import sentencepiece
 from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
 
 from lingon.errors import SourceModelError
-from lingon.importers.files.fields import Fields, shown
-from lingon.importers.files.pieces import SPACE, Piece
+from lingon.importers.files.fields import JsonFields, shown
+from lingon.importers.files.pieces import SPACE, ModelPiece
 
 TOKENIZER = "tokenizer.json"
 MOST_BYTES = 2**28  # of the file; that of NLLB-200 has about 45 MB
@@ -42,13 +42,13 @@ class FastTokenizer:
     added: the added tokens in the order of their ids
     """
 
-    def __init__(self, path: Path, more: Fields, reserved: Callable[[str], bool]) -> None:
+    def __init__(self, path: Path, more: JsonFields, reserved: Callable[[str], bool]) -> None:
         """Read a file. Raises SourceModelError.
 
         more: the fields of tokenizer_config.json, which name the special tokens
         reserved: whether no text may become an added token, such as the code of a language
         """
-        self._fields = Fields.read(path, MOST_BYTES)
+        self._fields = JsonFields.read(path, MOST_BYTES)
         model = self._fields.values.get("model")
         if not isinstance(model, dict) or model.get("type") not in ("Unigram", "BPE"):
             found = shown(model.get("type")) if isinstance(model, dict) else shown(model)
@@ -60,23 +60,23 @@ class FastTokenizer:
         trainer.byte_fallback = model.get("byte_fallback") is True
         splits = self._set_normaliser(self.model.normalizer_spec)
         for text, score in self._merged(model) if is_bpe else self._scored(model):
-            kind = Piece.NORMAL if score is not None else Piece.CONTROL
+            kind = ModelPiece.NORMAL if score is not None else ModelPiece.CONTROL
             if trainer.byte_fallback and _BYTE.fullmatch(text):
-                kind = Piece.BYTE
+                kind = ModelPiece.BYTE
             elif splits and SPACE in text[1:]:
-                kind = Piece.CONTROL if is_bpe else Piece.UNUSED  # an unused piece of BPE disturbs the merges
+                kind = ModelPiece.CONTROL if is_bpe else ModelPiece.UNUSED  # an unused piece of BPE disturbs the merges
             self.model.pieces.add(piece=text, score=score or 0.0, type=kind)
         self.added = self._add_tokens()
         named = {name: named_token(more, name) for name in NAMED}
-        places = {piece.piece: piece for piece in self.model.pieces}
-        if len(places) < len(self.model.pieces):
+        positions = {piece.piece: piece for piece in self.model.pieces}
+        if len(positions) < len(self.model.pieces):
             raise SourceModelError(f"{path}: a piece has two ids")
         for text in self.added:
             is_control = text in named.values() or reserved(text)
-            places[text].type = Piece.CONTROL if is_control else Piece.USER_DEFINED
+            positions[text].type = ModelPiece.CONTROL if is_control else ModelPiece.USER_DEFINED
             if self._strips and not is_control:  # the blank before it, which is part of the piece then
-                places[text].piece = SPACE + text
-        self._set_unknown(model, named["unk_token"], places)
+                positions[text].piece = SPACE + text
+        self._set_unknown(model, named["unk_token"], positions)
 
     def _scored(self, model: dict[str, Any]) -> Iterator[tuple[str, float | None]]:
         """Yield the pieces of a unigram model with their scores."""
@@ -113,8 +113,8 @@ class FastTokenizer:
         known = {piece for piece in ids if len(piece) == 1 or piece in ranks}
         given = set(merges)
         for piece in order:
-            for place in range(1, len(piece)):
-                pair = piece[:place], piece[place:]
+            for position in range(1, len(piece)):
+                pair = piece[:position], piece[position:]
                 if pair[0] in known and pair[1] in known and pair not in given:
                     raise self._error(f"the merges must be those of a sentencepiece model, lack {' and '.join(pair)}")
         for piece in sorted(ids, key=ids.__getitem__):
@@ -128,7 +128,7 @@ class FastTokenizer:
         raise self._error(f"merge {number:,} must be two pieces")
 
     def _add_tokens(self) -> list[str]:
-        """Add the pieces of tokens that the vocabulary has not; return all added tokens."""
+        """Add the pieces of tokens that the vocabulary has not and return all added tokens."""
         tokens = self._fields.values.get("added_tokens") or []
         try:
             found = sorted((each["id"], each["content"]) for each in tokens)
@@ -146,7 +146,7 @@ class FastTokenizer:
                 raise self._error(f"added_tokens: {text} and {other} both have the id {number:,}")
         return [text for _, text in found]
 
-    def _set_unknown(self, model: dict[str, Any], named: str | None, places: dict[str, Piece]) -> None:
+    def _set_unknown(self, model: dict[str, Any], named: str | None, positions: dict[str, ModelPiece]) -> None:
         """Set the type of the unknown piece: that which tokenizer_config.json names, or else tokenizer.json.
 
         Transformers 5 writes the number 2 as unk_id of every T5, though that is </s> in MADLAD-400.
@@ -155,12 +155,12 @@ class FastTokenizer:
         if named is None and type(number) is int and 0 <= number < len(self.model.pieces):
             named = self.model.pieces[number].piece
         named = model.get("unk_token") if named is None else named
-        if not isinstance(named, str) or named not in places:
+        if not isinstance(named, str) or named not in positions:
             raise self._error(f"has no unknown piece {shown(named)}")
-        places[named].type = Piece.UNKNOWN
+        positions[named].type = ModelPiece.UNKNOWN
 
     def _set_normaliser(self, written: NormalizerSpec) -> bool:
-        """Write how texts are normalised; return whether they are then split at blanks."""
+        """Write how texts are normalised and return whether they are then split at blanks."""
         written.name, written.precompiled_charsmap = "identity", b""
         written.add_dummy_prefix = splits = escapes = self._strips = False
         rules = []
@@ -220,7 +220,7 @@ class FastTokenizer:
         return SourceModelError(f"{self._fields.path}: {message}")
 
 
-def named_token(more: Fields, name: str) -> str | None:
+def named_token(more: JsonFields, name: str) -> str | None:
     """Return a special token that tokenizer_config.json names, as a text or as an object with its content."""
     value = more.values.get(name)
     value = value.get("content") if isinstance(value, dict) else value

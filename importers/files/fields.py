@@ -15,14 +15,14 @@ MOST_RATIO, FREE_BYTES = 100, 2**26  # a packed file may become so many times as
 Choice = TypeVar("Choice")
 
 
-class Fields:
-    """The fields of a JSON object in a file; a message names file and field."""
+class JsonFields:
+    """The fields of a JSON object in a file. A message names file and field."""
 
     def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
         self.path, self.values = path, values
 
     @classmethod
-    def read(cls, path: Path, most: int = MOST_JSON_BYTES) -> Fields:
+    def read(cls, path: Path, most: int = MOST_JSON_BYTES) -> JsonFields:
         """Read a file of so many bytes at most. Raises SourceModelError."""
         try:
             size = path.stat().st_size
@@ -38,8 +38,8 @@ class Fields:
         return cls(path, found)
 
     @classmethod
-    def read_if_there(cls, path: Path) -> Fields:
-        """Read a file; without it there are no fields."""
+    def read_if_there(cls, path: Path) -> JsonFields:
+        """Read a file. Without it there are no fields."""
         return cls.read(path) if path.exists() else cls(path, {})
 
     def integer(self, name: str, least: int, most: int, default: int | None = None) -> int:
@@ -100,12 +100,12 @@ def parse_json(text: str) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Return a JSON value for a message; of a list and an object the name alone, for they may be nested deeply."""
+    """Return a JSON value for a message. Of a list and an object the name alone, for they may be nested deeply."""
     return json.dumps(value)[:60] if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
 
 
 def first_twice(names: Iterable[str]) -> str | None:
-    """Return the first name that comes twice; None if each comes once."""
+    """Return the first name that comes twice, or None if each comes once."""
     return next((name for name, count in Counter(names).items() if count > 1), None)
 
 

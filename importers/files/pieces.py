@@ -18,9 +18,9 @@ from lingon.importers.files.fields import MOST_JSON_BYTES
 from lingon.moses import WORD_END, serialised
 from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
 
-Piece = ModelProto.SentencePiece
-SPACE = "\u2581"  # in the place of a blank
-SEGMENTING = (Piece.NORMAL, Piece.USER_DEFINED, Piece.BYTE)  # types of pieces that text is cut into
+ModelPiece = ModelProto.SentencePiece
+SPACE = "\u2581"  # instead of a blank
+SEGMENTING = (ModelPiece.NORMAL, ModelPiece.USER_DEFINED, ModelPiece.BYTE)  # types of pieces that text is cut into
 UNKNOWN_PENALTY = 10.0  # of the score of an unknown piece, below the lowest score, in sentencepiece
 NAMES = {PAD: "<pad>", BOS: "<s>", EOS: "</s>", UNK: "<unk>"}
 
@@ -41,8 +41,8 @@ class Numbering:
     pieces: the text of each new id
     rows: the row of the checkpoint's tables for each new id
     never: new ids besides pad, bos and unk that the model must not generate
-    aliases: the number of pieces of a segmenter that the checkpoint does not know; they are the last ones
-    written: the text of each new id as other files of the checkpoint write it; empty if that is `pieces`
+    aliases: the number of pieces of a segmenter that the checkpoint does not know. They are the last ones
+    written: the text of each new id as other files of the checkpoint write it, empty if that is `pieces`
     """
 
     pieces: tuple[str, ...]
@@ -61,8 +61,8 @@ def read_model(content: bytes, name: str) -> ModelProto:
         raise SourceModelError(f"{name}: not a sentencepiece model") from None
     if not model.pieces:
         raise SourceModelError(f"{name}: a sentencepiece model without pieces")
-    # Protobuf returns bytes in the place of a text that is not UTF-8.
-    damaged = next((place for place, each in enumerate(model.pieces) if not isinstance(each.piece, str)), None)
+    # Protobuf returns bytes instead of a text that is not UTF-8.
+    damaged = next((position for position, each in enumerate(model.pieces) if not isinstance(each.piece, str)), None)
     if damaged is not None:
         raise SourceModelError(f"{name}: not a sentencepiece model (piece {damaged:,} is not UTF-8)")
     return model
@@ -98,7 +98,7 @@ def renumber(
 
 
 def spare_rows(pieces: int, rows: int) -> list[str]:
-    """Return names for the rows of a table after those of its pieces; no text becomes one, and none is generated."""
+    """Return names for the rows of a table after those of its pieces. No text becomes one, and none is generated."""
     return [f"<spare {number}>" for number in range(rows - pieces)]
 
 
@@ -119,17 +119,17 @@ def rewrite(model: ModelProto, numbering: Numbering, reserved: Collection[str] =
     for new, text in enumerate(numbering.pieces):
         piece = written.pieces.add(piece=text, score=0.0)
         if new <= UNK:
-            piece.type = Piece.UNKNOWN if new == UNK else Piece.CONTROL
+            piece.type = ModelPiece.UNKNOWN if new == UNK else ModelPiece.CONTROL
         elif text in reserved:
-            piece.type = Piece.CONTROL
+            piece.type = ModelPiece.CONTROL
         elif text in own:
             piece.CopyFrom(own[text])
         elif is_bpe:
-            piece.type = Piece.CONTROL
+            piece.type = ModelPiece.CONTROL
         elif len(text) == 1 and new not in never:
-            piece.type, piece.score = Piece.NORMAL, unknown_score
+            piece.type, piece.score = ModelPiece.NORMAL, unknown_score
         else:
-            piece.type = Piece.UNUSED
+            piece.type = ModelPiece.UNUSED
     trainer = written.trainer_spec
     trainer.pad_id, trainer.bos_id, trainer.eos_id, trainer.unk_id = PAD, BOS, EOS, UNK
     trainer.pad_piece, trainer.bos_piece, trainer.eos_piece, trainer.unk_piece = numbering.pieces[:4]
@@ -216,7 +216,7 @@ def moses_tokenizer(
 ) -> Tokenizer:
     """Return the tokenizer of a source and a target vocabulary.
 
-    languages: whose rules Moses applies, such as en; those of a region or script are the same
+    languages: whose rules Moses applies, such as en. Those of a region or script are the same
     reserved: pieces that no text may become
     """
     sides = [

@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint by name, read one by one; what nobody takes is named at the end."""
+"""The tensors of a checkpoint by name, read one by one. What nobody takes is named at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from lingon.errors import SourceModelError, first_of
-from lingon.importers.files.fields import MOST_JSON_BYTES, Fields, first_twice, shown
+from lingon.importers.files.fields import MOST_JSON_BYTES, JsonFields, first_twice, shown
 
 # Pickles of tensors, looked through before they are loaded.
 # PyTorch loads tensors and plain values alone from a pickle, so that none runs code. But a tuple whose two parts are
@@ -33,13 +33,15 @@ KEPT, TAKEN = {"BINPUT", "LONG_BINPUT"}, {"BINGET", "LONG_BINGET"}
 
 
 def uses_a_tuple_twice(path: Path) -> bool:
-    """Whether a pickle in a file of PyTorch does so; PyTorch itself writes none. Raises ValueError for no such file."""
+    """Return whether a pickle in a file of PyTorch does so. PyTorch itself writes none. Raises ValueError for no such
+    file.
+    """
     with path.open("rb") as file, ExitStack() as opening:
         return any(_uses_a_tuple_twice(each) for each in _pickles(file, opening))
 
 
 def _pickles(file: IO[bytes], opening: ExitStack) -> Iterator[IO[bytes]]:
-    """Yield the file at the beginning of each pickle in it; an archive is closed by `opening`."""
+    """Yield the file at the beginning of each pickle in it. An archive is closed by `opening`."""
     if file.read(len(ZIP)) != ZIP:
         file.seek(0)
         for _ in range(BEFORE_ARCHIVES):
@@ -81,7 +83,7 @@ TensorReader = Callable[[], Tensor]
 
 
 def has_graphs(folder: Path) -> bool:
-    """Whether a folder has an ONNX export of an encoder and a decoder, in whatever precision."""
+    """Return whether a folder has an ONNX export of an encoder and a decoder, in whatever precision."""
     return any(folder.glob("encoder_model*.onnx")) and any(folder.glob("decoder_model*.onnx"))
 
 
@@ -112,7 +114,7 @@ def read_graphs(folder: Path) -> dict[str, TensorReader]:
 
 
 def _is_only_table(found: dict[str, TensorReader], prefix: str, table: TensorReader) -> bool:
-    """Whether the encoder has the table of the decoder too, which the file of Transformers has once."""
+    """Return whether the encoder has the table of the decoder too, which the file of Transformers has once."""
     other = found.get(f"{prefix}embed_tokens.weight")
     return other is not None and torch.equal(other(), table())
 
@@ -219,8 +221,8 @@ def _check_size(path: Path, tensor: TensorProto) -> None:
     """Raise SourceModelError if the file that holds a tensor is smaller than it, before memory is taken for it."""
     if tensor.data_location != TensorProto.EXTERNAL:
         return
-    place = {entry.key: entry.value for entry in tensor.external_data}
-    name = place.get("location", "")
+    position = {entry.key: entry.value for entry in tensor.external_data}
+    name = position.get("location", "")
     beside = path.parent / name
     if not name or Path(name).name != name or beside.is_symlink() or not beside.is_file():
         raise SourceModelError(f"{path}: the values of {tensor.name} must be in a file beside it, not in {name!r}")
@@ -292,7 +294,7 @@ class Tensors:
         return wide
 
     def take_tied(self, names: Sequence[str], shape: Sequence[int]) -> Tensor:
-        """Return a tensor that a file may hold under any of these names: the first one; a note names another one.
+        """Return a tensor that a file may hold under any of these names: the first one. A note names another one.
 
         safetensors files have one name of several tied tensors. Several published files have an untrained output matrix
         beside the table that it is tied to.
@@ -342,7 +344,7 @@ def tensor_files(folder: Path) -> list[Path]:
 
 
 def are_graphs(folder: Path) -> bool:
-    """Whether `open_tensors` reads ONNX graphs, because a folder has no other tensors."""
+    """Return whether `open_tensors` reads ONNX graphs, because a folder has no other tensors."""
     return has_graphs(folder) and _tensor_file(folder) is None
 
 
@@ -368,8 +370,8 @@ def _safetensors(path: Path) -> dict[str, Callable[[], Tensor]]:
 def _sharded(index: Path, read: FileReader) -> dict[str, Callable[[], Tensor]]:
     """Read the shards that an index names; read: of one of them."""
     try:
-        places = Fields.read(index).values["weight_map"]
-        shards = sorted({each for each in places.values() if isinstance(each, str)})
+        positions = JsonFields.read(index).values["weight_map"]
+        shards = sorted({each for each in positions.values() if isinstance(each, str)})
     except (KeyError, AttributeError, TypeError):
         raise SourceModelError(f"{index}: has no weight_map of tensors to files") from None
     outside = [name for name in shards if Path(name).name != name]
@@ -378,9 +380,9 @@ def _sharded(index: Path, read: FileReader) -> dict[str, Callable[[], Tensor]]:
     found: dict[str, Callable[[], Tensor]] = {}
     for name in shards:
         found |= read(index.with_name(name))
-    missing = sorted(places.keys() - found.keys())
+    missing = sorted(positions.keys() - found.keys())
     if missing:
-        raise SourceModelError(f"{index}: {missing[0]} is not in {shown(places[missing[0]])}")
+        raise SourceModelError(f"{index}: {missing[0]} is not in {shown(positions[missing[0]])}")
     return found
 
 

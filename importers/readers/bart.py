@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from lingon.errors import SourceModelError
-from lingon.importers.files.fields import Fields
+from lingon.importers.files.fields import JsonFields
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.files.tensors import Tensors
-from lingon.importers.foreign_model import Rows, Weight
+from lingon.importers.foreign_model import ForeignWeight, ReorderedRows
 from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.layers import sinusoids
 
@@ -27,7 +27,7 @@ POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positi
 SAME_POSITIONS = 2e-3  # how far a saved table of sinusoids may be from the formula: bfloat16 rounds by up to 2**-9
 
 
-def read_sizes(config: Fields, least: int = 2) -> dict[str, Any]:
+def read_sizes(config: JsonFields, least: int = 2) -> dict[str, Any]:
     """Return the sizes of a model by the names of TransformerSettings. Raises SourceModelError. least: of the width."""
     heads = config.integer("encoder_attention_heads", 1, MOST)
     for size in ("attention_heads", "ffn_dim"):
@@ -49,7 +49,7 @@ def read_sizes(config: Fields, least: int = 2) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class BartReader:
-    """Takes the tensors of a model.
+    """A reader of the tensors of a model.
 
     source, target: the numberings of the two vocabularies
     rows: the number of rows of the checkpoint's source and target tables
@@ -65,7 +65,7 @@ class BartReader:
     separate: bool
     head: str = HEAD
 
-    def weights(self) -> Iterator[tuple[str, Weight]]:
+    def weights(self) -> Iterator[tuple[str, ForeignWeight]]:
         """Yield the weights of a model with these settings, tied tables once.
 
         Raises SourceModelError if one is missing or has another shape, or if there is a tensor besides them.
@@ -84,7 +84,7 @@ class BartReader:
             self._check_positions()
         self.tensors.check_all_taken()
 
-    def _tables(self) -> Iterator[tuple[str, Weight]]:
+    def _tables(self) -> Iterator[tuple[str, ForeignWeight]]:
         dim, tie = self.settings.dim, self.settings.tie
         source_rows, target_rows = self.rows
         if self.separate:
@@ -92,14 +92,14 @@ class BartReader:
         else:
             head = [] if tie == "none" else [self.head]
             source = self.tensors.take_tied([SHARED, *EMBEDDINGS.values(), *head], (source_rows, dim))
-        yield "source_embedding.pieces.weight", Rows(source, self.source.rows)
+        yield "source_embedding.pieces.weight", ReorderedRows(source, self.source.rows)
         if tie == "all":
             return
         names = [EMBEDDINGS["target"], *([self.head] if tie == "decoder" else [])]
         target = self.tensors.take_tied(names, (target_rows, dim)) if self.separate else source
-        yield "target_embedding.pieces.weight", Rows(target, self.target.rows)
+        yield "target_embedding.pieces.weight", ReorderedRows(target, self.target.rows)
         if tie == "none":
-            yield "output.weight", Rows(self.tensors.take(self.head, (target_rows, dim)), self.target.rows)
+            yield "output.weight", ReorderedRows(self.tensors.take(self.head, (target_rows, dim)), self.target.rows)
 
     def _output_bias(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the bias of the output, which models of several languages save as zeros or not at all."""

@@ -67,7 +67,7 @@ def tags_of(codes: Iterable[str]) -> dict[str, str]:
 
 
 def languages_by_code(codes: set[str], pair: tuple[str, str]) -> LanguageSettings | None:
-    """Return the target languages that a code before the source chooses; None for a model of one pair.
+    """Return the target languages that a code before the source chooses, or None for a model of one pair.
 
     Several published models of one pair have the code of a dialect that they do not need.
     """
@@ -83,7 +83,7 @@ def languages_by_code(codes: set[str], pair: tuple[str, str]) -> LanguageSetting
 
 
 def _preference(code: _Code, language: str) -> int:
-    """Return the rank of a code for the short tag of its language; the lowest has it."""
+    """Return the rank of a code for the short tag of its language. The lowest has it."""
     if code.written.lower() == language:
         return 0
     return 1 if code.tag in (language, f"{language}-{_COMMON}") else 2

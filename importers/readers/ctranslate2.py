@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from lingon.errors import SettingsError, SourceModelError
-from lingon.importers.files.fields import Fields, first_twice, parse_json
+from lingon.importers.files.fields import JsonFields, first_twice, parse_json
 from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
-from lingon.importers.foreign_model import Facts, ForeignModel, Rows, Weight
+from lingon.importers.foreign_model import Facts, ForeignModel, ForeignWeight, ReorderedRows
 from lingon.importers.readers.codes import languages_by_code, languages_of_one_target, tags_of
 from lingon.importers.readers.ctranslate2_files import (
     SCALE,
@@ -40,9 +40,9 @@ POSITIONS = {side: f"{side}/position_encodings/encodings" for side in EMBEDDINGS
 
 @dataclass(frozen=True, slots=True)
 class CTranslate2Reader:
-    """Takes the variables of a model.
+    """A reader of the variables of a model.
 
-    source, target: the numberings of the two vocabularies; the row after the last one of a table is of zeros
+    source, target: the numberings of the two vocabularies. The row after the last one of a table is of zeros
     rows: the number of rows of the source and target tables
     """
 
@@ -52,7 +52,7 @@ class CTranslate2Reader:
     target: Numbering
     rows: tuple[int, int]
 
-    def weights(self) -> Iterator[tuple[str, Weight]]:
+    def weights(self) -> Iterator[tuple[str, ForeignWeight]]:
         """Yield the weights of a model with these settings, tied tables once.
 
         Raises SourceModelError if one is missing or has another shape, or if there is a tensor besides them.
@@ -84,16 +84,16 @@ class CTranslate2Reader:
                 raise SourceModelError(f"{self.variables.tensors.origin}: {name} must be that of the decoder")
         return table
 
-    def _tables(self) -> Iterator[tuple[str, Weight]]:
+    def _tables(self) -> Iterator[tuple[str, ForeignWeight]]:
         source_rows, target_rows = self.rows
         source = self._with_zeros(self._take(EMBEDDINGS["encoder"], source_rows, self.settings.dim))
-        yield "source_embedding.pieces.weight", Rows(source, self.source.rows)
+        yield "source_embedding.pieces.weight", ReorderedRows(source, self.source.rows)
         target = self._with_zeros(self._take(EMBEDDINGS["decoder"], target_rows, self.settings.dim))
         output = self._with_zeros(self._take(PROJECTION, target_rows, self.settings.dim))
         if self.settings.tie != "all":
-            yield "target_embedding.pieces.weight", Rows(target, self.target.rows)
+            yield "target_embedding.pieces.weight", ReorderedRows(target, self.target.rows)
         if self.settings.tie == "none":
-            yield "output.weight", Rows(output, self.target.rows)
+            yield "output.weight", ReorderedRows(output, self.target.rows)
         if self.settings.output_bias:
             bias = self._take(BIAS, target_rows)
             yield "output.bias", torch.cat([bias, bias.new_zeros(1)])[list(self.target.rows)]
@@ -166,7 +166,7 @@ MARKED = re.compile(r"__[A-Za-z][\w-]*__|>>[^<>]+<<")
 
 
 def is_ctranslate2(folder: Path) -> bool:
-    """Whether a folder has the files of a model of CTranslate2."""
+    """Return whether a folder has the files of a model of CTranslate2."""
     return (folder / MODEL).is_file() and any(_vocabulary_file(folder, name) for name in VOCABULARIES)
 
 
@@ -185,11 +185,11 @@ def read_ctranslate2(
     pieces: the sentencepiece models of the source and of the target; None: one beside the model
     targets: target languages that are wanted. A model whose decoder reads the code of the target language first, in the
         place of </s>, gets that of the first one: a bundle has one such row.
-    source_end: whether a source ends with the end token; None is what the files say
-    callers_end: whether the callers of such a folder write the end token; None is what the files tell
+    source_end: whether a source ends with the end token. None is what the files say
+    callers_end: whether the callers of such a folder write the end token. None is what the files tell
     """
     variables = read_variables(folder / MODEL)
-    config = special_tokens(Fields.read_if_there(folder / CONFIG), folder / MODEL, variables)
+    config = special_tokens(JsonFields.read_if_there(folder / CONFIG), folder / MODEL, variables)
     vocabularies = read_vocabularies(folder, config.text("unk_token", UNKNOWN))
     first = _first_code(folder, config, variables, vocabularies[1], targets)
     ends = reads_source_end(folder, config, variables, vocabularies[0], given=source_end, callers=callers_end)
@@ -215,7 +215,7 @@ def read_ctranslate2(
 
 
 def _vocabulary_file(folder: Path, name: str) -> Path | None:
-    """Return the file of a vocabulary; None if there is none."""
+    """Return the file of a vocabulary, or None if there is none."""
     found = (folder / f"{name}_vocabulary{suffix}" for suffix in (".json", ".txt"))
     return next((path for path in found if path.is_file()), None)
 
@@ -258,7 +258,7 @@ def _lines(text: str) -> list[str]:
 
 def _tokenizer(
     folder: Path,
-    config: Fields,
+    config: JsonFields,
     variables: Variables,
     vocabularies: tuple[list[str], list[str]],
     given: tuple[Path | None, Path | None],
@@ -312,14 +312,14 @@ def _zeros(vocabulary: Sequence[str]) -> str:
 
 
 def _starts_from_zero(variables: Variables) -> bool:
-    """Whether the decoder first reads zeros."""
+    """Return whether the decoder first reads zeros."""
     return bool(variables.scalars.get("decoder/start_from_zero_embedding", 0))
 
 
 def _first_code(
-    folder: Path, config: Fields, variables: Variables, vocabulary: Sequence[str], targets: Sequence[str]
+    folder: Path, config: JsonFields, variables: Variables, vocabulary: Sequence[str], targets: Sequence[str]
 ) -> str:
-    """Return the code of the target language that the decoder reads first; "" if it reads another token."""
+    """Return the code of the target language that the decoder reads first, or "" if it reads another token."""
     if _starts_from_zero(variables) or config.values.get("decoder_start_token", "") is not None:
         return ""
     codes = {tag.lower(): code for tag, code in tags_of(_plain_codes(vocabulary)).items()}
@@ -333,8 +333,8 @@ def _first_code(
     return codes[targets[0].lower()]
 
 
-def _special(config: Fields, variables: Variables, vocabulary: list[str], first: str) -> SpecialIds:
-    """Return the special ids; the padding is the row of zeros after the last one. first: see `_first_code`."""
+def _special(config: JsonFields, variables: Variables, vocabulary: list[str], first: str) -> SpecialIds:
+    """Return the special ids. The padding is the row of zeros after the last one. first: see `_first_code`."""
 
     def place(name: str, default: str) -> int:
         token = config.text(name, default)
@@ -353,7 +353,7 @@ def _special(config: Fields, variables: Variables, vocabulary: list[str], first:
 
 
 def _source_special(
-    config: Fields, variables: Variables, vocabulary: list[str], first: str, *, ends: bool
+    config: JsonFields, variables: Variables, vocabulary: list[str], first: str, *, ends: bool
 ) -> SpecialIds:
     """Return the special ids of a source vocabulary, which may lack the tokens that no source has.
 
@@ -382,7 +382,9 @@ def _plain_codes(vocabulary: Sequence[str]) -> list[str]:
 
 
 def _languages(vocabulary: Sequence[str], first: str) -> LanguageSettings | None:
-    """Return the languages of a model that is told them by codes; None for one of a pair. first: see `_first_code`."""
+    """Return the languages of a model that is told them by codes, or None for one of a pair. first: see
+    `_first_code`.
+    """
     if first and first not in vocabulary:  # two vocabularies: no source has a code
         return None
     if first:
@@ -403,7 +405,7 @@ def _languages(vocabulary: Sequence[str], first: str) -> LanguageSettings | None
 
 
 def _positions(variables: Variables) -> Tensor | None:
-    """Return the table of positions (positions, dim); None if CTranslate2 computes sinusoids."""
+    """Return the table of positions (positions, dim), or None if CTranslate2 computes sinusoids."""
     name, origin = POSITIONS["decoder"], variables.tensors.origin
     if other := next((each for each in variables.names if "/relative_" in each), ""):
         raise SourceModelError(f"{origin}: has {other}; relative positions are not read")
@@ -418,7 +420,7 @@ def _positions(variables: Variables) -> Tensor | None:
 
 
 def _formula(table: Tensor) -> tuple[SinusoidForm, int] | None:
-    """Return the form and the first position of sinusoids; None if a table is of learned positions."""
+    """Return the form and the first position of sinusoids, or None if a table is of learned positions."""
     rows, dim = table.shape
     forms: tuple[SinusoidForm, ...] = ("halves", "interleaved", *(("inclusive-halves",) if dim >= 4 else ()))
     for form in forms if dim % 2 == 0 else ():
@@ -429,7 +431,7 @@ def _formula(table: Tensor) -> tuple[SinusoidForm, int] | None:
 
 
 def _settings(
-    config: Fields, variables: Variables, target: Numbering, table: Tensor | None, longest: int
+    config: JsonFields, variables: Variables, target: Numbering, table: Tensor | None, longest: int
 ) -> TransformerSettings:
     dim, heads = _width(variables), int(_of_both(variables, "num_heads"))
     _check(variables, dim, heads)
@@ -506,7 +508,7 @@ def _of_both(variables: Variables, name: str) -> float:
 
 
 def _is_scaled(variables: Variables, dim: int) -> bool:
-    """Whether rows of the tables are multiplied by the square root of the width."""
+    """Return whether rows of the tables are multiplied by the square root of the width."""
     scale = _of_both(variables, "scale_embeddings")
     if isinstance(scale, int) or scale == 1.0:
         return isinstance(scale, int) and bool(scale)
@@ -518,7 +520,7 @@ def _is_scaled(variables: Variables, dim: int) -> bool:
 
 
 def _layers(variables: Variables, side: str) -> int:
-    """Return the number of layers; an empty side is refused where its tensors are taken."""
+    """Return the number of layers. An empty side is refused where its tensors are taken."""
     found = {name.split("/")[1] for name in variables.names if name.startswith(f"{side}/layer_")}
     return max(len([each for each in found if each.removeprefix("layer_").isdigit()]), 1)
 
@@ -542,7 +544,7 @@ LENGTH_PENALTY = 0.2  # with which Argos Translate searches
 
 
 def is_argos(folder: Path) -> bool:
-    """Whether a folder is a package of Argos Translate, unpacked."""
+    """Return whether a folder is a package of Argos Translate, unpacked."""
     return (folder / ARGOS_METADATA).is_file() and is_ctranslate2(folder / ARGOS_MODEL)
 
 
@@ -558,7 +560,7 @@ def read_argos(
 
     Argos Translate gives CTranslate2 the pieces of a text and nothing else.
     """
-    metadata = Fields.read(folder / ARGOS_METADATA)
+    metadata = JsonFields.read(folder / ARGOS_METADATA)
     for name, wanted in (("type", "translate"), ("target_prefix", "")):
         if metadata.text(name, wanted) != wanted:
             raise metadata.error(name, f"must be {wanted!r}")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lingon.errors import SettingsError, SourceModelError
-from lingon.importers.files.fields import Fields
+from lingon.importers.files.fields import JsonFields
 from lingon.importers.files.tensors import Tensors
 
 # What older models of CTranslate2 call otherwise: variables and numbers.
@@ -116,7 +116,7 @@ class Variables:
     spec: the kind of model that it declares
     texts: variables that are texts
     flags: the single numbers as the file has them
-    tensors: the arrays by their names and by those that stand for them; integers are read as what they stand for
+    tensors: the arrays by their names and by those that stand for them. Integers are read as what they stand for
     scalars: the numbers of each side; one that is saved as an integer is an int
     names: the variable that each name stands for
     shapes: of the variables
@@ -132,18 +132,18 @@ class Variables:
     shapes: Mapping[str, tuple[int, ...]]
 
 
-class _Cursor:
-    """Reads a file from its beginning; what is beyond its end is an error."""
+class _VariableCursor:
+    """A reader of a file from its beginning. What is beyond its end is an error."""
 
     def __init__(self, path: Path, content: NDArray[np.uint8]) -> None:
-        self.path, self.content, self.place = path, content, 0
+        self.path, self.content, self.position = path, content, 0
 
     def skip(self, count: int) -> int:
-        """Return the place of the next bytes, and go on behind them."""
-        begin, length = self.place, len(self.content)
+        """Return the position of the next bytes, and go on behind them."""
+        begin, length = self.position, len(self.content)
         if count > length - begin:
             raise SourceModelError(f"{self.path}: ends early: needs {count:,} bytes at {begin:,}, has {length:,}")
-        self.place += count
+        self.position += count
         return begin
 
     def number(self, form: str) -> int:
@@ -170,12 +170,12 @@ class _Cursor:
 
 
 def read_variables(path: Path) -> Variables:
-    """Read the head of a file; arrays are read when they are asked for. Raises SourceModelError."""
+    """Read the head of a file. Arrays are read when they are asked for. Raises SourceModelError."""
     try:
         content: NDArray[np.uint8] = np.memmap(path, np.uint8, "r")
     except (OSError, ValueError) as error:  # ValueError: an empty file
         raise SourceModelError(f"{path}: cannot be read ({error})") from None
-    cursor = _Cursor(path, content)
+    cursor = _VariableCursor(path, content)
     if (version := cursor.number("I")) not in VERSIONS:
         raise SourceModelError(f"{path}: the version of the format must be 1 to {VERSIONS[-1]}, is {version}")
     spec, revision = (cursor.text(), cursor.number("I")) if version >= 2 else ("", 1)
@@ -207,7 +207,7 @@ def read_variables(path: Path) -> Variables:
     return Variables(version, spec, texts, scalars, tensors, current_numbers(scalars, spec), names, shapes)
 
 
-def _variable(cursor: _Cursor, version: int) -> tuple[str, Variable]:
+def _variable(cursor: _VariableCursor, version: int) -> tuple[str, Variable]:
     name = cursor.text()
     shape = tuple(cursor.number("I") for _ in range(cursor.count("dimensions", MOST_DIMENSIONS, "B")))
     kind, size = cursor.number("B"), cursor.number("I")
@@ -244,7 +244,7 @@ def _scalar(content: NDArray[np.uint8], variable: Variable) -> float:
 
 
 def _reader(path: Path, content: NDArray[np.uint8], found: Mapping[str, Variable], name: str) -> Callable[[], Tensor]:
-    """Return what reads an array; integers are divided by their scales: of each row, or one for all."""
+    """Return what reads an array. Integers are divided by their scales: of each row, or one for all."""
     variable = found[name]
 
     def read() -> Tensor:
@@ -266,7 +266,7 @@ def _reader(path: Path, content: NDArray[np.uint8], found: Mapping[str, Variable
 # The special tokens of a folder of CTranslate2: which they are, and whether its users end a source with one.
 # CTranslate2 adds the end token to a source only if `add_source_eos` is true, as it is for the models of Marian and
 # fairseq. Otherwise it reads what it is given. Callers of models of Transformers give it the end token, which the
-# tokenizers there write; callers of models of OpenNMT do not, because these models are trained without one.
+# tokenizers there write. Callers of models of OpenNMT do not, because these models are trained without one.
 
 CONFIG_SINCE = 6  # the version of model.bin whose special tokens are in config.json
 OPENNMT_UNTIL = 3  # the last version of model.bin that the converters of OpenNMT alone wrote
@@ -274,8 +274,8 @@ OPENNMT_PADDING = "<blank>"
 PADDING = "<pad>"
 
 
-def special_tokens(config: Fields, path: Path, variables: Variables) -> Fields:
-    """Return the fields of config.json; those about special tokens are variables of an older model.
+def special_tokens(config: JsonFields, path: Path, variables: Variables) -> JsonFields:
+    """Return the fields of config.json. Those about special tokens are variables of an older model.
 
     path: of the variables, for messages
     """
@@ -286,22 +286,22 @@ def special_tokens(config: Fields, path: Path, variables: Variables) -> Fields:
     if flags.get("user_decoder_start_tokens", 0):
         start = None
     ends = {f"add_source_{name}": bool(flags.get(f"with_source_{name}", 0)) for name in ("bos", "eos")}
-    return Fields(path, {**config.values, **values, **ends, "decoder_start_token": start})
+    return JsonFields(path, {**config.values, **values, **ends, "decoder_start_token": start})
 
 
 def reads_source_end(
     folder: Path,
-    config: Fields,
+    config: JsonFields,
     variables: Variables,
     vocabulary: Collection[str],
     *,
     given: bool | None,
     callers: bool | None,
 ) -> bool:
-    """Whether a source ends with the end token when the users of a folder translate with it.
+    """Return whether a source ends with the end token when the users of a folder translate with it.
 
     vocabulary: of the source
-    given: what the user says; None if nothing
+    given: what the user says, or None if nothing
     callers: whether the callers of such a folder are known to write the end token, or not to
 
     Raises SourceModelError if neither the user nor the files say it, SettingsError if the two contradict each other.
@@ -321,10 +321,10 @@ def reads_source_end(
     return found
 
 
-def _by_start(config: Fields, variables: Variables, vocabulary: Collection[str]) -> bool | None:
-    """Return whether callers write the end token, by what the decoder starts with; None if that does not say it.
+def _by_start(config: JsonFields, variables: Variables, vocabulary: Collection[str]) -> bool | None:
+    """Return whether callers write the end token, by what the decoder starts with, or None if that does not say it.
 
-    The converters from Transformers and fairseq take the end token, the padding, zeros, or what the caller gives; those
+    The converters from Transformers and fairseq take the end token, the padding, zeros, or what the caller gives. Those
     from OpenNMT take the begin token. OpenNMT calls its padding <blank>, Transformers <pad>.
     """
     start = config.values.get("decoder_start_token", "<s>")

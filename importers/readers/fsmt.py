@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lingon.bundle.manifest import Language
 from lingon.bundle.schema import unmet_rule
-from lingon.importers.files.fields import Fields
+from lingon.importers.files.fields import JsonFields
 from lingon.importers.files.pieces import Numbering, SpecialIds, moses_tokenizer, read_merges, renumber
 from lingon.importers.files.tensors import open_tensors, tensor_files
 from lingon.importers.foreign_model import Facts, ForeignModel
@@ -17,7 +17,7 @@ from lingon.importers.readers.opus_mt import (
     GENERATION,
     MOST_POSITIONS,
     TOKENIZER_CONFIG,
-    Vocabulary,
+    PieceDictionary,
 )
 from lingon.training.model_settings import TransformerSettings
 
@@ -30,12 +30,13 @@ NEVER = "<s>"  # which fairseq has in its vocabularies and does not use
 
 def read_fsmt(folder: Path, longest: int | None = None) -> ForeignModel:
     """Read a folder; longest: source tokens that the model shall read. Raises SourceModelError."""
-    config, more = Fields.read(folder / CONFIG), Fields.read_if_there(folder / TOKENIZER_CONFIG)
+    config, more = JsonFields.read(folder / CONFIG), JsonFields.read_if_there(folder / TOKENIZER_CONFIG)
     if more.flag("do_lower_case", False):
         raise more.error("do_lower_case", "must be false: Lingon keeps the case of a text")
     languages = _languages(config)
     vocabularies = [
-        Vocabulary.read(folder / name).with_rows(config, f"{side}_vocab_size") for side, name in VOCABULARIES.items()
+        PieceDictionary.read(folder / name).with_rows(config, f"{side}_vocab_size")
+        for side, name in VOCABULARIES.items()
     ]
     source, target = (_renumbered(config, each) for each in vocabularies)
     merges = read_merges(folder / MERGES)
@@ -54,14 +55,14 @@ def read_fsmt(folder: Path, longest: int | None = None) -> ForeignModel:
     return ForeignModel(settings, reader.weights(), tokenizer, source, target, facts, tensors.notes)
 
 
-def _languages(config: Fields) -> tuple[str, str]:
+def _languages(config: JsonFields) -> tuple[str, str]:
     found = config.values.get("langs")
     if not (isinstance(found, list) and len(found) == 2 and not any(unmet_rule(Language, each) for each in found)):
         raise config.error("langs", "must be the codes of two languages")
     return found[0], found[1]
 
 
-def _renumbered(config: Fields, vocabulary: Vocabulary) -> Numbering:
+def _renumbered(config: JsonFields, vocabulary: PieceDictionary) -> Numbering:
     pad, eos, unk = (vocabulary.id_of(piece) for piece in ("<pad>", "</s>", "<unk>"))
     for name, piece, number in (("pad_token_id", "<pad>", pad), ("eos_token_id", "</s>", eos)):
         if config.integer(name, 0, MOST, default=number) != number:
@@ -72,7 +73,7 @@ def _renumbered(config: Fields, vocabulary: Vocabulary) -> Numbering:
     return renumber(vocabulary.pieces, special, [], {NEVER, *vocabulary.spare})
 
 
-def _settings(config: Fields, target: Numbering, longest: int) -> TransformerSettings:
+def _settings(config: JsonFields, target: Numbering, longest: int) -> TransformerSettings:
     return TransformerSettings(
         **read_sizes(config, least=4),
         activation=config.choice("activation_function", ACTIVATIONS),
@@ -86,8 +87,8 @@ def _settings(config: Fields, target: Numbering, longest: int) -> TransformerSet
     )
 
 
-def _facts(folder: Path, config: Fields, languages: tuple[str, str], longest: int) -> Facts:
-    generation = Fields.read_if_there(folder / GENERATION)
+def _facts(folder: Path, config: JsonFields, languages: tuple[str, str], longest: int) -> Facts:
+    generation = JsonFields.read_if_there(folder / GENERATION)
     names = (CONFIG, TOKENIZER_CONFIG, GENERATION, *VOCABULARIES.values(), MERGES)
     files = [folder / name for name in names if (folder / name).is_file()]
     penalty = config.number("length_penalty", 0, 10, default=1)

@@ -12,7 +12,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from torch import Tensor
 
 from lingon.errors import SourceModelError
-from lingon.export.graphs.quantisation import Range
+from lingon.export.graphs.quantisation import InputRange
 from lingon.importers.files.pieces import (
     Numbering,
     SpecialIds,
@@ -25,7 +25,7 @@ from lingon.importers.files.pieces import (
     with_word_ends,
 )
 from lingon.importers.files.tensors import Tensors
-from lingon.importers.foreign_model import Facts, ForeignModel, Rows, Weight
+from lingon.importers.foreign_model import Facts, ForeignModel, ForeignWeight, ReorderedRows
 from lingon.importers.readers.codes import languages_by_code
 from lingon.importers.readers.marian_files import (
     CONTROL_BYTES,
@@ -49,7 +49,7 @@ from lingon.training.model_settings import TransformerSettings
 
 # The tensors of Marian by the names of Lingon, and the ranges of its 8-bit products.
 # Its names: encoder_l1_self_Wq, decoder_l1_context_bo, encoder_l1_ffn_W1, encoder_l1_self_Wo_ln_scale and so on.
-# Numbers of layers begin with 1. A name of a norm ends in _pre if the norm comes before the layer; that of an SSRU has
+# Numbers of layers begin with 1. A name of a norm ends in _pre if the norm comes before the layer. That of an SSRU has
 # another name there.
 
 TABLE, TABLES = "Wemb", {"source": "encoder_Wemb", "target": "decoder_Wemb"}
@@ -57,7 +57,7 @@ OUTPUT, OUTPUT_TRANSPOSED, BIAS = "decoder_ff_logit_out_W", "decoder_ff_logit_ou
 POSITIONS = "Wpos"
 ALPHA = "_QuantMultA"  # suffix of the activation scale of a product
 OUTPUT_ALPHAS = (TABLE, TABLES["target"], OUTPUT, OUTPUT_TRANSPOSED, "none")
-"""The names of the output product; the first with a scale is that of the model, as in the engine of the browsers.
+"""The names of the output product. The first with a scale is that of the model, as in the engine of the browsers.
 
 Scales that are measured with a shortlist have no name. Marian's tools write them under both names, equal.
 """
@@ -67,9 +67,9 @@ LARGEST = 127  # of an 8-bit value
 
 @dataclass(frozen=True, slots=True)
 class MarianReader:
-    """Takes the tensors of a model.
+    """A reader of the tensors of a model.
 
-    source, target: the numberings of the two vocabularies; the row after the last one of a table is of zeros, which the
+    source, target: the numberings of the two vocabularies. The row after the last one of a table is of zeros, which the
         decoder reads first
     rows: the number of rows of the source and target tables
     """
@@ -80,7 +80,7 @@ class MarianReader:
     target: Numbering
     rows: tuple[int, int]
 
-    def weights(self) -> Iterator[tuple[str, Weight]]:
+    def weights(self) -> Iterator[tuple[str, ForeignWeight]]:
         """Yield the weights of a model with these settings, tied tables once.
 
         Raises SourceModelError if one is missing or has another shape, or if there is a tensor besides them.
@@ -104,7 +104,7 @@ class MarianReader:
             yield "output.bias", torch.cat([bias, bias.new_zeros(1)])[list(self.target.rows)]
         self.tensors.check_all_taken()
 
-    def ranges(self) -> dict[str, Range] | None:
+    def ranges(self) -> dict[str, InputRange] | None:
         """Return the ranges of the inputs of all products, which a model for 8-bit integers is trained with.
 
         None if the files have none, or none for the output. A range holds those of all products that read the same
@@ -112,7 +112,7 @@ class MarianReader:
         """
         if not any(name.endswith(ALPHA) for name in self.tensors):
             return None
-        settings, found = self.settings, dict[str, Range]()
+        settings, found = self.settings, dict[str, InputRange]()
         inner = 0.0 if settings.activation == "relu" else -1.0
         for side, layers in (("encoder", settings.encoder_layers), ("decoder", settings.decoder_layers)):
             for number in range(layers):
@@ -143,16 +143,16 @@ class MarianReader:
         found["output"] = self._range([output])
         return found
 
-    def _range(self, names: Sequence[str], lowest: float = -1.0) -> Range:
+    def _range(self, names: Sequence[str], lowest: float = -1.0) -> InputRange:
         """Return the range of a product: the scale of an activation x is a, where round(a x) is within +-127."""
         scales = [scale for name in names if (scale := self._scale(name)) is not None]
         if len(scales) < len(names):
             raise SourceModelError(f"{self.tensors.origin}: {names[0]}{ALPHA} is empty")
         largest = LARGEST / min(scales)
-        return Range(lowest * largest, largest)
+        return InputRange(lowest * largest, largest)
 
     def _scale(self, product: str) -> float | None:
-        """Return the scale of the input of a product; None if its tensor has no element."""
+        """Return the scale of the input of a product, or None if its tensor has no element."""
         name = f"{product}{ALPHA}"
         shape = self.tensors.shape(name)
         found = self.tensors.take(name, shape).flatten().tolist()
@@ -162,16 +162,16 @@ class MarianReader:
             raise SourceModelError(f"{self.tensors.origin}: {name} must be one number above 0, is {found[:3]}")
         return float(found[0])
 
-    def _tables(self) -> Iterator[tuple[str, Weight]]:
+    def _tables(self) -> Iterator[tuple[str, ForeignWeight]]:
         tie = self.settings.tie
         source = self._table(TABLE if TABLE in self.tensors else TABLES["source"], self.rows[0])
-        yield "source_embedding.pieces.weight", Rows(source, self.source.rows)
+        yield "source_embedding.pieces.weight", ReorderedRows(source, self.source.rows)
         if tie == "all":
             return
         target = source if TABLE in self.tensors else self._table(TABLES["target"], self.rows[1])
-        yield "target_embedding.pieces.weight", Rows(target, self.target.rows)
+        yield "target_embedding.pieces.weight", ReorderedRows(target, self.target.rows)
         if tie == "none":
-            yield "output.weight", Rows(self._output(), self.target.rows)
+            yield "output.weight", ReorderedRows(self._output(), self.target.rows)
 
     def _table(self, name: str, rows: int) -> Tensor:
         """Return a table of pieces with a last row of zeros."""
@@ -221,7 +221,7 @@ class MarianReader:
         return {f"{qkv}.query": "q", f"{qkv}.key_value": "kv"} if self.settings.query_norm else {qkv: "qkv"}
 
     def _cell(self, ours: str, theirs: str) -> Iterator[tuple[str, Tensor]]:
-        """Yield the product of an SSRU, whose gate comes first; the value has no bias."""
+        """Yield the product of an SSRU, whose gate comes first. The value has no bias."""
         dim = self.settings.dim
         matrices = [self.tensors.take(f"{theirs}_rnn_{name}", (dim, dim)).T for name in ("Wf", "W")]
         bias = self.tensors.take(f"{theirs}_rnn_bf", (1, dim))[0]
@@ -338,7 +338,7 @@ def _tokenizer(
 
 
 def has_merges(folder: Path) -> bool:
-    """Whether a model cuts Moses tokens by byte-pair merges."""
+    """Return whether a model cuts Moses tokens by byte-pair merges."""
     return any((folder / name).is_file() for name in MERGES)
 
 

@@ -26,8 +26,8 @@ from yaml import AliasEvent, Node, SafeLoader, YAMLError
 from lingon.bundle.manifest import Language
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SourceModelError
-from lingon.importers.files.fields import MOST_JSON_BYTES, Fields, first_twice, most_unpacked, parse_json, shown
-from lingon.importers.files.pieces import Numbering, Piece, read_model
+from lingon.importers.files.fields import MOST_JSON_BYTES, JsonFields, first_twice, most_unpacked, parse_json, shown
+from lingon.importers.files.pieces import ModelPiece, Numbering, read_model
 from lingon.importers.files.tensors import Tensors
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import EOS, FORBIDDEN
@@ -36,7 +36,7 @@ from lingon.training.model_settings import Activation, Norms
 # The options of a model of Marian, which say what it computes.
 
 NORM_EPSILON = 1e-6
-"""Of the layer norms of Marian; the port of its models to Transformers has 1e-5."""
+"""Of the layer norms of Marian. The port of its models to Transformers has 1e-5."""
 
 ACTIVATIONS: dict[str, Activation] = {"relu": "relu", "swish": "silu", "gelu": "quick-gelu"}
 AS_PLAIN: dict[str, Any] = {
@@ -53,7 +53,7 @@ AS_PLAIN: dict[str, Any] = {
     "transformer-tied-layers": [],
     "ulr": False,
 }
-"""Options that change what a model computes, with the value that Lingon reads; absent ones have this value."""
+"""Options that change what a model computes, with the value that Lingon reads. Absent ones have this value."""
 
 PLAIN_DEPTHS = (0, 2)  # of the decoder's feed-forward layer; 0 is that of the encoder
 MOST = 2**20
@@ -105,7 +105,7 @@ class MarianOptions:
 
     @property
     def recurrent(self) -> bool:
-        """Whether the decoder has SSRU cells in the place of self-attention."""
+        """Whether the decoder has SSRU cells instead of self-attention."""
         return bool(self.values.get("transformer-decoder-autoreg", "self-attention") == "rnn")
 
     @property
@@ -115,7 +115,7 @@ class MarianOptions:
 
     @property
     def alignment_layer(self) -> int | None:
-        """The decoder layer, from 0, whose first head was trained to align; None without guided alignment."""
+        """The decoder layer, from 0, whose first head was trained to align, or None without guided alignment."""
         if str(self.values.get("guided-alignment", "none")) == "none":
             return None
         layer = self.values.get("transformer-guided-alignment-layer", "last")
@@ -123,7 +123,7 @@ class MarianOptions:
         return layers - 1 if layer == "last" else self.integer("transformer-guided-alignment-layer", 1, layers) - 1
 
     def _without_dropout(self, name: str) -> str:
-        """Return what is done at one place, without dropout (d)."""
+        """Return what is done at one point, without dropout (d)."""
         return str(self.values.get(name, "")).replace("d", "")
 
     def _problems(self) -> list[str]:
@@ -155,8 +155,8 @@ class MarianOptions:
         return [] if value in allowed else [f"{name} must be {' or '.join(map(_shown, allowed))}, is {_shown(value)}"]
 
 
-class _Loader(SafeLoader):
-    """Reads plain YAML. With aliases, some hundred bytes can stand for gigabytes."""
+class _PlainYamlLoader(SafeLoader):
+    """A reader of plain YAML. With aliases, some hundred bytes can stand for gigabytes."""
 
     _nested = 0
 
@@ -174,7 +174,7 @@ class _Loader(SafeLoader):
 def read_yaml(path: Path, text: str) -> dict[str, Any]:
     """Read a YAML object. Raises SourceModelError, for one with aliases too."""
     try:
-        found = _Loader(text).get_single_data()
+        found = _PlainYamlLoader(text).get_single_data()
     except (YAMLError, ValueError, RecursionError):
         raise SourceModelError(f"{path}: its options are not plain YAML") from None
     if not isinstance(found, dict) or not all(isinstance(name, str) for name in found):
@@ -183,7 +183,6 @@ def read_yaml(path: Path, text: str) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    """Return a value for a message."""
     return repr(value)[:40] if isinstance(value, str | int | float | bool) or value == [] else type(value).__name__
 
 
@@ -215,7 +214,7 @@ _NOT_AN_ARCHIVE = (
 
 
 def open_model(path: Path) -> tuple[Tensors, str]:
-    """Open a file NAME.npz, NAME.bin or NAME.bin.gz; return its tensors and the text of its options.
+    """Open a file NAME.npz, NAME.bin or NAME.bin.gz, and return its tensors and the text of its options.
 
     Raises SourceModelError.
     """
@@ -272,7 +271,6 @@ def _numbers(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
 
 
 def _array(path: Path, archive: zipfile.ZipFile, name: str) -> Tensor:
-    """Read an array of an archive."""
     try:
         return torch.from_numpy(_numbers(archive, name))
     except (*_NOT_AN_ARCHIVE, TypeError) as error:
@@ -295,24 +293,24 @@ class _Item:
     size: int
 
 
-class _Cursor:
-    """Reads a binary file from its beginning; what is beyond its end is an error."""
+class _BinaryCursor:
+    """A reader of a binary file from its beginning. What is beyond its end is an error."""
 
     def __init__(self, path: Path, content: Bytes) -> None:
-        self.path, self.content, self.place = path, content, 0
+        self.path, self.content, self.position = path, content, 0
 
     def take(self, count: int, what: str) -> bytes:
         """Return the next bytes."""
-        return self.content[self.skip(count, what) : self.place].tobytes()
+        return self.content[self.skip(count, what) : self.position].tobytes()
 
     def skip(self, count: int, what: str) -> int:
-        """Return the place of the next bytes, and go on behind them."""
-        begin = self.place
+        """Return the position of the next bytes, and go on behind them."""
+        begin = self.position
         if count > len(self.content) - begin:
             raise SourceModelError(
                 f"{self.path}: ends within {what}: {count:,} bytes at {begin:,}, the file has {len(self.content):,}"
             )
-        self.place += count
+        self.position += count
         return begin
 
     def numbers(self, count: int, what: str) -> tuple[int, ...]:
@@ -332,7 +330,7 @@ def _binary(path: Path) -> tuple[dict[str, Callable[[], Tensor]], bytes | None]:
 
 def _items(path: Path, content: Bytes) -> list[_Item]:
     """Return the arrays of a binary file, as its head lists them."""
-    cursor = _Cursor(path, content)
+    cursor = _BinaryCursor(path, content)
     version, count = cursor.numbers(2, "the head")
     if version != VERSION:
         raise SourceModelError(f"{path}: the version of the format must be {VERSION}, is {version:,}")
@@ -349,7 +347,7 @@ def _items(path: Path, content: Bytes) -> list[_Item]:
     ]
 
 
-def _name(cursor: _Cursor, length: int) -> str:
+def _name(cursor: _BinaryCursor, length: int) -> str:
     if not 1 <= length <= MOST_NAME:
         raise SourceModelError(f"{cursor.path}: the length of a name must be 1 to {MOST_NAME:,}, is {length:,}")
     try:
@@ -358,7 +356,7 @@ def _name(cursor: _Cursor, length: int) -> str:
         raise SourceModelError(f"{cursor.path}: the name of an array must be UTF-8") from None
 
 
-def _shape(cursor: _Cursor, dimensions: int, name: str) -> tuple[int, ...]:
+def _shape(cursor: _BinaryCursor, dimensions: int, name: str) -> tuple[int, ...]:
     if dimensions > MOST_DIMENSIONS:
         raise SourceModelError(
             f"{cursor.path}: {name} must have at most {MOST_DIMENSIONS} dimensions, has {dimensions:,}"
@@ -434,7 +432,7 @@ class MarianVocabulary:
     """A vocabulary in the order of its ids.
 
     eos, unk: the ids of the end token and of the unknown piece
-    segmenter: the sentencepiece model whose ids these are; None for a dictionary
+    segmenter: the sentencepiece model whose ids these are, or None for a dictionary
     """
 
     path: Path
@@ -467,7 +465,7 @@ def read_vocabulary(path: Path) -> MarianVocabulary:
 
 def _of_segmenter(path: Path, model: ModelProto) -> MarianVocabulary:
     pieces = [piece.piece for piece in model.pieces]
-    unknown = [number for number, piece in enumerate(model.pieces) if piece.type == Piece.UNKNOWN]
+    unknown = [number for number, piece in enumerate(model.pieces) if piece.type == ModelPiece.UNKNOWN]
     eos = model.trainer_spec.eos_id
     if len(unknown) != 1 or not 0 <= eos < len(pieces):
         raise SourceModelError(f"{path}: must have an end token and one unknown piece")
@@ -528,7 +526,7 @@ def _unquoted(path: Path, number: int, key: str) -> str:
 
 
 def _ordered(path: Path, found: list[tuple[str, int]]) -> list[str]:
-    """Return the pieces in the order of their ids; an id that has no piece gets a name that no text has."""
+    """Return the pieces in the order of their ids. An id that has no piece gets a name that no text has."""
     most = max((number for _, number in found), default=-1) + 1
     if not 1 <= most <= MOST_PIECES:
         raise SourceModelError(f"{path}: must have 1 to {MOST_PIECES:,} pieces, has {most:,}")
@@ -601,8 +599,8 @@ def _binary_lexicon(path: Path, content: Bytes, rows: tuple[int, int]) -> Lists:
     body = content[16:].tobytes()
     if (found := _checksum(body[: len(body) // 8 * 8])) != checksum:
         raise SourceModelError(f"{path}: its checksum is {found:016x}, the file says {checksum:016x}")
-    places = np.frombuffer(body, np.uint64, offsets, HEAD.size - 16).astype(np.int64)
-    if places[0] != 0 or places[-1] != ids or bool((np.diff(places) < 0).any()):
+    positions = np.frombuffer(body, np.uint64, offsets, HEAD.size - 16).astype(np.int64)
+    if positions[0] != 0 or positions[-1] != ids or bool((np.diff(positions) < 0).any()):
         raise SourceModelError(f"{path}: its offsets must rise from 0 to {ids:,}")
     pieces = np.frombuffer(body, np.uint32, ids, HEAD.size - 16 + 8 * offsets)
     if offsets - 1 > rows[0] or int(pieces.max(initial=0)) >= rows[1]:
@@ -610,7 +608,7 @@ def _binary_lexicon(path: Path, content: Bytes, rows: tuple[int, int]) -> Lists:
             f"{path}: must be of a source vocabulary of {rows[0]:,} and a target vocabulary of {rows[1]:,} pieces, has "
             f"{offsets - 1:,} source pieces and the target id {int(pieces.max(initial=0)):,}"
         )
-    return Lists(frequent, [pieces[begin:end] for begin, end in pairwise(places)])
+    return Lists(frequent, [pieces[begin:end] for begin, end in pairwise(positions)])
 
 
 def _checksum(content: bytes) -> int:
@@ -717,7 +715,7 @@ class DecoderOptions:
         return [Path(str(each)).name for each in listed]
 
     def number(self, option: str, default: float) -> float:
-        """Return a number; the default if the file does not say one."""
+        """Return a number. The default if the file does not say one."""
         value = self.values.get(option, default)
         return float(value) if isinstance(value, int | float) else default
 
@@ -763,7 +761,7 @@ def first(folder: Path, patterns: Sequence[str]) -> Path | None:
 
 def languages_of(folder: Path, path: Path) -> tuple[str, str]:
     """Return source and target as metadata.json or the name of the model says, else ""."""
-    more = Fields.read_if_there(folder / METADATA)
+    more = JsonFields.read_if_there(folder / METADATA)
     named = more.text("sourceLanguage", ""), more.text("targetLanguage", "")
     if not all(named) and (found := _PAIR.fullmatch(path.name)):
         named = (found[3] or found[1], found[4] or found[2])

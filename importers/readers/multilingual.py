@@ -10,8 +10,8 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from lingon.errors import SourceModelError
 from lingon.importers.files.fast_tokenizer import TOKENIZER, FastTokenizer
-from lingon.importers.files.fields import Fields
-from lingon.importers.files.pieces import Numbering, Piece, SpecialIds, read_model, renumber, rewrite, spare_rows
+from lingon.importers.files.fields import JsonFields
+from lingon.importers.files.pieces import ModelPiece, Numbering, SpecialIds, read_model, renumber, rewrite, spare_rows
 from lingon.importers.files.tensors import open_tensors, tensor_files
 from lingon.importers.foreign_model import Facts, ForeignModel
 from lingon.importers.readers.bart import MOST, BartReader, read_sizes
@@ -23,7 +23,7 @@ from lingon.importers.readers.opus_mt import (
     MOST_POSITIONS,
     TOKENIZER_CONFIG,
     VOCABULARY,
-    Vocabulary,
+    PieceDictionary,
     read_file,
 )
 from lingon.text import Tokenizer
@@ -32,7 +32,7 @@ from lingon.training.model_settings import TransformerSettings
 
 PIECES, SPECIAL = "sentencepiece.bpe.model", "special_tokens_map.json"
 LISTS = ("additional_special_tokens", "extra_special_tokens")
-"""The fields that list the language codes; the second one is of Transformers 5."""
+"""The fields that list the language codes. The second one is of Transformers 5."""
 
 NLLB_LICENCE = "CC-BY-NC-4.0 for the published weights of NLLB-200"
 FIRST_POSITION = 2  # of fairseq, whose padding id is 1
@@ -58,15 +58,15 @@ class _Vocabulary:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class MultilingualForm:
     """What tells the forms apart.
 
-    tokenizer: the class that tokenizer_config.json names; the fast one has the suffix Fast
+    tokenizer: the class that tokenizer_config.json names. The fast one has the suffix Fast
     has_dictionary: whether vocab.json numbers the pieces, and not their order in the sentencepiece model
     learned: whether positions are learned, and a norm follows the embedding
     code: the form of its language codes
     codes: the language codes in the order of their ids, where the files need not list them
-    one_target: whether the decoder reads the code of the target language first, in the place of </s>. A bundle has one
+    one_target: whether the decoder reads the code of the target language first, instead of </s>. A bundle has one
         such row, so that it serves one target language: that of decoder_start_token_id. The code of the source follows
         the end token.
     """
@@ -86,16 +86,16 @@ _M2M, _NLLB, _MBART = (
     re.compile(each) for each in ("__[a-z]{2,3}(_[A-Za-z]+)?__", "[a-z]{3}_[A-Z][a-z]{3}", "[a-z]{2,3}_[A-Z]{2}")
 )
 FORMS = (
-    Form("M2M-100", "M2M100Tokenizer", "m2m_100", _M2M, has_dictionary=True),
-    Form("NLLB-200", "NllbTokenizer", "m2m_100", _NLLB, licence=NLLB_LICENCE),
-    Form("mBART-50", "MBart50Tokenizer", "mbart", _MBART, learned=True),
-    Form("mBART", "MBartTokenizer", "mbart", _MBART, learned=True, codes=MBART_25, one_target=True),
+    MultilingualForm("M2M-100", "M2M100Tokenizer", "m2m_100", _M2M, has_dictionary=True),
+    MultilingualForm("NLLB-200", "NllbTokenizer", "m2m_100", _NLLB, licence=NLLB_LICENCE),
+    MultilingualForm("mBART-50", "MBart50Tokenizer", "mbart", _MBART, learned=True),
+    MultilingualForm("mBART", "MBartTokenizer", "mbart", _MBART, learned=True, codes=MBART_25, one_target=True),
 )
 
 
 def read_multilingual(folder: Path, longest: int | None = None) -> ForeignModel:
     """Read a folder; longest: source tokens that the model shall read. Raises SourceModelError."""
-    config, more = Fields.read(folder / CONFIG), Fields.read(folder / TOKENIZER_CONFIG)
+    config, more = JsonFields.read(folder / CONFIG), JsonFields.read(folder / TOKENIZER_CONFIG)
     form = _form(config, more)
     rows = config.integer("vocab_size", 1, MOST)
     vocabulary = _vocabulary(folder, form, more)
@@ -120,7 +120,7 @@ def read_multilingual(folder: Path, longest: int | None = None) -> ForeignModel:
     return ForeignModel(settings, weights, tokenizer, numbering, numbering, facts, tensors.notes, languages)
 
 
-def _form(config: Fields, more: Fields) -> Form:
+def _form(config: JsonFields, more: JsonFields) -> MultilingualForm:
     kind = config.text("model_type", "")
     named = more.text("tokenizer_class", "").removesuffix("Fast")
     for form in FORMS:
@@ -130,7 +130,7 @@ def _form(config: Fields, more: Fields) -> Form:
     raise more.error("tokenizer_class", f"must be one of {known} for a model of the type {kind}")
 
 
-def _start(config: Fields, form: Form, pieces: list[str], codes: list[str]) -> int:
+def _start(config: JsonFields, form: MultilingualForm, pieces: list[str], codes: list[str]) -> int:
     """Return the id of the token that the decoder reads first: of </s>, or of the only target language."""
     start = config.integer("decoder_start_token_id", 0, MOST, default=None if form.one_target else 2)
     if form.one_target and (start >= len(pieces) or pieces[start] not in codes):
@@ -142,7 +142,7 @@ def _start(config: Fields, form: Form, pieces: list[str], codes: list[str]) -> i
     return start
 
 
-def _vocabulary(folder: Path, form: Form, more: Fields) -> _Vocabulary:
+def _vocabulary(folder: Path, form: MultilingualForm, more: JsonFields) -> _Vocabulary:
     """Return the vocabulary of a folder, of its tokenizer.json if it has no sentencepiece model."""
     if not form.has_dictionary and not (folder / PIECES).is_file() and (folder / TOKENIZER).is_file():
         found = FastTokenizer(folder / TOKENIZER, more, lambda token: form.code.fullmatch(token) is not None)
@@ -151,12 +151,12 @@ def _vocabulary(folder: Path, form: Form, more: Fields) -> _Vocabulary:
         codes = [token for token in found.added if form.code.fullmatch(token)]
         if not codes:
             raise SourceModelError(f"{folder / TOKENIZER}: has no added_tokens that name the languages")
-        controls = {piece.piece for piece in found.model.pieces if piece.type == Piece.CONTROL}
+        controls = {piece.piece for piece in found.model.pieces if piece.type == ModelPiece.CONTROL}
         return _Vocabulary(pieces, codes, controls, found.model)
     segmenter = read_model(read_file(folder / PIECES), str(folder / PIECES))
     ids = _declared_ids(folder)
     if form.has_dictionary:
-        pieces, last = list(Vocabulary.read(folder / VOCABULARY).pieces), []
+        pieces, last = list(PieceDictionary.read(folder / VOCABULARY).pieces), []
         names = WMT21 if more.text("language_codes", "m2m100") == "wmt21" else M2M_100
         codes = [f"__{name}__" for name in names]
         _check_head(folder / VOCABULARY, pieces)
@@ -183,9 +183,9 @@ def _in_order(tokens: list[str], first: int, ids: dict[str, int], folder: Path) 
 def _declared_ids(folder: Path) -> dict[str, int]:
     """Return the ids of added tokens that the files of the tokenizer declare."""
     try:
-        decoder = Fields.read(folder / TOKENIZER_CONFIG).values.get("added_tokens_decoder") or {}
+        decoder = JsonFields.read(folder / TOKENIZER_CONFIG).values.get("added_tokens_decoder") or {}
         found = {each["content"]: int(number) for number, each in decoder.items()}
-        found |= {token: int(number) for token, number in Fields.read_if_there(folder / ADDED).values.items()}
+        found |= {token: int(number) for token, number in JsonFields.read_if_there(folder / ADDED).values.items()}
     except (ValueError, AttributeError, KeyError, TypeError, OverflowError):
         raise SourceModelError(f"{folder / TOKENIZER_CONFIG}: added_tokens_decoder must name tokens by ids") from None
     return found
@@ -199,7 +199,7 @@ def _check_head(path: Path, pieces: list[str]) -> None:
 def _listed_codes(folder: Path) -> list[str]:
     """Return the language codes in the order of their ids, as the files of the tokenizer list them, if they do."""
     for name in (SPECIAL, TOKENIZER_CONFIG):
-        values = Fields.read_if_there(folder / name).values
+        values = JsonFields.read_if_there(folder / name).values
         for field in LISTS:
             try:
                 codes = [each if isinstance(each, str) else each["content"] for each in values.get(field) or []]
@@ -217,18 +217,18 @@ def _languages(codes: list[str], *, legacy: bool, first: str) -> LanguageSetting
     first: the code that the decoder reads first, of a model of one target language; else ""
     """
     tags = tags_of(codes)
-    place = "after" if legacy else "before"
+    position = "after" if legacy else "before"
     if first:
-        return languages_of_one_target(codes, first, place)
+        return languages_of_one_target(codes, first, position)
     return LanguageSettings.model_validate(
         {
-            "sources": [{"language": tag, place: [code]} for tag, code in tags.items()],
+            "sources": [{"language": tag, position: [code]} for tag, code in tags.items()],
             "targets": [{"language": tag, "forced": [code]} for tag, code in tags.items()],
         }
     )
 
 
-def _settings(config: Fields, form: Form, numbering: Numbering, longest: int) -> TransformerSettings:
+def _settings(config: JsonFields, form: MultilingualForm, numbering: Numbering, longest: int) -> TransformerSettings:
     if not config.flag("tie_word_embeddings", True):
         raise config.error("tie_word_embeddings", "must be true, as it is of published models")
     positions = config.integer("max_position_embeddings", 2, MOST_POSITIONS)
@@ -250,8 +250,8 @@ def _settings(config: Fields, form: Form, numbering: Numbering, longest: int) ->
     )
 
 
-def _facts(folder: Path, config: Fields, form: Form, longest: int) -> Facts:
-    generation = Fields.read_if_there(folder / GENERATION)
+def _facts(folder: Path, config: JsonFields, form: MultilingualForm, longest: int) -> Facts:
+    generation = JsonFields.read_if_there(folder / GENERATION)
     pieces = PIECES if (folder / PIECES).is_file() else TOKENIZER
     names = (CONFIG, TOKENIZER_CONFIG, SPECIAL, ADDED, GENERATION, pieces, VOCABULARY)
     files = [folder / name for name in names if (folder / name).is_file()]

@@ -10,7 +10,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from lingon.bundle.manifest import Language
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SourceModelError
-from lingon.importers.files.fields import MOST_JSON_BYTES, Fields, shown
+from lingon.importers.files.fields import MOST_JSON_BYTES, JsonFields, shown
 from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, spare_rows, tokenizer_of
 from lingon.importers.files.tensors import open_tensors, tensor_files
 from lingon.importers.foreign_model import Facts, ForeignModel
@@ -35,7 +35,7 @@ MOST_POSITIONS = 2**15 - 1  # tokens of a source; a bundle has at most one more
 
 def read_opus_mt(folder: Path, longest: int | None = None) -> ForeignModel:
     """Read a folder of a MarianMTModel; longest: source tokens that the model shall read. Raises SourceModelError."""
-    config, more = Fields.read(folder / CONFIG), Fields.read_if_there(folder / TOKENIZER_CONFIG)
+    config, more = JsonFields.read(folder / CONFIG), JsonFields.read_if_there(folder / TOKENIZER_CONFIG)
     separate = not config.flag("share_encoder_decoder_embeddings", True)
     if separate != more.flag("separate_vocabs", separate):
         raise more.error("separate_vocabs", f"must be {str(separate).lower()}, as {CONFIG} has two tables of pieces")
@@ -43,10 +43,10 @@ def read_opus_mt(folder: Path, longest: int | None = None) -> ForeignModel:
         needed = f"{CONFIG} says that the target has a vocabulary of its own (share_encoder_decoder_embeddings: false)"
         raise SourceModelError(f"{folder / TARGET_VOCABULARY}: No such file or directory, and {needed}")
     tensors = open_tensors(folder)
-    source = Vocabulary.read(folder / VOCABULARY).with_rows(config, "vocab_size")
+    source = PieceDictionary.read(folder / VOCABULARY).with_rows(config, "vocab_size")
     target = source
     if separate:
-        target = Vocabulary.read(folder / TARGET_VOCABULARY).with_rows(config, "decoder_vocab_size")
+        target = PieceDictionary.read(folder / TARGET_VOCABULARY).with_rows(config, "decoder_vocab_size")
     elif config.integer("decoder_vocab_size", 1, MOST, default=len(source.pieces)) != len(source.pieces):
         raise config.error("decoder_vocab_size", f"must be vocab_size ({len(source.pieces):,})")
     sizes = len(source.pieces), len(target.pieces)
@@ -59,7 +59,7 @@ def read_opus_mt(folder: Path, longest: int | None = None) -> ForeignModel:
     return ForeignModel(settings, reader.weights(), tokenizer, of_source, of_target, facts, tensors.notes, languages)
 
 
-def _settings(config: Fields, target: Numbering, *, separate: bool, longest: int) -> TransformerSettings:
+def _settings(config: JsonFields, target: Numbering, *, separate: bool, longest: int) -> TransformerSettings:
     positions = config.integer("max_position_embeddings", 2, MOST_POSITIONS)
     tied = config.flag("tie_word_embeddings", True)
     return TransformerSettings(
@@ -76,7 +76,7 @@ def _settings(config: Fields, target: Numbering, *, separate: bool, longest: int
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class PieceDictionary:
     """A dictionary of pieces, in the order of their ids.
 
     spare: the last ones of these, which stand for rows of a table that the dictionary has no piece for
@@ -87,9 +87,9 @@ class Vocabulary:
     spare: frozenset[str] = frozenset()
 
     @classmethod
-    def read(cls, path: Path) -> Vocabulary:
+    def read(cls, path: Path) -> PieceDictionary:
         """Read a dictionary. Raises SourceModelError unless its ids are 0 to n - 1."""
-        ids = Fields.read(path).values
+        ids = JsonFields.read(path).values
         pieces: list[str | None] = [None] * len(ids)
         for piece, number in ids.items():
             if type(number) is not int or not 0 <= number < len(ids):
@@ -99,7 +99,7 @@ class Vocabulary:
             pieces[number] = piece
         return cls(path, [piece for piece in pieces if piece is not None])
 
-    def with_rows(self, config: Fields, name: str) -> Vocabulary:
+    def with_rows(self, config: JsonFields, name: str) -> PieceDictionary:
         """Return a vocabulary of so many rows as a field says. Raises SourceModelError if it says too few."""
         rows, pieces = config.integer(name, 1, MOST, default=len(self.pieces)), len(self.pieces)
         if rows < pieces:
@@ -124,7 +124,7 @@ class Vocabulary:
         """The pieces that no text becomes."""
         return {*self.codes, *self.spare}
 
-    def renumbered(self, config: Fields, segmenters: list[ModelProto], *, decoded: bool) -> Numbering:
+    def renumbered(self, config: JsonFields, segmenters: list[ModelProto], *, decoded: bool) -> Numbering:
         """Return the new ids; decoded: whether it is the vocabulary of the decoder, which config.json describes."""
         pad, eos, unk = (self.id_of(piece) for piece in ("<pad>", "</s>", "<unk>"))
         start = config.integer("decoder_start_token_id", 0, MOST) if decoded else pad
@@ -139,7 +139,7 @@ class Vocabulary:
 
 
 def _tokenizer(
-    folder: Path, config: Fields, source: Vocabulary, target: Vocabulary
+    folder: Path, config: JsonFields, source: PieceDictionary, target: PieceDictionary
 ) -> tuple[Tokenizer, Numbering, Numbering]:
     """Return the tokenizer with the new ids, and the numberings of the source and of the target vocabulary."""
     first, second = (
@@ -154,8 +154,8 @@ def _tokenizer(
     return tokenizer_of(*rewritten), of_source, of_target
 
 
-def _facts(folder: Path, config: Fields, more: Fields, settings: TransformerSettings, longest: int) -> Facts:
-    generation = Fields.read_if_there(folder / GENERATION)
+def _facts(folder: Path, config: JsonFields, more: JsonFields, settings: TransformerSettings, longest: int) -> Facts:
+    generation = JsonFields.read_if_there(folder / GENERATION)
     beam_size = generation.integer("num_beams", 1, 64, default=config.integer("num_beams", 1, 64, default=4))
     penalty = generation.number("length_penalty", 0, 10, default=config.number("length_penalty", 0, 10, default=1))
     names = (CONFIG, TOKENIZER_CONFIG, GENERATION, SOURCE_PIECES, TARGET_PIECES, VOCABULARY, TARGET_VOCABULARY)
@@ -167,7 +167,7 @@ def _facts(folder: Path, config: Fields, more: Fields, settings: TransformerSett
         beam_size=beam_size,
         length_penalty=penalty,
         longest=longest,
-        # Marian guides one head, the first one of the last layer; the port to Transformers does not say so.
+        # Marian guides one head, the first one of the last layer. The port to Transformers does not say so.
         alignment=(settings.decoder_layers - 1, (0,)),
         files=(*files, *tensor_files(folder)),
     )

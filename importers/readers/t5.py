@@ -15,10 +15,10 @@ from torch import Tensor
 from lingon.bundle.manifest import MANY
 from lingon.errors import SourceModelError
 from lingon.importers.files.fast_tokenizer import TOKENIZER, FastTokenizer
-from lingon.importers.files.fields import Fields
-from lingon.importers.files.pieces import Numbering, Piece, SpecialIds, read_model, renumber, rewrite, spare_rows
+from lingon.importers.files.fields import JsonFields
+from lingon.importers.files.pieces import ModelPiece, Numbering, SpecialIds, read_model, renumber, rewrite, spare_rows
 from lingon.importers.files.tensors import Tensors, open_tensors, tensor_files
-from lingon.importers.foreign_model import Facts, ForeignModel, Rows, Weight
+from lingon.importers.foreign_model import Facts, ForeignModel, ForeignWeight, ReorderedRows
 from lingon.importers.readers.bart import MOST
 from lingon.importers.readers.codes import tags_of
 from lingon.importers.readers.opus_mt import CONFIG, GENERATION, MOST_POSITIONS, TOKENIZER_CONFIG, read_file
@@ -27,7 +27,7 @@ from lingon.training.config import LanguageSettings
 from lingon.training.model_settings import Activation, TransformerSettings
 
 # The tensors of models that are built as T5 in Transformers, by the names of Lingon.
-# Their names: encoder.block.N.layer.0.SelfAttention.q.weight and so on; no product has a bias.
+# Their names: encoder.block.N.layer.0.SelfAttention.q.weight and so on. No product has a bias.
 
 TABLES = ("shared.weight", "decoder.embed_tokens.weight", "encoder.embed_tokens.weight")  # copies of one table
 HEAD = "lm_head.weight"
@@ -35,7 +35,7 @@ UNUSED = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight
 
 
 def has_own_head(tensors: Tensors, rows: int, dim: int) -> bool:
-    """Whether the output matrix is another one than the table of pieces.
+    """Return whether the output matrix is another one than the table of pieces.
 
     Transformers 5 writes tie_word_embeddings: true for every T5, and uses both matrices if they differ.
     """
@@ -47,7 +47,7 @@ def has_own_head(tensors: Tensors, rows: int, dim: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class T5Reader:
-    """Takes the tensors of a model.
+    """A reader of the tensors of a model.
 
     rows: of the checkpoint's tables
     scaled: whether the output layer reads the last hidden state times dim^-0.5
@@ -59,7 +59,7 @@ class T5Reader:
     rows: int
     scaled: bool
 
-    def weights(self) -> Iterator[tuple[str, Weight]]:
+    def weights(self) -> Iterator[tuple[str, ForeignWeight]]:
         """Yield the weights of a model with these settings, tied tables once.
 
         Raises SourceModelError if one is missing or has another shape, or if there is a tensor besides them.
@@ -88,12 +88,12 @@ class T5Reader:
         names = [*TABLES, *([HEAD] if self.settings.tie == "all" else [])]
         return self.tensors.take_tied(names, (self.rows, self.settings.dim))
 
-    def _tables(self) -> Iterator[tuple[str, Weight]]:
+    def _tables(self) -> Iterator[tuple[str, ForeignWeight]]:
         table, order = self._table(), list(self.numbering.rows)
-        yield "source_embedding.pieces.weight", Rows(table, order)
+        yield "source_embedding.pieces.weight", ReorderedRows(table, order)
         if self.settings.tie == "none":
-            yield "target_embedding.pieces.weight", Rows(table, order)
-            yield "output.weight", Rows(self.tensors.take(HEAD, (self.rows, self.settings.dim)), order)
+            yield "target_embedding.pieces.weight", ReorderedRows(table, order)
+            yield "output.weight", ReorderedRows(self.tensors.take(HEAD, (self.rows, self.settings.dim)), order)
 
     def _side(self, side: str) -> Iterator[tuple[str, Tensor]]:
         """Yield the last norm and the biases of distances, which the first layer holds for all.
@@ -151,7 +151,7 @@ FEED_FORWARD: dict[str, tuple[Activation, bool]] = {
     "gated-gelu": ("gelu-tanh", True),
     "gated-silu": ("silu", True),
 }
-"""The activation of each feed_forward_proj, and whether it is gated; the gated GELU is the one by tanh."""
+"""The activation of each feed_forward_proj, and whether it is gated. The gated GELU is the one by tanh."""
 
 POSITIONS = 512  # tokens of a source where the files do not say: those that the published models were trained with
 MOST_PREFIX = 16  # pieces that a language may have in a bundle
@@ -163,7 +163,7 @@ _TASK = re.compile("translation_([a-z]{2,3})_to_([a-z]{2,3})")
 
 def read_t5(folder: Path, longest: int | None = None) -> ForeignModel:
     """Read a folder; longest: source tokens that the model shall read. Raises SourceModelError."""
-    config = Fields.read(folder / CONFIG)
+    config = JsonFields.read(folder / CONFIG)
     path, segmenter = _segmenter(folder)
     rows = config.integer("vocab_size", 1, MOST)
     numbering, reserved = _numbering(config, segmenter, path, rows)
@@ -189,26 +189,26 @@ def _segmenter(folder: Path) -> tuple[Path, ModelProto]:
         raise SourceModelError(f"{folder}: has none of {', '.join(PIECES)} and {TOKENIZER}")
     if path.name != TOKENIZER:
         return path, read_model(read_file(path), str(path))
-    more = Fields.read_if_there(folder / TOKENIZER_CONFIG)
+    more = JsonFields.read_if_there(folder / TOKENIZER_CONFIG)
     return path, FastTokenizer(path, more, _is_reserved).model
 
 
 def _is_reserved(token: str) -> bool:
-    """Whether no text becomes a token: the code of a language, or a sentinel."""
+    """Return whether no text becomes a token: the code of a language, or a sentinel."""
     return bool(_CODE.fullmatch(token) or _SENTINEL.fullmatch(token))
 
 
-def _numbering(config: Fields, segmenter: ModelProto, path: Path, rows: int) -> tuple[Numbering, set[str]]:
+def _numbering(config: JsonFields, segmenter: ModelProto, path: Path, rows: int) -> tuple[Numbering, set[str]]:
     """Return the new ids, and the pieces that no text becomes: languages, sentinels and rows without a piece."""
     pieces = [piece.piece for piece in segmenter.pieces]
     if rows < len(pieces):
         raise config.error("vocab_size", f"must be the number of pieces of {path.name} ({len(pieces):,}) or more")
-    unknown = [number for number, piece in enumerate(segmenter.pieces) if piece.type == Piece.UNKNOWN]
+    unknown = [number for number, piece in enumerate(segmenter.pieces) if piece.type == ModelPiece.UNKNOWN]
     if len(unknown) != 1:
         raise SourceModelError(f"{path}: must have one unknown piece, has {len(unknown)}")
     pad = config.integer("pad_token_id", 0, rows - 1, default=0)
     eos = config.integer("eos_token_id", 0, rows - 1, default=1)
-    if eos >= len(pieces) or segmenter.pieces[eos].type != Piece.CONTROL:
+    if eos >= len(pieces) or segmenter.pieces[eos].type != ModelPiece.CONTROL:
         raise config.error("eos_token_id", f"must be the id of a control piece of {path.name}")
     start = config.integer("decoder_start_token_id", 0, rows - 1, default=pad)
     if start == eos or pad == eos:
@@ -216,20 +216,20 @@ def _numbering(config: Fields, segmenter: ModelProto, path: Path, rows: int) -> 
         raise config.error(name, f"must not be that of the end token ({eos})")
     spare = spare_rows(len(pieces), rows)
     reserved = {*spare, *filter(_is_reserved, pieces)}
-    reserved |= {piece.piece for piece in segmenter.pieces if piece.type in (Piece.CONTROL, Piece.UNUSED)}
+    reserved |= {piece.piece for piece in segmenter.pieces if piece.type in (ModelPiece.CONTROL, ModelPiece.UNUSED)}
     numbering = renumber([*pieces, *spare], SpecialIds(pad, start, eos, unknown[0]), [segmenter], reserved)
     return numbering, reserved
 
 
-def _dim(config: Fields) -> int:
+def _dim(config: JsonFields) -> int:
     dim = config.integer("d_model", 2, MOST)
     if dim % 2:
         raise config.error("d_model", "must be even")
     return dim
 
 
-def _is_scaled(config: Fields) -> bool:
-    """Whether the output layer reads the last hidden state times dim^-0.5.
+def _is_scaled(config: JsonFields) -> bool:
+    """Return whether the output layer reads the last hidden state times dim^-0.5.
 
     Transformers 5 writes scale_decoder_outputs for T5, because it writes tie_word_embeddings: true for all. It scales
     no mT5.
@@ -241,7 +241,7 @@ def _is_scaled(config: Fields) -> bool:
     return config.flag("scale_decoder_outputs", tied)
 
 
-def _settings(config: Fields, numbering: Numbering, positions: int, *, tied: bool) -> TransformerSettings:
+def _settings(config: JsonFields, numbering: Numbering, positions: int, *, tied: bool) -> TransformerSettings:
     buckets = config.integer("relative_attention_num_buckets", 4, MOST, default=32)
     distance = config.integer("relative_attention_max_distance", 2, MOST, default=128)
     if buckets % 4 or distance <= buckets // 2:
@@ -274,7 +274,7 @@ def _settings(config: Fields, numbering: Numbering, positions: int, *, tied: boo
     )
 
 
-def _prefixes(config: Fields) -> dict[tuple[str, str], str]:
+def _prefixes(config: JsonFields) -> dict[tuple[str, str], str]:
     """Return the text before each source by the pair of its task, such as translation_en_to_de."""
     tasks = config.values.get("task_specific_params") or {}
     if not isinstance(tasks, dict):
@@ -290,8 +290,8 @@ def _prefixes(config: Fields) -> dict[tuple[str, str], str]:
     return found
 
 
-def _of_prefixes(config: Fields, prefixes: dict[tuple[str, str], str], tokenizer: Tokenizer) -> LanguageSettings:
-    """Return the languages of tasks; the pieces of a prefix stand before each text.
+def _of_prefixes(config: JsonFields, prefixes: dict[tuple[str, str], str], tokenizer: Tokenizer) -> LanguageSettings:
+    """Return the languages of tasks. The pieces of a prefix stand before each text.
 
     A prefix names both languages, and every source is translated into every target: only one source can be served.
     """
@@ -309,7 +309,7 @@ def _of_prefixes(config: Fields, prefixes: dict[tuple[str, str], str], tokenizer
 
 
 def _of_codes(codes: Sequence[str]) -> LanguageSettings | None:
-    """Return the target languages that a piece before the source chooses; None for a model of one pair."""
+    """Return the target languages that a piece before the source chooses, or None for a model of one pair."""
     tags = tags_of(code[2:-1] for code in codes)
     if not tags:
         return None
@@ -317,9 +317,9 @@ def _of_codes(codes: Sequence[str]) -> LanguageSettings | None:
     return LanguageSettings.model_validate({"sources": [{"language": MANY}], "targets": targets})
 
 
-def _facts(folder: Path, config: Fields, pieces: Path, longest: int, *, named: bool) -> Facts:
+def _facts(folder: Path, config: JsonFields, pieces: Path, longest: int, *, named: bool) -> Facts:
     """Return the facts. Without a beam size in the files it is that of `generate`, 1."""
-    generation = Fields.read_if_there(folder / GENERATION)
+    generation = JsonFields.read_if_there(folder / GENERATION)
     names = (CONFIG, TOKENIZER_CONFIG, GENERATION, pieces.name)
     kind = "mT5" if config.text("model_type") == "mt5" else "T5"
     return Facts(

@@ -29,7 +29,7 @@ SENTENCES = 40  # that are compared
 
 
 class Toolkit(Protocol):
-    """A model as another toolkit loads it; ids are those of the files, the rows of a numbering."""
+    """A model as another toolkit loads it. Ids are those of the files, the rows of a numbering."""
 
     name: str
 
@@ -37,7 +37,7 @@ class Toolkit(Protocol):
         """Return the searches that equal ours. forced: ids that are read after the start."""
 
     def is_comparable(self, source: Sequence[int], ours: Hypothesis, settings: SearchSettings) -> bool:
-        """Whether the toolkit can read a source and its search can find this translation."""
+        """Return whether the toolkit can read a source and its search can find this translation."""
 
     def generate(
         self,
@@ -68,7 +68,7 @@ def compare_tokens(
 ) -> Iterator[str]:
     """Yield a line for each search of the toolkit.
 
-    texts: normalised; the first SENTENCES are compared
+    texts: normalised. The first SENTENCES are compared
 
     Raises ParityError if a translation of the toolkit scores better than ours, or if one of greedy search differs at a
     token that scores worse than ours by more than NEAR_TIE.
@@ -92,7 +92,7 @@ def _count(
     settings: SearchSettings,
     label: str,
 ) -> _Counts:
-    """Compare the translations of texts; raise ParityError if another one is better."""
+    """Compare the translations of texts. Raise ParityError if another one is better."""
     model, rows, counts = checkpoint.model, source.target.rows, _Counts()
     silent, ours = never_generated(source.target), new_ids(source.target)
     sources = [checkpoint.tokenizer.encode_source(text) for text in texts]
@@ -121,7 +121,7 @@ def _count(
 def _is_near(
     ours: Hypothesis, labels: Sequence[int], log_probs: Tensor, score: float, settings: SearchSettings
 ) -> bool:
-    """Whether rounding explains that the labels of a toolkit are others, or they score no better.
+    """Return whether rounding explains that the labels of a toolkit are others, or they score no better.
 
     log_probs: (labels, vocab), by our model
 
@@ -130,8 +130,8 @@ def _is_near(
     if settings.beam_size > 1:
         return score <= ours.score + NEAR_TIE
     mine = [*ours.tokens, EOS] if ours.finished else ours.tokens
-    place = next(place for place, pair in enumerate(zip(mine, labels, strict=False)) if pair[0] != pair[1])
-    return float(log_probs[place, mine[place]] - log_probs[place, labels[place]]) <= NEAR_TIE
+    position = next(position for position, pair in enumerate(zip(mine, labels, strict=False)) if pair[0] != pair[1])
+    return float(log_probs[position, mine[position]] - log_probs[position, labels[position]]) <= NEAR_TIE
 
 
 @torch.inference_mode()
@@ -172,7 +172,7 @@ class Sample(NamedTuple):
 def check_samples(checkpoint: Checkpoint, source: ForeignModel, folder: Path, log: Callable[[str], None]) -> None:
     """Compare translations with those of the samples in a folder, if it has any.
 
-    Both searches are those that the files state; Marian's beam gets narrower, so that some translations differ.
+    Both searches are those that the files state. Marian's beam gets narrower, so that some translations differ.
     Raises ParityError if they differ too much.
     """
     path = next(iter(sorted(folder.glob("*.test.txt"))), None)
@@ -226,7 +226,7 @@ def _samples(path: Path) -> Iterator[Sample]:
 
 
 def _code_of(checkpoint: Checkpoint) -> str:
-    """Return the code of the target language that a source begins with; "" if there is none."""
+    """Return the code of the target language that a source begins with, or "" if there is none."""
     languages, wanted = checkpoint.config.languages, checkpoint.config.data.target_language
     codes = [each.source for each in languages.targets if each.language == wanted] if languages else []
     return "".join(codes[0]) if codes else ""

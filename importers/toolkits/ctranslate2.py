@@ -10,7 +10,7 @@ from typing import Any
 
 from lingon.errors import SourceModelError
 from lingon.export.gates_text import BeamSettings
-from lingon.importers.files.fields import Fields
+from lingon.importers.files.fields import JsonFields
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.foreign_model import ForeignModel
 from lingon.importers.readers.ctranslate2 import MODEL, ctranslate2_folder, read_vocabularies
@@ -27,7 +27,7 @@ PATIENCE = 2  # its beam search ends when so many times the beam size have ended
 
 
 def is_installed() -> bool:
-    """Whether CTranslate2 can be imported."""
+    """Return whether CTranslate2 can be imported."""
     return importlib.util.find_spec("ctranslate2") is not None
 
 
@@ -40,7 +40,7 @@ class CTranslate2Toolkit:
     name = TOOLKIT
 
     def __init__(self, folder: Path, source: ForeignModel) -> None:
-        """Raises SourceModelError if CTranslate2 cannot load the folder."""
+        """Raise SourceModelError if CTranslate2 cannot load the folder."""
         import ctranslate2
 
         try:
@@ -48,7 +48,7 @@ class CTranslate2Toolkit:
         except (RuntimeError, ValueError) as error:
             raise SourceModelError(f"{folder}: CTranslate2 cannot load it: {_first_line(error)}") from None
         variables = read_variables(folder / MODEL)
-        config = special_tokens(Fields.read_if_there(folder / CONFIG), folder / MODEL, variables)
+        config = special_tokens(JsonFields.read_if_there(folder / CONFIG), folder / MODEL, variables)
         self._adds_end = config.flag("add_source_eos", False)
         self._end = config.text("eos_token", "</s>")
         unknown = config.text("unk_token", "<unk>")
@@ -61,12 +61,12 @@ class CTranslate2Toolkit:
         self._start = [self._vocabulary[source.target.rows[BOS]]] if starts_with_a_code else []
 
     def searches(self, forced: Sequence[int]) -> Sequence[BeamSettings]:
-        """Return the searches; after forced tokens its beam search drops the end token of all hypotheses but one."""
+        """Return the searches. After forced tokens its beam search drops the end token of all hypotheses but one."""
         beams = dict.fromkeys((0.0, self._penalty))
         return [(1, 0.0)] if forced else [(1, 0.0), *((BEAM_SIZE, penalty) for penalty in beams)]
 
     def is_comparable(self, source: Sequence[int], ours: Hypothesis, settings: SearchSettings) -> bool:
-        """Whether it finds such a translation; its beam search loses some that are empty."""
+        """Return whether it finds such a translation. Its beam search loses some that are empty."""
         return settings.beam_size == 1 or bool(ours.tokens)
 
     def generate(
@@ -99,7 +99,7 @@ class CTranslate2Toolkit:
 
 
 def compare(checkpoint: Checkpoint, source: ForeignModel, folder: Path, texts: Sequence[str]) -> list[str]:
-    """Compare tokens with those of CTranslate2 for a folder of its own; return a line for each search.
+    """Compare tokens with those of CTranslate2 for a folder of its own and return a line for each search.
 
     Raises ParityError as `compare_tokens` does.
     """
@@ -108,7 +108,7 @@ def compare(checkpoint: Checkpoint, source: ForeignModel, folder: Path, texts: S
 
 
 def compare_converted(checkpoint: Checkpoint, source: ForeignModel, folder: Path, texts: Sequence[str]) -> list[str]:
-    """Compare tokens for a folder of Transformers, which CTranslate2 converts; see `compare`.
+    """Compare tokens for a folder of Transformers, which CTranslate2 converts. See `compare`.
 
     A model that it cannot convert or load is not compared, and a line says so.
     """
@@ -125,7 +125,7 @@ def compare_converted(checkpoint: Checkpoint, source: ForeignModel, folder: Path
 
 
 def _pieces_by_row(numbering: Numbering, end: str, unknown: str) -> dict[int, str]:
-    """Return the piece of each row that has one; the start and the padding have none."""
+    """Return the piece of each row that has one. The start and the padding have none."""
     first_alias = len(numbering.pieces) - numbering.aliases
     named = zip(numbering.rows[UNK + 1 : first_alias], numbering.pieces[UNK + 1 : first_alias], strict=True)
     return {**dict(named), numbering.rows[EOS]: end, numbering.rows[UNK]: unknown}

@@ -52,7 +52,7 @@ SPACE = "\u2581"  # in pieces of sentencepiece
 
 
 class EngineError(LingonError):
-    """Marian's engine is not there, or cannot do what it is asked; the message is one line."""
+    """Marian's engine is not there, or cannot do what it is asked. The message is one line."""
 
 
 class MarianEngine:
@@ -101,7 +101,7 @@ class MarianEngine:
         length_factor: float = LENGTH_FACTOR,
         quantised: bool = False,
     ) -> None:
-        """Load a model in the place of the last one. Raises EngineError.
+        """Load a model instead of the last one. Raises EngineError.
 
         model: a binary file; vocabularies: sentencepiece models, one if both sides share it
         length_factor: bound of a translation in lengths of its source, the end tokens counted
@@ -164,7 +164,7 @@ class MarianEngine:
 
 
 def is_installed() -> bool:
-    """Whether Node finds the engine."""
+    """Return whether Node finds the engine."""
     try:
         MarianEngine().close()
     except EngineError:
@@ -197,7 +197,7 @@ class MarianToolkit:
         return SEARCHES
 
     def is_comparable(self, source: Sequence[int], ours: Hypothesis, settings: SearchSettings) -> bool:
-        """Whether a source can be spelled: unknown pieces in a row would be one."""
+        """Return whether a source can be spelled: unknown pieces in a row would be one."""
         return UNK not in source
 
     def generate(
@@ -222,7 +222,7 @@ class MarianToolkit:
 
 
 def compare(checkpoint: Checkpoint, source: ForeignModel, folder: Path, texts: Sequence[str]) -> Iterator[str]:
-    """Compare tokens with those of the engine; yield a line for each search. Raises ParityError.
+    """Compare tokens with those of the engine and yield a line for each search. Raises ParityError.
 
     A model that the engine cannot load is not compared, and a line says so.
     """

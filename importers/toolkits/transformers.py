@@ -25,7 +25,7 @@ SEARCHES: tuple[BeamSettings, ...] = ((1, 0.0), (4, 0.0), (4, 1.0))
 
 
 def is_installed() -> bool:
-    """Whether Transformers can be imported."""
+    """Return whether Transformers can be imported."""
     return importlib.util.find_spec("transformers") is not None
 
 
@@ -57,7 +57,7 @@ class TransformersToolkit:
         """Whether the tokenizer reads other pieces than its files hold, as that of NLLB of Transformers 5.24 does.
 
         Of a folder without tokenizer.json it reads neither the merges of the sentencepiece model nor, if no file lists
-        them, the language codes; it reports nothing.
+        them, the language codes. It reports nothing.
         """
         from transformers import __version__
 
@@ -105,9 +105,9 @@ class TransformersToolkit:
 
 
 def compare(checkpoint: Checkpoint, source: ForeignModel, folder: Path, texts: Sequence[str]) -> list[str]:
-    """Compare ids and tokens with those of Transformers; return a line for each comparison.
+    """Compare ids and tokens with those of Transformers and return a line for each comparison.
 
-    texts: normalised; the first SENTENCES are compared
+    texts: normalised. The first SENTENCES are compared
 
     Raises ParityError if the ids of a text differ, or if a translation of Transformers scores better than ours.
     """
@@ -142,7 +142,9 @@ def _forced_codes(checkpoint: Checkpoint) -> list[str]:
 
 
 def source_code(checkpoint: Checkpoint) -> str:
-    """Return the code of the source language, as the tokenizer of Transformers is told it; "" if it is not told one."""
+    """Return the code of the source language, as the tokenizer of Transformers is told it, or "" if it is not told
+    one.
+    """
     languages, wanted = checkpoint.config.languages, checkpoint.config.data.source_language
     for source in languages.sources if languages else ():
         if source.language == wanted and (source.before or source.after):
@@ -152,7 +154,7 @@ def source_code(checkpoint: Checkpoint) -> str:
 
 
 def target_code(checkpoint: Checkpoint) -> str:
-    """Return what is written before a text for the target language, a code or a sentence; "" if nothing is."""
+    """Return what is written before a text for the target language, a code or a sentence, or "" if nothing is."""
     languages, wanted = checkpoint.config.languages, checkpoint.config.data.target_language
     codes = [each.source for each in languages.targets if each.language == wanted] if languages else []
     return "".join(codes[0]).replace(SPACE, " ").strip() if codes else ""

@@ -1,4 +1,4 @@
-"""Runs the operators on random nodes under sanitizers: `python kernels/tests/run.py`, or `make kernels-test`.
+"""The operators on random nodes under sanitizers: `python kernels/tests/run.py`, or `make kernels-test`.
 
 It compiles the driver of this folder with every source of the operators, once with AddressSanitizer and the sanitizer
 of undefined behaviour, once with ThreadSanitizer, and runs both with every instruction set that the processor has. It
@@ -36,7 +36,7 @@ COMMON = tuple(flag for flag in build.FLAGS if flag != "-fvisibility=hidden")
 
 
 class ReportError(Exception):
-    """A sanitizer or the driver reports an error; the message is one line."""
+    """A sanitizer or the driver reports an error. The message is one line."""
 
 
 def compile_driver(folder: Path, sanitize: str) -> Path:

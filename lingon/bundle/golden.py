@@ -20,7 +20,7 @@ Sentences = Annotated[tuple[str, ...], MaxLength(MAX_SENTENCES)]
 AlignmentText = Annotated[str, Pattern(rf"({_LINK}( {_LINK})*)?", "links as in 0-4:0.913 4-0:0.870")]
 PairText = Annotated[str, Pattern(r"[A-Za-z0-9_-]{2,64} [A-Za-z0-9_-]{2,64}", "two languages as in en fr")]
 Alignments = Annotated[tuple[AlignmentText, ...], MaxLength(MAX_SENTENCES)]
-Link = tuple[int, int, float]
+GoldenLink = tuple[int, int, float]
 """The first code points of a source piece and of a target piece, and the attention weight of the link."""
 
 
@@ -30,7 +30,7 @@ class Golden:
 
     sentences: source texts, not normalised
     translations: by precision, the best translation of each sentence with the bundle's default options
-    alignments: by precision, the alignment of each translation; see `alignment_text`.
+    alignments: by precision, the alignment of each translation. See `alignment_text`.
     pairs: of a bundle of several languages, the source and the target language of each sentence, as in "en fr"
     """
 
@@ -41,12 +41,12 @@ class Golden:
 
     @property
     def languages(self) -> list[tuple[str, str]]:
-        """The pair of each sentence; empty for a bundle of one pair."""
+        """The pair of each sentence, empty for a bundle of one pair."""
         found = (text.split(" ") for text in self.pairs)
         return [(source, target) for source, target in found]
 
     def to_bytes(self) -> bytes:
-        """The content of the file."""
+        """Return the content of the file."""
         values = asdict(self)
         if not self.pairs:
             del values["pairs"]
@@ -77,11 +77,11 @@ class Golden:
         return found
 
 
-def alignment_text(links: Iterable[Link]) -> str:
+def alignment_text(links: Iterable[GoldenLink]) -> str:
     """Return an alignment as text: SOURCE-TARGET:WEIGHT for each link, separated by spaces."""
     return " ".join(f"{source}-{target}:{weight:.3f}" for source, target, weight in links)
 
 
-def alignment_links(text: str) -> list[Link]:
+def alignment_links(text: str) -> list[GoldenLink]:
     """Return the links of an alignment that `alignment_text` wrote."""
     return [(int(source), int(target), float(weight)) for source, target, weight in re.findall(_LINK, text)]

@@ -1,6 +1,6 @@
 """The manifest of a bundle: the contract of an export, which writes it, and a server, which reads it.
 
-A bundle holds data only, and a published version never changes. No file in its folder is a link; the folder itself may
+A bundle holds data only, and a published version never changes. No file in its folder is a link. The folder itself may
 be reached by one. A reader reads regular files only, checks their size, and uses the same bytes that it hashed. Every
 value of the manifest has the type and the bounds that are declared below: first the languages of a bundle that serves
 several, then what a bundle knows about texts, then the manifest itself.
@@ -68,7 +68,7 @@ class Languages:
     targets: Annotated[tuple[TargetLanguage, ...], MaxLength(MOST_LANGUAGES)]
 
     def tokens(self, source: str, target: str) -> LanguageTokens:
-        """Return the tokens of a pair; raise KeyError for a language that is not there. The tags are as here."""
+        """Return the tokens of a pair. Raise KeyError for a language that is not there. The tags are as here."""
         of_source = {each.language: each for each in self.sources}[source]
         of_target = {each.language: each for each in self.targets}[target]
         return LanguageTokens((*of_target.source, *of_source.before), of_source.after, of_target.forced)
@@ -127,14 +127,14 @@ Feature = Literal["mean", "root", "total", "characters", "ratio", "unknown"]
 Share = Annotated[float, Range(0, 1)]
 Weight = Annotated[float, Range(-1e6, 1e6)]
 TokenRatio = Annotated[float, Range(0, 1e6)]
-Word = Annotated[str, Pattern(r"\w{1,64}", "a word of at most 64 letters and digits")]
+GuardWord = Annotated[str, Pattern(r"\w{1,64}", "a word of at most 64 letters and digits")]
 
 
 @dataclass(frozen=True, slots=True)
 class LengthRange:
     """The usual lengths of translations of sources with at most `most_source` tokens.
 
-    least, most: target tokens / source tokens, without end tokens; one pair of 1,000 is below, and one is above
+    least, most: target tokens / source tokens, without end tokens. One pair of 1,000 is below, and one is above
     """
 
     most_source: Annotated[int, Range(1, 2**15)]
@@ -176,13 +176,13 @@ class TextData:
     """See the fields.
 
     words: words that translate to themselves, the surest first
-    lengths: ascending by most_source; the last one holds for longer sources too; empty if they were not measured
+    lengths: ascending by most_source. The last one holds for longer sources too, empty if they were not measured
     confidence: None if it was not fitted
 
     The profiles of the two languages are in PROFILES, if there was enough training text.
     """
 
-    words: Annotated[tuple[Word, ...], MaxLength(64)]
+    words: Annotated[tuple[GuardWord, ...], MaxLength(64)]
     lengths: Annotated[tuple[LengthRange, ...], MaxLength(64)] = ()
     confidence: Confidence | None = None
 
@@ -199,12 +199,12 @@ LEAST_PIECES = 10  # of a source, the end token counted, beside the tokens of a 
 MAX_STATE_ELEMENTS = 2**28  # in all states of the longest sentence; a large model of today has a tenth of it
 
 _FILE = r"\w[\w.+ -]*"
-Name = Annotated[str, Pattern(r"\w[\w.+-]{0,127}", "a name of letters, digits and . + - _")]
+BundleName = Annotated[str, Pattern(r"\w[\w.+-]{0,127}", "a name of letters, digits and . + - _")]
 FileName = Annotated[str, Pattern(rf"(?=.{{1,128}}$){_FILE}", "the name of a file")]
 FilePath = Annotated[str, Pattern(rf"(?=.{{1,255}}$){_FILE}(/{_FILE})*", "a path within the bundle")]
 TextLine = Annotated[str, Pattern(r"[^\x00-\x1f\x7f]{0,500}", "one line of text")]
 Sha256 = Annotated[str, Pattern(r"[0-9a-f]{64}", "a SHA-256 in hexadecimal")]
-Size = Annotated[int, Range(1, 2**20)]
+BundleSize = Annotated[int, Range(1, 2**20)]
 Varying = Annotated[str, Pattern("source_length|capacity", "a size, source_length or capacity")]
 TokenCount = Annotated[int, Range(1, 2**15)]
 BeamSize = Annotated[int, Range(1, 128)]
@@ -219,17 +219,17 @@ class State:
     kind:
         memory     one for each sentence, shared by its beams: the encoder's output and the decoder's input NAME
         cache      one for each row, which grows in place by one position a step: input past.NAME, output present.NAME
-        recurrent  one for each row, replaced at every step; its first value is the encoder's output NAME
-    shape: of one sentence or row; "source_length" and "capacity" stand for variable sizes. The graphs of each
+        recurrent  one for each row, replaced at every step. Its first value is the encoder's output NAME
+    shape: of one sentence or row. "source_length" and "capacity" stand for variable sizes. The graphs of each
         precision determine the type of the elements.
     """
 
-    name: Name
+    name: BundleName
     kind: StateKind
-    shape: Annotated[tuple[Varying | Size, ...], MaxLength(8)]
+    shape: Annotated[tuple[Varying | BundleSize, ...], MaxLength(8)]
 
     def sized(self, **sizes: int) -> tuple[int, ...]:
-        """The shape with "source_length" and "capacity" replaced by these sizes."""
+        """Return the shape with "source_length" and "capacity" replaced by these sizes."""
         return tuple(size if isinstance(size, int) else sizes[size] for size in self.shape)
 
     @property
@@ -240,7 +240,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a model, in tokens; the end token is one of them where the model reads or writes it."""
+    """Bounds of a model, in tokens. The end token is one of them where the model reads or writes it."""
 
     max_source_tokens: TokenCount
     max_target_tokens: TokenCount
@@ -249,7 +249,7 @@ class Limits:
     max_beam_size: BeamSize
 
     def max_output(self, source_tokens: int) -> int:
-        """The largest number of target tokens for a source of source_tokens."""
+        """Return the largest number of target tokens for a source of source_tokens."""
         return min(int(self.output_factor * source_tokens) + self.output_extra, self.max_target_tokens)
 
 
@@ -270,10 +270,10 @@ class Precision:
     provider: the ONNX Runtime provider that the graphs are built for
     gate: PASSED, or the reason why the checks were not run
     weights: the files below WEIGHTS that the graphs read, by the names that the graphs use
-    report: the results of the checks; "verification" has those of `lingon verify`
+    report: the results of the checks. "verification" has those of `lingon verify`
     """
 
-    provider: Name
+    provider: BundleName
     gate: TextLine
     weights: tuple[FileName, ...]
     report: dict[str, Any] = field(default_factory=dict)
@@ -281,7 +281,9 @@ class Precision:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The source of alignments: the mean of the cross-attention over these heads of this layer; none without heads."""
+    """The source of alignments: the mean of the cross-attention over these heads of this layer, or none without
+    heads.
+    """
 
     layer: Index
     heads: Annotated[tuple[Index, ...], MaxLength(1024)]
@@ -291,20 +293,20 @@ class Alignment:
 class Manifest:
     """The content of manifest.json."""
 
-    name: Name
+    name: BundleName
     version: Annotated[int, Range(1, 2**31 - 1)]
     created: TextLine
     source_language: Language
     target_language: Language
     architecture: TextLine  # transformer, rnnenc, rnnsearch or luong; no reader depends on it
-    source_vocab: Size
-    target_vocab: Size
+    source_vocab: BundleSize
+    target_vocab: BundleSize
     special_ids: dict[str, int]
     limits: Limits
     defaults: Defaults
     candidates: Annotated[int, Range(1, 2048)]
     states: Annotated[tuple[State, ...], MaxLength(4096)]
-    precisions: dict[Name, Precision]
+    precisions: dict[BundleName, Precision]
     alignment: Alignment
     shortlist: dict[str, Any] | None = None  # results of its check; None without a shortlist
     text: TextData | None = None  # None without calibration
@@ -314,27 +316,31 @@ class Manifest:
     format: int = FORMAT
 
     def states_of(self, kind: StateKind) -> tuple[State, ...]:
-        """The states of one kind."""
+        """Return the states of one kind."""
         return tuple(state for state in self.states if state.kind == kind)
 
     @property
     def scorer_outputs(self) -> tuple[str, ...]:
-        """The outputs that every scorer of this bundle has; a model without alignments needs no attention."""
+        """The outputs that every scorer of this bundle has. A model without alignments needs no attention."""
         return (TOKEN_LOG_PROBS, CROSS_ATTENTION) if self.alignment.heads else (TOKEN_LOG_PROBS,)
 
     def capacity(self, source_tokens: int) -> int:
-        """The largest number of target tokens for a source of source_tokens, those that name a language included."""
+        """Return the largest number of target tokens for a source of source_tokens, those that name a language
+        included.
+        """
         forced = self.languages.most_forced_tokens if self.languages is not None else 0
         return min(self.limits.max_output(source_tokens) + forced, self.limits.max_target_tokens)
 
     def measured_bleu(self) -> float | None:
-        """The highest BLEU that the export measured; None if it measured none."""
+        """Return the highest BLEU that the export measured, or None if it measured none."""
         reports = (precision.report.get("quality") for precision in self.precisions.values())
         found = [report.get("bleu") for report in reports if isinstance(report, dict)]
         return max((bleu for bleu in found if isinstance(bleu, float)), default=None)
 
     def for_pair(self, source: str, target: str) -> Manifest:
-        """This manifest as one pair of its languages sees it; raises KeyError for a language that is not there."""
+        """Return this manifest as one pair of its languages sees it. Raises KeyError for a language that is not
+        there.
+        """
         if self.languages is None:
             raise KeyError(f"{source}-{target}")
         tokens, limits = self.languages.tokens(source, target), self.limits
@@ -342,7 +348,7 @@ class Manifest:
         return replace(self, source_language=source, target_language=target, limits=limits, languages=None)
 
     def to_bytes(self) -> bytes:
-        """The only byte sequence of this manifest that a reader accepts; it ends with its own digest."""
+        """Return the only byte sequence of this manifest that a reader accepts. It ends with its own digest."""
         body = _dump(asdict(self))
         return _dump({**json.loads(body), "digest": hashlib.sha256(body).hexdigest()})
 
@@ -375,7 +381,7 @@ class Manifest:
         return manifest
 
     def _contradictions(self) -> Iterator[str]:
-        """Messages about values that are valid by themselves but contradict each other."""
+        """Yield messages about values that are valid by themselves but contradict each other."""
         limits, defaults, text = self.limits, self.defaults, self.text
         special = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
         if self.special_ids != special:
@@ -391,9 +397,9 @@ class Manifest:
             yield f"defaults.num_hypotheses must be 1 to {defaults.beam_size}, got {defaults.num_hypotheses}"
         if len({state.name for state in self.states}) < len(self.states):
             yield "states: two have the same name"
-        for place, state in enumerate(self.states):
+        for position, state in enumerate(self.states):
             if state.varying not in VARYING[state.kind]:
-                yield f"states[{place}].shape has not the variable dimensions of a {state.kind}: {list(state.shape)}"
+                yield f"states[{position}].shape has not the variable dimensions of a {state.kind}: {list(state.shape)}"
         if text is not None and any(one.most_source >= two.most_source for one, two in pairwise(text.lengths)):
             yield "text.lengths must be ascending by most_source"
         if self.languages is not None:
@@ -404,7 +410,7 @@ class Manifest:
             yield f"states must have at most {MAX_STATE_ELEMENTS:,} elements for a sentence, got {elements:,}"
 
     def _language_problems(self, languages: Languages) -> Iterator[str]:
-        """Messages about languages that contradict other values."""
+        """Yield messages about languages that contradict other values."""
         yield from languages.problems(self.source_vocab, self.target_vocab)
         if (self.source_language, self.target_language) != languages.pair:
             yield f"source_language and target_language must be {' and '.join(languages.pair)}, as languages says"
@@ -427,11 +433,11 @@ def _dump(value: Any) -> bytes:
 
 
 POOR_BLEU = 5.0
-"""BLEU; a model below it translates hardly any sentence, so that it was most likely trained for too short a time."""
+"""BLEU. A model below it translates hardly any sentence, so that it was most likely trained for too short a time."""
 
 
 def poor_quality(bleu: float | None) -> str | None:
-    """A warning about a model with a low BLEU; None if it is high enough or unknown."""
+    """Return a warning about a model with a low BLEU, or None if it is high enough or unknown."""
     if bleu is None or bleu >= POOR_BLEU:
         return None
     return f"BLEU is {bleu:.2f}, below {POOR_BLEU:g}: this model hardly translates; train it for longer or on more text"

@@ -1,6 +1,6 @@
 """The names of the files of a bundle, and of the inputs and outputs of its graphs, for those who write and read them.
 
-    models/<name>/<version>/            <version> is a positive integer; models/<name> means the highest
+    models/<name>/<version>/            <version> is a positive integer. Models/<name> means the highest
         manifest.json                   class Manifest, with the SHA-256 of every other file
         <precision>/encoder.onnx        source_ids, source_lengths -> every memory state, first recurrent states
         <precision>/decoder.onnx        one step: token_ids, positions, states -> candidates, logits, states
@@ -17,7 +17,7 @@
         profiles.bin                    with a confidence: trigrams of the source and the target language
         golden.json                     optional: sentences, their translations and alignments by each CPU precision
         tokenizer.model                 sentencepiece; source.model and target.model if the two sides differ
-        MODEL_CARD.md                   the model card, for people; files of --attach are beside it
+        MODEL_CARD.md                   the model card, for people. Files of --attach are beside it
 
 Dimensions: batch (sentences of one encoder run), sentences (of a running batch), rows (sentences * beam_size),
 source_length, target_length, capacity (positions that fit into a cache), heads, head_dim, vocab, candidates,
@@ -63,25 +63,25 @@ CROSS_ATTENTION = "cross_attention"  # (batch, layers, heads, target_length, sou
 
 
 def past_name(state: str) -> str:
-    """The name of the decoder's input for a state that it updates."""
+    """Return the name of the decoder's input for a state that it updates."""
     return f"past.{state}"
 
 
 def present_name(state: str) -> str:
-    """The name of the decoder's output for a state that it updates."""
+    """Return the name of the decoder's output for a state that it updates."""
     return f"present.{state}"
 
 
 def encoded_name(state: str) -> str:
-    """The name of the input of PLACE for the encoder's output."""
+    """Return the name of the input of PLACE for the encoder's output."""
     return f"encoded.{state}"
 
 
 def changed_name(state: str) -> str:
-    """The name of the output of a state graph for a state."""
+    """Return the name of the output of a state graph for a state."""
     return f"changed.{state}"
 
 
 def blocks_name(state: str) -> str:
-    """The name of the second dimension of a state in a state graph: (sentences or rows, blocks, block)."""
+    """Return the name of the second dimension of a state in a state graph: (sentences or rows, blocks, block)."""
     return f"{state}.blocks"

@@ -4,7 +4,7 @@
     class Limits:
         max_beam_size: Annotated[int, Range(1, 128)]
 
-Unknown fields are errors. The base install has no validation library; this is what a bundle's manifest needs of one.
+Unknown fields are errors. The base install has no validation library. This is what a bundle's manifest needs of one.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ MAX_SHOWN = 60  # characters of a value that an error message repeats
 
 
 class SchemaError(ValueError):
-    """A value does not fit its declaration; the message names the field, the bound and the value."""
+    """A value does not fit its declaration. The message names the field, the bound and the value."""
 
 
 class Rule(Protocol):
     """A condition on a value beyond its type, given in Annotated."""
 
     def unmet(self, value: Any) -> str:
-        """What the value must be, as in "must be ..."; empty if the value is valid."""
+        """Return what the value must be, as in "must be ...", empty if the value is valid."""
 
 
 def unmet_rule(kind: Any, value: Any) -> str:
-    """What an Annotated type requires of a value, as in "must be ..."; empty if the value meets all its rules."""
+    """Return what an Annotated type requires of a value, as in "must be ...", empty if the value meets all its
+    rules.
+    """
     return next(filter(None, (rule.unmet(value) for rule in get_args(kind)[1:])), "")
 
 
@@ -45,7 +47,7 @@ class Range:
     maximum: float
 
     def unmet(self, value: Any) -> str:
-        """See Rule; NaN is never in range."""
+        """See Rule. NaN is never in range."""
         return "" if self.minimum <= value <= self.maximum else f"{self.minimum:,} to {self.maximum:,}"
 
 
@@ -94,7 +96,7 @@ def _parse(kind: Any, value: Any, at: str) -> Any:
         return value if value in inner else _refuse(at, f"one of {', '.join(map(str, inner))}", value)
     if origin is tuple:
         items = value if isinstance(value, list) else _refuse(at, "a list", value)
-        return tuple(_parse(inner[0], item, f"{at}[{place}]") for place, item in enumerate(items))
+        return tuple(_parse(inner[0], item, f"{at}[{position}]") for position, item in enumerate(items))
     if origin is dict:
         entries = value if isinstance(value, dict) else _refuse(at, "an object", value)
         return {
@@ -124,7 +126,7 @@ def _parse_fields(kind: Any, value: Any, at: str) -> Any:
 
 @functools.cache
 def _field_types(kind: Any) -> dict[str, Any]:
-    """The fields of a dataclass and the declared type of each."""
+    """Return the fields of a dataclass and the declared type of each."""
     hints = get_type_hints(kind, include_extras=True)
     return {entry.name: hints[entry.name] for entry in fields(kind)}
 
@@ -137,7 +139,7 @@ def _check_rules(value: Any, rules: tuple[Rule, ...], at: str) -> Any:
 
 
 def _parse_union(kinds: tuple[Any, ...], value: Any, at: str) -> Any:
-    """Parse as the first kind that fits; if none does, raise the error of the last kind other than None."""
+    """Parse as the first kind that fits. If none does, raise the error of the last kind other than None."""
     if value is None and types.NoneType in kinds:
         return None
     *others, last = (kind for kind in kinds if kind is not types.NoneType)

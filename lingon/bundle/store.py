@@ -4,7 +4,7 @@ An operator may trust bundles by a file of SHA-256 digests of their manifests, a
 
     (cd models && sha256sum */*/manifest.json) > trusted.sha256
 
-    # each line is DIGEST  NAME/VERSION/manifest.json; folders before NAME and comments are allowed
+    # each line is DIGEST  NAME/VERSION/manifest.json. Folders before NAME and comments are allowed
     4f0c...  en-de/2/manifest.json
 
 The checksums in a manifest show that the files of a bundle belong together. They do not show who made it, because a
@@ -30,13 +30,13 @@ from lingon.errors import BundleError, DamagedBundle, SettingsError, first_of
 from lingon.files import publish_folder, read_plain_file, read_setting_text
 from lingon.text import Tokenizer
 
-Content = bytes | mmap
-"""Of a file; one that is mapped into memory takes none until it is read."""
+FileContent = bytes | mmap
+"""Of a file. One that is mapped into memory takes none until it is read."""
 
 
 @contextmanager
 def publish_bundle(folder: Path) -> Iterator[Path]:
-    """A temporary folder to write files in; if the block ends without an error it becomes `folder`.
+    """Give a temporary folder to write files in. If the block ends without an error it becomes `folder`.
 
     After an error nothing stays, not even parent folders that this call made. Raises BundleError if the folder exists
     or if files cannot be written.
@@ -63,7 +63,7 @@ def publish_bundle(folder: Path) -> Iterator[Path]:
         raise
 
 
-def write_files(part: Path, files: Mapping[str, Content], folder: Path) -> None:
+def write_files(part: Path, files: Mapping[str, FileContent], folder: Path) -> None:
     """Write files by their paths below part, the temporary folder of `folder`. Raises BundleError."""
     try:
         for name, content in files.items():
@@ -103,7 +103,7 @@ class Bundle:
         return hashlib.sha256(self.manifest.to_bytes()).hexdigest()
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file, whose checksum is verified on these bytes. Raises DamagedBundle."""
+        """Return the bytes of a file, whose checksum is verified on these bytes. Raises DamagedBundle."""
         path = self.folder / name
         if name not in self.manifest.checksums:
             raise DamagedBundle(f"{path}: the manifest does not list it")
@@ -113,7 +113,7 @@ class Bundle:
         return content
 
     def graphs(self, precision: str, *names: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
-        """The graph files of these names in a precision, and the weight files that they read; both by name."""
+        """Return the graph files of these names in a precision, and the weight files that they read; both by name."""
         if precision not in self.manifest.precisions:
             known = ", ".join(self.manifest.precisions)
             raise BundleError(f"{self.folder}: has no precision {precision!r}; it has {known}")
@@ -121,14 +121,14 @@ class Bundle:
         return graphs, {name: self.read(f"{WEIGHTS}/{name}") for name in self.manifest.precisions[precision].weights}
 
     def tokenizer_files(self) -> list[bytes]:
-        """The sentencepiece models: one for both languages, or those of source and target."""
+        """Return the sentencepiece models: one for both languages, or those of source and target."""
         found = tuple(sorted(name for name in self.manifest.checksums if re.fullmatch(r"\w+\.model", name)))
         if found not in (Tokenizer.JOINT, Tokenizer.SEPARATE):
             raise BundleError(f"{self.folder}: has no tokenizer, or several: {', '.join(found) or 'no .model file'}")
         return [self.read(name) for name in found]
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of these models, which frames a source as the model reads it."""
+        """Return the tokenizer of these models, which frames a source as the model reads it."""
         return Tokenizer(*self.tokenizer_files(), source_end=self.manifest.source_end)
 
     def verify(self) -> None:
@@ -144,7 +144,7 @@ class Bundle:
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether path is a bundle or the folder of a model's versions."""
+    """Return whether path is a bundle or the folder of a model's versions."""
     return _has_manifest(path) or bool(versions(path))
 
 
@@ -161,19 +161,21 @@ def bundles_below(path: Path) -> tuple[list[Path], list[Path]]:
 
 
 def versions(path: Path) -> list[int]:
-    """The versions in the folder of a model that have a manifest, in ascending order."""
+    """Return the versions in the folder of a model that have a manifest, in ascending order."""
     return [number for number in all_versions(path) if _has_manifest(path / str(number))]
 
 
 def all_versions(path: Path) -> list[int]:
-    """The versions in the folder of a model, also those that are being copied or cannot be read; in ascending order."""
+    """Return the versions in the folder of a model, also those that are being copied or cannot be read; in ascending
+    order.
+    """
     if not path.is_dir():
         return []
     return sorted(int(each.name) for each in path.iterdir() if re.fullmatch(r"[1-9]\d*", each.name) and each.is_dir())
 
 
 def open_bundle(path: Path) -> Bundle:
-    """Open the bundle at path, or the highest version below it; only the manifest is read."""
+    """Open the bundle at path, or the highest version below it. Only the manifest is read."""
     if _has_manifest(path):
         return Bundle(path, Manifest.from_bytes(_read(path, MANIFEST), path / MANIFEST))
     found = versions(path)
@@ -189,7 +191,7 @@ def use_highest_whole(
 
     A version is not whole while it is being copied, and must not keep a server from starting with a lower one.
 
-    use: raises DamagedBundle if it finds that a bundle is not whole; then the next lower version takes its place
+    use: raises DamagedBundle if it finds that a bundle is not whole. Then the next lower version replaces it
     left_out: called with the error of each version that is not whole
 
     Raises BundleError, that of the highest version if none is whole. A path of a bundle means this bundle alone.
@@ -220,16 +222,16 @@ def open_version(folder: Path, version: int) -> Bundle:
     return bundle
 
 
-def write_bundle(folder: Path, manifest: Manifest, files: Mapping[str, Content]) -> Bundle:
-    """Publish a bundle atomically; the checksums of files are added to the manifest."""
+def write_bundle(folder: Path, manifest: Manifest, files: Mapping[str, FileContent]) -> Bundle:
+    """Publish a bundle atomically. The checksums of files are added to the manifest."""
     complete = with_checksums(folder, manifest, files)
     with publish_bundle(folder) as part:
         write_files(part, {**files, MANIFEST: complete.to_bytes()}, folder)
     return Bundle(folder, complete)
 
 
-def with_checksums(folder: Path, manifest: Manifest, files: Mapping[str, Content]) -> Manifest:
-    """The manifest with the checksums of files. Raises BundleError if a reader of the bundle would refuse it."""
+def with_checksums(folder: Path, manifest: Manifest, files: Mapping[str, FileContent]) -> Manifest:
+    """Return the manifest with the checksums of files. Raises BundleError if a reader of the bundle would refuse it."""
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
     complete = replace(manifest, checksums=sums)
     Manifest.from_bytes(complete.to_bytes(), folder / MANIFEST)
@@ -246,12 +248,12 @@ def _no_bundle(path: Path) -> BundleError:
 
 
 def _has_manifest(folder: Path) -> bool:
-    """Whether a path with the name of the manifest exists; one that is not a file is refused when it is read."""
+    """Return whether a path with the name of the manifest exists. One that is not a file is refused when it is read."""
     return os.path.lexists(folder / MANIFEST)
 
 
 def _read(folder: Path, name: str) -> bytes:
-    """The bytes of a regular file of a bundle within MAX_FILE_BYTES. Raises DamagedBundle."""
+    """Return the bytes of a regular file of a bundle within MAX_FILE_BYTES. Raises DamagedBundle."""
     most = next(most for begin, most in MAX_FILE_BYTES.items() if name.startswith(begin))
     try:
         return read_plain_file(folder, name, most)
@@ -265,7 +267,7 @@ _LINE = re.compile(
 
 
 def read_trusted(path: Path) -> dict[str, str]:
-    """The digests of the manifests by label, such as "en-de/2". Raises SettingsError, which names the line."""
+    """Return the digests of the manifests by label, such as "en-de/2". Raises SettingsError, which names the line."""
     trusted: dict[str, str] = {}
     for number, line in enumerate(read_setting_text(path).splitlines(), start=1):
         if not line.strip() or line.startswith("#"):
@@ -283,7 +285,7 @@ def read_trusted(path: Path) -> dict[str, str]:
 
 
 def trusted_line(bundle: Bundle) -> str:
-    """The line with which a file trusts a bundle."""
+    """Return the line with which a file trusts a bundle."""
     return f"{bundle.manifest_digest}  {bundle.label}/{MANIFEST}"
 
 

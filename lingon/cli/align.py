@@ -36,11 +36,11 @@ ChooseOption = Annotated[
         "for each of these with --shift; the best first. Default: only for the selected heads.",
     ),
 ]
-LayerOption = Annotated[
+LinkLayerOption = Annotated[
     int | None,
     typer.Option(min=0, help="Decoder layer, from 0, whose attention makes the links.", show_default="the bundle's"),
 ]
-HeadOption = Annotated[
+HeadsOption = Annotated[
     list[int] | None,
     typer.Option(
         min=0,
@@ -88,8 +88,8 @@ def align(
     output_file: OutputOption = None,
     gold: GoldOption = None,
     choose: ChooseOption = False,
-    layer: LayerOption = None,
-    head: HeadOption = None,
+    layer: LinkLayerOption = None,
+    head: HeadsOption = None,
     shift: ShiftOption = False,
     reverse: ReverseOption = False,
     other: OtherOption = None,
@@ -104,19 +104,19 @@ def align(
     Prints a line of links for each pair: i-j means that source word i and target word j translate each other, counted
     from 0, words separated by white space.
     """
-    from lingon.cli.aligning import Aligner, Heads, JudgeLinks, LinkFile, PrintLinks, attention_options
+    from lingon.cli.aligning import Aligner, AlignmentHeads, JudgeLinks, LinkFile, PrintLinks, attention_options
     from lingon.cli.input import input_pairs
-    from lingon.cli.lines import Work, run
+    from lingon.cli.lines import LineWork, run
     from lingon.client.options import ScoreOptions
     from lingon.client.results import ScoreResult
 
     check_choice(gold=gold, choose=choose, layer=layer, head=head, shift=shift, symmetrisation=symmetrisation)
-    heads = None if choose else Heads(layer, tuple(sorted(set(head or ()))), shift)
+    heads = None if choose else AlignmentHeads(layer, tuple(sorted(set(head or ()))), shift)
     languages: ScoreOptions = {"source": source_language, "target": target_language}
     asking: ScoreOptions = {"model": backend.server_model, **languages, **attention_options(heads)}
     further = LinkFile.read(other) if other is not None else None
     aligner = Aligner(options=asking, reverse=reverse, other=further, symmetrisation=symmetrisation)
-    work: Work[tuple[str, str], ScoreResult] = PrintLinks(aligner=aligner, shift=shift, as_json=as_json)
+    work: LineWork[tuple[str, str], ScoreResult] = PrintLinks(aligner=aligner, shift=shift, as_json=as_json)
     if gold is not None:
         work = JudgeLinks(aligner=aligner, gold=LinkFile.read(gold), heads=heads, as_json=as_json)
     pairs = input_pairs(source, target, output_file)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lingon.alignment import (
-    Agreement,
     GoldLinks,
+    LinkCounts,
     WordLink,
     agreement,
     caller_words,
@@ -22,18 +22,18 @@ from lingon.alignment import (
     symmetrise,
     word_links,
 )
-from lingon.cli.backend import Translator
+from lingon.cli.backend import ListTranslator
 from lingon.cli.lines import answer_non_blank
 from lingon.client.options import AttentionSelection, ScoreOptions
 from lingon.client.results import AttentionMatrix, Piece, ScoreResult
 from lingon.errors import CorpusError, ServerError
 from lingon.text import normalise
 
-Pair = tuple[str, str]
+TextPair = tuple[str, str]
 Weights = Sequence[Sequence[float]]
 
 
-class Heads(NamedTuple):
+class AlignmentHeads(NamedTuple):
     """The attention that links are made of: the mean of these heads of a layer.
 
     layer: None is that of the bundle, with its heads
@@ -62,11 +62,11 @@ class LinkFile:
 
     @classmethod
     def read(cls, path: Path) -> LinkFile:
-        """The links of a file, plain or .gz."""
+        """Return the links of a file, plain or .gz."""
         return cls(path, list(read_links(path)))
 
-    def of(self, number: int, pair: Pair) -> GoldLinks:
-        """The links of a pair, by its line number; raises CorpusError if there are none or they do not fit."""
+    def of(self, number: int, pair: TextPair) -> GoldLinks:
+        """Return the links of a pair, by its line number. Raises CorpusError if there are none or they do not fit."""
         if number > len(self.lines):
             raise CorpusError(f"{self.path}:{number}: ends here, but the pairs go on")
         links = self.lines[number - 1]
@@ -81,9 +81,9 @@ class LinkFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Aligner:
-    """Asks for the attention of pairs, and makes links between the words of the caller.
+    """A maker of links between the words of the caller, by the attention of pairs.
 
-    options: of the requests; they ask for alignments, or for the attention of which links are made
+    options: of the requests. They ask for alignments, or for the attention of which links are made
     reverse: whether the model translates from target to source
     other: further links of the pairs, which `symmetrisation` combines with those of attention
     """
@@ -93,18 +93,20 @@ class Aligner:
     other: LinkFile | None = None
     symmetrisation: str = "grow-diag-final-and"
 
-    def answer(self, translator: Translator, items: list[Pair]) -> list[ScoreResult]:
-        """The results with alignments or attention; a pair of two empty texts is not sent."""
+    def answer(self, translator: ListTranslator, items: list[TextPair]) -> list[ScoreResult]:
+        """Return the results with alignments or attention. A pair of two empty texts is not sent."""
         blank = [not any(map(normalise, pair)) for pair in items]
 
-        def score(pairs: list[Pair]) -> list[ScoreResult]:
+        def score(pairs: list[TextPair]) -> list[ScoreResult]:
             turned = [(target, source) for source, target in pairs] if self.reverse else pairs
             return _score(translator, turned, self.options)
 
         return answer_non_blank(items, blank, score, ScoreResult())
 
-    def caller_links(self, number: int, pair: Pair, links: set[WordLink]) -> set[WordLink]:
-        """The links of words of the normalised texts, as links of the words of a pair, combined with the others."""
+    def caller_links(self, number: int, pair: TextPair, links: set[WordLink]) -> set[WordLink]:
+        """Return the links of words of the normalised texts, as links of the words of a pair, combined with the
+        others.
+        """
         sources, targets = map(caller_words, pair)
         if self.reverse:
             links = {(source, target) for target, source in links}
@@ -121,9 +123,9 @@ class Aligner:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrintLinks:
-    """Prints the links of each pair.
+    """A printer of the links of each pair.
 
-    shift: see `Heads`
+    shift: see `AlignmentHeads`
     lines: the numbers of the pairs, filled as results come
     """
 
@@ -132,12 +134,12 @@ class PrintLinks:
     as_json: bool
     lines: list[int] = field(default_factory=list)
 
-    def answer(self, translator: Translator, numbers: list[int], items: list[Pair]) -> list[ScoreResult]:
+    def answer(self, translator: ListTranslator, numbers: list[int], items: list[TextPair]) -> list[ScoreResult]:
         """See `Aligner`."""
         return self.aligner.answer(translator, items)
 
-    def render(self, number: int, item: Pair, result: ScoreResult) -> str:
-        """One line in Pharaoh form, or one JSON object."""
+    def render(self, number: int, item: TextPair, result: ScoreResult) -> str:
+        """Return one line in Pharaoh form, or one JSON object."""
         self.lines.append(number)
         links = self.aligner.caller_links(number, item, links_of(result, shift=self.shift))
         if not self.as_json:
@@ -155,34 +157,36 @@ class PrintLinks:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgeLinks:
-    """Compares the links of all pairs with those that people gave, and prints no links.
+    """A comparison of the links of all pairs with those that people gave, without printed links.
 
     gold: the right links
-    heads: what the links of a result are made of; None judges all cross-attention of a result
-    lines, totals: the numbers of the pairs, and the figures of what was judged; filled as results come
+    heads: what the links of a result are made of. None judges all cross-attention of a result
+    lines, totals: the numbers of the pairs, and the figures of what was judged. Filled as results come
     """
 
     aligner: Aligner
     gold: LinkFile
-    heads: Heads | None
+    heads: AlignmentHeads | None
     as_json: bool
     lines: list[int] = field(default_factory=list)
-    totals: dict[Heads, Agreement] = field(default_factory=dict)
+    totals: dict[AlignmentHeads, LinkCounts] = field(default_factory=dict)
 
-    def answer(self, translator: Translator, numbers: list[int], items: list[Pair]) -> list[ScoreResult]:
+    def answer(self, translator: ListTranslator, numbers: list[int], items: list[TextPair]) -> list[ScoreResult]:
         """See `Aligner`."""
         return self.aligner.answer(translator, items)
 
-    def render(self, number: int, item: Pair, result: ScoreResult) -> None:
-        """Add a pair; one that could not be aligned is left out."""
+    def render(self, number: int, item: TextPair, result: ScoreResult) -> None:
+        """Add a pair. One that could not be aligned is left out."""
         self.lines.append(number)
         gold = self.gold.of(number, item)
         for heads, links in self._candidates(result) if result.error is None else ():
             found = agreement(self.aligner.caller_links(number, item, links), gold)
-            self.totals[heads] = self.totals.get(heads, Agreement()) + found
+            self.totals[heads] = self.totals.get(heads, LinkCounts()) + found
 
     def summary(self) -> str:
-        """The error rate, precision and recall of the whole; of all heads, as a table whose first row is the best."""
+        """Return the error rate, precision and recall of the whole; of all heads, as a table whose first row is the
+        best.
+        """
         self.aligner.check_end(len(self.lines))
         self.gold.check_end(len(self.lines))
         if not self.totals:
@@ -194,8 +198,8 @@ class JudgeLinks:
         shown += [(*heads.columns(), *_figures(found)) for heads, found in rows]
         return "".join(f"{'  '.join(f'{cell:>9}' for cell in row)}\n" for row in shown)
 
-    def _candidates(self, result: ScoreResult) -> Iterator[tuple[Heads, set[WordLink]]]:
-        """The links of a result by the attention that they are made of."""
+    def _candidates(self, result: ScoreResult) -> Iterator[tuple[AlignmentHeads, set[WordLink]]]:
+        """Yield the links of a result by the attention that they are made of."""
         if self.heads is not None:
             yield self.heads, links_of(result, shift=self.heads.shift)
             return
@@ -206,11 +210,11 @@ class JudgeLinks:
                 named[()] = _mean(list(named.values()))
             for heads, weights in named.items():
                 for shift in (False, True):
-                    yield Heads(layer, heads, shift), _links_of_weights(weights, result, shift=shift)
+                    yield AlignmentHeads(layer, heads, shift), _links_of_weights(weights, result, shift=shift)
 
 
-def attention_options(heads: Heads | None) -> ScoreOptions:
-    """The options of a request for the attention of which links are made; None asks for all cross-attention."""
+def attention_options(heads: AlignmentHeads | None) -> ScoreOptions:
+    """Return the options of a request for the attention of which links are made. None asks for all cross-attention."""
     if heads is None:
         return {"attention": AttentionSelection(kinds=("cross",))}
     if heads.layer is not None:
@@ -222,10 +226,10 @@ def attention_options(heads: Heads | None) -> ScoreOptions:
 
 
 def links_of(result: ScoreResult, *, shift: bool) -> set[WordLink]:
-    """The links between the words of the normalised texts of a pair.
+    """Return the links between the words of the normalised texts of a pair.
 
     result: with the alignment of the bundle, or with one attention matrix, which counts then
-    shift: see `Heads`; needs a matrix
+    shift: see `AlignmentHeads`. Needs a matrix
     """
     if not result.attention:
         spans = [(link.source, link.target) for link in result.alignment]
@@ -235,7 +239,7 @@ def links_of(result: ScoreResult, *, shift: bool) -> set[WordLink]:
 
 
 def matrix_links(matrix: AttentionMatrix, result: ScoreResult, *, shift: bool) -> set[WordLink]:
-    """The links that a matrix of cross-attention makes; see `links_of`."""
+    """Return the links that a matrix of cross-attention makes. See `links_of`."""
     return _links_of_weights(matrix.weights, result, shift=shift)
 
 
@@ -248,18 +252,17 @@ def _links_of_weights(weights: Weights, result: ScoreResult, *, shift: bool) -> 
 
 
 def _without_end(pieces: tuple[Piece, ...]) -> tuple[Piece, ...]:
-    """Tokens without the end token, which alone has an empty span; the source of some models has none."""
+    """Return tokens without the end token, which alone has an empty span. The source of some models has none."""
     begin, end = pieces[-1].span
     return pieces[:-1] if begin == end else pieces
 
 
 def _mean(matrices: Sequence[Weights]) -> Weights:
-    """The mean of matrices of one shape."""
     return [[sum(column) / len(matrices) for column in zip(*rows, strict=True)] for rows in zip(*matrices, strict=True)]
 
 
-def _score(translator: Translator, pairs: list[Pair], options: ScoreOptions) -> list[ScoreResult]:
-    """The results of pairs; a request for more attention than a server returns at once is sent in halves."""
+def _score(translator: ListTranslator, pairs: list[TextPair], options: ScoreOptions) -> list[ScoreResult]:
+    """Return the results of pairs. A request for more attention than a server returns at once is sent in halves."""
     try:
         return translator.score(pairs, **options)
     except ServerError as error:
@@ -271,13 +274,15 @@ def _score(translator: Translator, pairs: list[Pair], options: ScoreOptions) -> 
         return _score(translator, pairs[:half], options) + _score(translator, pairs[half:], options)
 
 
-def _figures(found: Agreement) -> tuple[str, ...]:
+def _figures(found: LinkCounts) -> tuple[str, ...]:
     rates = (found.error_rate, found.precision, found.recall)
     return (*(f"{rate:.3f}" for rate in rates), str(found.found), str(found.sure))
 
 
-def _row_values(heads: Heads, found: Agreement, pairs: int) -> dict[str, Any]:
-    """A row of the table as a JSON object; without layer and heads it is the bundle's choice, without heads all."""
+def _row_values(heads: AlignmentHeads, found: LinkCounts, pairs: int) -> dict[str, Any]:
+    """Return a row of the table as a JSON object; without layer and heads it is the bundle's choice, without heads
+    all.
+    """
     return {
         "layer": heads.layer,
         "heads": list(heads.heads),

@@ -55,7 +55,9 @@ ImageOption = Annotated[
         show_default="text on standard output",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print the numbers as one JSON object. Default: a picture.")]
+MatricesJsonOption = Annotated[
+    bool, typer.Option("--json", help="Print the numbers as one JSON object. Default: a picture.")
+]
 
 
 EXTRA = "plot"  # installs what draws images
@@ -74,7 +76,7 @@ def attend(
     grid: GridOption = False,
     pieces: PiecesOption = False,
     output_file: ImageOption = None,
-    as_json: JsonOption = False,
+    as_json: MatricesJsonOption = False,
     *,
     backend: BackendOptions,
 ) -> None:
@@ -82,11 +84,11 @@ def attend(
 
     A word of the source has the sum of the weights of its pieces, a word of the target the mean of its pieces.
     """
-    from lingon.cli.attention import Wanted, ask
+    from lingon.cli.attention import WantedMatrices, ask
     from lingon.cli.attention import as_json as to_json
     from lingon.errors import SettingsError
 
-    wanted = Wanted(kind=of, layer=layer, head=head, mean=mean, grid=grid, pieces=pieces)
+    wanted = WantedMatrices(kind=of, layer=layer, head=head, mean=mean, grid=grid, pieces=pieces)
     if output_file is not None:
         if as_json:
             raise SettingsError(f"--output {output_file} is an image; leave out --json")
@@ -121,7 +123,7 @@ def _write_image(picture: Picture, path: Path) -> None:
 
 
 def _as_text(picture: Picture) -> str:
-    """The picture for this terminal; without colours if standard output is not one, or with NO_COLOR."""
+    """Return the picture for this terminal; without colours if standard output is not one, or with NO_COLOR."""
     import os
 
     from rich.console import Console

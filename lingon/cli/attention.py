@@ -21,15 +21,15 @@ Weights = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
-    """Tokens that are shown as one row or column; places: their indices among the tokens."""
+class TokenGroup:
+    """Tokens that are shown as one row or column; positions: their indices among the tokens."""
 
     label: str
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
 
 
-def axes(kind: AttentionKind, result: ScoreResult, *, pieces: bool) -> tuple[list[Group], list[Group]]:
-    """The rows and the columns of the matrices of a kind.
+def axes(kind: AttentionKind, result: ScoreResult, *, pieces: bool) -> tuple[list[TokenGroup], list[TokenGroup]]:
+    """Return the rows and the columns of the matrices of a kind.
 
     pieces: whether each token is a row or column of its own; else each word is
     """
@@ -40,45 +40,48 @@ def axes(kind: AttentionKind, result: ScoreResult, *, pieces: bool) -> tuple[lis
         return source, source
     if kind == "cross":
         return target, source
-    read = [Group(each.label, tuple(place + 1 for place in each.places)) for each in target[:-1]]
-    return target, [Group(BEGIN, (0,)), *read]
+    read = [TokenGroup(each.label, tuple(position + 1 for position in each.positions)) for each in target[:-1]]
+    return target, [TokenGroup(BEGIN, (0,)), *read]
 
 
-def by_piece(text: str, pieces: Sequence[Piece]) -> list[Group]:
-    """A group for each token; an unknown one shows its characters too."""
+def by_piece(text: str, pieces: Sequence[Piece]) -> list[TokenGroup]:
+    """Return a group for each token. An unknown one shows its characters too."""
     return [
-        Group(f"{piece.piece} {_surface(text, [piece])}" if piece.piece == UNKNOWN else piece.piece, (place,))
-        for place, piece in enumerate(pieces)
+        TokenGroup(f"{piece.piece} {_surface(text, [piece])}" if piece.piece == UNKNOWN else piece.piece, (position,))
+        for position, piece in enumerate(pieces)
     ]
 
 
-def by_word(text: str, pieces: Sequence[Piece]) -> list[Group]:
-    """A group for each word, which spaces end; a character of a script without spaces is a word. The end token is last.
+def by_word(text: str, pieces: Sequence[Piece]) -> list[TokenGroup]:
+    """Return a group for each word, which spaces end. A character of a script without spaces is a word. The end token
+    is last.
 
     text: the normalised text that the spans refer to
     """
     words: list[list[int]] = []
-    for place, piece in enumerate(pieces):
-        if place == 0 or _is_end(pieces, place) or _begins_word(text, pieces[place - 1], piece):
+    for position, piece in enumerate(pieces):
+        if position == 0 or _is_end(pieces, position) or _begins_word(text, pieces[position - 1], piece):
             words.append([])
-        words[-1].append(place)
-    return [Group(_surface(text, [pieces[place] for place in word]), tuple(word)) for word in words]
+        words[-1].append(position)
+    return [TokenGroup(_surface(text, [pieces[position] for position in word]), tuple(word)) for word in words]
 
 
-def merge(weights: Weights, rows: Sequence[Group], columns: Sequence[Group]) -> tuple[tuple[float, ...], ...]:
-    """The mean over the tokens of each row, of the sums over the tokens of each column, so that sums of rows stay."""
+def merge(weights: Weights, rows: Sequence[TokenGroup], columns: Sequence[TokenGroup]) -> tuple[tuple[float, ...], ...]:
+    """Return the mean over the tokens of each row, of the sums over the tokens of each column, so that sums of rows
+    stay.
+    """
     return tuple(
         tuple(
-            sum(weights[row][column] for row in down.places for column in across.places) / len(down.places)
+            sum(weights[row][column] for row in down.positions for column in across.positions) / len(down.positions)
             for across in columns
         )
         for down in rows
     )
 
 
-def _is_end(pieces: Sequence[Piece], place: int) -> bool:
-    """Whether a token is the end token, which has no characters; the source of some models has none."""
-    return place == len(pieces) - 1 and pieces[place].span[0] == pieces[place].span[1]
+def _is_end(pieces: Sequence[Piece], position: int) -> bool:
+    """Return whether a token is the end token, which has no characters. The source of some models has none."""
+    return position == len(pieces) - 1 and pieces[position].span[0] == pieces[position].span[1]
 
 
 def _begins_word(text: str, before: Piece, piece: Piece) -> bool:
@@ -89,7 +92,7 @@ def _begins_word(text: str, before: Piece, piece: Piece) -> bool:
 
 
 def _without_spaces(character: str) -> bool:
-    """Whether a letter is of a script that puts no spaces between words, such as Chinese, Japanese or Thai."""
+    """Return whether a letter is of a script that puts no spaces between words, such as Chinese, Japanese or Thai."""
     if not character.isalpha():
         return False
     wide = unicodedata.east_asian_width(character) in ("W", "F")
@@ -98,7 +101,7 @@ def _without_spaces(character: str) -> bool:
 
 
 def _surface(text: str, pieces: Sequence[Piece]) -> str:
-    """The characters of adjacent tokens, without white space; the name of the first token if they have none."""
+    """Return the characters of adjacent tokens, without white space; the name of the first token if they have none."""
     found = text[pieces[0].span[0] : pieces[-1].span[1]].strip()
     return found or pieces[0].piece
 
@@ -154,7 +157,7 @@ class Picture:
 
 
 def make_picture(result: ScoreResult, matrices: tuple[AttentionMatrix, ...], *, pieces: bool, mean_of: str) -> Picture:
-    """The picture of matrices of one kind, by words or by pieces."""
+    """Return the picture of matrices of one kind, by words or by pieces."""
     kind = matrices[0].kind
     rows, columns = axes(kind, result, pieces=pieces)
     return Picture(
@@ -168,7 +171,7 @@ def make_picture(result: ScoreResult, matrices: tuple[AttentionMatrix, ...], *, 
 
 
 def as_json(picture: Picture, source: str, target: str) -> str:
-    """One JSON object; weights are rounded to six digits after the point."""
+    """Return one JSON object. Weights are rounded to six digits after the point."""
     panels = [
         {
             "layer": each.layer,
@@ -201,7 +204,7 @@ FLAGS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class WantedMatrices:
     """Which matrices are shown, and how.
 
     layer, head: None is the last layer, and the mean of its heads; with grid it is all of them
@@ -225,7 +228,9 @@ class Wanted:
         return self.kind == "cross" and self.layer is None and self.head is None and not self.mean and not self.grid
 
     def selection(self) -> AttentionSelection:
-        """The matrices to ask for: without a grid, those of all layers, if it is not known which one is the last."""
+        """Return the matrices to ask for: without a grid, those of all layers, if it is not known which one is the
+        last.
+        """
         if self.is_alignment:
             return AttentionSelection(alignment=True)
         return AttentionSelection(
@@ -236,19 +241,19 @@ class Wanted:
         )
 
     def shown(self, found: tuple[AttentionMatrix, ...]) -> tuple[AttentionMatrix, ...]:
-        """The matrices of a grid, or that of the last layer."""
+        """Return the matrices of a grid, or that of the last layer."""
         return found if self.grid else found[-1:]
 
 
 def ask(
     options: BackendOptions,
     pair: tuple[str, str | None],
-    wanted: Wanted,
+    wanted: WantedMatrices,
     languages: tuple[str | None, str | None] = (None, None),
 ) -> tuple[Picture, str]:
-    """The picture of a pair and its target, which is a translation of the source if the pair has none.
+    """Return the picture of a pair and its target, which is a translation of the source if the pair has none.
 
-    languages: of the source and the target; None is the model's
+    languages: of the source and the target. None is the model's
     """
     source, target = pair
     model, (source_language, target_language) = options.server_model, languages

@@ -23,11 +23,11 @@ SHOWN = 0.095  # weight; the smallest that is shown as a number, in percent
 COLOURS = ("#ffffff", "#cfe0ee", "#8fb8d8", "#4c86b5", "#1f4e79", "#12304f")
 MISSING = "missing from font"  # in matplotlib's warning about a character
 FONTS = ("DejaVu Sans", "Noto Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Unifont")
-"""Fonts for the characters that the first one lacks; those of this machine alone are used."""
+"""Fonts for the characters that the first one lacks. Those of this machine alone are used."""
 
 
 def draw(picture: Picture, kind: str) -> bytes:
-    """The content of an image file; kind: png or svg. The same picture gives the same bytes."""
+    """Return the content of an image file; kind: png or svg. The same picture gives the same bytes."""
     installed = {font.name for font in font_manager.fontManager.ttflist}
     settings: dict[Any, Any] = {
         "font.family": [name for name in FONTS if name in installed],
@@ -85,15 +85,15 @@ def _one(picture: Picture, colours: Any, kind: str) -> Figure:
 
 def _rule(axes: Any, rows: int, columns: int) -> None:
     """White lines between the cells, and no frame."""
-    axes.set_xticks([place - 0.5 for place in range(columns + 1)], minor=True)
-    axes.set_yticks([place - 0.5 for place in range(rows + 1)], minor=True)
+    axes.set_xticks([position - 0.5 for position in range(columns + 1)], minor=True)
+    axes.set_yticks([position - 0.5 for position in range(rows + 1)], minor=True)
     axes.grid(which="minor", color="#e4e7eb", linewidth=0.6)
     axes.tick_params(which="minor", length=0)
     axes.spines[:].set_color("#9aa5b1")
 
 
 def _grid(picture: Picture, colours: Any) -> Figure:
-    """A small matrix for each head: layers from top to bottom, heads from left to right."""
+    """Return a small matrix for each head: layers from top to bottom, heads from left to right."""
     layers = sorted({panel.layer for panel in picture.panels})
     across = max(sum(panel.layer == layer for panel in picture.panels) for layer in layers)
     width, height = (max(SMALL * len(names), LEAST) for names in (picture.columns, picture.rows))
@@ -101,9 +101,9 @@ def _grid(picture: Picture, colours: Any) -> Figure:
     panels = figure.subplots(len(layers), across, squeeze=False)
     for row, layer in enumerate(layers):
         found = [panel for panel in picture.panels if panel.layer == layer]
-        for place, axes in enumerate(panels[row]):
-            if place < len(found):
-                _draw_small(axes, found[place], colours)
+        for position, axes in enumerate(panels[row]):
+            if position < len(found):
+                _draw_small(axes, found[position], colours)
             else:
                 axes.set_axis_off()
     down, right = AXES[picture.kind]
@@ -121,6 +121,8 @@ def _draw_small(axes: Any, panel: Panel, colours: Any) -> None:
 
 
 def _label(text: str, kind: str) -> str:
-    """A label as matplotlib draws it: a PNG has the characters of a text from right to left in the order of drawing."""
+    """Return a label as matplotlib draws it: a PNG has the characters of a text from right to left in the order of
+    drawing.
+    """
     cut = shortened(text, MOST_LABEL)
     return "".join(reversed(clusters(cut))) if kind == "png" and is_right_to_left(cut) else cut

@@ -16,16 +16,16 @@ from rich.text import Text
 from lingon.cli.attention import AXES, Panel, Picture
 
 LEFT_TO_RIGHT = "\N{LEFT-TO-RIGHT MARK}"
-"""After a word from right to left, so that a terminal that reorders text leaves what follows in its place."""
+"""After a word from right to left, so that a terminal that reorders text leaves what follows where it is."""
 
 
 def is_right_to_left(text: str) -> bool:
-    """Whether a text has letters of a script that is written from right to left."""
+    """Return whether a text has letters of a script that is written from right to left."""
     return any(unicodedata.bidirectional(character) in ("R", "AL") for character in text)
 
 
 def clusters(text: str) -> list[str]:
-    """The characters of a text, each with the combining marks after it."""
+    """Return the characters of a text, each with the combining marks after it."""
     found: list[str] = []
     for character in text:
         if found and unicodedata.category(character) in ("Mn", "Me", "Cf"):
@@ -36,7 +36,7 @@ def clusters(text: str) -> list[str]:
 
 
 def shortened(text: str, most: int) -> str:
-    """A text of at most so many cells, which ends in an ellipsis if it is cut."""
+    """Return a text of at most so many cells, which ends in an ellipsis if it is cut."""
     if cell_len(text) <= most:
         return text
     kept = ""
@@ -48,22 +48,22 @@ def shortened(text: str, most: int) -> str:
 
 
 def right_aligned(text: str, cells: int) -> str:
-    """A text with spaces before it, so that it takes so many cells."""
+    """Return a text with spaces before it, so that it takes so many cells."""
     cut = shortened(text, cells)
     mark = LEFT_TO_RIGHT if is_right_to_left(cut) else ""
     return f"{' ' * (cells - cell_len(cut))}{cut}{mark}"
 
 
 def centred(text: str, cells: int) -> str:
-    """A character with spaces around it, so that it takes so many cells."""
+    """Return a character with spaces around it, so that it takes so many cells."""
     missing = cells - cell_len(text)
     return f"{' ' * (missing // 2)}{text}{' ' * (missing - missing // 2)}"
 
 
 def upright(labels: list[str], cells: int, most: int) -> Iterator[str]:
-    """The lines of a head in which each label runs from top to bottom, over a column of so many cells.
+    """Yield the lines of a head in which each label runs from top to bottom, over a column of so many cells.
 
-    most: lines; a label with more characters is cut
+    most: lines. A label with more characters is cut
     """
     columns = [_cut_clusters(label, most) for label in labels]
     height = max(map(len, columns), default=0)
@@ -102,7 +102,7 @@ class Screen:
 
 
 def draw(picture: Picture, screen: Screen) -> Iterator[Text]:
-    """The lines of a picture."""
+    """Yield the lines of a picture."""
     if len(picture.panels) == 1:
         yield from _draw_one(picture, screen)
     else:
@@ -110,7 +110,7 @@ def draw(picture: Picture, screen: Screen) -> Iterator[Text]:
 
 
 def _draw_one(picture: Picture, screen: Screen) -> Iterator[Text]:
-    """One matrix with labels; its columns in several blocks if a line is too short for all of them."""
+    """Yield one matrix with labels; its columns in several blocks if a line is too short for all of them."""
     label = min(max(map(cell_len, picture.rows)), MOST_LABEL, max(screen.width // 3, 1))
     widest = max(cell_len(character) for column in picture.columns for character in column or " ")
     room = screen.width - label - 1
@@ -135,7 +135,6 @@ def _heading(screen: Screen, title: str, *others: str) -> Iterator[Text]:
 
 
 def _cells(weights: Sequence[float], cells: int, screen: Screen) -> Iterator[tuple[str, str]]:
-    """The cells of a row, with their styles."""
     for weight in weights:
         if not screen.coloured:
             shade = _shade(weight)
@@ -150,11 +149,11 @@ def _shade(weight: float) -> str:
 
 
 def _colour(weight: float) -> str:
-    """The colour of a weight, between the two nearest of COLOURS."""
-    place = min(max(weight, 0.0), 1.0) * (len(COLOURS) - 1)
-    low = min(int(place), len(COLOURS) - 2)
+    """Return the colour of a weight, between the two nearest of COLOURS."""
+    position = min(max(weight, 0.0), 1.0) * (len(COLOURS) - 1)
+    low = min(int(position), len(COLOURS) - 2)
     parts = (_channels(COLOURS[each]) for each in (low, low + 1))
-    mixed = [round(first + (place - low) * (second - first)) for first, second in zip(*parts, strict=True)]
+    mixed = [round(first + (position - low) * (second - first)) for first, second in zip(*parts, strict=True)]
     return "#{:02x}{:02x}{:02x}".format(*mixed)
 
 
@@ -163,7 +162,7 @@ def _channels(colour: str) -> tuple[int, ...]:
 
 
 def _legend(picture: Picture, screen: Screen) -> Text:
-    """What rows and columns are, and the scale."""
+    """Return what rows and columns are, and the scale."""
     down, across = AXES[picture.kind]
     steps = [(f"{_shade(each / 4)}{_shade(each / 4)}", "") for each in range(5)]
     if screen.coloured:
@@ -172,7 +171,7 @@ def _legend(picture: Picture, screen: Screen) -> Text:
 
 
 def _draw_grid(picture: Picture, screen: Screen) -> Iterator[Text]:
-    """All matrices, small and without labels: a line for each layer, which is continued if it is too short."""
+    """Yield all matrices, small and without labels: a line for each layer, which is continued if it is too short."""
     width = max(len(picture.columns), max(len(panel.caption) for panel in picture.panels))
     fitting = max((screen.width + GAP) // (width + GAP), 1)
     yield from _heading(screen, picture.title)
@@ -190,20 +189,20 @@ def _side_by_side(panels: Sequence[Panel], width: int, screen: Screen) -> Iterat
     drawn = [list(_small(panel, screen)) for panel in panels]
     for lines in zip(*drawn, strict=True):
         found = Text()
-        for place, line in enumerate(lines):
+        for position, line in enumerate(lines):
             found.append_text(line)
-            if place < len(lines) - 1:
+            if position < len(lines) - 1:
                 found.append(" " * (width - line.cell_len + GAP))
         yield found
 
 
 def _small(panel: Panel, screen: Screen) -> Iterator[Text]:
-    """A matrix with a cell for each weight; with colours a character has the weights of two rows."""
+    """Yield a matrix with a cell for each weight. With colours a character has the weights of two rows."""
     if not screen.coloured:
         yield from (Text("".join(_shade(weight) for weight in row)) for row in panel.weights)
         return
-    for place in range(0, len(panel.weights), 2):
-        upper, *lower = panel.weights[place : place + 2]
+    for position in range(0, len(panel.weights), 2):
+        upper, *lower = panel.weights[position : position + 2]
         if lower:
             pairs = zip(upper, lower[0], strict=True)
             yield Text.assemble(*(("▀", f"{_colour(high)} on {_colour(low)}") for high, low in pairs))

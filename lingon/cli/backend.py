@@ -17,7 +17,7 @@ from lingon.errors import SettingsError
 from lingon.files import read_setting_text
 
 if TYPE_CHECKING:
-    from lingon.client.calls import Texts
+    from lingon.client.calls import TextSequence
     from lingon.client.options import ScoreOptions, TranslateOptions
     from lingon.client.results import ModelInfo, ScoreResult, TextResult
 
@@ -84,7 +84,7 @@ class TlsOptions(OptionGroup):
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC would log the errors that the verb prints
 
     def client_tls(self) -> bool | Tls:
-        """The argument `tls` of a client: any of the TLS options turns TLS on."""
+        """Return the argument `tls` of a client: any of the TLS options turns TLS on."""
         given = Tls(
             ca=self.tls_ca,
             certificate=self.tls_client_certificate,
@@ -109,11 +109,13 @@ class Credentials(TlsOptions):
     insecure: InsecureOption = False
 
     def client_arguments(self) -> dict[str, Any]:
-        """The arguments `tls`, `api_key` and `insecure` of a client."""
+        """Return the arguments `tls`, `api_key` and `insecure` of a client."""
         return {"tls": self.client_tls(), "api_key": self.api_key(), "insecure": self.insecure}
 
     def api_key(self) -> str | None:
-        """The key of the file or of the environment; never an argument, which every user of the machine can read."""
+        """Return the key of the file or of the environment. Never an argument, which every user of the machine can
+        read.
+        """
         if self.api_key_file is not None:
             return read_setting_text(self.api_key_file).strip()
         return os.environ.get(API_KEY, "").strip() or None
@@ -200,13 +202,13 @@ class BackendOptions(OptionGroup):
 SERVER_TIMEOUT = 60.0  # seconds for a request to a server, without --timeout
 
 
-class Translator(Protocol):
-    """Translates and scores lists: a client of a server, or a bundle in this process."""
+class ListTranslator(Protocol):
+    """A translator and scorer of lists: a client of a server, or a bundle in this process."""
 
-    def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]:
+    def translate(self, texts: TextSequence, **options: Unpack[TranslateOptions]) -> list[TextResult]:
         """See Client."""
 
-    def find_source(self, texts: Texts, **options: Unpack[TranslateOptions]) -> str:
+    def find_source(self, texts: TextSequence, **options: Unpack[TranslateOptions]) -> str:
         """See Client."""
 
     def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
@@ -220,15 +222,15 @@ class Translator(Protocol):
 
 
 def server_address(server: str | None) -> str:
-    """The server that was given, or that of the environment, or the default."""
+    """Return the server that was given, or that of the environment, or the default."""
     from lingon.client.client import DEFAULT_SERVER
 
     return server or os.environ.get("LINGON_SERVER") or DEFAULT_SERVER
 
 
 @contextmanager
-def open_translator(options: BackendOptions) -> Iterator[Translator]:
-    """The translator of these options. Until its timeout it waits for a full queue and for a restarting server.
+def open_translator(options: BackendOptions) -> Iterator[ListTranslator]:
+    """Give the translator of these options. Until its timeout it waits for a full queue and for a restarting server.
 
     A server that has never answered is not waited for: it is probably not running.
     """

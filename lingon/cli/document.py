@@ -1,4 +1,4 @@
-"""Translates a document, such as a .docx file, into a document of the same kind."""
+"""The translation of a document, such as a .docx file, into a document of the same kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lingon.cli.backend import BackendOptions, open_translator
 from lingon.cli.input import Input, size_of
-from lingon.cli.lines import Columns, LineReport, TranslateWork, answered
+from lingon.cli.lines import LineColumns, LineReport, TranslateWork, answered
 from lingon.cli.output import check_output, print_message, wants_progress
 from lingon.client.options import TranslateOptions
 from lingon.client.protocol import only_target, options_of, write
@@ -36,7 +36,7 @@ OTHER_SUFFIXES = frozenset([".doc", ".docm", ".pdf", ".ppt", ".pptm", ".rtf", ".
 
 
 def is_document(path: Path | None, *, markup: bool = False) -> bool:
-    """Whether a file is a document by its name, also one of a kind that is not read.
+    """Return whether a file is a document by its name, also one of a kind that is not read.
 
     markup: whether --format says that the file is a text with markup
     """
@@ -70,24 +70,24 @@ def check_column(column: str | None) -> None:
 
 
 def read_page(path: Path) -> bytes | None:
-    """Return the content of a file that is a page by its name; None for another one, and for what is no file."""
+    """Return the content of a file that is a page by its name, or None for another one, and for what is no file."""
     return read_setting_file(path) if path.suffix.lower() in PAGES and path.is_file() else None
 
 
 def is_encoded(content: bytes) -> bool:
-    """Whether a page is in another encoding than UTF-8: its translation is written in that, as its head says."""
+    """Return whether a page is in another encoding than UTF-8: its translation is written in that, as its head says."""
     try:
         return not read_encoded(content, charset_of(content))[1].is_utf_8
     except UnreadableDocument:
         return True  # which is refused with its name
 
 
-def check_options(columns: Columns, translations: int, *, as_json: bool, read: bool) -> None:
-    """Raise SettingsError for options that a document has no place for.
+def check_options(columns: LineColumns, translations: int, *, as_json: bool, read: bool) -> None:
+    """Raise SettingsError for options that a document cannot hold.
 
     translations: of each text; read: whether an option says how it is read
     """
-    if as_json or columns != Columns() or translations > 1:
+    if as_json or columns != LineColumns() or translations > 1:
         raise SettingsError(
             "a document has no place for --json, --scores, --tokens, --alignment, --num-hypotheses above 1 and "
             "--alternatives above 1"
@@ -105,11 +105,11 @@ def translate_document(
     column: str | None = None,
     content: bytes | None = None,
 ) -> bool:
-    """Write the translation of a document; returns whether each of its texts was translated.
+    """Write the translation of a document and return whether each of its texts was translated.
 
     column: of a table, its name or its number
-    content: that of the file; None if it has not been read yet
-    A text that was not translated stays as it is, and is named. Raises LingonError; then nothing is written.
+    content: that of the file, or None if it has not been read yet
+    A text that was not translated stays as it is, and is named. Raises LingonError. Then nothing is written.
     """
     if path.suffix.lower() in OTHER_SUFFIXES:
         raise SettingsError(f"--input must end in {', '.join(SUFFIXES)}, or be text, got {path.suffix}")
@@ -137,7 +137,7 @@ def translate_document(
                 _write(output, content)
                 return True
         given = Input(iter(document.texts), sum(map(size_of, document.texts)))
-        work = TranslateWork(options, Columns(), as_json=False)
+        work = TranslateWork(options, LineColumns(), as_json=False)
         shown = wants_progress(typed=False, output=output)
         with closing(answered(translator, given, work, report, batch_size, shown=shown, full_batches=True)) as found:
             for batch in found:
@@ -151,7 +151,7 @@ def translate_document(
 
 
 def _read(path: Path, content: bytes, target: str, *, source: str, column: str | None) -> Document:
-    """Return a document; raises LingonError that names the file."""
+    """Return a document. Raises LingonError that names the file."""
     try:
         return read_document(path.name, content, target, source, column or "")
     except UnreadableDocument as error:
@@ -159,7 +159,6 @@ def _read(path: Path, content: bytes, target: str, *, source: str, column: str |
 
 
 def _write(output: Path | None, content: bytes) -> None:
-    """Write a document to a file, or to standard output."""
     if output is not None:
         write_bytes(output, content)
     elif sys.stdout is not None:

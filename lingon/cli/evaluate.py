@@ -103,7 +103,9 @@ def evaluate(
 
 @contextmanager
 def _progress(lines: int) -> Iterator[Callable[[int, int], None]]:
-    """A function that shows on a terminal how many of the lines are done; it takes a number done and that of all."""
+    """Give a function that shows on a terminal how many of the lines are done. It takes a number done and that of
+    all.
+    """
     with progress_bar(lines, sys.stderr is not None and sys.stderr.isatty()) as advance:
         shown = 0
 
@@ -117,7 +119,9 @@ def _progress(lines: int) -> Iterator[Callable[[int, int], None]]:
 
 
 def kind_of(model: Path) -> str:
-    """The kind of a model folder: `bundle` (or the folder of its versions) or `checkpoint` (or a training run)."""
+    """Return the kind of a model folder: `bundle` (or the folder of its versions) or `checkpoint` (or a training
+    run).
+    """
     if not model.is_dir():
         raise SettingsError(f"{model}: no such folder; give a checkpoint, a training run or a bundle")
     manifests = [model / "manifest.json", *(model.glob("[0-9]*/manifest.json"))]
@@ -125,7 +129,7 @@ def kind_of(model: Path) -> str:
 
 
 def _translate(model: Path, lines: list[str], **settings: Any) -> TranslatedLines:
-    """The translations of lines by the package that handles this kind of model.
+    """Return the translations of lines by the package that handles this kind of model.
 
     Its entry point is a function translate_lines(model, lines, *, beam_size, length_penalty, device="auto",
     precision=None, source_language=None, target_language=None, on_progress).

@@ -24,7 +24,7 @@ Item = TypeVar("Item", str, tuple[str, str])
 class Input(Generic[Item]):
     """The lines that a verb reads.
 
-    size: bytes of all lines; None if unknown, as for a pipe or a .gz file
+    size: bytes of all lines, or None if unknown, as for a pipe or a .gz file
     typed: whether the lines come from a terminal
     """
 
@@ -34,7 +34,7 @@ class Input(Generic[Item]):
 
 
 def size_of(item: str | tuple[str, str]) -> int:
-    """The bytes of a line or of a pair in its file or files, line feeds included."""
+    """Return the bytes of a line or of a pair in its file or files, line feeds included."""
     return sum(len(text.encode(errors="replace")) + 1 for text in ([item] if isinstance(item, str) else item))
 
 
@@ -45,11 +45,11 @@ def input_lines(
     line_end: bytes = LINE_END,
     content: bytes | None = None,
 ) -> Input[str]:
-    """The texts given as arguments, or the lines of a file, or those of standard input.
+    """Return the texts given as arguments, or the lines of a file, or those of standard input.
 
     output: the file that is to be written, which must not be the input
     line_end: the bytes that are left out at the end of a line
-    content: that of the file, in UTF-8; None if it has not been read yet
+    content: that of the file, in UTF-8, or None if it has not been read yet
     """
     given = list(arguments)
     if given and path is not None:
@@ -70,12 +70,12 @@ def input_lines(
 
 
 def join_paragraphs(given: Input[str]) -> Input[str]:
-    """The paragraphs of wrapped text, with the line feeds inside them; a blank line is an item of its own."""
+    """Return the paragraphs of wrapped text, with the line feeds inside them. A blank line is an item of its own."""
     return replace(given, items=_paragraphs(given.items))
 
 
 def join_lines(given: Input[str]) -> Input[str]:
-    """All lines as one item."""
+    """Return all lines as one item."""
     return replace(given, items=_joined(given.items))
 
 
@@ -101,7 +101,7 @@ def _paragraphs(lines: Iterable[str]) -> Iterator[str]:
 
 
 def input_pairs(source: Path | None, target: Path | None, output: Path | None) -> Input[tuple[str, str]]:
-    """The pairs of two line-parallel files, or of SOURCE<tab>TARGET lines on standard input.
+    """Return the pairs of two line-parallel files, or of SOURCE<tab>TARGET lines on standard input.
 
     output: the file that is to be written, which must not be an input
     """
@@ -128,7 +128,7 @@ def _file_size(path: Path) -> int | None:
 
 
 def _standard_input_size() -> int | None:
-    """The bytes that are still to be read from standard input, if it is a file."""
+    """Return the bytes that are still to be read from standard input, if it is a file."""
     if sys.stdin is None:
         return None
     try:
@@ -154,7 +154,7 @@ SAMPLE_BYTES = 2**20  # of a file, which tell its encoding; what follows them mu
 
 
 def lines_of(path: Path, line_end: bytes = LINE_END) -> Iterator[str]:
-    """Return the lines of a file, plain or .gz, as `read_lines` does; a plain one may have another encoding."""
+    """Return the lines of a file, plain or .gz, as `read_lines` does. A plain one may have another encoding."""
     sample = _sample(path)
     if _is_utf_8(sample):
         return read_lines(path, line_end)
@@ -173,7 +173,7 @@ def lines_of(path: Path, line_end: bytes = LINE_END) -> Iterator[str]:
 
 
 def _sample(path: Path) -> bytes:
-    """Return the begin of a plain file; nothing of another one, and of one that cannot be read."""
+    """Return the begin of a plain file. Nothing of another one, and of one that cannot be read."""
     if path.suffix == ".gz" or not path.is_file():
         return b""
     try:
@@ -184,7 +184,7 @@ def _sample(path: Path) -> bytes:
 
 
 def _is_utf_8(sample: bytes) -> bool:
-    """Whether the begin of a file is UTF-8; its last character may be cut."""
+    """Return whether the begin of a file is UTF-8. Its last character may be cut."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(sample)
     except UnicodeDecodeError:

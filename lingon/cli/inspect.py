@@ -142,7 +142,7 @@ def _precisions(manifest: Manifest, files: list[dict[str, Any]]) -> list[tuple[s
 
 
 def _figures(value: Any) -> str:
-    """The figures of a report in one line; of a list with more than two entries, the length."""
+    """Return the figures of a report in one line; of a list with more than two entries, the length."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {_figures(entry)}" for name, entry in value.items())
     if isinstance(value, list | tuple):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from lingon.alignment import format_links, word_links
-from lingon.cli.backend import BackendOptions, Translator, open_translator
+from lingon.cli.backend import BackendOptions, ListTranslator, open_translator
 from lingon.cli.input import Input, Item, size_of
 from lingon.cli.output import print_message, progress_bar, reworded, wants_progress, writing
 from lingon.client.options import ScoreOptions, TranslateOptions
@@ -32,29 +32,31 @@ LINES_NAMED = 10  # lines that a warning names before it only counts the others
 Result = TypeVar("Result", TextResult, ScoreResult)
 
 
-class Work(Protocol[Item, Result]):
+class LineWork(Protocol[Item, Result]):
     """What a verb does with its lines."""
 
-    def answer(self, translator: Translator, numbers: list[int], items: list[Item]) -> list[Result]:
-        """The results of items, whose line numbers are numbers; called on several threads."""
+    def answer(self, translator: ListTranslator, numbers: list[int], items: list[Item]) -> list[Result]:
+        """Return the results of items, whose line numbers are numbers; called on several threads."""
 
     def render(self, number: int, item: Item, result: Result) -> str | None:
-        """The output of a result, without its last line feed; None if it has none."""
+        """Return the output of a result, without its last line feed, or None if it has none."""
 
     def summary(self) -> str:
-        """The output after the last result."""
+        """Return the output after the last result."""
 
 
 @dataclass(frozen=True, slots=True)
 class TranslateWork:
-    """Translates lines; a blank line gives a blank line, and so does one that cannot be translated."""
+    """The translation of lines. A blank line gives a blank line, and so does one that cannot be translated."""
 
     options: TranslateOptions
-    columns: Columns
+    columns: LineColumns
     as_json: bool
 
-    def answer(self, translator: Translator, numbers: list[int], items: list[str]) -> list[TextResult]:
-        """The translations; the line number is added to the seed, so that no two batches draw the same numbers."""
+    def answer(self, translator: ListTranslator, numbers: list[int], items: list[str]) -> list[TextResult]:
+        """Return the translations. The line number is added to the seed, so that no two batches draw the same
+        numbers.
+        """
         options = self.options.copy()
         sampling = options.get("sampling")
         if sampling is not None and numbers[0] > 1:
@@ -63,7 +65,7 @@ class TranslateWork:
         return answer_non_blank(items, blank, lambda lines: translator.translate(lines, **options), TextResult())
 
     def render(self, number: int, item: str, result: TextResult) -> str:
-        """One line, or as many lines as there are translations in an n-best list."""
+        """Return one line, or as many lines as there are translations in an n-best list."""
         if self.as_json:
             return translation_json(number, item, result)
         if self.options.get("format") in ("html", "xml"):
@@ -73,13 +75,13 @@ class TranslateWork:
         return plain_line(result, self.columns)
 
     def _document(self, text: str) -> str:
-        """Return a document with markup; a page says the language that it is translated to, if that is known."""
-        from lingon.documents.pages import Languages, page_in
+        """Return a document with markup. A page says the language that it is translated to, if that is known."""
+        from lingon.documents.pages import FileLanguages, page_in
 
         if self.options.get("format") != "html" or not self.options.get("target"):
             return text
         source = self.options.get("source") or ""
-        return page_in(text, Languages("" if source == AUTO else source, self.options.get("target") or ""))
+        return page_in(text, FileLanguages("" if source == AUTO else source, self.options.get("target") or ""))
 
     def summary(self) -> str:
         """Nothing."""
@@ -87,13 +89,13 @@ class TranslateWork:
 
 
 def several_of(options: TranslateOptions) -> int:
-    """The most translations of a text, as far as the options say it."""
+    """Return the most translations of a text, as far as the options say it."""
     return max(options.get("num_hypotheses") or 1, options.get("alternatives") or 1)
 
 
-def check_document_options(columns: Columns, translations: int, *, as_json: bool) -> None:
+def check_document_options(columns: LineColumns, translations: int, *, as_json: bool) -> None:
     """Raise SettingsError for options that add to the line of a translation, which a document has not."""
-    if not as_json and (columns != Columns() or translations > 1):
+    if not as_json and (columns != LineColumns() or translations > 1):
         raise SettingsError(
             "--format html and xml print documents; add --json for --scores, --tokens, --alignment, --num-hypotheses "
             "and --alternatives"
@@ -102,19 +104,19 @@ def check_document_options(columns: Columns, translations: int, *, as_json: bool
 
 @dataclass(frozen=True, slots=True)
 class ScoreWork:
-    """Scores pairs: the log-probability of each target."""
+    """The scores of pairs: the log-probability of each target."""
 
     options: ScoreOptions
-    columns: Columns
+    columns: LineColumns
     as_json: bool
 
-    def answer(self, translator: Translator, numbers: list[int], items: list[tuple[str, str]]) -> list[ScoreResult]:
-        """The scores; a pair of two empty texts is not sent."""
+    def answer(self, translator: ListTranslator, numbers: list[int], items: list[tuple[str, str]]) -> list[ScoreResult]:
+        """Return the scores. A pair of two empty texts is not sent."""
         blank = [not any(normalise(text) for text in pair) for pair in items]
         return answer_non_blank(items, blank, lambda pairs: translator.score(pairs, **self.options), ScoreResult())
 
     def render(self, number: int, item: tuple[str, str], result: ScoreResult) -> str:
-        """One line."""
+        """Return one line."""
         if self.as_json:
             return score_json(number, item, result)
         return score_line(result, self.columns) if result.tokens else ""
@@ -127,14 +129,14 @@ class ScoreWork:
 def run(
     options: BackendOptions,
     given: Input[Item],
-    work: Work[Item, Result],
+    work: LineWork[Item, Result],
     output: Path | None,
     batch_size: int,
     unit: str = "line",
     *,
     full_batches: bool,
 ) -> bool:
-    """Answer the input line by line; returns whether every line could be answered.
+    """Answer the input line by line and return whether every line could be answered.
 
     unit: what messages call an item
     full_batches: wait for full batches even if lines come slowly, so that the batches are the same in every run
@@ -161,16 +163,16 @@ def run(
 
 
 def answered(
-    translator: Translator,
+    translator: ListTranslator,
     given: Input[Item],
-    work: Work[Item, Result],
+    work: LineWork[Item, Result],
     report: LineReport,
     batch_size: int,
     *,
     shown: bool,
     full_batches: bool,
 ) -> Generator[list[tuple[int, Item, Result]], None, None]:
-    """Yield the items of each batch with their numbers and results, in order; closing it cancels what is in flight.
+    """Yield the items of each batch with their numbers and results, in order. Closing it cancels what is in flight.
 
     report: is given every result
     shown: whether to show a progress bar
@@ -197,7 +199,7 @@ def answered(
 
 
 class LineReport:
-    """Prints what is wrong with single lines on standard error.
+    """A printer of what is wrong with single lines, on standard error.
 
     complete: whether every line could be answered so far
     unit: what messages call an item
@@ -210,7 +212,7 @@ class LineReport:
         self._with_nul: list[int] = []
 
     def add(self, number: int, item: str | tuple[str, str], result: TextResult | ScoreResult) -> None:
-        """Print the warnings and the error of a line; what many lines may have is kept for the summary."""
+        """Print the warnings and the error of a line. What many lines may have is kept for the summary."""
         if any("\0" in text for text in ([item] if isinstance(item, str) else item)):
             self._with_nul.append(number)
         for warning in result.warnings:
@@ -245,7 +247,7 @@ class LineReport:
 
 
 def _list_lines(numbers: Sequence[int], unit: str) -> str:
-    """The numbers in words, as "lines 3, 17 and 20"; those after the first LINES_NAMED are counted."""
+    """Return the numbers in words, as "lines 3, 17 and 20". Those after the first LINES_NAMED are counted."""
     if len(numbers) == 1:
         return f"{unit} {numbers[0]}"
     *others, last = map(str, numbers)
@@ -257,14 +259,14 @@ def _list_lines(numbers: Sequence[int], unit: str) -> str:
 def answer_non_blank(
     items: list[Item], blank: list[bool], answer: Callable[[list[Item]], list[Result]], nothing: Result
 ) -> list[Result]:
-    """The results of the items that are not blank, with `nothing` at the places of the others."""
+    """Return the results of the items that are not blank, with `nothing` at the positions of the others."""
     wanted = [item for item, empty in zip(items, blank, strict=True) if not empty]
     results = iter(answer(wanted) if wanted else [])
     return [nothing if empty else next(results) for empty in blank]
 
 
 def _error_of_batch(first: str, error: ServerError) -> LingonError:
-    """The error of a whole request; first: its first item, empty if that is the first one of all."""
+    """Return the error of a whole request; first: its first item, empty if that is the first one of all."""
     message = reworded(str(error), translating=True)
     return LingonError(f"{first} and after: {message}" if first else message)
 
@@ -276,7 +278,7 @@ PAUSE = 0.005  # seconds that a batch waits for its next line: lines of a file c
 
 
 class ReadAhead(Generic[Given]):
-    """Runs an iterator on a thread of its own; its exception is raised here, after the items before it."""
+    """An iterator that runs on a thread of its own. Its exception is raised here, after the items before it."""
 
     def __init__(self, items: Iterator[Given], capacity: int) -> None:
         """capacity: how many items the thread may be ahead."""
@@ -285,7 +287,9 @@ class ReadAhead(Generic[Given]):
         threading.Thread(target=self._run, daemon=True).start()  # a read from a terminal cannot be cancelled
 
     def take(self, timeout: float | None = None) -> Given:
-        """The next item. Raises StopIteration after the last, queue.Empty if none comes within timeout seconds."""
+        """Return the next item. Raises StopIteration after the last, queue.Empty if none comes within timeout
+        seconds.
+        """
         entry = self._queue.get(timeout=timeout)
         if isinstance(entry, Exception):
             self._queue.put(entry)  # every later call raises it again
@@ -309,7 +313,7 @@ class ReadAhead(Generic[Given]):
 
 
 def batches(items: Iterator[Given], size: int, whole: bool = False) -> Iterator[list[Given]]:
-    """Batches of at most size items; a batch does not wait for more lines after PAUSE, unless whole is True."""
+    """Yield batches of at most size items. A batch does not wait for more lines after PAUSE, unless whole is True."""
     ahead = ReadAhead(items, capacity=4 * size)
     batch: list[Given] = []
     while True:
@@ -338,7 +342,7 @@ def in_order(
     in_flight: int,
     cancel: Callable[[], None] = lambda: None,
 ) -> Generator[Made, None, None]:
-    """work(item) of every item, in_flight at once, in order; an error is raised after the results before it.
+    """work(item) of every item, in_flight at once, in order. An error is raised after the results before it.
 
     cancel: called at an error and if the generator is closed early, to end the calls that are still running
     """
@@ -360,7 +364,7 @@ model with byte fallback can generate them.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Columns:
+class LineColumns:
     """The columns that a line has in addition to the text."""
 
     scores: bool = False
@@ -368,16 +372,20 @@ class Columns:
     alignment: bool = False
 
 
-def plain_line(result: TextResult, wanted: Columns) -> str:
-    """The text, then the wanted columns: score, tokens, alignment; separated by tabs. Empty without a translation."""
+def plain_line(result: TextResult, wanted: LineColumns) -> str:
+    """Return the text, then the wanted columns: score, tokens, alignment; separated by tabs. Empty without a
+    translation.
+    """
     if not result.translations:
         return ""
     best = result.translations[0]
     return "\t".join([_one_line(best.text), *_extras(result, best, wanted)])
 
 
-def n_best_lines(number: int, result: TextResult, wanted: Columns) -> str:
-    """A line for each translation in the format of Moses and Marian, `0 ||| text ||| score`; texts count from 0."""
+def n_best_lines(number: int, result: TextResult, wanted: LineColumns) -> str:
+    """Return a line for each translation in the format of Moses and Marian, `0 ||| text ||| score`; texts count from
+    0.
+    """
     with_scores = replace(wanted, scores=True)
     if not result.translations:
         return f"{number - 1} |||  ||| 0"
@@ -388,7 +396,7 @@ def n_best_lines(number: int, result: TextResult, wanted: Columns) -> str:
 
 
 def translation_json(number: int, source: str, result: TextResult) -> str:
-    """One JSON object; `text` is the text of the best translation."""
+    """Return one JSON object; `text` is the text of the best translation."""
     if result.error is not None:
         return _json({"line": number, "source": source, "error": _error(result.error)})
     values: dict[str, Any] = {"line": number, "source": source, "text": result.text if result.translations else ""}
@@ -401,8 +409,10 @@ def translation_json(number: int, source: str, result: TextResult) -> str:
     return _json(values)
 
 
-def score_line(result: ScoreResult, wanted: Columns) -> str:
-    """The log-probability, then the wanted columns: tokens with log-probabilities, alignment; separated by tabs."""
+def score_line(result: ScoreResult, wanted: LineColumns) -> str:
+    """Return the log-probability, then the wanted columns: tokens with log-probabilities, alignment; separated by
+    tabs.
+    """
     columns = [f"{result.log_prob:.4f}"]
     if wanted.tokens:
         columns.append(" ".join(f"{token.piece}:{token.log_prob:.4f}" for token in result.tokens))
@@ -412,7 +422,7 @@ def score_line(result: ScoreResult, wanted: Columns) -> str:
 
 
 def score_json(number: int, pair: tuple[str, str], result: ScoreResult) -> str:
-    """One JSON object."""
+    """Return one JSON object."""
     values: dict[str, Any] = {"line": number, "source": pair[0], "target": pair[1]}
     if result.error is not None:
         return _json({**values, "error": _error(result.error)})
@@ -420,7 +430,7 @@ def score_json(number: int, pair: tuple[str, str], result: ScoreResult) -> str:
     return _json({**values, **{name: value for name, value in asdict(result).items() if name not in left_out}})
 
 
-def _extras(result: TextResult, translation: Translation, wanted: Columns) -> list[str]:
+def _extras(result: TextResult, translation: Translation, wanted: LineColumns) -> list[str]:
     columns = [f"{translation.score:.4f}"] if wanted.scores else []
     if wanted.tokens:
         columns.append(" ".join(token.piece for token in translation.tokens))
@@ -430,7 +440,7 @@ def _extras(result: TextResult, translation: Translation, wanted: Columns) -> li
 
 
 def _words(alignment: Iterable[Link], source: str, target: str) -> str:
-    """The alignment in Pharaoh form; source, target: the texts to which the spans of the links refer."""
+    """Return the alignment in Pharaoh form; source, target: the texts to which the spans of the links refer."""
     return format_links(word_links(((link.source, link.target) for link in alignment), source, target))
 
 

@@ -46,7 +46,7 @@ ORDER = (
     "keys",
     "bench",
 )
-"""The verbs in the order of the work; package metadata has no order. Verbs of other packages come after them."""
+"""The verbs in the order of the work. Package metadata has no order. Verbs of other packages come after them."""
 
 UsageError: Any = typer.BadParameter.__base__  # typer bundles click and exports no other base class of usage errors
 ANY_ARGUMENTS = {"ignore_unknown_options": True, "allow_extra_args": True}
@@ -73,9 +73,9 @@ class PlainGroup(TyperGroup):
 
 
 def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] | None = None) -> int:
-    """Run one verb; returns the exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
+    """Run one verb and return the exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
 
-    entries: the verbs; None means all that are installed
+    entries: the verbs. None means all that are installed
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
@@ -108,12 +108,12 @@ def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] |
 
 
 def _needed(entries: list[EntryPoint], arguments: list[str]) -> list[EntryPoint]:
-    """The verb that the first argument names, so that no other one is loaded; all verbs if it names none."""
+    """Return the verb that the first argument names, so that no other one is loaded; all verbs if it names none."""
     return [entry for entry in entries if [entry.name] == arguments[:1]] or entries
 
 
 def build(entries: Iterable[EntryPoint]) -> typer.Typer:
-    """The app with these verbs."""
+    """Return the app with these verbs."""
     app = typer.Typer(
         cls=PlainGroup,
         help="Machine translation: train a model, export it to ONNX, serve it over gRPC, translate.",
@@ -165,7 +165,7 @@ def _position(entry: EntryPoint) -> tuple[int, str]:
 
 
 def _naming_missing_extra(entry: EntryPoint, name: str, verb: Verb) -> Verb:
-    """The verb; if a library is missing, its error names the verb and the extra to install."""
+    """Return the verb. If a library is missing, its error names the verb and the extra to install."""
 
     @functools.wraps(verb)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -176,7 +176,9 @@ def _naming_missing_extra(entry: EntryPoint, name: str, verb: Verb) -> Verb:
 
 
 def _unloadable(entry: EntryPoint, error: Exception) -> Verb:
-    """Replaces a verb that cannot be loaded: raises the reason when it is called, so that other verbs still work."""
+    """Return a verb instead of one that cannot be loaded: it raises the reason when it is called, so that other verbs
+    still work.
+    """
     left_out = isinstance(error, ModuleNotFoundError) and f"{entry.module}.".startswith(f"{error.name}.")
 
     def explain() -> None:
@@ -195,7 +197,9 @@ def _unloadable(entry: EntryPoint, error: Exception) -> Verb:
 
 
 def _wrong_usage(error: Any) -> str:
-    """The message of a usage error, with the value, which pydantic leaves out; typer checks values with pydantic."""
+    """Return the message of a usage error, with the value, which pydantic leaves out. Typer checks values with
+    pydantic.
+    """
     message = str(error.format_message()).replace("Value error, ", "")
     if "Input should be " not in message:
         return message
@@ -208,7 +212,7 @@ def _print_error(message: str, exit_code: int) -> int:
 
 
 def _print_last(message: str, exit_code: int) -> int:
-    """Print the last message of the command in one line; returns the exit code."""
+    """Print the last message of the command in one line and return the exit code."""
     from lingon.text import printable
 
     if sys.stderr is not None:
@@ -258,7 +262,7 @@ def _named_standard_output() -> Iterator[None]:
 
 
 def _flush_or_drop() -> None:
-    """Flush standard output; if that fails, drop the rest. Python would try again at exit and print a traceback."""
+    """Flush standard output. If that fails, drop the rest. Python would try again at exit and print a traceback."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -22,7 +22,7 @@ ADMIN_VARIABLE = "LINGON_ADMIN"
 POLL_INTERVAL = 0.25  # seconds between two looks at the models of a server that changes them
 POLL_TIMEOUT = 2.0  # seconds for each look
 
-ServerOption = Annotated[
+RunningServerOption = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
@@ -48,7 +48,7 @@ TimeoutOption = Annotated[
 
 @with_option_groups
 def list_models(
-    server: ServerOption = None,
+    server: RunningServerOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object for each model. Default: plain text.")
     ] = False,
@@ -66,7 +66,7 @@ def list_models(
 @with_option_groups
 def load(
     path: PathArgument,
-    server: ServerOption = None,
+    server: RunningServerOption = None,
     timeout: TimeoutOption = 600.0,
     *,
     credentials: Credentials,
@@ -80,12 +80,12 @@ def load(
 @with_option_groups
 def swap(
     path: PathArgument,
-    server: ServerOption = None,
+    server: RunningServerOption = None,
     timeout: TimeoutOption = 600.0,
     *,
     credentials: Credentials,
 ) -> None:
-    """Load and check a bundle, then serve it in place of all other versions of its name; no request is lost."""
+    """Load and check a bundle, then serve it in place of all other versions of its name. No request is lost."""
     with _client(server, timeout, credentials) as client, _progress(server, credentials):
         model, unloaded = client.swap(path)
     typer.echo(f"{_line(model)}, in place of {', '.join(unloaded)}")
@@ -96,7 +96,7 @@ def unload(
     model: Annotated[
         str, typer.Argument(metavar="NAME/VERSION", help="Name and version as `lingon models list` prints them.")
     ],
-    server: ServerOption = None,
+    server: RunningServerOption = None,
     timeout: TimeoutOption = 600.0,
     *,
     credentials: Credentials,
@@ -164,7 +164,7 @@ def _line(model: pb.Model) -> str:
 
 
 def _languages(model: pb.Model) -> str:
-    """Return the languages of a model; a list of several is in brackets, since commas separate the parts of a line."""
+    """Return the languages of a model. A list of several is in brackets, since commas separate the parts of a line."""
     from lingon.bundle.manifest import shown_languages
 
     sides = (

@@ -25,7 +25,7 @@ class OptionGroup:
 
 
 def with_option_groups(verb: Callable[..., None]) -> Callable[..., None]:
-    """The verb with the options of a group in the place of each parameter whose type is an OptionGroup."""
+    """Return the verb with the options of a group instead of each parameter whose type is an OptionGroup."""
     signature = inspect.signature(verb, eval_str=True)
     groups, parameters = dict[str, type[OptionGroup]](), list[Parameter]()
     for name, each in signature.parameters.items():
@@ -46,13 +46,13 @@ def with_option_groups(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def _group_in(kind: Any) -> type[OptionGroup] | None:
-    """The group that a type is, or that it is beside None; None for the type of an option."""
+    """Return the group that a type is, or that it is beside None, or None for the type of an option."""
     kinds = (kind, *typing.get_args(kind))
     return next((each for each in kinds if inspect.isclass(each) and issubclass(each, OptionGroup)), None)
 
 
 def _options_of(group: Any) -> Iterator[Parameter]:
-    """The options of a group and of those in it, as parameters of a verb."""
+    """Yield the options of a group and of those in it, as parameters of a verb."""
     kinds = typing.get_type_hints(group, include_extras=True)
     for each in dataclasses.fields(group):
         if inner := _group_in(kinds[each.name]):
@@ -62,7 +62,7 @@ def _options_of(group: Any) -> Iterator[Parameter]:
 
 
 def _made(group: Any, given: dict[str, Any]) -> Any:
-    """A group with the values of its options, which are taken out of those that are given."""
+    """Return a group with the values of its options, which are taken out of those that are given."""
     kinds, values = typing.get_type_hints(group, include_extras=True), dict[str, Any]()
     for each in dataclasses.fields(group):
         if inner := _group_in(kinds[each.name]):

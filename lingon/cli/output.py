@@ -1,6 +1,6 @@
 """What a verb writes: the file of --output, the progress bar, and messages in the words of a command line.
 
-The file of --output is written as FILE.part and renamed at the end; a run that fails leaves FILE.part. Unlike the
+The file of --output is written as FILE.part and renamed at the end. A run that fails leaves FILE.part. Unlike the
 temporary files of lingon.files it has a name that you can find, grows line by line and is kept.
 """
 
@@ -107,7 +107,7 @@ class _Part:
 
 
 def part_of(path: Path) -> Path:
-    """The path of the part of a file."""
+    """Return the path of the part of a file."""
     real = path.resolve()
     return real.with_name(f"{real.name}.part")
 
@@ -132,10 +132,10 @@ def check_output(path: Path, *inputs: Path | None) -> None:
 
 @contextmanager
 def writing(path: Path | None) -> Iterator[Lines]:
-    """The file to write lines to, compressed if path ends in .gz; standard output if path is None.
+    """Open the file to write lines to, compressed if path ends in .gz; standard output if path is None.
 
     path: checked by `check_output`
-    A regular file appears under its name when the block ends without an error; until then an earlier file of that name
+    A regular file appears under its name when the block ends without an error. Until then an earlier file of that name
     is unchanged. After an error the lines so far are kept in FILE.part.
     """
     if path is None:
@@ -195,7 +195,7 @@ DELAY = 1.0  # seconds before the bar appears, so that a short run prints nothin
 
 
 def wants_progress(typed: bool, output: Path | None) -> bool:
-    """Whether to show a bar: standard error is a terminal, results go to a file, and the lines are not typed.
+    """Return whether to show a bar: standard error is a terminal, results go to a file, and the lines are not typed.
 
     On a terminal the printed results show the progress themselves, and a pipe often ends in a pager on the same
     terminal: in both cases a bar would disturb the lines.
@@ -211,14 +211,14 @@ def _is_file(output: Path | None) -> bool:
 
 @contextmanager
 def progress_bar(size: int | None, shown: bool, unit: str = "lines") -> Iterator[Advance]:
-    """A bar for an input of this size in bytes (None: unknown), if it is to be shown; unit: what is counted."""
+    """Give a bar for an input of this size in bytes (None: unknown), if it is to be shown; unit: what is counted."""
     if not shown:
         yield lambda lines, read: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
-    # Standard output holds results only; messages on standard error are printed above the bar.
+    # Standard output holds results only. Messages on standard error are printed above the bar.
     columns = (BarColumn(), TextColumn("{task.description}"))
     bar = Progress(*columns, console=Console(stderr=True), redirect_stdout=False)
     begin = time.monotonic()
@@ -240,7 +240,7 @@ def progress_bar(size: int | None, shown: bool, unit: str = "lines") -> Iterator
 
 
 def summary(lines: int, seconds: float, read: int, size: int | None, unit: str = "lines") -> str:
-    """The text of the bar: lines done, lines a second, and the time left if the size of the input is known."""
+    """Return the text of the bar: lines done, lines a second, and the time left if the size of the input is known."""
     parts = [f"{lines:,} {unit}", f"{lines / max(seconds, 1e-9):,.1f} {unit}/s"]
     if size is not None and read:
         left = seconds * max(size - read, 0) / read
@@ -249,7 +249,7 @@ def summary(lines: int, seconds: float, read: int, size: int | None, unit: str =
 
 
 def reworded(message: str, *, translating: bool) -> str:
-    """A message of the service in terms of lines and flags instead of fields of a request."""
+    """Return a message of the service in terms of lines and flags instead of fields of a request."""
     remedy = "shorten it or leave out --no-split-long" if translating else "shorten it"
     message = message.replace("shorten it or set options.long_text to LONG_TEXT_POLICY_SPLIT", remedy)
     message = message.replace(

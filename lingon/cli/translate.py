@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lingon.cli.input import Input
-    from lingon.cli.lines import Columns, TranslateWork
+    from lingon.cli.lines import LineColumns, TranslateWork
     from lingon.client.client import Client
     from lingon.client.options import Sampling, ScoreOptions, TranslateOptions
 
@@ -103,7 +103,7 @@ class SearchOptions(OptionGroup):
     max_output_tokens: MaxOutputTokensOption = None
 
     def request(self) -> TranslateOptions:
-        """The options as the client takes them."""
+        """Return the options as the client takes them."""
         return {
             "beam_size": self.beam_size,
             "num_hypotheses": self.num_hypotheses,
@@ -144,7 +144,7 @@ class SamplingOptions(OptionGroup):
     ] = None
 
     def settings(self) -> Sampling | None:
-        """The options as the client takes them; None if none is given."""
+        """Return the options as the client takes them, or None if none is given."""
         from lingon.client.options import Sampling
 
         if self == SamplingOptions():
@@ -217,7 +217,7 @@ class RestrictionOptions(OptionGroup):
     ] = None
 
     def request(self) -> TranslateOptions:
-        """The options as the client takes them."""
+        """Return the options as the client takes them."""
         return {
             "target_prefix": self.target_prefix,
             "prefix_bias": self.prefix_bias,
@@ -328,7 +328,7 @@ class ReadingOptions(OptionGroup):
         return not self.is_by_line or self.written is TextFormat.PIECES
 
     def request(self, *, forced: bool) -> TranslateOptions:
-        """The options as the client takes them; forced: whether there are forced words."""
+        """Return the options as the client takes them; forced: whether there are forced words."""
         return {
             "long_text": "split" if self.split_long else "refuse",
             "split_sentences": self._splitting(forced=forced),
@@ -341,14 +341,14 @@ class ReadingOptions(OptionGroup):
         }
 
     def _splitting(self, *, forced: bool) -> Literal["nonewlines", "off"] | None:
-        """Where sentences are split; with forced words servers split no text."""
+        """Return where sentences are split. With forced words servers split no text."""
         if not self.split_sentences:
             return "off"
         return "nonewlines" if self.wrapped and not forced else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ColumnOptions(OptionGroup):
+class PrintOptions(OptionGroup):
     """What is printed beside a translation."""
 
     scores: Annotated[
@@ -378,17 +378,17 @@ def translate(
     reading: ReadingOptions,
     guard: GuardOption = None,
     shortlist: ShortlistOption = None,
-    columns: ColumnOptions,
+    columns: PrintOptions,
     as_json: JsonLinesOption = False,
     batch_size: BatchSizeOption = 32,
     backend: BackendOptions,
 ) -> None:
-    """Translate texts, standard input line by line, or a document; a blank line gives a blank line.
+    """Translate texts, standard input line by line, or a document. A blank line gives a blank line.
 
     An --input that ends in .docx, .pptx, .xlsx, .odt, .odp, .ods, .epub, .srt, .vtt, .ass, .ssa, .xliff, .xlf,
     .sdlxliff, .mxliff, .mqxliff, .tmx, .ts, .resx, .resw, .xml, .svg, .dita, .po, .pot, .md, .json, .arb, .properties,
-    .strings, .stringsdict, .xcstrings, .yml, .yaml, .ftl, .csv or .tsv is a document; --output is one of its kind. The
-    lines of .txt, and of a file without an ending, are texts; give --format for a file with another ending. A progress
+    .strings, .stringsdict, .xcstrings, .yml, .yaml, .ftl, .csv or .tsv is a document. --output is one of its kind. The
+    lines of .txt, and of a file without an ending, are texts. Give --format for a file with another ending. A progress
     bar with lines done, rate and time left is shown if standard error is a terminal, the results go to a file
     (--output FILE or > FILE) and the lines are not typed.
     """
@@ -437,11 +437,11 @@ def translate(
         raise typer.Exit(1)
 
 
-def _shown(columns: ColumnOptions) -> Columns:
+def _shown(columns: PrintOptions) -> LineColumns:
     """Return the columns of the output."""
-    from lingon.cli.lines import Columns
+    from lingon.cli.lines import LineColumns
 
-    return Columns(scores=columns.scores, tokens=columns.tokens, alignment=columns.alignment)
+    return LineColumns(scores=columns.scores, tokens=columns.tokens, alignment=columns.alignment)
 
 
 def _translate_lines(
@@ -452,7 +452,7 @@ def _translate_lines(
     reading: ReadingOptions,
     batch_size: int,
 ) -> bool:
-    """Translate lines, or a text with markup; returns whether each was translated."""
+    """Translate lines, or a text with markup, and return whether each was translated."""
     from lingon.cli.lines import check_document_options, run, several_of
 
     if reading.is_markup:
@@ -492,7 +492,7 @@ def score(
     to a file (--output FILE or > FILE) and the lines are not typed.
     """
     from lingon.cli.input import input_pairs
-    from lingon.cli.lines import Columns, ScoreWork, run
+    from lingon.cli.lines import LineColumns, ScoreWork, run
 
     asking: ScoreOptions = {
         "model": backend.server_model,
@@ -501,7 +501,7 @@ def score(
         "return_alignment": alignment,
         "format": "pieces" if pieces else None,
     }
-    work = ScoreWork(asking, Columns(tokens=tokens, alignment=alignment), as_json)
+    work = ScoreWork(asking, LineColumns(tokens=tokens, alignment=alignment), as_json)
     pairs = input_pairs(source, target, output_file)
     if not run(backend, pairs, work, output_file, batch_size, full_batches=False):
         raise typer.Exit(1)
@@ -530,7 +530,7 @@ def healthcheck(
 def _input(
     texts: Sequence[str], input_file: Path | None, output: Path | None, reading: ReadingOptions, content: bytes | None
 ) -> Input[str]:
-    """The texts to translate: arguments, or lines, or paragraphs, or all lines as one text.
+    """Return the texts to translate: arguments, or lines, or paragraphs, or all lines as one text.
 
     content: that of the file if it has been read
     """
@@ -544,7 +544,7 @@ def _input(
 
 
 def _state(client: Client, service: str) -> str:
-    """The state of a service, or of the model of that name, whose health service is model/NAME."""
+    """Return the state of a service, or of the model of that name, whose health service is model/NAME."""
     from lingon.errors import LingonError, ServerError
 
     for name in (service, f"model/{service}") if service else ("",):

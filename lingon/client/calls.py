@@ -1,6 +1,6 @@
 """The calls of the clients and of the models in this process, blocking and for asyncio, whatever answers them.
 
-Texts of an iterable are sent in parts, several at once; their results come in order, and all calls end together.
+Texts of an iterable are sent in parts, several at once. Their results come in order, and all calls end together.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ IN_FLIGHT = 4  # parts; enough to keep the rows of an engine in use
 SLOW = 0.05  # seconds after which a part is sent although it is not full: its texts come slowly
 
 
-class Part(NamedTuple):
+class CallPart(NamedTuple):
     """Texts of an iterable; first: the index of the first one in it; options: those of the call, for these texts."""
 
     first: int
@@ -45,8 +45,8 @@ class Part(NamedTuple):
     options: TranslateOptions
 
 
-class Collector:
-    """Collects texts, each with its target prefix if there is one for each, until they are taken as a part."""
+class TextCollector:
+    """A collection of texts, each with its target prefix if there is one for each, until they are taken as a part."""
 
     def __init__(self, options: TranslateOptions) -> None:
         self._first, self._texts, self._begin, self._options = 0, list[str](), 0.0, options
@@ -91,22 +91,22 @@ class Collector:
         """Seconds since the first text was added."""
         return time.monotonic() - self._begin
 
-    def take(self) -> Part:
+    def take(self) -> CallPart:
         """Return the texts, and begin a new part."""
         options = self._options.copy()
         if self._left is not None:
             options["target_prefix"] = self._prefixes
-        part = Part(self._first, self._texts, options)
+        part = CallPart(self._first, self._texts, options)
         self._first, self._texts, self._prefixes = self._first + len(part.texts), [], []
         return part
 
 
-def parts_of(texts: Iterable[str], options: TranslateOptions) -> Iterator[Part]:
-    """The parts of texts; an exception of the iterable is raised after those before it.
+def parts_of(texts: Iterable[str], options: TranslateOptions) -> Iterator[CallPart]:
+    """Yield the parts of texts. An exception of the iterable is raised after those before it.
 
     After each text it is looked at whether a part that is not full ends, since its texts come slowly.
     """
-    collector, longest = Collector(options), longest_part(options)
+    collector, longest = TextCollector(options), longest_part(options)
     try:
         for text in texts:
             collector.add(text)
@@ -122,7 +122,9 @@ def parts_of(texts: Iterable[str], options: TranslateOptions) -> Iterator[Part]:
 
 
 def longest_part(options: TranslateOptions) -> float:
-    """Seconds after which a part is sent. A sampled one is always full, so that the same seed gives the same texts."""
+    """Return seconds after which a part is sent. A sampled one is always full, so that the same seed gives the same
+    texts.
+    """
     return SLOW if options.get("sampling") is None else float("inf")
 
 
@@ -144,14 +146,14 @@ class Pending(Protocol):
     """A call that has been sent."""
 
     def result(self) -> Any:
-        """Wait for the reply; raises ServerError."""
+        """Wait for the reply. Raises ServerError."""
 
     def cancel(self) -> Any:
         """End the call: `result` raises."""
 
 
 class CallGroup:
-    """Carries out the steps of exchanges on several threads; all calls end together."""
+    """The execution of exchanges on several threads. All calls end together."""
 
     def __init__(self, begin: Callable[[Send], Pending], closed: threading.Event) -> None:
         """begin: sends a request; closed: set when the client is closed, which ends pauses too."""
@@ -159,7 +161,7 @@ class CallGroup:
         self._cancelled, self._lock, self._calls = False, threading.Lock(), set[Pending]()
 
     def perform(self, step: Send | Sleep) -> Any:
-        """Carry out a step and return its reply; raises ServerError."""
+        """Carry out a step and return its reply. Raises ServerError."""
         if isinstance(step, Sleep):
             return self._pause(time.monotonic() + step.seconds)
         with self._lock:
@@ -208,7 +210,7 @@ def in_order(
 
 
 def _begun(items: Iterable[Item], begin: Callable[[Item], Future[Result]]) -> Iterator[Future[Result]]:
-    """The futures of the items; if reading one fails, the last one has the exception."""
+    """Yield the futures of the items. If reading one fails, the last one has the exception."""
     try:
         for item in items:
             yield begin(item)
@@ -219,20 +221,23 @@ def _begun(items: Iterable[Item], begin: Callable[[Item], Future[Result]]) -> It
 
 
 class PartTasks(Generic[Result]):
-    """Reads texts in one task, because what an asynchronous generator opens may belong to it, and works on their parts.
+    """One task that reads texts, because what an asynchronous generator opens may belong to it, and tasks for their
+    parts.
 
     A part is sent when it is full, or by a timer: its first text does not wait for a text that comes much later.
     """
 
-    def __init__(self, work: Callable[[Part], Awaitable[Result]], in_flight: int, options: TranslateOptions) -> None:
+    def __init__(
+        self, work: Callable[[CallPart], Awaitable[Result]], in_flight: int, options: TranslateOptions
+    ) -> None:
         """in_flight: parts that are collected or worked on at once; options: of the call."""
-        self._work, self._longest, self._collector = work, longest_part(options), Collector(options)
+        self._work, self._longest, self._collector = work, longest_part(options), TextCollector(options)
         self._places, self._running = asyncio.Semaphore(in_flight), set[asyncio.Future[Result]]()
         self._ordered: asyncio.Queue[asyncio.Future[Result] | None] = asyncio.Queue()
         self._timer: asyncio.TimerHandle | None = None
 
     async def results(self, texts: Iterable[str] | AsyncIterable[str]) -> AsyncGenerator[Result, None]:
-        """The results of the parts, in order; an exception is raised after the results before it.
+        """Yield the results of the parts, in order. An exception is raised after the results before it.
 
         Closing the generator cancels the work.
         """
@@ -290,24 +295,24 @@ class PartTasks(Generic[Result]):
 
 
 async def _asynchronous(texts: Iterable[str]) -> AsyncGenerator[str, None]:
-    """Yield texts; other tasks run after each, because reading it may have taken long."""
+    """Yield texts. Other tasks run after each, because reading it may have taken long."""
     for text in texts:
         yield text
         await asyncio.sleep(0)
 
 
-Texts = list[str] | tuple[str, ...]
-Languages = tuple[DetectedLanguage, ...]
+TextSequence = list[str] | tuple[str, ...]
+LanguageDetections = tuple[DetectedLanguage, ...]
 
 
 class Blocking(ABC):
-    """Drives the exchanges of a protocol; subclasses carry out their steps."""
+    """A driver of the exchanges of a protocol. Subclasses carry out their steps."""
 
     _protocol: ClientProtocol
 
     @abstractmethod
     def _perform(self, step: Send | Sleep) -> Any:
-        """Carry out a step and return its reply; raises ServerError."""
+        """Carry out a step and return its reply. Raises ServerError."""
 
     @abstractmethod
     def close(self) -> None:
@@ -342,15 +347,17 @@ class BlockingCalls(Blocking):
 
     @abstractmethod
     def _received(self, rest: Any) -> Iterator[Any]:
-        """The other messages of a stream that has begun; raises ServerError."""
+        """Yield the other messages of a stream that has begun. Raises ServerError."""
 
     @overload
     def translate(self, texts: str, **options: Unpack[TranslateOptions]) -> TextResult: ...
 
     @overload
-    def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]: ...
+    def translate(self, texts: TextSequence, **options: Unpack[TranslateOptions]) -> list[TextResult]: ...
 
-    def translate(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> TextResult | list[TextResult]:
+    def translate(
+        self, texts: str | TextSequence, **options: Unpack[TranslateOptions]
+    ) -> TextResult | list[TextResult]:
         """Translate one text or several. In a list the error of a text is in its result and affects no other text.
 
         options: see `lingon.TranslateOptions`
@@ -364,7 +371,7 @@ class BlockingCalls(Blocking):
         """Translate the texts of any iterable, such as a file of many lines, and yield their results in order.
 
         Up to 256 texts are read ahead, in the thread of the caller, and translated in the background, so that memory is
-        bounded; a few only if they come slowly. As in a list, the error of a text is in its result. An error of a call,
+        bounded. A few only if they come slowly. As in a list, the error of a text is in its result. An error of a call,
         or an exception of the iterable, is raised after the results before it. A request waits while the server is
         full, until its timeout. Closing the iterator cancels what is in progress.
 
@@ -377,7 +384,7 @@ class BlockingCalls(Blocking):
     def _results(self, texts: Iterable[str], options: TranslateOptions) -> Generator[TextResult, None, None]:
         protocol, group = self._protocol.waiting_when_full(), CallGroup(self._begin, self._closed)
 
-        def translate(part: Part, perform: Perform) -> list[TextResult]:
+        def translate(part: CallPart, perform: Perform) -> list[TextResult]:
             return list(drive(protocol.translate(part.texts, part.options, part.first), perform))
 
         parts = parts_of(texts, options)
@@ -386,16 +393,16 @@ class BlockingCalls(Blocking):
                 yield from results
 
     def translate_stream(
-        self, texts: str | Texts, **options: Unpack[TranslateOptions]
+        self, texts: str | TextSequence, **options: Unpack[TranslateOptions]
     ) -> Generator[StreamEvent, None, None]:
-        """Translate and yield each result as soon as it is ready; greedy decoding also yields the text as it grows.
+        """Translate and yield each result as soon as it is ready. Greedy decoding also yields the text as it grows.
 
         Once the first event has arrived, a stream that ends early is not repeated: the ServerError is raised.
         """
         several, _ = self._protocol.check(texts, options)  # raises now, not when the first event is asked for
         return self._events(several, options)
 
-    def _events(self, texts: Texts, options: TranslateOptions) -> Generator[StreamEvent, None, None]:
+    def _events(self, texts: TextSequence, options: TranslateOptions) -> Generator[StreamEvent, None, None]:
         reader = StreamReader()
         for part in self._drive(self._protocol.streams(texts, options)):
             if not isinstance(part, StreamPart):
@@ -410,32 +417,36 @@ class BlockingCalls(Blocking):
             reader.end(part)
 
     def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
-        """The log-probabilities of given translations; pairs: (source, target)."""
+        """Return the log-probabilities of given translations; pairs: (source, target)."""
         return self._drive(self._protocol.score(pairs, options))
 
     @overload
-    def detect_languages(self, texts: str, *, same_language: bool = False) -> Languages: ...
+    def detect_languages(self, texts: str, *, same_language: bool = False) -> LanguageDetections: ...
 
     @overload
-    def detect_languages(self, texts: Texts, *, same_language: bool = False) -> list[Languages]: ...
+    def detect_languages(self, texts: TextSequence, *, same_language: bool = False) -> list[LanguageDetections]: ...
 
-    def detect_languages(self, texts: str | Texts, *, same_language: bool = False) -> Languages | list[Languages]:
-        """The languages that a text may be in, or each of several, the likeliest first, among those of the models.
+    def detect_languages(
+        self, texts: str | TextSequence, *, same_language: bool = False
+    ) -> LanguageDetections | list[LanguageDetections]:
+        """Return the languages that a text may be in, or each of several, the likeliest first, among those of the
+        models.
 
         same_language: the texts are in one language, such as the words of a menu: those beside a text tell its language
             too, of as many as are sent in one request
         """
-        found: Languages | list[Languages] = self._drive(
+        found: LanguageDetections | list[LanguageDetections] = self._drive(
             self._protocol.detect_languages(texts, same_language=same_language)
         )
         return found
 
-    def find_source(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> str:
-        """The language that texts are translated from, all of them together; the target if they are in it already.
+    def find_source(self, texts: str | TextSequence, **options: Unpack[TranslateOptions]) -> str:
+        """Return the language that texts are translated from, all of them together; the target if they are in it
+        already.
 
         Raises ServerError if no model translates from it into the target.
 
-        options: target, and those that say how the texts are read; source is not among them
+        options: target, and those that say how the texts are read; `source` is not among them
         """
         return self._drive(self._protocol.find_source(texts, options))
 
@@ -447,25 +458,25 @@ class BlockingCalls(Blocking):
         A text that cannot be translated stays as it is, and is in the failures of the result. With the source "auto"
         the language of the whole document is detected. Raises UnreadableDocument, a LingonError.
 
-        name: of the file, which says of what kind it is; nothing is read or written there
+        name: of the file, which says of what kind it is. Nothing is read or written there
         column: of a .csv or .tsv file with the texts, its name in the first row, or its number, from 1 on
         options: as those of `translate`, but for format, splitting_tags and non_splitting_tags
         """
         return self._drive(self._protocol.translate_document(name, content, column, options))
 
     def list_models(self) -> list[ModelInfo]:
-        """The models that translate."""
+        """Return the models that translate."""
         return self._drive(self._protocol.list_models())
 
 
 class AsyncCalls(ABC):
-    """The calls of `AsyncClient` and of `AsyncModel`; subclasses carry out the steps of their exchanges."""
+    """The calls of `AsyncClient` and of `AsyncModel`. Subclasses carry out the steps of their exchanges."""
 
     _protocol: ClientProtocol
 
     @abstractmethod
     async def _perform(self, step: Send | Sleep) -> Any:
-        """Carry out a step and return its reply; raises ServerError."""
+        """Carry out a step and return its reply. Raises ServerError."""
 
     @abstractmethod
     def _server_errors(self) -> AbstractContextManager[None]:
@@ -487,9 +498,11 @@ class AsyncCalls(ABC):
     async def translate(self, texts: str, **options: Unpack[TranslateOptions]) -> TextResult: ...
 
     @overload
-    async def translate(self, texts: Texts, **options: Unpack[TranslateOptions]) -> list[TextResult]: ...
+    async def translate(self, texts: TextSequence, **options: Unpack[TranslateOptions]) -> list[TextResult]: ...
 
-    async def translate(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> TextResult | list[TextResult]:
+    async def translate(
+        self, texts: str | TextSequence, **options: Unpack[TranslateOptions]
+    ) -> TextResult | list[TextResult]:
         """As `Client.translate`."""
         result: TextResult | list[TextResult] = await self._drive(self._protocol.translate(texts, options))
         return result
@@ -497,9 +510,9 @@ class AsyncCalls(ABC):
     def translate_iterable(
         self, texts: Iterable[str] | AsyncIterable[str], **options: Unpack[TranslateOptions]
     ) -> AsyncGenerator[TextResult, None]:
-        """As `Client.translate_iterable`, of an iterable or an asynchronous one; do not await it.
+        """As `Client.translate_iterable`, of an iterable or an asynchronous one. Do not await it.
 
-        An iterable is read on the event loop, and blocks it while a text is not there; then use an asynchronous one.
+        An iterable is read on the event loop, and blocks it while a text is not there. Then use an asynchronous one.
         """
         check_iterable(texts, (Iterable, AsyncIterable))
         self._protocol.check_for_iterable(options)
@@ -510,7 +523,7 @@ class AsyncCalls(ABC):
     ) -> AsyncGenerator[TextResult, None]:
         protocol = self._protocol.waiting_when_full()
 
-        async def translate(part: Part) -> list[TextResult]:
+        async def translate(part: CallPart) -> list[TextResult]:
             return list(await self._drive(protocol.translate(part.texts, part.options, part.first)))
 
         tasks = PartTasks(translate, IN_FLIGHT, options)
@@ -520,13 +533,13 @@ class AsyncCalls(ABC):
                     yield result
 
     def translate_stream(
-        self, texts: str | Texts, **options: Unpack[TranslateOptions]
+        self, texts: str | TextSequence, **options: Unpack[TranslateOptions]
     ) -> AsyncGenerator[StreamEvent, None]:
-        """As `Client.translate_stream`; do not await it: `async for event in client.translate_stream(...)`."""
+        """As `Client.translate_stream`. Do not await it: `async for event in client.translate_stream(...)`."""
         several, _ = self._protocol.check(texts, options)
         return self._events(several, options)
 
-    async def _events(self, texts: Texts, options: TranslateOptions) -> AsyncGenerator[StreamEvent, None]:
+    async def _events(self, texts: TextSequence, options: TranslateOptions) -> AsyncGenerator[StreamEvent, None]:
         reader = StreamReader()
         for part in await self._drive(self._protocol.streams(texts, options)):
             if not isinstance(part, StreamPart):
@@ -549,19 +562,23 @@ class AsyncCalls(ABC):
         return await self._drive(self._protocol.score(pairs, options))
 
     @overload
-    async def detect_languages(self, texts: str, *, same_language: bool = False) -> Languages: ...
+    async def detect_languages(self, texts: str, *, same_language: bool = False) -> LanguageDetections: ...
 
     @overload
-    async def detect_languages(self, texts: Texts, *, same_language: bool = False) -> list[Languages]: ...
+    async def detect_languages(
+        self, texts: TextSequence, *, same_language: bool = False
+    ) -> list[LanguageDetections]: ...
 
-    async def detect_languages(self, texts: str | Texts, *, same_language: bool = False) -> Languages | list[Languages]:
+    async def detect_languages(
+        self, texts: str | TextSequence, *, same_language: bool = False
+    ) -> LanguageDetections | list[LanguageDetections]:
         """As `Client.detect_languages`."""
-        found: Languages | list[Languages] = await self._drive(
+        found: LanguageDetections | list[LanguageDetections] = await self._drive(
             self._protocol.detect_languages(texts, same_language=same_language)
         )
         return found
 
-    async def find_source(self, texts: str | Texts, **options: Unpack[TranslateOptions]) -> str:
+    async def find_source(self, texts: str | TextSequence, **options: Unpack[TranslateOptions]) -> str:
         """As `Client.find_source`."""
         return await self._drive(self._protocol.find_source(texts, options))
 

@@ -1,6 +1,6 @@
 """The clients of a Lingon server: `Client`, `AsyncClient` for asyncio, and `ModelsClient` for its admin port.
 
-They send what `lingon.client.protocol` decides; this file holds the channels and the waiting.
+They send what `lingon.client.protocol` decides. This file holds the channels and the waiting.
 """
 
 from __future__ import annotations
@@ -74,18 +74,18 @@ class _ClientBase:
         insecure: bool = False,
         metadata: Metadata = (),
     ) -> None:
-        """Store the settings; the connection is made by the first call.
+        """Store the settings. The connection is made by the first call.
 
-        target: host:port of the server; without a port 50051 is taken
-        timeout: seconds for each request, its retries included; a long list of texts is several requests
+        target: host:port of the server. Without a port 50051 is taken
+        timeout: seconds for each request, its retries included. A long list of texts is several requests
         retries: how often a request that fails with UNAVAILABLE is sent again, or a `lingon.Retry` with all details.
             None means 5, which take 1.5 to 3 seconds if the server names no pause: long enough for most restarts
         keepalive: seconds without traffic during a call after which the client pings the server, which has half as
             many seconds to answer. Without pings calls go to a machine that vanished for about 15 minutes. A Lingon
-            server allows a ping every 10 seconds; None sends no pings
+            server allows a ping every 10 seconds. None sends no pings
         tls: True to trust the system's certificate authorities, a `lingon.Tls` for your own, or gRPC credentials
         api_key: sent with every call; without TLS to this machine only
-        insecure: whether an API key may be sent without TLS to any machine; any machine on the way can read it
+        insecure: whether an API key may be sent without TLS to any machine. Any machine on the way can read it
         metadata: sent with every call; `authorization` is treated as an API key
         """
         self.target = target = with_port(target, self._default_port)
@@ -142,12 +142,12 @@ class _ClientBase:
             raise LingonError("this client is closed; make a new one")
 
     def _failure(self, error: Any) -> ServerError:
-        """The ServerError of a grpc.RpcError, which is also the call that failed."""
+        """Return the ServerError of a grpc.RpcError, which is also the call that failed."""
         trailers = error.trailing_metadata() or ()
         return call_error(error.code().value[0], error.details() or "", trailers, self._explain)
 
     def _explain(self, code: int, details: str) -> str:
-        """The message of an error that gRPC itself made; details: its own message."""
+        """Return the message of an error that gRPC itself made; details: its own message."""
         if code == code_pb2.CANCELLED and self._closed.is_set():
             return CLOSED
         proxy = None if NO_PROXY in self._options else proxy_of(self.target)
@@ -176,10 +176,10 @@ def _keepalive(seconds: float | None) -> tuple[tuple[str, int], ...]:
 
 
 class SyncClientBase(_ClientBase, Blocking):
-    """A client whose calls block until they are answered; threads may share one. Subclasses add the calls."""
+    """A client whose calls block until they are answered. Threads may share one. Subclasses add the calls."""
 
     def close(self) -> None:
-        """Close the connection; calls in progress raise a ServerError with status CANCELLED."""
+        """Close the connection. Calls in progress raise a ServerError with status CANCELLED."""
         with self._opening:
             self._closed.set()
         if self._channel is not None:
@@ -199,7 +199,7 @@ class SyncClientBase(_ClientBase, Blocking):
 
 
 class Client(SyncClientBase, BlockingCalls):
-    """Translates with a Lingon server; threads may share one.
+    """A client of a Lingon server. Threads may share one.
 
     Every call has a deadline and is repeated while the server is UNAVAILABLE. An error status raises ServerError.
     A text is split into sentences, which are translated one by one; split_sentences turns this off. A sentence that is
@@ -230,7 +230,7 @@ class _PendingCall:
         self._call, self._failure, self.cancel = call, failure, call.cancel
 
     def result(self) -> Any:
-        """Wait for the reply; raises ServerError."""
+        """Wait for the reply. Raises ServerError."""
         try:
             return self._call.result()
         except grpc.FutureCancelledError:
@@ -252,7 +252,7 @@ class AsyncClient(_ClientBase, AsyncCalls):
         return await self._drive(self._protocol.health(service))
 
     async def close(self) -> None:
-        """Close the connection; calls in progress raise a ServerError with status CANCELLED."""
+        """Close the connection. Calls in progress raise a ServerError with status CANCELLED."""
         self._closed.set()
         # The channel of another event loop ended with that loop.
         if self._channel is not None and self._loop is asyncio.get_running_loop():
@@ -297,7 +297,7 @@ class ModelsClient(SyncClientBase):
     """Lists, loads, swaps and unloads the models of a server.
 
     A call is sent once: a change that was refused or whose answer was lost is never repeated. A timeout ends the
-    waiting; the server still completes the change.
+    waiting. The server still completes the change.
     """
 
     _default_port = DEFAULT_ADMIN_PORT
@@ -315,13 +315,13 @@ class ModelsClient(SyncClientBase):
     ) -> None:
         """Store the settings.
 
-        target: host:port of the admin port; without a port 50052 is taken
-        timeout: seconds for each call; the others are those of `Client`
+        target: host:port of the admin port. Without a port 50052 is taken
+        timeout: seconds for each call. The others are those of `Client`
         """
         super().__init__(target, timeout=timeout, retries=0, tls=tls, api_key=api_key, insecure=insecure)
 
     def models(self) -> list[pb.Model]:
-        """The models of the server, ordered by name and version."""
+        """Return the models of the server, ordered by name and version."""
         return list(self._drive(self._protocol.call(LIST, pb.ListModelsRequest())).models)
 
     def load(self, path: str) -> pb.Model:
@@ -329,7 +329,7 @@ class ModelsClient(SyncClientBase):
         return self._drive(self._protocol.call(LOAD, write_request(pb.LoadModelRequest, path=path))).model
 
     def swap(self, path: str) -> tuple[pb.Model, list[str]]:
-        """Serve the bundle in place of all other versions of its name; returns it and the versions unloaded."""
+        """Serve the bundle in place of all other versions of its name, and return it and the versions unloaded."""
         reply = self._drive(self._protocol.call(SWAP, write_request(pb.SwapModelRequest, path=path)))
         return reply.model, list(reply.unloaded)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import grpc
 
 SCHEMES = ("dns", "ipv4", "ipv6", "unix", "unix-abstract", "vsock", "xds")
-"""Those of gRPC's names, as in unix:/run/lingon.sock; an address that has one is passed on as it is."""
+"""Those of gRPC's names, as in unix:/run/lingon.sock. An address that has one is passed on as it is."""
 
 LAST_PORT = 65535
 
@@ -25,7 +25,7 @@ START = "start a server with `lingon serve`"  # what to do if nothing listens at
 
 
 def with_port(address: str, port: int) -> str:
-    """The address as HOST:PORT or a name of gRPC; port: taken if the address has none.
+    """Return the address as HOST:PORT or a name of gRPC; port: taken if the address has none.
 
     Raises SettingsError for an address that gRPC would not understand, or would understand otherwise than its writer.
     """
@@ -51,7 +51,7 @@ def with_port(address: str, port: int) -> str:
 
 
 def _host_and_port(address: str) -> tuple[str, str | None]:
-    """The host, an IPv6 address in brackets, and the port, None if there is none."""
+    """Return the host, an IPv6 address in brackets, and the port, None if there is none."""
     if bracketed := re.fullmatch(r"(\[.*\])(?::(.*))?", address):
         return bracketed[1], bracketed[2]
     if address.count(":") > 1:
@@ -61,7 +61,9 @@ def _host_and_port(address: str) -> tuple[str, str | None]:
 
 
 def is_local(target: str) -> bool:
-    """Whether a gRPC target is this machine by its name alone: a loopback address, localhost or a Unix socket."""
+    """Return whether a gRPC target is this machine by its name alone: a loopback address, localhost or a Unix
+    socket.
+    """
     scheme, _, rest = target.partition(":")
     if scheme in ("unix", "unix-abstract"):
         return True
@@ -74,7 +76,7 @@ def is_local(target: str) -> bool:
 
 
 def _is_loopback(address: str) -> bool:
-    """Whether the host of HOST:PORT, [HOST]:PORT or HOST is localhost or a loopback address."""
+    """Return whether the host of HOST:PORT, [HOST]:PORT or HOST is localhost or a loopback address."""
     bracketed = re.fullmatch(r"\[(.*)\](:\w+)?", address)
     host = bracketed[1] if bracketed else address.rpartition(":")[0] if address.count(":") == 1 else address
     try:
@@ -85,7 +87,9 @@ def _is_loopback(address: str) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def block_of(address: str) -> str:
-    """The addresses that count as one caller: an IPv4 address; of IPv6 its block of 2^64, which one household has."""
+    """Return the addresses that count as one caller: an IPv4 address; of IPv6 its block of 2^64, which one household
+    has.
+    """
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:  # the path of a Unix socket
@@ -98,9 +102,9 @@ def block_of(address: str) -> str:
 
 
 def no_answer(server: str, details: str, *, tls: bool, start: str = START) -> str:
-    """Why no answer came from a server, in the words of a user.
+    """Return why no answer came from a server, in the words of a user.
 
-    details: gRPC's message for UNAVAILABLE; it has no codes for these causes, and one that no pattern fits is passed on
+    details: gRPC's message for UNAVAILABLE. It has no codes for these causes, and one that no pattern fits is passed on
     tls: whether the client uses TLS
     start: what to do if nothing listens there
     """
@@ -138,7 +142,9 @@ _CLOSED = "connections to all backends failing.*(Socket closed|Connection reset 
 
 
 def _refused(server: str, tried: str, start: str) -> str:
-    """The words for a refused connection; tried: the address of the last attempt, the only one that gRPC names."""
+    """Return the words for a refused connection; tried: the address of the last attempt, the only one that gRPC
+    names.
+    """
     if server == tried or server.startswith(("ipv4:", "ipv6:")):
         return f"nothing listens there; {start}, or correct the address"
     return (
@@ -151,7 +157,7 @@ VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy")
 """The variables that gRPC reads, in its order, whether a call uses TLS or not."""
 
 EXCEPTIONS = ("no_grpc_proxy", "no_proxy")
-"""Variables with hosts, or ends of their names, that need no proxy; gRPC reads the first that is set."""
+"""Variables with hosts, or ends of their names, that need no proxy. GRPC reads the first that is set."""
 
 NO_PROXY = ("grpc.enable_http_proxy", 0)
 """The option of a channel that uses no proxy, whatever the environment says."""
@@ -165,12 +171,12 @@ class Proxy(NamedTuple):
 
 
 def proxy_options(target: str) -> tuple[tuple[str, int], ...]:
-    """The options of a channel to a server: a proxy elsewhere could not reach an address of this machine."""
+    """Return the options of a channel to a server: a proxy elsewhere could not reach an address of this machine."""
     return (NO_PROXY,) if is_local(target) else ()
 
 
 def proxy_of(target: str) -> Proxy | None:
-    """The proxy through which gRPC calls a server, if a channel may use one; None without one."""
+    """Return the proxy through which gRPC calls a server, if a channel may use one, or None without one."""
     if is_local(target) or target.startswith(("unix:", "unix-abstract:", "vsock:")):
         return None
     for variable in VARIABLES:
@@ -181,7 +187,7 @@ def proxy_of(target: str) -> Proxy | None:
 
 
 def through_proxy(proxy: Proxy) -> str:
-    """What an error adds for a call that went through a proxy."""
+    """Return what an error adds for a call that went through a proxy."""
     return (
         f"the call goes through the proxy {proxy.address} that the environment variable {proxy.variable} names; unset "
         "it, or add the host of the server to no_proxy"
@@ -189,7 +195,7 @@ def through_proxy(proxy: Proxy) -> str:
 
 
 def unavailable(server: str, details: str, proxy: Proxy | None, *, tls: bool, start: str = START) -> str:
-    """Why no answer came from a server, see `no_answer`; proxy: through which the call went."""
+    """Return why no answer came from a server, see `no_answer`; proxy: through which the call went."""
     if proxy is None:
         return no_answer(server, details, tls=tls, start=start)
     if "Connection refused" in details:
@@ -198,7 +204,7 @@ def unavailable(server: str, details: str, proxy: Proxy | None, *, tls: bool, st
 
 
 def _is_excepted(target: str) -> bool:
-    """Whether a variable says that a server needs no proxy."""
+    """Return whether a variable says that a server needs no proxy."""
     host = target.removeprefix("dns:").lstrip("/").rpartition(":")[0].strip("[]").lower()
     listed = next((value for name in EXCEPTIONS if (value := os.environ.get(name))), "")
     return any(end == "*" or host.endswith(end) for end in map(str.strip, listed.lower().split(",")) if end)
@@ -209,9 +215,9 @@ AUTHORIZATION = "authorization"  # metadata with an API key
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tls:
-    """TLS to a server. All files are PEM; they are read when the client is made.
+    """TLS to a server. All files are PEM. They are read when the client is made.
 
-    ca: certificates of the authorities to trust; without it those of the system are trusted
+    ca: certificates of the authorities to trust. Without it those of the system are trusted
     certificate, key: of the client, for a server that asks for them
     server_name: expected name in the server's certificate, if it is not the host that the client connects to
     """
@@ -222,7 +228,7 @@ class Tls:
     server_name: str | None = None
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """The credentials of a gRPC channel; raises SettingsError for a file that is missing or wrong."""
+        """Return the credentials of a gRPC channel. Raises SettingsError for a file that is missing or wrong."""
         import grpc
 
         from lingon.pem import check_pair, check_roots
@@ -249,7 +255,9 @@ def check_encrypted(target: str) -> None:
 
 
 def authorization(api_key: str) -> tuple[str, str]:
-    """The metadata of an API key; raises SettingsError, without the key in its message, for an impossible key."""
+    """Return the metadata of an API key. Raises SettingsError, without the key in its message, for an impossible
+    key.
+    """
     if not re.fullmatch(r"[\x21-\x7e]+", api_key):
         raise SettingsError("the API key is empty, or has spaces or other characters that a key cannot have")
     return AUTHORIZATION, f"Bearer {api_key}"

@@ -27,7 +27,7 @@ def ask_in_halves(
     end: int,
     deadline: float,
 ) -> Exchange[list[Result]]:
-    """The results of items begin to end; a request that is too large is sent as two halves.
+    """Return the results of items begin to end. A request that is too large is sent as two halves.
 
     Its message may be too large for gRPC, or its texts may have more sentences or tokens than the server queues.
     """
@@ -51,7 +51,9 @@ def ask_in_halves(
 
 
 def _too_large(details: str) -> str:
-    """The error of one text that no message can hold; details: gRPC's message, which names the side that refused it."""
+    """Return the error of one text that no message can hold; details: gRPC's message, which names the side that refused
+    it.
+    """
     numbers = re.search(r"(CLIENT)?: Received message larger than max \((\d+) vs\. (\d+)\)", details)
     if numbers is None:
         return f"is too large for a message: {details}"
@@ -60,7 +62,7 @@ def _too_large(details: str) -> str:
 
 
 def check_count(results: list[Result], expected: int) -> list[Result]:
-    """The results; raises ServerError if their number is not the expected one."""
+    """Return the results. Raises ServerError if their number is not the expected one."""
     if len(results) != expected:
         raise ServerError(f"the server answered {expected} texts with {len(results)} results", code_pb2.INTERNAL)
     return results
@@ -89,17 +91,17 @@ LARGE = 20_000  # characters; a shorter text that is too long has a sentence tha
 MARKUP = (pb.TEXT_FORMAT_HTML, pb.TEXT_FORMAT_XML)
 WHOLE = ("alternatives", "forced_words")  # options of which one concerns the begin of a text, one a single sentence
 
-Ask = Callable[[str, str], Exchange[TextResult]]
-"""Translates a text, whose translation begins with a prefix; an error is in the result."""
+AskText = Callable[[str, str], Exchange[TextResult]]
+"""Translates a text, whose translation begins with a prefix. An error is in the result."""
 
 
 Place = TypeVar("Place", Sentence, Link)
 
 
 def in_halves(
-    text: str, prefix: str, result: TextResult, asked: pb.TextOptions, options: TranslateOptions, ask: Ask
+    text: str, prefix: str, result: TextResult, asked: pb.TextOptions, options: TranslateOptions, ask: AskText
 ) -> Exchange[TextResult]:
-    """The result of a text, of its halves and of theirs if it was refused for its size.
+    """Return the result of a text, of its halves and of theirs if it was refused for its size.
 
     result: what the server answered; asked: the options of the request for it
     """
@@ -118,7 +120,7 @@ def in_halves(
 
 
 def joined(texts: Sequence[str], results: Sequence[TextResult], *, spaces: bool = True) -> TextResult:
-    """The results of the two parts of a text as one; spans are those of the whole text and its translation.
+    """Return the results of the two parts of a text as one. Spans are those of the whole text and its translation.
 
     spaces: whether a space may come between them, where the source language needs none
     """
@@ -155,7 +157,7 @@ def joined(texts: Sequence[str], results: Sequence[TextResult], *, spaces: bool 
 
 
 def _is_too_large(text: str, result: TextResult) -> bool:
-    """Whether a text was refused for its size, which its parts may not be."""
+    """Return whether a text was refused for its size, which its parts may not be."""
     if result.error is None:
         return False
     reason, said = result.error.reason, str(result.error)
@@ -165,25 +167,25 @@ def _is_too_large(text: str, result: TextResult) -> bool:
 
 
 def _needs_space(before: str, after: str) -> bool:
-    """Whether a space separates two translations whose sources have none between them."""
+    """Return whether a space separates two translations whose sources have none between them."""
     apart = before[-1:].isspace() or after[:1].isspace()
     return bool(before and after) and not apart and not ends_without_space(before)
 
 
-def _moved(places: Iterable[Place], source: int, target: int) -> tuple[Place, ...]:
-    """Places in the second part of a text as those in the whole."""
+def _moved(positions: Iterable[Place], source: int, target: int) -> tuple[Place, ...]:
+    """Return positions in the second part of a text as those in the whole."""
     return tuple(
         replace(
-            place,
-            source=(place.source[0] + source, place.source[1] + source),
-            target=(place.target[0] + target, place.target[1] + target),
+            position,
+            source=(position.source[0] + source, position.source[1] + source),
+            target=(position.target[0] + target, position.target[1] + target),
         )
-        for place in places
+        for position in positions
     )
 
 
 def _warnings(results: Sequence[TextResult]) -> Iterator[TextWarning]:
-    """The warnings of the parts, one of each kind; the message says in how many parts of the text it was found.
+    """Yield the warnings of the parts, one of each kind. The message says in how many parts of the text it was found.
 
     That there is nothing to translate is true of the whole if it is of all parts.
     """
@@ -198,7 +200,9 @@ def _warnings(results: Sequence[TextResult]) -> Iterator[TextWarning]:
 
 
 def _counting(code: str, message: str) -> str:
-    """A warning about a text of one sentence as it is written about one of several, so that both can be added."""
+    """Return a warning about a text of one sentence as it is written about one of several, so that both can be
+    added.
+    """
     if message[:1].isdigit():
         return message
     if code == "split":
@@ -209,7 +213,7 @@ def _counting(code: str, message: str) -> str:
 
 
 def _summed(messages: Sequence[str], *, complete: bool) -> str:
-    """The messages of a warning as one, with the sums of their counts; complete: whether all parts have it."""
+    """Return the messages of a warning as one, with the sums of their counts; complete: whether all parts have it."""
     found = [(int(each[1]), each.string) for each in map(_TRANSLATIONS.match, messages) if each is not None]
     if len(found) == len(messages):  # both halves have as many translations
         return max(found)[1]

@@ -79,25 +79,25 @@ def keep_lists(options: TranslateOptions) -> None:
 
 
 def texts_of(texts: str | Sequence[str]) -> list[str]:
-    """One text or several as a list. Raises SettingsError for anything else."""
+    """Return one text or several as a list. Raises SettingsError for anything else."""
     return [texts] if isinstance(texts, str) else _strings("texts", texts)
 
 
 def _strings(name: str, values: Iterable[Any]) -> list[str]:
     """Return several strings as a list; name: of the argument, for the error."""
     several = _listed(values, f"{name} must be a str or a list of them")
-    for place, value in enumerate(several):
+    for position, value in enumerate(several):
         if not isinstance(value, str):
-            raise SettingsError(f"{name}[{place}] must be a str, got {type(value).__name__}")
+            raise SettingsError(f"{name}[{position}] must be a str, got {type(value).__name__}")
     return several
 
 
 def pairs_of(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """(source, target) pairs as a list. Raises SettingsError for anything else."""
     several = _listed(pairs, "pairs must be a list of (source, target)")
-    for place, pair in enumerate(several):
+    for position, pair in enumerate(several):
         if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(text, str) for text in pair)):
-            raise SettingsError(f"pairs[{place}] must be two str, source and target")
+            raise SettingsError(f"pairs[{position}] must be two str, source and target")
     return several
 
 
@@ -109,7 +109,7 @@ def _listed(values: Iterable[Any], wanted: str) -> list[Any]:
 
 
 def prefixes_of(texts: Sequence[str], options: TranslateOptions) -> list[str]:
-    """The target prefix of each text; an empty list if there is no prefix."""
+    """Return the target prefix of each text; an empty list if there is no prefix."""
     prefix = options.get("target_prefix")
     if prefix is None:
         return []
@@ -122,9 +122,9 @@ def prefixes_of(texts: Sequence[str], options: TranslateOptions) -> list[str]:
 def translate_request(
     kind: type[Request], texts: Sequence[str], prefixes: Sequence[str], options: TranslateOptions, start: int = 0
 ) -> Request:
-    """A request for the translations of texts.
+    """Return a request for the translations of texts.
 
-    start: index of the first of these texts in the caller's list; it is added to the seed, so that a later request
+    start: index of the first of these texts in the caller's list. It is added to the seed, so that a later request
         of the list does not draw the random numbers of the first
     """
     return write_request(
@@ -140,7 +140,7 @@ def translate_request(
 
 
 def _text_options(options: TranslateOptions) -> pb.TextOptions | None:
-    """The options of texts; None if all have their defaults."""
+    """Return the options of texts, or None if all have their defaults."""
     message = write_request(
         pb.TextOptions,
         format=_named(options, "format", FORMATS),
@@ -160,7 +160,7 @@ def _text_options(options: TranslateOptions) -> pb.TextOptions | None:
 
 
 def _named(options: TranslateOptions | ScoreOptions, name: str, values: Mapping[str, int]) -> Any:
-    """The value of an option that is one of several names; None without the option."""
+    """Return the value of an option that is one of several names, or None without the option."""
     given: Any = options.get(name)
     if given is not None and given not in values:
         raise SettingsError(f"{name} must be one of {', '.join(values)}, got {given!r}")
@@ -219,7 +219,7 @@ def _sampling_options(sampling: Sampling, start: int) -> pb.SamplingOptions:
 
 
 def score_request(pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> pb.ScoreRequest:
-    """A request for the scores of (source, target) pairs."""
+    """Return a request for the scores of (source, target) pairs."""
     selection = options.get("attention")
     if selection is not None:
         _check_type("attention", selection, AttentionSelection)
@@ -236,7 +236,7 @@ def score_request(pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> pb
 
 
 def write_request(kind: Callable[..., Written], **values: Any) -> Written:
-    """A message with these fields.
+    """Return a message with these fields.
 
     Raises SettingsError, which names the field, for a value that protobuf cannot hold, such as a negative count or a
     lone surrogate.
@@ -250,7 +250,7 @@ def write_request(kind: Callable[..., Written], **values: Any) -> Written:
 
 
 def _unwritable(kind: Callable[..., Any], values: Mapping[str, Any]) -> Iterator[tuple[str, Exception]]:
-    """The fields that a message of this kind cannot hold, and why: protobuf's errors do not name them."""
+    """Yield the fields that a message of this kind cannot hold, and why: protobuf's errors do not name them."""
     for name, value in values.items():
         try:
             kind(**{name: value})
@@ -265,54 +265,56 @@ def cut(items: Sequence[Item], most: int, prefixes: Sequence[str] = ()) -> list[
     """
     parts: list[tuple[int, Sequence[Item]]] = []
     begin = size = 0
-    for place, item in enumerate(items):
-        texts = [*([item] if isinstance(item, str) else item), *prefixes[place : place + 1]]
+    for position, item in enumerate(items):
+        texts = [*([item] if isinstance(item, str) else item), *prefixes[position : position + 1]]
         length = sum(len(text.encode(errors="replace")) for text in texts)
-        if place > begin and (place - begin == most or size + length > MAX_BYTES):
-            parts.append((begin, items[begin:place]))
-            begin, size = place, 0
+        if position > begin and (position - begin == most or size + length > MAX_BYTES):
+            parts.append((begin, items[begin:position]))
+            begin, size = position, 0
         size += length
     return [*parts, (begin, items[begin:])] if items else []
 
 
 def text_results(response: pb.TranslateResponse, source: str = "") -> list[TextResult]:
-    """The results of a reply, in order; source: the language of the texts, if the reply does not say it."""
+    """Return the results of a reply, in order; source: the language of the texts, if the reply does not say it."""
     known = response.model, response.version, response.source_language_code or source
     return [_text_result(result, *known) for result in response.results]
 
 
 def score_results(response: pb.ScoreResponse) -> list[ScoreResult]:
-    """The scores of a reply, in order."""
+    """Return the scores of a reply, in order."""
     return [_score_result(result, response.model, response.version) for result in response.results]
 
 
-def stream_event(message: pb.TranslateStreamResponse, start: StreamStart | None, places: Sequence[int]) -> StreamEvent:
-    """The event of a message.
+def stream_event(
+    message: pb.TranslateStreamResponse, start: StreamStart | None, positions: Sequence[int]
+) -> StreamEvent:
+    """Return the event of a message.
 
-    start: the first event of the stream; None if this message is the first
-    places: indices of the stream's texts in the caller's list
+    start: the first event of the stream, or None if this message is the first
+    positions: indices of the stream's texts in the caller's list
     """
     match message.WhichOneof("event"):
         case "start":
             begun = message.start
             return StreamStart(begun.model, begun.version, begun.source_language_code, begun.target_language_code)
         case "delta":
-            return TextDelta(_place(places, message.delta.text_index), message.delta.text)
+            return TextDelta(_place(positions, message.delta.text_index), message.delta.text)
         case "done":
             source = (start.model, start.version, start.source_language) if start else ("", "", "")
-            return TextDone(_place(places, message.done.text_index), _text_result(message.done.result, *source))
+            return TextDone(_place(positions, message.done.text_index), _text_result(message.done.result, *source))
         case unknown:
             raise ServerError(f"the stream has an event that this client does not know: {unknown}", code_pb2.INTERNAL)
 
 
-def _place(places: Sequence[int], index: int) -> int:
-    if index >= len(places):
-        raise ServerError(f"the stream has an event of text {index}, and {len(places)} texts", code_pb2.INTERNAL)
-    return places[index]
+def _place(positions: Sequence[int], index: int) -> int:
+    if index >= len(positions):
+        raise ServerError(f"the stream has an event of text {index}, and {len(positions)} texts", code_pb2.INTERNAL)
+    return positions[index]
 
 
 def model_infos(response: pb.ListModelsResponse) -> list[ModelInfo]:
-    """The models of a reply."""
+    """Return the models of a reply."""
     return [
         ModelInfo(
             name=model.name,
@@ -404,7 +406,7 @@ def _links(messages: Iterable[pb.AlignmentLink]) -> tuple[Link, ...]:
 
 
 def _enum_name(enum: Any, value: int, prefix: str) -> str:
-    """The name of an enum value without prefix: FINISH_REASON_END is "end"; an unknown value is its number."""
+    """Return the name of an enum value without prefix: FINISH_REASON_END is "end". An unknown value is its number."""
     return str(enum.Name(value)).removeprefix(prefix).lower() if value in enum.values() else str(value)
 
 

@@ -62,7 +62,7 @@ class _ModelBase:
             return entry.load()(self._path, **self._load_options)
 
     def _call(self, begin: Callable[[Any], Begun]) -> Begun:
-        """begin(translator), if it may be called now; the lock lets no call begin on a translator that closes."""
+        """begin(translator), if it may be called now. The lock lets no call begin on a translator that closes."""
         self._check_process()
         with self._beginning:
             self._check_open()
@@ -92,7 +92,7 @@ class _ModelBase:
 
 
 class Model(_ModelBase, BlockingCalls):
-    """Translates with a bundle in this process, without a server; threads may share one.
+    """A bundle that translates in this process, without a server. Threads may share one.
 
     It has the calls of `Client`, with the same options, results and errors. A call has no deadline unless the option
     `timeout` sets one. Every process, forked or spawned, has to load a model of its own. The extra `serve`, or `gpu`,
@@ -113,11 +113,11 @@ class Model(_ModelBase, BlockingCalls):
 
         path: a bundle (models/NAME/VERSION), or a model (models/NAME), of which the highest version that is whole is
             loaded
-        device: auto, cpu or cuda; auto takes a usable GPU, else the CPU
-        precision: of the graphs, such as fp32; None is the best that the bundle has for the device
-        engines: batches that run in parallel; None is 1 on a GPU, and on a CPU one for each core up to four
-        threads: cores for each engine; None shares all cores among the engines
-        timeout: seconds for each call; None sets no limit
+        device: auto, cpu or cuda. Auto takes a usable GPU, else the CPU
+        precision: of the graphs, such as fp32. None is the best that the bundle has for the device
+        engines: batches that run in parallel. None is 1 on a GPU, and on a CPU one for each core up to four
+        threads: cores for each engine. None shares all cores among the engines
+        timeout: seconds for each call. None sets no limit
 
         Raises LingonError if the bundle is damaged, or cannot run here.
         """
@@ -125,7 +125,7 @@ class Model(_ModelBase, BlockingCalls):
         self._local = self._load()
 
     def close(self) -> None:
-        """Free the model; calls in progress are cancelled, and further ones raise LingonError."""
+        """Free the model. Calls in progress are cancelled, and further ones raise LingonError."""
         self._close()
 
     def _perform(self, step: Send | Sleep) -> Any:
@@ -158,7 +158,7 @@ class AsyncModel(_ModelBase, AsyncCalls):
     _loading: Future[Any] | None = None
 
     async def load(self) -> None:
-        """Load the model and warm it up, in a thread; nothing if it is loaded. Raises what `Model` raises."""
+        """Load the model and warm it up, in a thread, nothing if it is loaded. Raises what `Model` raises."""
         self._check_process()
         with self._beginning:
             self._check_open()
@@ -167,7 +167,7 @@ class AsyncModel(_ModelBase, AsyncCalls):
         self._local = await asyncio.wrap_future(self._loading)
 
     async def close(self) -> None:
-        """Free the model; calls in progress are cancelled, and further ones raise LingonError."""
+        """Free the model. Calls in progress are cancelled, and further ones raise LingonError."""
         await asyncio.to_thread(self._close)
 
     async def __aenter__(self) -> Self:
@@ -206,7 +206,7 @@ class _PendingReply:
         self._reply, self.cancel = reply, reply.cancel
 
     def result(self) -> Any:
-        """Wait for the reply; raises ServerError."""
+        """Wait for the reply. Raises ServerError."""
         try:
             with _as_server_errors():
                 return self._reply.result()
@@ -215,7 +215,7 @@ class _PendingReply:
 
 
 def _in_thread(work: Callable[[], Result]) -> Future[Result]:
-    """The outcome of work on a thread of its own."""
+    """Return the outcome of work on a thread of its own."""
     pool = ThreadPoolExecutor(1, "lingon model")
     outcome = pool.submit(work)
     pool.shutdown(wait=False)
@@ -223,7 +223,6 @@ def _in_thread(work: Callable[[], Result]) -> Future[Result]:
 
 
 def _name(method: Method[Any]) -> str:
-    """The name of a method of the service, such as Translate."""
     return method.path.rpartition("/")[2]
 
 

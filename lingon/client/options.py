@@ -18,10 +18,10 @@ _NAMES = {number: kind for kind, number in KINDS.items()}
 class AttentionSelection:
     """Which attention matrices `score` returns: by default all that the model has.
 
-    kinds: encoder, decoder (self-attention of either) or cross; none is all that the model has
-    layers, heads: from 0; none is all
+    kinds: encoder, decoder (self-attention of either) or cross. None is all that the model has
+    layers, heads: from 0. None is all
     mean_of_heads: return the mean of the heads of each layer, instead of each head
-    alignment: return the one matrix of cross-attention from which alignments are made; no other field may be set then
+    alignment: return the one matrix of cross-attention from which alignments are made. No other field may be set then
     """
 
     kinds: Sequence[AttentionKind] = ()
@@ -36,7 +36,7 @@ class AttentionSelection:
                 raise SettingsError(f"kinds must be of {', '.join(KINDS)}, got {kind!r}")
 
     def fields(self) -> dict[str, Any]:
-        """The fields of the message."""
+        """Return the fields of the message."""
         return {
             "kinds": [KINDS[kind] for kind in self.kinds],
             "layers": self.layers,
@@ -47,7 +47,7 @@ class AttentionSelection:
 
 
 def read_matrices(messages: Iterable[pb.AttentionMatrix]) -> tuple[AttentionMatrix, ...]:
-    """The matrices of a result, without those of a kind that this client does not know."""
+    """Return the matrices of a result, without those of a kind that this client does not know."""
     return tuple(
         AttentionMatrix(
             _NAMES[message.kind],
@@ -61,7 +61,7 @@ def read_matrices(messages: Iterable[pb.AttentionMatrix]) -> tuple[AttentionMatr
 
 
 def read_pieces(messages: Iterable[pb.Piece]) -> tuple[Piece, ...]:
-    """The tokens of a text."""
+    """Return the tokens of a text."""
     return tuple(Piece(message.piece, (message.span.begin, message.span.end)) for message in messages)
 
 
@@ -81,7 +81,7 @@ SPLIT_SENTENCES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sampling:
-    """Draw tokens at random instead of searching for the likeliest; None means the default of the server.
+    """Random draws of tokens instead of a search for the likeliest. None means the default of the server.
 
     temperature: divides the logits; above 0
     top_k: draw from this many of the likeliest tokens; 0 means all
@@ -96,12 +96,12 @@ class Sampling:
 
 
 class TranslateOptions(TypedDict, total=False):
-    """How texts are translated; an option that is missing or None has the default of the model or the one below.
+    """How texts are translated. An option that is missing or None has the default of the model or the one below.
 
-    split_sentences: "on" translates each sentence alone, and each line; "nonewlines" is for wrapped text, in which a
-    single line break is a space and blank lines separate paragraphs; "off" gives the model each text as it is. All
+    split_sentences: "on" translates each sentence alone, and each line. "nonewlines" is for wrapped text, in which a
+    single line break is a space and blank lines separate paragraphs. "off" gives the model each text as it is. All
     white space between sentences is kept.
-    format: "html" and "xml" translate the text of elements; all else stays as it is, and tags inside a sentence are
+    format: "html" and "xml" translate the text of elements. All else stays as it is, and tags inside a sentence are
     placed in its translation. "pieces" is for texts that you have cut into pieces of the vocabulary yourself, with
     blanks between them: the model reads these, target_prefix is in pieces too, and so are translations.
     guard: what the server does about translations that are empty, loop, or have the wrong language or length: nothing,
@@ -148,7 +148,7 @@ class TranslateOptions(TypedDict, total=False):
 
 
 class ScoreOptions(TypedDict, total=False):
-    """How pairs are scored; see TranslateOptions."""
+    """How pairs are scored. See TranslateOptions."""
 
     model: str | None
     source: str | None  # language of the sources, a BCP-47 tag

@@ -66,12 +66,12 @@ from lingon.client.steps import (
     Sleep,
 )
 from lingon.errors import ServerError, SettingsError, UnknownModel
-from lingon.language_tags import Pairs, is_one_language
+from lingon.language_tags import ServedPairs, is_one_language
 from lingon.source_language import (
     AUTO,
     NotTranslated,
     Probabilities,
-    Source,
+    TextLanguage,
     by_way,
     check_named,
     sources_of,
@@ -90,9 +90,9 @@ MODELS_SECONDS = 2.0  # for which the list of models is kept that tells what a d
 class ClientProtocol:
     """The exchanges of one client.
 
-    timeout: seconds for each request, its retries included; the first request of a list shares its timeout with the
+    timeout: seconds for each request, its retries included. The first request of a list shares its timeout with the
         request that asks the server for its limit of texts
-    max_texts: texts in one request; None until the server has been asked
+    max_texts: texts in one request, or None until the server has been asked
     answered: whether the server has ever answered
     """
 
@@ -108,7 +108,7 @@ class ClientProtocol:
         _check_timeout(self.timeout)
 
     def call(self, method: Method[Reply], request: Message, timeout: float | None = None) -> Exchange[Reply]:
-        """One request, repeated as `retry` decides; no try begins or ends after the deadline."""
+        """Return one request, repeated as `retry` decides. No try begins or ends after the deadline."""
         return (yield from self.call_until(self._deadline(timeout), method, request))
 
     def _deadline(self, timeout: float | None) -> float:
@@ -134,7 +134,7 @@ class ClientProtocol:
                 return reply
 
     def check(self, texts: str | Sequence[str], options: TranslateOptions) -> tuple[list[str], list[str]]:
-        """The texts and the prefix of each; raises SettingsError or TypeError for arguments that cannot be sent.
+        """Return the texts and the prefix of each. Raises SettingsError or TypeError for arguments that cannot be sent.
 
         Iterators among the options become lists, because several requests may need them.
         """
@@ -161,11 +161,12 @@ class ClientProtocol:
         options.update(rest)
 
     def waiting_when_full(self) -> ClientProtocol:
-        """A copy for calls that fill the queue of the server together: they wait for each other."""
+        """Return a copy for calls that fill the queue of the server together: they wait for each other."""
         return replace(self, retry=replace(self.retry, wait_when_full=True))
 
     def translate(self, texts: str | Sequence[str], options: TranslateOptions, first: int = 0) -> Exchange[Any]:
-        """For one text return its result or raise its error; for several return a result for each, errors included.
+        """Return the result of one text or raise its error, or return for several texts a result for each, errors
+        included.
 
         first: the index of the first text in the caller's list, if these are a part of it
         """
@@ -173,15 +174,17 @@ class ClientProtocol:
         found: dict[int, TextResult] = {}
         for way in (yield from self._ways(several, prefixes, options)):
             results = (yield from self._translated(way, options, first)) if way.answers is None else way.answers
-            found.update(zip(way.places, results, strict=True))
+            found.update(zip(way.positions, results, strict=True))
         if not isinstance(texts, str):
-            return [found[place] for place in range(len(several))]
+            return [found[position] for position in range(len(several))]
         if found[0].error is not None:
             raise found[0].error
         return found[0]
 
     def _translated(self, way: Way, options: TranslateOptions, first: int) -> Exchange[list[TextResult]]:
-        """The results of texts of one language; first: added to the index of each in the seed of its random numbers."""
+        """Return the results of texts of one language; first: added to the index of each in the seed of its random
+        numbers.
+        """
 
         def ask(begin: int, end: int, deadline: float) -> Exchange[list[TextResult]]:
             request = way.request(pb.TranslateRequest, begin, end, options, first)
@@ -192,21 +195,23 @@ class ClientProtocol:
             return TextResult(error=error, source=way.source)
 
         results = yield from self._collect(way.texts, way.prefixes, options.get("timeout"), ask, refused)
-        for place, result in enumerate(results):
+        for position, result in enumerate(results):
             if result.error is not None:
-                results[place] = yield from self._in_halves(way, place, result, options, first)
+                results[position] = yield from self._in_halves(way, position, result, options, first)
         return results
 
     def _in_halves(
-        self, way: Way, place: int, result: TextResult, options: TranslateOptions, first: int
+        self, way: Way, position: int, result: TextResult, options: TranslateOptions, first: int
     ) -> Exchange[TextResult]:
-        """The result of a text that was refused, of its halves if it has more sentences than a request may have."""
+        """Return the result of a text that was refused, of its halves if it has more sentences than a request may
+        have.
+        """
 
         def ask(text: str, prefix: str) -> Exchange[TextResult]:
-            part = replace(way, texts=[text], prefixes=[prefix] if prefix else [], places=[0])
+            part = replace(way, texts=[text], prefixes=[prefix] if prefix else [], positions=[0])
 
             def ask_part(begin: int, end: int, deadline: float) -> Exchange[list[TextResult]]:
-                request = part.request(pb.TranslateRequest, begin, end, options, first + place)
+                request = part.request(pb.TranslateRequest, begin, end, options, first + position)
                 reply = yield from self.call_until(deadline, TRANSLATE, request)
                 return check_count(text_results(reply, way.source), end - begin)
 
@@ -217,11 +222,13 @@ class ClientProtocol:
             return found
 
         asked = way.request(pb.TranslateRequest, 0, 0, options).text
-        prefix = way.prefixes[place] if way.prefixes else ""
-        return (yield from in_halves(way.texts[place], prefix, result, asked, {**options, "source": way.source}, ask))
+        prefix = way.prefixes[position] if way.prefixes else ""
+        return (
+            yield from in_halves(way.texts[position], prefix, result, asked, {**options, "source": way.source}, ask)
+        )
 
     def _ways(self, texts: list[str], prefixes: list[str], options: TranslateOptions) -> Exchange[list[Way]]:
-        """The texts by their source language, which is detected if it is to be."""
+        """Return the texts by their source language, which is detected if it is to be."""
         source = options.get("source") or ""
         if source != AUTO:
             return [Way(source, range(len(texts)), texts, prefixes)]
@@ -231,8 +238,8 @@ class ClientProtocol:
 
     def _sources(
         self, texts: Sequence[str], options: TranslateOptions, *, may_refuse_each: bool
-    ) -> Exchange[list[Source]]:
-        """The source language of each text; may_refuse_each: see `sources_of`."""
+    ) -> Exchange[list[TextLanguage]]:
+        """Return the source language of each text; may_refuse_each: see `sources_of`."""
         ask = partial(self._ask, self._deadline(options.get("timeout")))
         text_format = FORMATS[options.get("format") or "plain"]
         target, model = options.get("target") or "", options.get("model") or ""
@@ -243,7 +250,9 @@ class ClientProtocol:
             raise refusal_error(error) from None
 
     def find_source(self, texts: str | Sequence[str], options: TranslateOptions) -> Exchange[str]:
-        """The language that texts are translated from, all of them together; the target if they are in it already."""
+        """Return the language that texts are translated from, all of them together; the target if they are in it
+        already.
+        """
         several, _ = self.check(texts, {**options, "source": AUTO})
         (source,) = yield from self._sources(["\n".join(several)], options, may_refuse_each=False)
         return source.tag_for(options.get("target") or "")
@@ -251,13 +260,13 @@ class ClientProtocol:
     def translate_document(
         self, name: str, content: bytes, column: str | int, options: TranslateOptions
     ) -> Exchange[DocumentResult]:
-        """The translation of a file."""
+        """Return the translation of a file."""
         self.check((), options)
         exchanges = self.find_source, self.translate, self.list_models
         return (yield from translate_document(name, content, column, options, *exchanges))
 
     def _ask(self, deadline: float, method: Method[Any], request: Message) -> Exchange[Any]:
-        """As `call_until`; the list of models may be one of a moment ago, because every text needs it."""
+        """As `call_until`. The list of models may be one of a moment ago, because every text needs it."""
         if method is not LIST_MODELS:
             return (yield from self.call_until(deadline, method, request))
         if self._kept is None or self._kept[0] < self.clock():
@@ -265,7 +274,7 @@ class ClientProtocol:
         return self._kept[1]
 
     def score(self, pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> Exchange[list[ScoreResult]]:
-        """A result for each (source, target) pair, errors included."""
+        """Return a result for each (source, target) pair, errors included."""
         check_options(options, ScoreOptions)
         check_named(options.get("source"), "score")
         several = pairs_of(pairs)
@@ -280,7 +289,9 @@ class ClientProtocol:
     def streams(
         self, texts: str | Sequence[str], options: TranslateOptions
     ) -> Exchange[list[StreamPart | StreamEvent]]:
-        """The streams that translate the texts, one after the other, and the events of those that stay as they are."""
+        """Return the streams that translate the texts, one after the other, and the events of those that stay as they
+        are.
+        """
         several, prefixes = self.check(texts, options)
         found: list[StreamPart | StreamEvent] = []
         for way in (yield from self._ways(several, prefixes, options)):
@@ -291,18 +302,18 @@ class ClientProtocol:
             for begin, end, deadline in (yield from self._requests_of(way.texts, way.prefixes, timeout)):
                 request = way.request(pb.TranslateStreamRequest, begin, end, options)
                 # Streams of another language begin later, and have their time limit then.
-                found.append(StreamPart(request, way.places[begin:end], None if found else deadline))
+                found.append(StreamPart(request, way.positions[begin:end], None if found else deadline))
         return found
 
     def begin(self, part: StreamPart, options: TranslateOptions) -> Exchange[Any]:
-        """Start a stream; returns its first message and the iterator of the others."""
+        """Start a stream and return its first message and the iterator of the others."""
         deadline = self._deadline(options.get("timeout")) if part.deadline is None else part.deadline
         return (yield from self.call_until(deadline, STREAM, part.request))
 
     def _requests_of(
         self, items: Sequence[Item], prefixes: Sequence[str], timeout: float | None
     ) -> Exchange[list[tuple[int, int, float | None]]]:
-        """For each request of a list the indices of its first and its last item plus one, and its deadline.
+        """Return for each request of a list the indices of its first and its last item plus one, and its deadline.
 
         The deadline is None if the request gets one of its own when it begins.
         """
@@ -318,7 +329,9 @@ class ClientProtocol:
         ask: Callable[[int, int, float], Exchange[list[Result]]],
         refused: Callable[[ServerError], Result],
     ) -> Exchange[list[Result]]:
-        """The results of all items; ask: sends the request of items begin to end; refused: the result of an error."""
+        """Return the results of all items; ask: sends the request of items begin to end; refused: the result of an
+        error.
+        """
         results: list[Result] = []
         for begin, end, deadline in (yield from self._requests_of(items, prefixes, timeout)):
             until = self._deadline(timeout) if deadline is None else deadline
@@ -326,11 +339,11 @@ class ClientProtocol:
         return results
 
     def list_models(self) -> Exchange[list[ModelInfo]]:
-        """The models that the server serves."""
+        """Return the models that the server serves."""
         return model_infos((yield from self._models(self._deadline(None))))
 
     def detect_languages(self, texts: str | Sequence[str], *, same_language: bool = False) -> Exchange[Any]:
-        """For one text its languages, the likeliest first; for several those of each."""
+        """Return the languages of one text, the likeliest first, or those of each of several."""
         several, deadline = texts_of(texts), self._deadline(None)
         most = yield from self._limit_of_texts(len(several), deadline)
         detected = yield from detect(partial(self.call_until, deadline), several, most, same_language=same_language)
@@ -338,13 +351,13 @@ class ClientProtocol:
         return found[0] if isinstance(texts, str) else found
 
     def health(self, service: str) -> Exchange[str]:
-        """One of HEALTH_STATES; a service that the server does not know raises a ServerError NOT_FOUND."""
+        """Return one of HEALTH_STATES. A service that the server does not know raises a ServerError NOT_FOUND."""
         request = write_request(HealthCheckRequest, value=service)
         reply = yield from self.call(HEALTH, request)
         return HEALTH_STATES[reply.value] if 0 <= reply.value < len(HEALTH_STATES) else "UNKNOWN"
 
     def _limit_of_texts(self, wanted: int, deadline: float) -> Exchange[int]:
-        """The limit of texts in one request; the server is asked once, by the first list of several texts."""
+        """Return the limit of texts in one request. The server is asked once, by the first list of several texts."""
         if self.max_texts is None and wanted > 1:
             yield from self._models(deadline)
         return self.max_texts or DEFAULT_MAX_TEXTS
@@ -369,7 +382,7 @@ Ask = Callable[[Method[Any], Message], Exchange[Any]]
 
 
 def detect(ask: Ask, texts: Sequence[str], most: int, *, same_language: bool = False) -> Exchange[list[Probabilities]]:
-    """The languages of each text with their probabilities, the likeliest first.
+    """Return the languages of each text with their probabilities, the likeliest first.
 
     most: texts of a request
     same_language: whether the texts of a request are in one language
@@ -395,10 +408,10 @@ def find_sources(
     *,
     may_refuse_each: bool = False,
     same_language: bool = False,
-) -> Exchange[list[Source]]:
-    """The language that each text is translated from; raises NotTranslated.
+) -> Exchange[list[TextLanguage]]:
+    """Return the language that each text is translated from. Raises NotTranslated.
 
-    model: "name" or "name/version" of the model that translates; empty for any
+    model: "name" or "name/version" of the model that translates, empty for any
     same_language: see `detect`
     may_refuse_each: see `sources_of`
     """
@@ -406,7 +419,7 @@ def find_sources(
     starts: list[str] = (yield Compute(read)) if takes_long(texts, text_format) else read()
     models: pb.ListModelsResponse = yield from ask(LIST_MODELS, pb.ListModelsRequest())
     detected = yield from detect(ask, starts, models.max_texts or DEFAULT_MAX_TEXTS, same_language=same_language)
-    served = Pairs.of(_named(models, model) if model else models).sources_of(target)
+    served = ServedPairs.of(_named(models, model) if model else models).sources_of(target)
     is_target = partial(is_one_language, target)
     return sources_of(starts, detected, served, target, is_target, may_refuse_each=may_refuse_each)
 
@@ -415,60 +428,66 @@ def find_sources(
 class Way:
     """The texts of a list that are translated from one language.
 
-    source: the language; empty for that of the model
-    places: the indices of the texts in the list
+    source: the language, empty for that of the model
+    positions: the indices of the texts in the list
     prefixes: the prefix of each translation, or an empty list
     answers: their results if they are not sent to a server
     """
 
     source: str
-    places: Sequence[int]
+    positions: Sequence[int]
     texts: list[str]
     prefixes: list[str]
     answers: Sequence[TextResult] | None = None
 
     def request(self, kind: type[Request], begin: int, end: int, options: TranslateOptions, first: int = 0) -> Request:
-        """The request for the texts `begin` to `end` of these; first: see `translate_request`, of the first text."""
+        """Return the request for the texts `begin` to `end` of these; first: see `translate_request`, of the first
+        text.
+        """
         options = {**options, "source": self.source}
         return translate_request(kind, self.texts[begin:end], self.prefixes[begin:end], options, first + begin)
 
     def events(self) -> list[StreamEvent]:
-        """The events of texts that are not sent to a server."""
+        """Return the events of texts that are not sent to a server."""
         found: list[StreamEvent] = []
-        for place, result in zip(self.places, self.answers or (), strict=True):
+        for position, result in zip(self.positions, self.answers or (), strict=True):
             if result.error is None:
-                found.append(TextDelta(place, result.text))
-            found.append(TextDone(place, result))
+                found.append(TextDelta(position, result.text))
+            found.append(TextDone(position, result))
         return found
 
 
-def ways_of(sources: Sequence[Source], texts: Sequence[str], prefixes: Sequence[str]) -> list[Way]:
-    """The texts of a list by their languages; those that are refused, and those that stay, have their results."""
+def ways_of(sources: Sequence[TextLanguage], texts: Sequence[str], prefixes: Sequence[str]) -> list[Way]:
+    """Return the texts of a list by their languages. Those that are refused, and those that stay, have their
+    results.
+    """
     found = []
-    for (language, stays), places in by_way(sources).items():
-        some = [texts[place] for place in places]
+    for (language, stays), positions in by_way(sources).items():
+        some = [texts[position] for position in positions]
         answers = [_unchanged(text, language) for text in some] if stays else None
-        found.append(Way(language, places, some, [prefixes[place] for place in places] if prefixes else [], answers))
-    for place, source in enumerate(sources):
+        found.append(
+            Way(language, positions, some, [prefixes[position] for position in positions] if prefixes else [], answers)
+        )
+    for position, source in enumerate(sources):
         if source.refusal is not None:
             refused = TextResult(error=refusal_error(source.refusal), source=source.language)
-            found.append(Way(source.language, [place], [texts[place]], [], [refused]))
+            found.append(Way(source.language, [position], [texts[position]], [], [refused]))
     return found
 
 
 def _unchanged(text: str, language: str) -> TextResult:
-    """The result of a text in the target language: itself, which is certain."""
+    """Return the result of a text in the target language: itself, which is certain."""
     return TextResult((Translation(text, 0.0, "end"),), source=language)
 
 
 def refusal_error(refusal: NotTranslated) -> ServerError:
-    """The error of a request or a text that no model translates."""
+    """Return the error of a request or a text that no model translates."""
     violations = ((refusal.side, str(refusal)),)
     return ServerError(str(refusal), UnknownModel.code, reason=UnknownModel.reason, violations=violations)
 
 
 def _named(models: pb.ListModelsResponse, model: str) -> pb.ListModelsResponse:
-    """The models of this name; all if there is none, so that the server says so."""
+    """Return the models of this name; all if there is none, so that the server says so."""
     named = [each for each in models.models if model in (each.name, f"{each.name}/{each.version}")]
     return pb.ListModelsResponse(models=named) if named else models
 
@@ -477,27 +496,29 @@ def _named(models: pb.ListModelsResponse, model: str) -> pb.ListModelsResponse:
 class StreamPart:
     """One of the streams that translate a long list.
 
-    places: the indices of its texts in the list
-    deadline: on the clock of the protocol; None if the stream gets a deadline of its own when it begins
+    positions: the indices of its texts in the list
+    deadline: on the clock of the protocol, or None if the stream gets a deadline of its own when it begins
     """
 
     request: pb.TranslateStreamRequest
-    places: Sequence[int]
+    positions: Sequence[int]
     deadline: float | None
 
 
 class StreamReader:
-    """Joins the events of the streams of one list into one sequence."""
+    """A reader that joins the events of the streams of one list into one sequence."""
 
     def __init__(self) -> None:
         self._start: StreamStart | None = None
         self._done = self._expected = 0
 
     def read(self, part: StreamPart, message: pb.TranslateStreamResponse | None) -> Iterator[StreamEvent]:
-        """The event of a message of this part's stream; the start of a later one only if it has another language."""
+        """Yield the event of a message of this part's stream; the start of a later one only if it has another
+        language.
+        """
         if message is None:
             return
-        event = stream_event(message, self._start, part.places)
+        event = stream_event(message, self._start, part.positions)
         if isinstance(event, StreamStart):
             begun, self._start = self._start, event
             if begun is not None and begun.source_language == event.source_language:
@@ -507,7 +528,7 @@ class StreamReader:
 
     def end(self, part: StreamPart) -> None:
         """Check at the end of a stream without error that each of its texts is done."""
-        self._expected += len(part.places)
+        self._expected += len(part.positions)
         if self._done != self._expected:
             raise ServerError(f"the stream ended with {self._done} texts done", code_pb2.INTERNAL)
 
@@ -534,15 +555,15 @@ def options_of(document: Document, options: TranslateOptions) -> TranslateOption
 
 
 def write(document: Document, results: Sequence[TextResult]) -> bytes:
-    """Return the document with its translations; a text that was not translated stays as it is."""
+    """Return the document with its translations. A text that was not translated stays as it is."""
     pairs = zip(document.texts, results, strict=True)
     return document.write([result.text if result.translations else text for text, result in pairs])
 
 
 def only_target(models: Iterable[ModelInfo], model: str) -> str:
-    """Return the language that the models translate to, if it is one; empty if there are several.
+    """Return the language that the models translate to, if it is one, empty if there are several.
 
-    model: "name" or "name/version" of the one to look at; empty for all
+    model: "name" or "name/version" of the one to look at, empty for all
     """
     wanted = [each for each in models if model in ("", each.name, f"{each.name}/{each.version}")]
     targets = {target for each in wanted for target in each.target_languages or (each.target_language,)}
@@ -558,9 +579,9 @@ def translate_document(
     translate: Callable[[Sequence[str], TranslateOptions], Exchange[list[TextResult]]],
     list_models: Callable[[], Exchange[list[ModelInfo]]],
 ) -> Exchange[DocumentResult]:
-    """Translate the file of this name; raises UnreadableDocument, or SettingsError for what is no content or no option.
+    """Translate the file of this name. Raises UnreadableDocument, or SettingsError for what is no content or no option.
 
-    column: of a table, its name or its number; empty if it is not given
+    column: of a table, its name or its number, empty if it is not given
     find_source, translate: exchanges of the texts; list_models: tells the target language of a file that says it
     """
     if not isinstance(content, bytes | bytearray):

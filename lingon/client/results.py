@@ -1,6 +1,6 @@
 """The results of a client: plain frozen values, and the text that their spans refer to.
 
-Log-probabilities are natural logarithms. Spans count code points; their end is exclusive. Those of sentences refer to
+Log-probabilities are natural logarithms. Spans count code points. Their end is exclusive. Those of sentences refer to
 the caller's own text. The other ones of a source refer to the text after the server normalised it, and
 `lingon.NormalisedText` turns them into spans of the caller's own text.
 """
@@ -41,7 +41,7 @@ class Translation:
 
     score: log-probability / length ** length_penalty, length counting the end token; with coverage_penalty plus that
     finish_reason: "end", or "length" if the translation reached the bound on output tokens and is not complete
-    tokens: if return_tokens was set; without the end token
+    tokens: if return_tokens was set. Without the end token
     alignment: if return_alignment was set
     missing_words: the forced_words that it does not have
     """
@@ -59,7 +59,7 @@ class DocumentResult:
     """A document that was translated.
 
     content: of the file, of the same kind
-    source: its language, as it was given or detected; empty if neither
+    source: its language, as it was given or detected, empty if neither
     characters: of its texts
     failures: the texts that were not translated, which stay as they are, and why
     notes: lines about the file, such as its encoding if that is not UTF-8, and what stays as it is for another reason
@@ -77,7 +77,7 @@ class TextWarning:
     """A warning about a result.
 
     code: "split", "length", "forced_words", "empty", "repetition", "copy", "numbers", "unreadable", "markup_split",
-        "wrong_language", "length_ratio", "low_confidence", "retried" or "empty_source"; WarningCode of the API says
+        "wrong_language", "length_ratio", "low_confidence", "retried" or "empty_source". WarningCode of the API says
         what each means
     message: one line for people
     """
@@ -88,9 +88,9 @@ class TextWarning:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence of the caller's text, its place in the best translation, and its score.
+    """A sentence of the caller's text, its position in the best translation, and its score.
 
-    confidence: the probability, 0 to 1, that it is well translated; None if the model has no confidence
+    confidence: the probability, 0 to 1, that it is well translated, or None if the model has no confidence
     warnings: what the server suspects of it, such as "repetition", or "retried"
     """
 
@@ -110,10 +110,10 @@ class TextResult:
     shortlist: whether the target vocabulary was restricted to a shortlist, so that scores are relative to it
     normalised_text: if return_alignment was set, the text to which the source spans of links refer
     sentences: if return_sentences was set, those of the text in their order
-    confidence: the lowest one of its sentences; None if the model has no confidence
-    source: the language of the text, given, detected or that of the model; empty if the server does not say it. A text
-        that was detected to be in the target language is its own translation, with the score 0 and without a model;
-        one with nothing to translate has the score 0 too, and the warning "empty_source"
+    confidence: the lowest one of its sentences, or None if the model has no confidence
+    source: the language of the text, given, detected or that of the model, empty if the server does not say it. A text
+        that was detected to be in the target language is its own translation, with the score 0 and without a model.
+        One with nothing to translate has the score 0 too, and the warning "empty_source"
     """
 
     translations: tuple[Translation, ...] = ()
@@ -131,7 +131,7 @@ class TextResult:
 
     @property
     def best(self) -> Translation:
-        """The best translation; raises the error if there is none."""
+        """The best translation. Raises the error if there is none."""
         if self.error is not None:
             raise self.error
         return self.translations[0]
@@ -149,7 +149,7 @@ class TextResult:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A token as the vocabulary writes it, and its span in the normalised text; that of the end token is empty."""
+    """A token as the vocabulary writes it, and its span in the normalised text. That of the end token is empty."""
 
     piece: str
     span: Span
@@ -159,11 +159,11 @@ class Piece:
 class AttentionMatrix:
     """The attention of a head, or the mean of several heads if head is None.
 
-    kind: what rows and columns are; the tokens of a text include its end token, which is the last
+    kind: what rows and columns are. The tokens of a text include its end token, which is the last
         encoder: row and column i are token i of the source
-        decoder: row i predicts token i of the target; column 0 is the begin token, column j is token j-1 of the target
-        cross: row i predicts token i of the target; column j is token j of the source
-    weights: the rows; each sums to one, or to less with the local attention of Luong et al. (2015), and without the
+        decoder: row i predicts token i of the target. Column 0 is the begin token, column j is token j-1 of the target
+        cross: row i predicts token i of the target. Column j is token j of the source
+    weights: the rows. Each sums to one, or to less with the local attention of Luong et al. (2015), and without the
         language tokens of a model of several languages
     """
 
@@ -182,7 +182,7 @@ class ScoreResult:
     normalised_source, normalised_target: if return_alignment or attention was set, the texts to which spans refer
     attention: if it was set, the matrices in the order of kind, layer, head
     source_pieces, target_pieces: if attention was set, the tokens of both texts. The end token is last, with an empty
-        span; a source has none if the model reads none
+        span. A source has none if the model reads none
     warnings: "empty_source" for a pair whose source is empty: its log_prob is 0 and it has no tokens; "empty" for one
         whose target is
     """
@@ -216,7 +216,7 @@ class StreamStart:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """The next piece of the translation of text `index`; all pieces joined are its text. Greedy search only.
+    """The next piece of the translation of text `index`. All pieces joined are its text. Greedy search only.
 
     A text that stays as it is, because it is in the target language, has one piece.
     """
@@ -257,7 +257,7 @@ class ModelInfo:
     has_confidence: whether results have a confidence
     beam_size, num_hypotheses, length_penalty, shortlist: defaults of the options
     source_language, target_language: "mul" for several
-    source_languages, target_languages: those of a model of several languages; empty for a model of one pair
+    source_languages, target_languages: those of a model of several languages, empty for a model of one pair
     """
 
     name: str
@@ -299,7 +299,7 @@ class NormalisedText:
     """
 
     def __init__(self, original: str) -> None:
-        """original: any text; the time for it grows linearly with its length."""
+        """original: any text. The time for it grows linearly with its length."""
         self.original = original
         letters = list(_with_single_spaces(_letters(original)))
         self.text = "".join(letter for letter, _, _ in letters)
@@ -315,8 +315,8 @@ class NormalisedText:
         if not 0 <= begin <= end <= len(self.text):
             raise LingonError(f"span must be within 0 and {len(self.text)}, the length of the text, got {span}")
         if begin == end:
-            place = self._spans[begin][0] if begin < len(self._spans) else len(self.original)
-            return place, place
+            position = self._spans[begin][0] if begin < len(self._spans) else len(self.original)
+            return position, position
         return self._spans[begin][0], self._spans[end - 1][1]
 
 
@@ -335,30 +335,32 @@ def _with_single_spaces(letters: Iterable[Letter]) -> Iterator[Letter]:
 
 def _letters(original: str) -> Iterator[Letter]:
     """Yield the characters of the NFC form without invisible ones, each with the span that it comes from."""
-    piece, places = "", list[int]()  # characters that NFC may change together
-    for place, character in enumerate(original):
+    piece, positions = "", list[int]()  # characters that NFC may change together
+    for position, character in enumerate(original):
         if is_invisible(character):
             continue
         # Nothing joins with white space before it. Kept apart, it is no part of the span of the letters after it.
         if piece and (piece.isspace() or not _joins(piece, character)):
-            yield from _of_piece(piece, places)
-            piece, places = "", []
+            yield from _of_piece(piece, positions)
+            piece, positions = "", []
         piece += character
-        places.append(place)
-    yield from _of_piece(piece, places)
+        positions.append(position)
+    yield from _of_piece(piece, positions)
 
 
-def _of_piece(piece: str, places: list[int]) -> Iterator[Letter]:
+def _of_piece(piece: str, positions: list[int]) -> Iterator[Letter]:
     """Yield the characters of a piece that begins and ends where NFC joins and reorders nothing."""
     normalised = to_nfc(piece)
     if normalised == piece:
-        yield from ((letter, place, place + 1) for letter, place in zip(piece, places, strict=True))
+        yield from ((letter, position, position + 1) for letter, position in zip(piece, positions, strict=True))
     else:
-        yield from ((letter, places[0], places[-1] + 1) for letter in normalised)
+        yield from ((letter, positions[0], positions[-1] + 1) for letter in normalised)
 
 
 def _joins(piece: str, character: str) -> bool:
-    """Whether NFC may change a character together with those before it (Unicode Standard Annex 15, section 9.1)."""
+    """Return whether NFC may change a character together with those before it (Unicode Standard Annex 15, section
+    9.1).
+    """
     if character < FIRST_THAT_JOINS:
         return False
     if unicodedata.combining(unicodedata.normalize("NFD", character)[0]):

@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Reply]):
-    """A method of a service; the reply of a streaming method is its first message and the iterator of the others."""
+    """A method of a service. The reply of a streaming method is its first message and the iterator of the others."""
 
     path: str
     parse: Callable[[bytes], Reply]
@@ -48,7 +48,7 @@ HEALTH_STATES = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Send a request; timeout: seconds from now."""
+    """A request to send; timeout: seconds from now."""
 
     method: Method[Any]
     request: Message
@@ -57,14 +57,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Wait before the next try."""
+    """A wait before the next try."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Call a function that takes so long that an event loop would stand still; drivers do it."""
+    """A call of a function that would hold up an event loop. Drivers make it."""
 
     function: Callable[[], Any]
 
@@ -106,11 +106,11 @@ async def drive_async(exchange: Exchange[Result], perform: Callable[[Send | Slee
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
-    """Exponential backoff with jitter; the n-th pause is drawn from the upper half of first_pause * 2^(n-1).
+    """Exponential backoff with jitter. The n-th pause is drawn from the upper half of first_pause * 2^(n-1).
 
-    retries: tries after the first one; only UNAVAILABLE is repeated, which is safe because translating changes nothing.
+    retries: tries after the first one. Only UNAVAILABLE is repeated, which is safe because translating changes nothing.
         5 retries take 1.5 to 3 seconds, about as long as a server of a small model needs to restart
-    first_pause, longest_pause: seconds; if the server names a pause (RetryInfo), the pause is at least as long
+    first_pause, longest_pause: seconds. If the server names a pause (RetryInfo), the pause is at least as long
     wait_when_full: also repeat while the server is full or the quota used up, as often as the deadline allows; meant
         for clients that send in bulk
     wait_when_away: also repeat UNAVAILABLE until the deadline if the server has answered this client before
@@ -134,10 +134,10 @@ class Retry:
         random: Callable[[], float],
         answered: bool = False,
     ) -> float | None:
-        """Seconds to wait before the next try, or None if the call is not repeated.
+        """Return seconds to wait before the next try, or None if the call is not repeated.
 
         failures: tries that have failed so far; error: the error of the last one
-        remaining: seconds to the deadline; no try begins after it
+        remaining: seconds to the deadline. No try begins after it
         random: returns a number from 0 to 1
         answered: whether the server has ever answered
         """

@@ -1,1 +1,1 @@
-"""Makes the training text of a student: a teacher's translations. It imports `lingon.cli` and below, no PyTorch."""
+"""The training text of a student: a teacher's translations. It imports `lingon.cli` and below, no PyTorch."""

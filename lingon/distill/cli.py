@@ -9,11 +9,11 @@ import typer
 
 from lingon.cli.backend import BackendOptions
 from lingon.cli.options import OwnBeamSizeOption, SourceLanguageOption, TargetLanguageOption, with_option_groups
-from lingon.distill.shards import Choice
+from lingon.distill.shards import PairChoice
 from lingon.errors import SettingsError
 
 if TYPE_CHECKING:
-    from lingon.distill.shards import Report
+    from lingon.distill.shards import DistillReport
 
 TextFilesOption = Annotated[
     list[Path],
@@ -38,8 +38,8 @@ NumHypothesesOption = Annotated[
         show_default="1, else --beam-size",
     ),
 ]
-ChooseOption = Annotated[
-    Choice,
+PairChoiceOption = Annotated[
+    PairChoice,
     typer.Option(
         help="Which translations become training pairs: the best one, all of --num-hypotheses, or the one that is "
         "closest to a human translation by chrF."
@@ -64,7 +64,7 @@ def distill(
     target_language: TargetLanguageOption = None,
     beam_size: OwnBeamSizeOption = 4,
     num_hypotheses: NumHypothesesOption = None,
-    choose: ChooseOption = Choice.BEST,
+    choose: PairChoiceOption = PairChoice.BEST,
     whole: WholeOption = False,
     *,
     backend: BackendOptions,
@@ -78,7 +78,7 @@ def distill(
     """
     from lingon.cli.backend import open_translator
     from lingon.cli.output import progress_bar, wants_progress
-    from lingon.distill.shards import REPORT, Plan, Shards, digest, unique_texts
+    from lingon.distill.shards import REPORT, DistillPlan, Shards, digest, unique_texts
     from lingon.distill.teacher import Teacher, missing_bytes
     from lingon.source_language import check_named
 
@@ -93,7 +93,7 @@ def distill(
     with open_translator(backend) as translator:
         teacher = Teacher(translator, {"model": backend.server_model, **options})  # type: ignore[typeddict-item]
         model = teacher.model_for(texts[0])
-        shards = Shards(output, Plan(len(texts), digest(texts), model, options), texts)
+        shards = Shards(output, DistillPlan(len(texts), digest(texts), model, options), texts)
         missing = len(shards.missing())
         print(f"{len(texts):,} texts in {len(shards):,} shards, {missing:,} to translate with {model}")
         try:
@@ -105,27 +105,27 @@ def distill(
     _print(shards.publish(choose), output)
 
 
-def _hypotheses(choose: Choice, given: int | None, beam_size: int) -> int:
+def _hypotheses(choose: PairChoice, given: int | None, beam_size: int) -> int:
     """Return the translations to ask for, by default only those that are of use."""
-    if choose is Choice.BEST and (given or 1) > 1:
+    if choose is PairChoice.BEST and (given or 1) > 1:
         raise SettingsError(f"--num-hypotheses {given} needs --choose all or closest; best takes one")
     if given is not None and given > beam_size:
         raise SettingsError(f"--num-hypotheses {given} is more than --beam-size {beam_size}")
-    return given or (1 if choose is Choice.BEST else beam_size)
+    return given or (1 if choose is PairChoice.BEST else beam_size)
 
 
-def _check(sources: list[Path], targets: list[Path], choose: Choice) -> None:
+def _check(sources: list[Path], targets: list[Path], choose: PairChoice) -> None:
     """Raise an error for files that do not fit before a model is loaded."""
     from lingon.files import check_files
 
     check_files([*sources, *targets])
     if targets and len(targets) != len(sources):
         raise SettingsError(f"--target: {len(targets)} files for {len(sources)} of --source; give one for each")
-    if choose is Choice.CLOSEST and not targets:
+    if choose is PairChoice.CLOSEST and not targets:
         raise SettingsError("--choose closest needs --target: it compares with human translations")
 
 
-def _print(report: Report, output: Path) -> None:
+def _print(report: DistillReport, output: Path) -> None:
     from lingon.distill.shards import SOURCE, TARGET
 
     left_out = ", ".join(f"{count:,} {reason}" for reason, count in sorted(report.left_out.items()))

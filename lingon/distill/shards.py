@@ -24,18 +24,18 @@ from lingon.scoring import sentence_chrf
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class TeacherText:
     """A text to translate.
 
-    references: its human translations, each once, in the order of the corpora; none if only sources were given
+    references: its human translations, each once, in the order of the corpora, or none if only sources were given
     """
 
     source: str
     references: tuple[str, ...] = ()
 
 
-def unique_texts(sources: Sequence[Path], targets: Sequence[Path]) -> list[Text]:
-    """Return the lines of all sources that are not blank, each once, in the order of their first place.
+def unique_texts(sources: Sequence[Path], targets: Sequence[Path]) -> list[TeacherText]:
+    """Return the lines of all sources that are not blank, each once, in the order of their first position.
 
     targets: line-parallel with the sources, or empty
 
@@ -49,7 +49,7 @@ def unique_texts(sources: Sequence[Path], targets: Sequence[Path]) -> list[Text]
                 references[target] = None
     if not found:
         raise CorpusError(f"{', '.join(map(str, sources))}: no text")
-    return [Text(source, tuple(references)) for source, references in found.items()]
+    return [TeacherText(source, tuple(references)) for source, references in found.items()]
 
 
 def _pairs(sources: Sequence[Path], targets: Sequence[Path]) -> Iterator[tuple[str, str | None]]:
@@ -61,7 +61,7 @@ def _pairs(sources: Sequence[Path], targets: Sequence[Path]) -> Iterator[tuple[s
             yield from ((line, None) for line in read_lines(source))
 
 
-def digest(texts: Sequence[Text]) -> str:
+def digest(texts: Sequence[TeacherText]) -> str:
     """Return the SHA-256 of texts and references, in hexadecimal."""
     found = hashlib.sha256()
     for text in texts:
@@ -73,7 +73,7 @@ HARMLESS = {"split", "low_confidence", "retried"}
 """Warnings that leave a translation fit for training. A low confidence says only that the text is hard."""
 
 
-class Choice(StrEnum):
+class PairChoice(StrEnum):
     """Which of the teacher's translations of a text become training pairs.
 
     BEST: the one with the best score: sequence-level distillation (Kim and Rush, 2016, section 3.2)
@@ -87,23 +87,23 @@ class Choice(StrEnum):
 
 
 def fault_of(result: TextResult) -> str | None:
-    """Return what makes a result unfit for training, as the code of a warning or an error; None if nothing does."""
+    """Return what makes a result unfit for training, as the code of a warning or an error, or None if nothing does."""
     if result.error is not None:
         return (result.error.reason or "error").lower()
     return next((warning.code for warning in result.warnings if warning.code not in HARMLESS), None)
 
 
-def chosen(choice: Choice, text: Text, translations: Sequence[str]) -> list[str]:
+def chosen(choice: PairChoice, text: TeacherText, translations: Sequence[str]) -> list[str]:
     """Return the translations of a text that become training pairs, each once and without blank ones."""
     different = list(dict.fromkeys(each for each in translations if each.strip()))
-    if choice is Choice.ALL or not different:
+    if choice is PairChoice.ALL or not different:
         return different
-    if choice is Choice.CLOSEST and text.references and len(different) > 1:
+    if choice is PairChoice.CLOSEST and text.references and len(different) > 1:
         return [max(different, key=_nearness(text))]
     return different[:1]
 
 
-def _nearness(text: Text) -> Callable[[str], float]:
+def _nearness(text: TeacherText) -> Callable[[str], float]:
     return lambda translation: max(sentence_chrf(translation, reference) for reference in text.references)
 
 
@@ -113,8 +113,8 @@ SHARD_TEXTS = 2000  # texts of a shard: a run that is killed loses the seconds t
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What a folder is made from; a second run with another plan is refused.
+class DistillPlan:
+    """What a folder is made from. A second run with another plan is refused.
 
     digest: SHA-256 of the texts and their references
     model: name and version of the teacher
@@ -129,7 +129,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class TeacherTranslation:
     """A text that was translated.
 
     translations: best first, empty if it has a fault
@@ -141,7 +141,7 @@ class Translated:
 
 
 @dataclass(slots=True)
-class Report:
+class DistillReport:
     """What became of the texts.
 
     texts: that were translated; pairs: that were written; left_out: texts by the reason why they gave no pair
@@ -158,8 +158,8 @@ class Report:
 class Shards:
     """The shards in the folder of a distillation."""
 
-    def __init__(self, folder: Path, plan: Plan, texts: Sequence[Text]) -> None:
-        """Begin a new folder, or go on with one; raises SettingsError if the folder has another plan."""
+    def __init__(self, folder: Path, plan: DistillPlan, texts: Sequence[TeacherText]) -> None:
+        """Begin a new folder, or go on with one. Raises SettingsError if the folder has another plan."""
         self._folder, self._plan, self._texts = folder, plan, texts
         make_folders(folder / SHARDS)
         remove_partial_files(folder)
@@ -176,21 +176,21 @@ class Shards:
         """Return the numbers of the shards that are not translated yet."""
         return [number for number in range(len(self)) if not self._path(number).exists()]
 
-    def texts_of(self, number: int) -> Sequence[Text]:
+    def texts_of(self, number: int) -> Sequence[TeacherText]:
         """Return the texts of a shard."""
         first = number * self._plan.shard_texts
         return self._texts[first : first + self._plan.shard_texts]
 
-    def write(self, number: int, results: Iterable[Translated]) -> None:
+    def write(self, number: int, results: Iterable[TeacherTranslation]) -> None:
         """Write the translations of the texts of a shard, in their order."""
         lines = [json.dumps([each.fault, *each.translations], ensure_ascii=False) for each in results]
         if len(lines) != len(self.texts_of(number)):
             raise ValueError(f"shard {number}: {len(lines)} results of {len(self.texts_of(number))} texts")
         write_bytes(self._path(number), gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
 
-    def publish(self, choice: Choice) -> Report:
+    def publish(self, choice: PairChoice) -> DistillReport:
         """Write the corpus from all shards: line-parallel files of sources and translations, and a report."""
-        report, left_out = Report(self._plan.model, self._plan.options, choice.value), Counter[str]()
+        report, left_out = DistillReport(self._plan.model, self._plan.options, choice.value), Counter[str]()
         with writing(self._folder / SOURCE) as sources, writing(self._folder / TARGET) as targets:
             for text, translated in self._translated():
                 report.texts += 1
@@ -205,8 +205,7 @@ class Shards:
         write_json(self._folder / REPORT, asdict(report))
         return report
 
-    def _translated(self) -> Iterator[tuple[Text, Translated]]:
-        """Yield all texts with their translations."""
+    def _translated(self) -> Iterator[tuple[TeacherText, TeacherTranslation]]:
         for number in range(len(self)):
             path = self._path(number)
             try:
@@ -235,11 +234,11 @@ class Shards:
         return self._folder / SHARDS / f"{number:05d}.jsonl.gz"
 
 
-def _parsed(line: str) -> Translated:
-    """The translations of a text, as `Shards.write` writes them. Raises ValueError."""
+def _parsed(line: str) -> TeacherTranslation:
+    """Return the translations of a text, as `Shards.write` writes them. Raises ValueError."""
     found = json.loads(line)
     if not isinstance(found, list) or not found or not all(isinstance(each, str) for each in found[1:]):
         raise ValueError("a line must be a fault and translations")
     if not isinstance(found[0], str | None):
         raise ValueError("a fault must be a text")
-    return Translated(tuple(found[1:]), found[0])
+    return TeacherTranslation(tuple(found[1:]), found[0])

@@ -1,4 +1,4 @@
-"""Documents as texts to translate, and back; imports `segments`, tables of names and parsers of other projects."""
+"""Documents as texts to translate, and back. Imports `segments`, tables of names and parsers of other projects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lingon.documents.gettext import read_gettext
 from lingon.documents.json_files import is_json, read_arb, read_json
 from lingon.documents.office import SUFFIXES as ARCHIVES
 from lingon.documents.office import read_archive, suffix_of_archive
-from lingon.documents.pages import Languages, charset_of, read_page, read_text
+from lingon.documents.pages import FileLanguages, charset_of, read_page, read_text
 from lingon.documents.properties import read_properties
 from lingon.documents.subtitles import read_substation, read_subtitles
 from lingon.documents.tables import read_table
@@ -75,7 +75,7 @@ TABLES: Mapping[str, Callable[[bytes, str, str], Document]] = {
 }
 """The readers of tables, which take the target language and a column."""
 
-PAGES: Mapping[str, Callable[[bytes, Languages], Document]] = {
+PAGES: Mapping[str, Callable[[bytes, FileLanguages], Document]] = {
     ".html": read_page,
     ".htm": read_page,
     **{suffix: partial(read_archive, suffix) for suffix in ARCHIVES},
@@ -92,7 +92,7 @@ READERS: Mapping[str, Callable[[bytes], Document]] = {
     ".strings": read_apple_strings,
 }
 ROOTS = {b"<xliff": ".xlf", b"<tmx": ".tmx", b"<ts ": ".ts", b"<!doctype ts>": ".ts", b"<resources": ".xml"}
-"""The suffixes of files of XML by the begins of their roots, in small letters; those of other files are .xml."""
+"""The suffixes of files of XML by the begins of their roots, in small letters. Those of other files are .xml."""
 
 SUFFIXES = tuple(dict.fromkeys([".txt", *PAGES, *READERS, *TARGETED, *TABLES]))
 """The kinds of files, by the ends of their names."""
@@ -125,7 +125,9 @@ def suffix_of(content: bytes) -> str:
 
 
 def says_target(name: str) -> bool:
-    """Whether the translation of a file says the language that it is in, or has forms of words that depend on it."""
+    """Return whether the translation of a file says the language that it is in, or has forms of words that depend on
+    it.
+    """
     return Path(name).suffix.lower() in (*TARGETED, *TABLES)
 
 
@@ -136,11 +138,11 @@ def translated_suffix(name: str) -> str:
 
 
 def read_document(name: str, content: bytes, target: str = "", source: str = "", column: str = "") -> Document:
-    """Return the document of a file; raises UnreadableDocument for a kind that is not known and for a broken file.
+    """Return the document of a file. Raises UnreadableDocument for a kind that is not known and for a broken file.
 
-    target: the language to translate to, for files that say it; empty if it is not known
-    source: that of the texts; if it is not known, it is that which the file says
-    column: of a table, its name or its number; see `read_table`
+    target: the language to translate to, for files that say it, empty if it is not known
+    source: that of the texts. If it is not known, it is that which the file says
+    column: of a table, its name or its number. See `read_table`
     """
     check_suffix(name)
     suffix = Path(name).suffix.lower()
@@ -150,7 +152,7 @@ def read_document(name: str, content: bytes, target: str = "", source: str = "",
         raise UnreadableDocument(f"a column is for files that end in {', '.join(TABLES)}, got {suffix}")
     if suffix in TARGETED:
         return TARGETED[suffix](content, target)
-    return PAGES[suffix](content, Languages(source, target)) if suffix in PAGES else READERS[suffix](content)
+    return PAGES[suffix](content, FileLanguages(source, target)) if suffix in PAGES else READERS[suffix](content)
 
 
 def check_suffix(name: str) -> None:

@@ -1,4 +1,4 @@
-r"""Texts of Android (`strings.xml`): strings, arrays of strings and plurals are translated in their places.
+r"""Texts of Android (`strings.xml`): strings, arrays of strings and plurals are translated where they are.
 
 A file has one language, so that its texts are replaced. In a text, the backslash is an escape, white space is one
 blank, and a quotation mark without a backslash is no text: https://developer.android.com/guide/topics/resources.
@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from lingon.documents.document import Document, Edit, UnreadableDocument, check_marks, check_size, check_tags, edited
 from lingon.documents.inline import (
     Around,
+    FormattedText,
     InlineText,
     Node,
-    Piece,
     Point,
     marks_in,
     paired,
@@ -26,8 +26,8 @@ from lingon.documents.inline import (
     write,
 )
 from lingon.documents.plurals import CATEGORIES, categories
-from lingon.documents.xml_texts import File, Marks, Writing, indent_of, set_attribute, tag_point
-from lingon.documents.xml_tree import Element, Text, attributes_of, read_tree
+from lingon.documents.xml_texts import Marks, Writing, XmlTextFile, indent_of, set_attribute, tag_point
+from lingon.documents.xml_tree import Element, XmlText, attributes_of, read_tree
 
 _PREFIXES = {"urn:oasis:names:tc:xliff:document:1.2": "xliff", "http://schemas.android.com/tools": "tools"}
 _ATTRIBUTES = ("translatable", "quantity", "type", "tools:locale")
@@ -46,7 +46,7 @@ class _String:
 
     __slots__ = ("_escapes", "_inline", "_quoted", "_writing", "element", "number")
 
-    def __init__(self, element: Element, file: File, texts: list[str], escapes: Mapping[str, str]) -> None:
+    def __init__(self, element: Element, file: XmlTextFile, texts: list[str], escapes: Mapping[str, str]) -> None:
         """Read an element; escapes: the characters that are escaped in the file, and how."""
         self.element, self._escapes = element, escapes
         self._writing = Writing.of(element, file)
@@ -96,7 +96,7 @@ class _String:
         nodes = list[Node[bytes]]()
         content = self._writing.file.content
         for child in element.children:
-            if isinstance(child, Text):
+            if isinstance(child, XmlText):
                 nodes += self._text_nodes(child.text, marks)
                 continue
             before, after = content[child.begin : child.content], content[child.content_end : child.end]
@@ -107,34 +107,34 @@ class _String:
         return paired(nodes, lambda point: marks.get(point.content))
 
     def _text_nodes(self, text: str, marks: Marks) -> Iterator[Node[bytes]]:
-        """Yield a text with its escapes resolved; those of blanks, and unknown ones, stay as they are."""
+        """Yield a text with its escapes resolved. Those of blanks, and unknown ones, stay as they are."""
         at, tags = 0, {tag.start() for tag in tags_of(text)}
         for found in _MARK.finditer(text):
-            yield Piece(text[at : found.start()])
+            yield FormattedText(text[at : found.start()])
             at = found.end()
             character = chr(int(found["code"], 16)) if found["code"] else found["plain"] or ""
             written = self._writing.escaped(found[0]).encode()
             if found["tag"]:
                 is_tag = found.start() in tags
-                yield tag_point(found["tag"], self._writing.escaped, marks) if is_tag else Piece(found["tag"])
+                yield tag_point(found["tag"], self._writing.escaped, marks) if is_tag else FormattedText(found["tag"])
             elif found["blank"] and not self._quoted:
-                yield Piece(" ")
+                yield FormattedText(" ")
                 yield Point(_WRAPPED + written + _WRAPPED)
             elif found["line"] or found["blank"]:
                 yield Point(written, splits=True)
             elif character.strip() and not "\ud800" <= character <= "\udfff":
-                yield Piece(character)
+                yield FormattedText(character)
             else:
                 yield Point(written)
-        yield Piece(text[at:])
+        yield FormattedText(text[at:])
 
 
 def _without_outer_blanks(nodes: list[Node[bytes]]) -> list[Node[bytes]]:
     """Return the nodes of a text without the blanks that stand for line breaks at its ends."""
-    found = [node for node in nodes if not isinstance(node, Piece) or node.text]
+    found = [node for node in nodes if not isinstance(node, FormattedText) or node.text]
     for at in (-2, 0):
         blank, line = (*found[at:][:2], None, None)[:2]
-        if blank == Piece(" ") and isinstance(line, Point) and line.content.startswith(_WRAPPED):
+        if blank == FormattedText(" ") and isinstance(line, Point) and line.content.startswith(_WRAPPED):
             found[at : at + 2 or None] = [Point(line.content.strip(_WRAPPED))]
     return found
 
@@ -143,7 +143,12 @@ class _Plurals:
     """The items of a plural: those whose quantities the target has, the others, and the quantities that are missing."""
 
     def __init__(
-        self, element: Element, file: File, texts: list[str], escapes: Mapping[str, str], categories: Sequence[str]
+        self,
+        element: Element,
+        file: XmlTextFile,
+        texts: list[str],
+        escapes: Mapping[str, str],
+        categories: Sequence[str],
     ) -> None:
         """Read a plural; categories: the quantities of the target, empty if it is not known."""
         self._content, begin = file.content, element.content
@@ -177,18 +182,18 @@ class _Plurals:
 
 
 def is_android(root: Element) -> bool:
-    """Whether a file of XML has resources of Android."""
+    """Return whether a file of XML has resources of Android."""
     return root.name == "resources"
 
 
 def read_android(content: bytes, target: str = "") -> Document:
-    """Return a file of resources; raises UnreadableDocument. target: the language to translate to; empty if unknown."""
+    """Return a file of resources. Raises UnreadableDocument. target: the language to translate to, empty if unknown."""
     check_size(len(content), "the file has")
     check_tags(content.count(b"<"), "the file has")
     root = read_tree(content, _PREFIXES, _ATTRIBUTES, marks=True)
     if not is_android(root):
         raise UnreadableDocument(f"the file has no resources of Android: its root is {root.name[:40]}")
-    file, texts = File.of(content), list[str]()
+    file, texts = XmlTextFile.of(content), list[str]()
     escapes = {chr(int(each[1], 16)): each[0].decode() for each in _ESCAPE.finditer(content) if int(each[1], 16) > 127}
     strings, plurals = list[_String](), list[_Plurals]()
     has_plurals = any(each.name == "plurals" for each in root.elements)

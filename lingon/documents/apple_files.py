@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
 from lingon.documents.document import Document, Edit, UnreadableDocument, check_size, check_tags
-from lingon.documents.edits import Entry, broken, document_of, replacing, text_and_encoder
-from lingon.documents.json_files import StringStyle, Value, read_value
+from lingon.documents.edits import TextEntry, broken, document_of, replacing, text_and_encoder
+from lingon.documents.json_files import JsonValue, StringStyle, read_value
 from lingon.documents.messages import Message, Style
 from lingon.documents.plurals import CATEGORIES, is_plural, lacking
 from lingon.documents.properties import BEYOND, as_escapes, escaping, joined, needless
@@ -18,7 +18,7 @@ from lingon.language_tags import is_same_tag
 
 # Files of Apple (.strings): the values are translated where they are.
 # The syntax is that of property lists before XML, as in the Property List Programming Guide, "Old-Style ASCII
-# Property Lists". No library that reads such files keeps the places of values. A file in UTF-16 stays so.
+# Property Lists". No library that reads such files keeps the positions of values. A file in UTF-16 stays so.
 
 _BETWEEN = re.compile(r"(?:\s++|/\*(?:[^*]++|\*(?!/))*+\*/|//[^\r\n]*+)*+")
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"|\'(?:[^\'\\]++|\\.)*+\'|[\w.\-$:/]++', re.DOTALL)
@@ -31,12 +31,12 @@ _LAST_OCTAL = 0x7F  # later ones are of an encoding of their own
 
 
 def read_apple_strings(content: bytes) -> Document:
-    """Return a .strings file; raises UnreadableDocument."""
+    """Return a .strings file. Raises UnreadableDocument."""
     text, encode = text_and_encoder(content)
     return document_of(text, _entries(text), encode)
 
 
-def _entries(text: str) -> Iterator[Entry]:
+def _entries(text: str) -> Iterator[TextEntry]:
     code = _CODE.search(text) if text.isascii() else None
     at = _past(text, 0)
     while at < len(text):
@@ -54,18 +54,18 @@ def _entries(text: str) -> Iterator[Entry]:
         at = _past(text, at + 1)
 
 
-def _after_key(entry: Entry, end: int) -> Entry:
+def _after_key(entry: TextEntry, end: int) -> TextEntry:
     """Return the entry of a key without a value, which is its own value, with the value written after it."""
 
     def edits(translations: Sequence[str]) -> Iterator[Edit[str]]:
         for edit in entry.edits(translations):
             yield Edit(end, end, f" = {edit.content}")
 
-    return Entry(entry.messages, edits)
+    return TextEntry(entry.messages, edits)
 
 
 def _past(text: str, begin: int) -> int:
-    """Return the place after blanks and comments; raises UnreadableDocument for a comment without an end."""
+    """Return the position after blanks and comments. Raises UnreadableDocument for a comment without an end."""
     found = _BETWEEN.match(text, begin)
     assert found is not None
     if text.startswith("/*", found.end()):
@@ -122,12 +122,12 @@ SIGNS = Style(kept=re.compile(r"%(?:\d{1,3}+\$)?#@\w{1,100}+@|%(?:\d{1,3}+\$)?ar
 _NEW = {"state": "needs_review"}
 _DEPTH = 2  # of the entries of a catalogue in objects
 
-Model = dict[str, "Model"] | str | int
+LocalisationModel = dict[str, "LocalisationModel"] | str | int
 """A localisation that is to be written: a number stands for the translation of the text of this number."""
 
 
 def read_catalogue(content: bytes, target: str = "") -> Document:
-    """Return a string catalogue; raises UnreadableDocument. target: the language to translate to, which it needs."""
+    """Return a string catalogue. Raises UnreadableDocument. target: the language to translate to, which it needs."""
     text, encode = text_and_encoder(content)
     root = read_value(text)
     strings, source = root.member("strings"), root.string("sourceLanguage")
@@ -154,7 +154,7 @@ class _Catalogue:
     partial: how many entries have some of their forms in the target language, which stay
     """
 
-    def __init__(self, text: str, root: Value, source: str, target: str) -> None:
+    def __init__(self, text: str, root: JsonValue, source: str, target: str) -> None:
         first = root.members[0]
         before = text[root.begin + 1 : first.key_begin]
         self.partial = 0
@@ -165,39 +165,41 @@ class _Catalogue:
         self._comma = ", " if not self._end and self._colon.endswith(" ") else ","
         self._level = before.lstrip("\r\n")
 
-    def entry(self, unit: Value) -> Entry | None:
-        """Return an entry of the catalogue; None if it is not to be translated."""
+    def entry(self, unit: JsonValue) -> TextEntry | None:
+        """Return an entry of the catalogue, or None if it is not to be translated."""
         translate = unit.member("shouldTranslate")
         if unit.kind != "object" or not unit.key or (translate and self._written_at(translate) == "false"):
             return None
-        places = unit.member("localizations")
-        old = _of_language(places, self._target)
+        positions = unit.member("localizations")
+        old = _of_language(positions, self._target)
         if old is not None and (states := [_is_open(each) for each in _units(old)]) and not all(states):
             self.partial += any(states)
             return None
         values: list[str] = []
-        source = _of_language(places, self._source)
+        source = _of_language(positions, self._source)
         known = source is not None and any(each.string("value") for each in _units(source))
-        model: Model = self._model(source, values) if source is not None and known else _unit(unit.key, values)
+        model: LocalisationModel = (
+            self._model(source, values) if source is not None and known else _unit(unit.key, values)
+        )
 
         def edits(translations: Sequence[str]) -> Iterator[Edit[str]]:
             if old is not None:
                 yield Edit(old.begin, old.end, self._written(model, _DEPTH + 2, translations))
-            elif places is not None:
-                yield self._inserted(places, self._target, model, _DEPTH + 1, translations)
+            elif positions is not None:
+                yield self._inserted(positions, self._target, model, _DEPTH + 1, translations)
             else:
                 yield self._inserted(unit, "localizations", {self._target: model}, _DEPTH, translations)
 
-        return Entry([Message(value, SIGNS) for value in values], edits)
+        return TextEntry([Message(value, SIGNS) for value in values], edits)
 
-    def _model(self, value: Value, values: list[str]) -> Model:
-        """Return the localisation of a language as that of the target; adds its texts to `values`."""
+    def _model(self, value: JsonValue, values: list[str]) -> LocalisationModel:
+        """Return the localisation of a language as that of the target. Adds its texts to `values`."""
         if value.kind != "object":
             return -1 - value.begin  # a number or the like, see `_written`
         text = value.string("value")
         if text is not None and value.member("state") is not None:
             return _unit(text, values)["stringUnit"]
-        found: dict[str, Model] = {}
+        found: dict[str, LocalisationModel] = {}
         for each in value.members:
             found[each.key] = each.text if each.kind == "string" else self._model(each, values)
         if is_plural(tuple(found)):
@@ -205,7 +207,7 @@ class _Catalogue:
             found = {key: found[key] for key in sorted(found)}
         return found
 
-    def _written(self, model: Model, depth: int, translations: Sequence[str]) -> str:
+    def _written(self, model: LocalisationModel, depth: int, translations: Sequence[str]) -> str:
         """Return a localisation whose closing bracket is at a depth."""
         if isinstance(model, str):
             return self._string(model)
@@ -218,19 +220,21 @@ class _Catalogue:
         )
         return f"{{{self._comma.join(members)}{self._end}{self._level * depth}}}"
 
-    def _inserted(self, place: Value, key: str, model: Model, depth: int, translations: Sequence[str]) -> Edit[str]:
+    def _inserted(
+        self, position: JsonValue, key: str, model: LocalisationModel, depth: int, translations: Sequence[str]
+    ) -> Edit[str]:
         """Return the edit that adds a member to an object, before the one with the next key in alphabetical order."""
-        if not place.members:
-            return Edit(place.begin, place.end, self._written({key: model}, depth, translations))
+        if not position.members:
+            return Edit(position.begin, position.end, self._written({key: model}, depth, translations))
         begin = self._end + self._level * (depth + 1)
         member = f"{self._string(key)}{self._colon}{self._written(model, depth + 1, translations)}"
-        following = next((each for each in place.members if each.key > key), None)
+        following = next((each for each in position.members if each.key > key), None)
         if following is None:
-            end = place.members[-1].end
+            end = position.members[-1].end
             return Edit(end, end, f"{self._comma}{begin}{member}")
         return Edit(following.key_begin, following.key_begin, f"{member}{self._comma}{begin}")
 
-    def _written_at(self, value: Value) -> str:
+    def _written_at(self, value: JsonValue) -> str:
         return self._text[value.begin : value.end]
 
     def _number_at(self, begin: int) -> str:
@@ -238,17 +242,17 @@ class _Catalogue:
         return found[0] if found else "null"
 
 
-def _unit(value: str, values: list[str]) -> dict[str, Model]:
+def _unit(value: str, values: list[str]) -> dict[str, LocalisationModel]:
     values.append(value)
     return {"stringUnit": {**_NEW, "value": len(values) - 1}}
 
 
-def _of_language(places: Value | None, language: str) -> Value | None:
-    members = places.members if places is not None else ()
+def _of_language(positions: JsonValue | None, language: str) -> JsonValue | None:
+    members = positions.members if positions is not None else ()
     return next((each for each in members if is_same_tag(each.key, language)), None)
 
 
-def _units(value: Value) -> Iterator[Value]:
+def _units(value: JsonValue) -> Iterator[JsonValue]:
     """Yield the string units of a localisation."""
     waiting = [value]
     while waiting:
@@ -259,8 +263,8 @@ def _units(value: Value) -> Iterator[Value]:
             waiting += each.members
 
 
-def _is_open(unit: Value) -> bool:
-    """Whether a string unit is still to be translated."""
+def _is_open(unit: JsonValue) -> bool:
+    """Return whether a string unit is still to be translated."""
     return unit.string("state") == "new" or not unit.string("value")
 
 
@@ -281,9 +285,9 @@ class _Member:
 
 
 def read_stringsdict(content: bytes, target: str = "") -> Document:
-    """Return a .stringsdict file; raises UnreadableDocument.
+    """Return a .stringsdict file. Raises UnreadableDocument.
 
-    target: the language to translate to; empty if not known
+    target: the language to translate to, empty if not known
     """
     check_size(len(content), "the file has")
     check_tags(content.count(b"<"), "the file has")
@@ -291,7 +295,7 @@ def read_stringsdict(content: bytes, target: str = "") -> Document:
     top = root.child("dict")
     if root.name != "plist" or top is None:
         raise UnreadableDocument("the file is no property list: it lacks <plist> or <dict>")
-    text = content.decode("latin-1")  # each character is a byte, as the places of elements are those of bytes
+    text = content.decode("latin-1")  # each character is a byte, as the positions of elements are those of bytes
     entries = (entry for each in _members(top) for entry in _forms_of(each.value, "", text, target))
     return document_of(text, entries, lambda written, _: written.encode("latin-1"))
 
@@ -305,7 +309,7 @@ def _members(dictionary: Element) -> list[_Member]:
     return [_Member(key, value) for key, value in zip(keys, values, strict=True)]
 
 
-def _forms_of(value: Element, name: str, text: str, target: str) -> Iterator[Entry]:
+def _forms_of(value: Element, name: str, text: str, target: str) -> Iterator[TextEntry]:
     """Yield the texts of a value; name: the key of the dictionary that it is in, if that says what it is."""
     if value.name != "dict":
         return
@@ -321,7 +325,7 @@ def _forms_of(value: Element, name: str, text: str, target: str) -> Iterator[Ent
             yield _entry(member, added if key == "other" else (), text)
 
 
-def _entry(member: _Member, added: Sequence[str], text: str) -> Entry:
+def _entry(member: _Member, added: Sequence[str], text: str) -> TextEntry:
     """Return a text; added: forms to put before it with its translation."""
     value, key = member.value, member.key
     message = Message(value.text, SIGNS)
@@ -336,7 +340,7 @@ def _entry(member: _Member, added: Sequence[str], text: str) -> Entry:
             yield Edit(key.begin, key.begin, f"<key>{form}</key>{text[key.end : value.begin]}{string}{blanks}")
         yield from changed.edits(translations)
 
-    return Entry([message], edits, always=True)
+    return TextEntry([message], edits, always=True)
 
 
 def _written(text: str) -> str:

@@ -85,13 +85,13 @@ class Edit(Generic[Characters]):
     end: int
     content: Characters
 
-    def moved(self, places: int) -> Edit[Characters]:
+    def moved(self, positions: int) -> Edit[Characters]:
         """Return the same edit of a part of the file, or of a whole with it."""
-        return Edit(self.begin + places, self.end + places, self.content)
+        return Edit(self.begin + positions, self.end + positions, self.content)
 
 
 def edited(content: Characters, edits: Iterable[Edit[Characters]]) -> Characters:
-    """Return a file with edits, which do not overlap; those at one place stay in their order."""
+    """Return a file with edits, which do not overlap. Those at one position stay in their order."""
     found: list[Characters] = []
     at = 0
     for edit in sorted(edits, key=lambda edit: edit.begin):
@@ -102,7 +102,7 @@ def edited(content: Characters, edits: Iterable[Edit[Characters]]) -> Characters
 
 
 def decoded(content: bytes) -> str:
-    """Return the text of a file in UTF-8, without its byte order mark; raises UnreadableDocument."""
+    """Return the text of a file in UTF-8, without its byte order mark. Raises UnreadableDocument."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

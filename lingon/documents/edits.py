@@ -1,4 +1,6 @@
-"""A file of keys and texts as entries that are rewritten where they are, and the places in it that an error names."""
+"""A file of keys and texts as entries that are rewritten where they are, and the positions in it that an error
+names.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,16 @@ from lingon.documents.encodings import read_encoded
 from lingon.documents.inline import marks_in, text_options
 from lingon.documents.messages import Message
 
-# The text of a file with some of its places rewritten, and the places in it that an error names.
+# The text of a file with some of its positions rewritten, and the positions in it that an error names.
 
 Encode = Callable[[str, list[str]], bytes]
-"""Returns the bytes of a text; adds notes about its encoding to a list."""
+"""Returns the bytes of a text. Adds notes about its encoding to a list."""
 
 MOST_TEXTS = 50_000  # of a file: each takes 3 KiB of memory
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TextEntry:
     """A text of a file, or several that are written together.
 
     edits: returns what their translations change; nothing if they are the texts that the file has
@@ -31,18 +33,18 @@ class Entry:
     always: bool = False
 
 
-def replacing(message: Message, begin: int, end: int, value: str, written: Callable[[str], str]) -> Entry:
-    """Return an entry whose translation takes the place of its text; written: returns it as the file writes it."""
+def replacing(message: Message, begin: int, end: int, value: str, written: Callable[[str], str]) -> TextEntry:
+    """Return an entry whose translation replaces its text; written: returns it as the file writes it."""
 
     def edits(translations: Sequence[str]) -> Iterator[Edit[str]]:
         if translations[0] != value:
             yield Edit(begin, end, written(translations[0]))
 
-    return Entry([message], edits)
+    return TextEntry([message], edits)
 
 
 def text_and_encoder(content: bytes) -> tuple[str, Encode]:
-    """Return the text of a file and what encodes one in its place; raises UnreadableDocument."""
+    """Return the text of a file and what encodes one instead. Raises UnreadableDocument."""
     check_size(len(content), "the file has")
     text, encoding = read_encoded(content)
     return text, encoding.written
@@ -50,17 +52,17 @@ def text_and_encoder(content: bytes) -> tuple[str, Encode]:
 
 def document_of(
     text: str,
-    entries: Iterable[Entry],
+    entries: Iterable[TextEntry],
     encode: Encode,
     edits: Sequence[Edit[str]] = (),
     notes: Sequence[str] = (),
 ) -> Document:
-    """Return the document of a file; raises UnreadableDocument if it has too many texts, tags or line breaks.
+    """Return the document of a file. Raises UnreadableDocument if it has too many texts, tags or line breaks.
 
     text: of the file
     edits: further changes, such as that of the language that the file says; made if a text is translated
     """
-    every, messages, marks = list[Entry](), list[Message](), 0
+    every, messages, marks = list[TextEntry](), list[Message](), 0
     for entry in entries:
         every.append(entry)
         messages += entry.messages
@@ -90,11 +92,11 @@ def document_of(
     return found
 
 
-def broken(text: str, place: int, kind: str, problem: str) -> UnreadableDocument:
-    """Return the error of a file that is broken at a place of its text.
+def broken(text: str, position: int, kind: str, problem: str) -> UnreadableDocument:
+    """Return the error of a file that is broken at a position of its text.
 
     kind: of the file, such as JSON; problem: what is wrong there, such as "a comma is missing"
     """
-    line = text.count("\n", 0, place) + 1
-    column = place - (text.rfind("\n", 0, place) + 1) + 1
+    line = text.count("\n", 0, position) + 1
+    column = position - (text.rfind("\n", 0, position) + 1) + 1
     return UnreadableDocument(f"the {kind} in the file is broken at line {line}, column {column}: {problem}")

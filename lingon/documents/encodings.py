@@ -32,7 +32,7 @@ _NAMES = {f"cp125{number}": f"Windows-125{number}" for number in range(9)} | {
     "iso8859-2": "ISO-8859-2",
 }
 _SUPERSETS = {"iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030"}
-"""What programs read in the place of the encodings that files say, as browsers do (WHATWG Encoding, 4.2)."""
+"""What programs read instead of the encodings that files say, as browsers do (WHATWG Encoding, 4.2)."""
 
 _OTHER_SCRIPTS = ["cp1251", "cp1253", "cp1255", "cp1256", "cp874", "koi8_r", "cp932", "gb18030", "big5", "cp949"]
 _ALPHABETS: Mapping[str, Sequence[str]] = {
@@ -97,7 +97,7 @@ class Encoding:
         return self.codec == UTF_8
 
     def fault(self, text: str) -> str:
-        """Return the first character of a text that it does not have; empty if it has all."""
+        """Return the first character of a text that it does not have, empty if it has all."""
         try:
             text.encode(self.codec)
         except UnicodeEncodeError as error:
@@ -121,7 +121,7 @@ class Encoding:
 
 
 def read_encoded(content: bytes, stated: str = "") -> tuple[str, Encoding]:
-    """Return the text of a file and its encoding; raises UnreadableDocument if that cannot be told.
+    """Return the text of a file and its encoding. Raises UnreadableDocument if that cannot be told.
 
     stated: the encoding that the file says
     """
@@ -156,7 +156,7 @@ def _is_utf_8(content: bytes) -> bool:
 
 
 def _without_mark(content: bytes) -> tuple[str, Encoding] | None:
-    """Return the text of a file in UTF-16 without a byte order mark; None for another file."""
+    """Return the text of a file in UTF-16 without a byte order mark, or None for another file."""
     sample = content[:SAMPLE_BYTES]
     first, second = sample[::2].count(0), sample[1::2].count(0)
     if len(content) % 2 or max(first, second) < NUL_SHARE * len(sample) or 8 * min(first, second) >= max(first, second):
@@ -170,7 +170,7 @@ def _without_mark(content: bytes) -> tuple[str, Encoding] | None:
 
 
 def codec_of(stated: str) -> str:
-    """Return the codec of a stated encoding that writes ASCII as ASCII; empty for another one."""
+    """Return the codec of a stated encoding that writes ASCII as ASCII, empty for another one."""
     try:
         codec = codecs.lookup(stated.strip()).name if stated.isascii() else ""
         codec = _SUPERSETS.get(codec, codec)
@@ -180,12 +180,12 @@ def codec_of(stated: str) -> str:
 
 
 def _judged(content: bytes) -> Encoding:
-    """Return the encoding that the bytes of a file fit; raises UnreadableDocument if several do, or none."""
+    """Return the encoding that the bytes of a file fit. Raises UnreadableDocument if several do, or none."""
     end = content.rfind(b"\n", 0, SAMPLE_BYTES) + 1 if len(content) > SAMPLE_BYTES else len(content)
     sample = content[: end or SAMPLE_BYTES]
     if sample.isascii():  # the first other character is far below
-        place = next(_HIGH.finditer(content)).start()
-        sample = content[place : place + SAMPLE_BYTES]
+        position = next(_HIGH.finditer(content)).start()
+        sample = content[position : position + SAMPLE_BYTES]
     runs = Counter[bool]()
     for run in _HIGH.finditer(sample):
         runs[len(run[0]) >= _LONG_RUN] += len(run[0])
@@ -205,7 +205,7 @@ def _fault_of_utf_8(content: bytes) -> str:
 
 
 def _of_other_script(sample: bytes) -> str:
-    """Return the codec of a text of another script than Latin; empty if it is not sure."""
+    """Return the codec of a text of another script than Latin, empty if it is not sure."""
     from charset_normalizer import from_bytes  # 60 ms, which files in UTF-8 do not need
 
     if sum(len(run[0]) for run in _HIGH.finditer(sample)) < LEAST_OTHER:
@@ -217,7 +217,7 @@ def _of_other_script(sample: bytes) -> str:
 
 
 def _of_latin(sample: bytes) -> str:
-    """Return the codec with which the letters of a text are those of one language; empty if none fits."""
+    """Return the codec with which the letters of a text are those of one language, empty if none fits."""
     found: list[tuple[float, str]] = []
     for codec, alphabets in _ALPHABETS.items():
         try:
@@ -255,7 +255,7 @@ _CDATA, _CDATA_END = "<![CDATA[", "]]>"
 
 
 def read_recoded(content: bytes, read: Callable[[bytes], Document]) -> Document:
-    """Return the document of a file in any of these encodings; raises UnreadableDocument.
+    """Return the document of a file in any of these encodings. Raises UnreadableDocument.
 
     read: returns that of a file in UTF-8
     """
@@ -273,7 +273,7 @@ def read_recoded(content: bytes, read: Callable[[bytes], Document]) -> Document:
 
 
 def _encoding_of(content: bytes) -> Encoding | None:
-    """Return the encoding of a file of XML; None for UTF-8."""
+    """Return the encoding of a file of XML, or None for UTF-8."""
     if content.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         raise UnreadableDocument("the XML in the file is UTF-32; it must be UTF-8 or UTF-16")
     if (found := _BEGINS.get(content[:2])) is not None:

@@ -1,7 +1,7 @@
 """Files of Fluent (.ftl): the patterns of messages and of their attributes are translated where they are.
 
-fluent.syntax, the parser of the Fluent project, tells the places of patterns; its serializer would write the file in a
-layout of its own. What is in braces is kept; the variants of a select expression are texts of their own. Terms, which
+fluent.syntax, the parser of the Fluent project, tells the positions of patterns. Its serializer would write the file in
+a layout of its own. What is in braces is kept. The variants of a select expression are texts of their own. Terms, which
 are names of products, and comments stay.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from fluent.syntax import FluentParser, ast
 
 from lingon.documents.document import Document, Edit, UnreadableDocument, edited
-from lingon.documents.edits import Entry, broken, document_of, text_and_encoder
+from lingon.documents.edits import TextEntry, broken, document_of, text_and_encoder
 from lingon.documents.messages import Message, Style
 from lingon.documents.plurals import is_plural, lacking
 
@@ -31,19 +31,19 @@ _KEYS = ("accesskey", "key", "commandkey")  # attributes that are keys of the ke
 
 
 def read_fluent(content: bytes, target: str = "") -> Document:
-    """Return a Fluent file; raises UnreadableDocument. target: the language to translate to; empty if not known."""
+    """Return a Fluent file. Raises UnreadableDocument. target: the language to translate to, empty if not known."""
     text, encode = text_and_encoder(content)
     if len(text) > MOST_CHARACTERS:
         raise UnreadableDocument(f"the file has {len(text):,} characters; at most {MOST_CHARACTERS:,}")
     _check_depth(text)
     resource = FluentParser(with_spans=True).parse(text)
-    file = _File(text, target)
+    file = _FluentFile(text, target)
     entries = (entry for each in resource.body for entry in file.entries(each))
     return document_of(text, entries, encode)
 
 
 def _check_depth(text: str) -> None:
-    """Raise UnreadableDocument for braces in too many others; a line that begins something else ends all of them."""
+    """Raise UnreadableDocument for braces in too many others. A line that begins something else ends all of them."""
     depth = 0
     for found in _BRACE.finditer(text):
         if len(found[0]) == 1:
@@ -52,15 +52,15 @@ def _check_depth(text: str) -> None:
             raise broken(text, found.start(), "Fluent", f"braces are in more than {MOST_DEPTH} others")
 
 
-class _File:
+class _FluentFile:
     """A file that is read, and how it is written."""
 
     def __init__(self, text: str, target: str) -> None:
         self.text, self.target = text, target
         self.end = "\r\n" if "\r\n" in text else "\n"
 
-    def entries(self, entry: ast.EntryType) -> Iterator[Entry]:
-        """Yield the texts of a message; raises UnreadableDocument for what is none."""
+    def entries(self, entry: ast.EntryType) -> Iterator[TextEntry]:
+        """Yield the texts of a message. Raises UnreadableDocument for what is none."""
         if isinstance(entry, ast.Junk):
             problem = entry.annotations[0] if entry.annotations else None
             message = " ".join((problem.message or "").split()) if problem is not None else "no message begins here"
@@ -73,10 +73,10 @@ class _File:
             if attribute.id.name not in _KEYS:
                 yield self._entry(attribute.value)
 
-    def _entry(self, pattern: ast.Pattern) -> Entry:
+    def _entry(self, pattern: ast.Pattern) -> TextEntry:
         messages: list[Message] = []
         written = _Pattern(pattern, self, messages)
-        return Entry(messages, written.edits, always=written.grows)
+        return TextEntry(messages, written.edits, always=written.grows)
 
 
 class _Pattern:
@@ -86,7 +86,7 @@ class _Pattern:
     grows: whether it gets variants that it lacks
     """
 
-    def __init__(self, pattern: ast.Pattern, file: _File, messages: list[Message]) -> None:
+    def __init__(self, pattern: ast.Pattern, file: _FluentFile, messages: list[Message]) -> None:
         """messages: those of the file's entry, to which those of this pattern are added."""
         self._file = file
         self._places: list[_Placeable] = []
@@ -145,7 +145,7 @@ class _Pattern:
 class _Placeable:
     """What is in braces; grows: whether it gets variants that it lacks."""
 
-    def __init__(self, placeable: ast.Placeable, file: _File, messages: list[Message]) -> None:
+    def __init__(self, placeable: ast.Placeable, file: _FluentFile, messages: list[Message]) -> None:
         self._file, (self._begin, self._end) = file, _span(placeable)
         self._variants: list[tuple[ast.Variant, _Pattern]] = []
         if isinstance(placeable.expression, ast.SelectExpression):
@@ -181,13 +181,13 @@ class _Placeable:
 
 
 def _span(node: ast.SyntaxNode) -> tuple[int, int]:
-    """Return the place of a node in the text of the file."""
+    """Return the position of a node in the text of the file."""
     assert node.span is not None
     return node.span.start, node.span.end
 
 
 def _name(variant: ast.Variant) -> str:
-    """Return the name of a variant; empty for that of a number."""
+    """Return the name of a variant, empty for that of a number."""
     return variant.key.name if isinstance(variant.key, ast.Identifier) else ""
 
 

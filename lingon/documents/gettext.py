@@ -2,7 +2,7 @@
 
 All other lines are copied byte for byte, but for the header, which says the language, its plural forms and the
 encoding. A translation that `msgfmt --check` would refuse is not written. polib 1.2 is not used: it refuses
-strings beside each other in one line, and writes all entries anew, with other line breaks.
+strings beside each other in one line, and writes all entries again, with other line breaks.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from lingon.documents.document import Document, UnreadableDocument, check_marks,
 from lingon.documents.encodings import UTF_8, Encoding, codec_of, read_encoded
 from lingon.documents.inline import (
     Around,
+    FormattedText,
     InlineText,
     Node,
-    Piece,
     Point,
     marks_in,
     named_tag,
@@ -51,7 +51,7 @@ class GettextEntry:
 
     begin: that of its first line that is no comment for people: of flags, of an earlier message, or of a string
     flags: by the numbers of the lines that have them
-    references: the places that it is from
+    references: the positions that it is from
     lines: of its strings, by the names of their keywords, such as msgstr[1], with their escapes resolved
     start: that of the first line with a translation
     last: that of the line after it
@@ -65,7 +65,7 @@ class GettextEntry:
     last: int = 0
 
     def string(self, name: str) -> str:
-        """Return a string; empty if the entry has none of this name."""
+        """Return a string, empty if the entry has none of this name."""
         return "".join(self.lines.get(name, ()))
 
     @property
@@ -95,7 +95,7 @@ class GettextEntry:
 
 
 def entries_of(lines: Sequence[str]) -> list[GettextEntry]:
-    """Return the entries of a file; obsolete ones are comments. Raises UnreadableDocument."""
+    """Return the entries of a file. Obsolete ones are comments. Raises UnreadableDocument."""
     found: list[GettextEntry] = []
     name, begin, flags, references = "", -1, dict[int, list[str]](), list[str]()
     for number, line in enumerate(lines):
@@ -143,7 +143,7 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def string_lines(name: str, text: str, end: str) -> Iterator[str]:
-    """Yield the lines of a string; a long one, or one of several lines, begins below its keyword as gettext does it."""
+    """Yield the lines of a string. A long one, or one of several lines, begins below its keyword as gettext does it."""
     parts = [part for line in re.findall(r"[^\n]*\n|[^\n]+\Z", text) for part in _wrapped(line)]
     yield f'{name} "{"".join(parts) if len(parts) < 2 else ""}"{end}'
     if len(parts) > 1:
@@ -177,7 +177,7 @@ _SCRIPTS = {"zh-hans": "zh_CN", "zh-hant": "zh_TW", "sr-latn": "sr@latin"}  # as
 
 
 def charset_of(content: bytes) -> str:
-    """Return the encoding that the header of a file says; empty if it says none."""
+    """Return the encoding that the header of a file says, empty if it says none."""
     found = _CHARSET.search(content, 0, HEAD_BYTES)
     return found[1].decode() if found else ""
 
@@ -228,7 +228,7 @@ def new_header(fields: Mapping[str, str], end: str) -> Iterator[str]:
 
 
 # The plural forms of languages: which numbers have which form, by the formula of a header or of the language.
-# GNU gettext, manual, 11.2.6; the formulas are those of its table and of Unicode CLDR as gettext writes them.
+# GNU gettext, manual, 11.2.6. The formulas are those of its table and of Unicode CLDR as gettext writes them.
 
 _ONE = "nplurals=2; plural=(n != 1);"
 _FORMULAS = {
@@ -277,14 +277,14 @@ class Forms:
 
 
 def formula_of(language: str) -> str:
-    """Return the value of Plural-Forms for a language; empty if the language is empty."""
+    """Return the value of Plural-Forms for a language, empty if the language is empty."""
     tag = language.lower().replace("_", "-")
     base = tag.partition("-")[0]
     return (_BY_LANGUAGE.get("-".join(tag.split("-")[:2])) or _BY_LANGUAGE.get(base, _ONE)) if tag else ""
 
 
 def forms_of(formula: str) -> Forms | None:
-    """Return the forms that a value of Plural-Forms describes; None if it describes none."""
+    """Return the forms that a value of Plural-Forms describes, or None if it describes none."""
     found = _FORMULA.match(formula)
     if found is None or not 1 <= int(found[1]) <= MOST_FORMS:
         return None
@@ -316,12 +316,12 @@ _TILDES = re.compile(r"~(?:[-+\d,'#vV:@]{0,20})[A-Za-z%~&*?{}\[\]();^|_/$<>]")
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class ArgumentFormat:
     """How a kind of programs writes arguments.
 
     pattern: of them, and of signs that stand for themselves
     ordered: whether they have their values by their order; numbered: whether they may have numbers instead
-    sign: that begins an argument, and is nothing else; empty if it may be text
+    sign: that begins an argument, and is nothing else, empty if it may be text
     """
 
     pattern: re.Pattern[str]
@@ -330,17 +330,19 @@ class Format:
     sign: str = ""
 
 
-_C, _PYTHON = Format(_PERCENT, numbered=True, sign="%"), Format(_PERCENT, sign="%")
-_NAMED = Format(_BRACES, ordered=False)
+_C, _PYTHON = ArgumentFormat(_PERCENT, numbered=True, sign="%"), ArgumentFormat(_PERCENT, sign="%")
+_NAMED = ArgumentFormat(_BRACES, ordered=False)
 FORMATS = {
     **dict.fromkeys(("c", "objc", "php", "perl", "ruby", "java-printf", "awk", "tcl", "gcc-internal"), _C),
     **dict.fromkeys(("gfc-internal", "elisp", "librep", "sh-printf"), _C),
     **dict.fromkeys(("python", "lua", "javascript"), _PYTHON),
     **dict.fromkeys(("python-brace", "perl-brace", "java", "csharp", "rust", "d"), _NAMED),
-    **dict.fromkeys(("qt", "qt-plural", "kde", "kde-kuit", "ycp", "smalltalk"), Format(_NUMBERS, ordered=False)),
-    **dict.fromkeys(("lisp", "scheme", "gimp-scheme"), Format(_TILDES)),
-    "boost": Format(_BETWEEN, ordered=False),
-    "sh": Format(_VARIABLES, ordered=False),
+    **dict.fromkeys(
+        ("qt", "qt-plural", "kde", "kde-kuit", "ycp", "smalltalk"), ArgumentFormat(_NUMBERS, ordered=False)
+    ),
+    **dict.fromkeys(("lisp", "scheme", "gimp-scheme"), ArgumentFormat(_TILDES)),
+    "boost": ArgumentFormat(_BETWEEN, ordered=False),
+    "sh": ArgumentFormat(_VARIABLES, ordered=False),
 }
 """Formats by the names of their flags, without "-format"."""
 
@@ -348,7 +350,7 @@ SAME, NUMBERED, REORDERED = range(3)
 """What was done with the arguments of a translation: nothing, they got numbers, or the order of the message."""
 
 
-def formats_of(flags: Iterable[str]) -> list[Format]:
+def formats_of(flags: Iterable[str]) -> list[ArgumentFormat]:
     """Return the formats that flags name."""
     return [FORMATS[name] for flag in flags if (name := flag.removesuffix("-format")) != flag and name in FORMATS]
 
@@ -360,8 +362,8 @@ def arguments_of(text: str) -> list[str]:
     )
 
 
-def fitted(formats: Sequence[Format], message: str, translation: str) -> tuple[str, int] | None:
-    """Return a translation with the arguments of its message, and what was done; None if it has others."""
+def fitted(formats: Sequence[ArgumentFormat], message: str, translation: str) -> tuple[str, int] | None:
+    """Return a translation with the arguments of its message, and what was done, or None if it has others."""
     done = SAME
     for format in formats:
         found = _fitted(format, message, translation)
@@ -371,7 +373,7 @@ def fitted(formats: Sequence[Format], message: str, translation: str) -> tuple[s
     return translation, done
 
 
-def _fitted(format: Format, message: str, translation: str) -> tuple[str, int] | None:
+def _fitted(format: ArgumentFormat, message: str, translation: str) -> tuple[str, int] | None:
     wanted, found = (list(format.pattern.finditer(text)) for text in (message, translation))
     if format.sign and format.sign in format.pattern.sub("", message):
         return translation, SAME  # the message is none of this format: msgfmt looks no further
@@ -390,14 +392,14 @@ def _fitted(format: Format, message: str, translation: str) -> tuple[str, int] |
     return format.pattern.sub(lambda each: next(order) if _is_argument(each[0]) else each[0], translation), REORDERED
 
 
-def _with_numbers(format: Format, names: Sequence[str], translation: str) -> str:
+def _with_numbers(format: ArgumentFormat, names: Sequence[str], translation: str) -> str:
     """Return a translation whose arguments have the numbers of those of its message."""
-    places = defaultdict[str, deque[int]](deque)
-    for place, name in enumerate(name for name in names if not name.endswith("m")):  # %m has no value of its own
-        places[name].append(place + 1)
+    positions = defaultdict[str, deque[int]](deque)
+    for position, name in enumerate(name for name in names if not name.endswith("m")):  # %m has no value of its own
+        positions[name].append(position + 1)
 
     def numbered(argument: re.Match[str]) -> str:
-        places_of = places.get(argument[0])
+        places_of = positions.get(argument[0])
         return f"%{places_of.popleft()}${argument[0][1:]}" if places_of else argument[0]
 
     return format.pattern.sub(numbered, translation)
@@ -413,7 +415,7 @@ def _is_named(text: str) -> bool:
 
 # Light markup in messages: reStructuredText and Markdown, where a file or a flag says that a message has it.
 # Manuals in Sphinx and other generators are translated by files of gettext whose references name the pages. Code,
-# targets and addresses stay as they are; emphasis, links and labels are around their text.
+# targets and addresses stay as they are. Emphasis, links and labels are around their text.
 
 REST, MARKDOWN = "rst", "md"
 _FLAGS = {"rst-text": REST, "md-text": MARKDOWN}
@@ -440,9 +442,9 @@ _MARKS = {
 
 
 def markup_of(flags: set[str], references: str) -> str:
-    """Return the markup of a message, REST or MARKDOWN; empty if it has none.
+    """Return the markup of a message, REST or MARKDOWN, empty if it has none.
 
-    flags: of the message; references: the places that it is from
+    flags: of the message; references: the positions that it is from
     """
     for flag, markup in _FLAGS.items():
         if flag in flags:
@@ -452,13 +454,13 @@ def markup_of(flags: set[str], references: str) -> str:
 
 
 def with_marks(text: str, markup: str) -> Iterator[Node[bytes]]:
-    """Yield a text with what its markup marks; all patterns are bounded, so that a mark without an end costs little."""
+    """Yield a text with what its markup marks. All patterns are bounded, so that a mark without an end costs little."""
     if not markup:
-        yield Piece(text)
+        yield FormattedText(text)
         return
     at = 0
     for found in _MARKS[markup].finditer(text):
-        yield Piece(text[at : found.start()])
+        yield FormattedText(text[at : found.start()])
         at = found.end()
         groups = found.groupdict()
         name = next((name for name, value in groups.items() if name.startswith("text") and value), "")
@@ -467,8 +469,8 @@ def with_marks(text: str, markup: str) -> Iterator[Node[bytes]]:
             continue
         number = name.removeprefix("text")
         before, after = groups[f"before{number}"], groups[f"after{number}"]
-        yield Around(before.encode(), [Piece(groups[name])], after.encode())
-    yield Piece(text[at:])
+        yield Around(before.encode(), [FormattedText(groups[name])], after.encode())
+    yield FormattedText(text[at:])
 
 
 MOST_ENTRIES = 50_000
@@ -479,15 +481,15 @@ _DONE = {
 }
 
 
-class _Text:
-    """A message to translate; blank characters and line breaks at its ends stay, as msgfmt demands."""
+class _GettextMessage:
+    """A message to translate. Blank characters and line breaks at its ends stay, as msgfmt demands."""
 
     def __init__(self, message: str, markup: str = "") -> None:
         """markup: see `markup_of`."""
         self.message = message
         nodes: list[Node[bytes]] = []
         for node in with_marks(message, markup):
-            nodes += _with_tags(node.text, markup) if isinstance(node, Piece) else [node]
+            nodes += _with_tags(node.text, markup) if isinstance(node, FormattedText) else [node]
         self.inline = InlineText(paired(nodes, lambda point: named_tag(point.content.decode())))
 
     def translated(self, translation: str) -> str:
@@ -497,7 +499,7 @@ class _Text:
 
 
 def _with_tags(text: str, markup: str) -> Iterator[Node[bytes]]:
-    """Yield a text with its tags and line breaks as points; reStructuredText has no tags."""
+    """Yield a text with its tags and line breaks as points. ReStructuredText has no tags."""
     at = 0
     for tag in tags_of(text) if markup != REST else ():
         yield from with_breaks(text[at : tag.start()], str.encode)
@@ -514,15 +516,15 @@ class _Job:
     """
 
     entry: GettextEntry
-    texts: Sequence[_Text]
+    texts: Sequence[_GettextMessage]
     forms: Sequence[int]
 
 
-class _File:
-    """A file of gettext. target: the language to translate to; empty if it is not known."""
+class _GettextFile:
+    """A file of gettext. target: the language to translate to, empty if it is not known."""
 
     def __init__(self, content: bytes, target: str) -> None:
-        """Raises UnreadableDocument."""
+        """Raise UnreadableDocument for content that cannot be read."""
         text, self._encoding = read_encoded(content, charset_of(content))
         self._lines = re.findall(r"[^\n]*\n|[^\n]+\Z", text)
         self._entries = entries_of(self._lines)
@@ -573,11 +575,11 @@ class _File:
         waiting = [entry for entry in self._entries if entry.waits]
         messages = [self._messages(entry, forms) for entry in waiting]
         check_marks(sum(marks_in(message) for each, _ in messages for message in each))
-        for entry, (each, places) in zip(waiting, messages, strict=True):
+        for entry, (each, positions) in zip(waiting, messages, strict=True):
             markup = markup_of(entry.flag_names, entry.references)
-            texts = [_Text(message, markup) for message in each]
+            texts = [_GettextMessage(message, markup) for message in each]
             if all(text.inline.text for text in texts):
-                yield _Job(entry, texts, places)
+                yield _Job(entry, texts, positions)
 
     def _messages(self, entry: GettextEntry, forms: Forms) -> tuple[list[str], list[int]]:
         """Return the messages of an entry, and which of them is each form of its plural."""
@@ -585,12 +587,14 @@ class _File:
             return [entry.string("msgid")], []
         names = ("msgid", "msgid_plural")
         one, more = (arguments_of(entry.string(name)) for name in names)
-        places = forms.texts(alike=one == more)
-        used = sorted(set(places))
-        return [entry.string(names[place]) for place in used], [used.index(place) for place in places]
+        positions = forms.texts(alike=one == more)
+        used = sorted(set(positions))
+        return [entry.string(names[position]) for position in used], [used.index(position) for position in positions]
 
     def _fitted(self, job: _Job, translations: Sequence[str]) -> tuple[list[str], int | None]:
-        """Return translations with the arguments of their messages, and what was done; None if one cannot have them."""
+        """Return translations with the arguments of their messages, and what was done, or None if one cannot have
+        them.
+        """
         formats, found, done = formats_of(job.entry.flag_names), list[str](), SAME
         for text, translation in zip(job.texts, translations, strict=True):
             fit = fitted(formats, text.message, translation)
@@ -612,8 +616,8 @@ class _File:
             yield self._lines[number].replace("#,", "#, fuzzy,", 1) if is_first else self._lines[number]
         if not job.forms:
             yield from string_lines("msgstr", messages[0], end)
-        for form, place in enumerate(job.forms):
-            yield from string_lines(f"msgstr[{form}]", messages[place], end)
+        for form, position in enumerate(job.forms):
+            yield from string_lines(f"msgstr[{form}]", messages[position], end)
 
     def _encoded(self, edits: dict[int, tuple[int, list[str]]]) -> bytes:
         """Return the file with other lines; edits: the line after the old ones, and the new ones, by the first."""
@@ -640,14 +644,14 @@ class _File:
 
 
 def read_gettext(content: bytes, target: str = "") -> Document:
-    """Return a file of gettext; raises UnreadableDocument. target: the language to translate to; empty if not known."""
+    """Return a file of gettext. Raises UnreadableDocument. target: the language to translate to, empty if not known."""
     check_size(len(content), "the file has")
     if (count := content.count(b"msgid")) > MOST_ENTRIES:
         raise UnreadableDocument(f"the file has {count:,} messages; at most {MOST_ENTRIES:,}")
-    file = _File(content, target)
+    file = _GettextFile(content, target)
     return Document(file.texts, text_options(), file.written, file.notes)
 
 
 def _ends(message: str) -> tuple[bool, bool]:
-    """Whether a message begins, and ends, with a line break: msgfmt demands the same of its translation."""
+    """Return whether a message begins, and ends, with a line break: msgfmt demands the same of its translation."""
     return message.startswith("\n"), message.endswith("\n")

@@ -17,14 +17,14 @@ from typing import Any, Generic, TypeVar
 from xml.sax.saxutils import escape
 
 from lingon.documents.document import UnreadableDocument
-from lingon.documents.xml_tree import Element, Text, read_tree
+from lingon.documents.xml_tree import Element, XmlText, read_tree
 from lingon.segments.kept_forms import Kind, replaced
 from lingon.segments.markup_lists import NO_TEXT, Sibling, SiblingKind, Surroundings, divide, element_of, sibling_of
 from lingon.segments.protection import find_protected
 from lingon.translation.v1 import translation_pb2 as pb
 
 Content = TypeVar("Content")
-"""What a document has in a place that is not translated: bytes, or what still has to be written."""
+"""What a document has in a position that is not translated: bytes, or what still has to be written."""
 
 MOST_AROUND = 1000  # nodes around another: those of a file inside each other, each with fields inside
 _APART = re.compile(r'(?<![\w>])<v i="\d++"/>(?![\w<])')
@@ -33,7 +33,7 @@ _NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # XML 1.0 ha
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FormattedText:
     """Text of one format; format: any name of it."""
 
     text: str
@@ -58,7 +58,7 @@ class Around(Generic[Content]):
     link: bool = False
 
 
-Node = Piece | Point[Content] | Around[Content]
+Node = FormattedText | Point[Content] | Around[Content]
 
 
 def text_options() -> pb.TextOptions:
@@ -69,18 +69,18 @@ def text_options() -> pb.TextOptions:
 class InlineText(Generic[Content]):
     """A paragraph.
 
-    text: its XML; empty if there is nothing to translate
+    text: its XML, empty if there is nothing to translate
     """
 
     def __init__(self, nodes: Sequence[Node[Content]]) -> None:
-        """Raises UnreadableDocument."""
+        """Raise UnreadableDocument for content that cannot be read."""
         self._nodes = _joined(nodes)
         begin, end = _without_ends(self._nodes)
         self._begin, self._middle, self._end = self._nodes[:begin], self._nodes[begin:end], self._nodes[end:]
         self._formats = _formats(self._middle)
         self._numbers = {format: number for number, format in enumerate(self._formats)}
         self._items, self._separators = _lists(self._middle)
-        self._points: list[Point[Content] | Piece] = []  # those of the text, with what separates items
+        self._points: list[Point[Content] | FormattedText] = []  # those of the text, with what separates items
         self._arounds: list[Around[Content]] = []
         self.text = self._xml(self._middle) if has_words(self._middle) else ""
 
@@ -88,10 +88,10 @@ class InlineText(Generic[Content]):
         return "".join(self._xml_of(node, nesting) for node, nesting in steps(nodes))
 
     def _xml_of(self, node: Node[Content], nesting: int) -> str:
-        if isinstance(node, Piece) and id(node) in self._separators:
+        if isinstance(node, FormattedText) and id(node) in self._separators:
             self._points.append(node)
             return f'<b i="{len(self._points) - 1}"/>'
-        if isinstance(node, Piece):
+        if isinstance(node, FormattedText):
             number = self._numbers[node.format]
             text = escape(_NOT_XML.sub("", node.text))
             return text if number == 0 else f'<f i="{number}">{text}</f>'
@@ -126,8 +126,8 @@ class InlineText(Generic[Content]):
                 if element.name in ("l", "s"):
                     around, inside = self._arounds[_place(element)], levels.pop()
                     levels[-1].append(replace(around, nodes=inside))
-            elif isinstance(child, Text):
-                levels[-1].append(Piece(child.text, self._formats[format]))
+            elif isinstance(child, XmlText):
+                levels[-1].append(FormattedText(child.text, self._formats[format]))
             elif child.name in ("f", "l", "s"):
                 waiting.append((child, iter(child.children), _place(child) if child.name == "f" else format))
                 levels += [[]] if child.name != "f" else []
@@ -183,20 +183,22 @@ def _check_depth(depth: int) -> None:
 
 
 def has_words(nodes: Sequence[Node[Content]]) -> bool:
-    """Whether there are letters in the text of nodes."""
+    """Return whether there are letters in the text of nodes."""
     return any(any(map(str.isalpha, piece.text)) for piece in pieces(nodes))
 
 
-def pieces(nodes: Sequence[Node[Content]]) -> Iterator[Piece]:
+def pieces(nodes: Sequence[Node[Content]]) -> Iterator[FormattedText]:
     """Yield the pieces among nodes and inside of them."""
-    return (node for node, _ in steps(nodes) if isinstance(node, Piece))
+    return (node for node, _ in steps(nodes) if isinstance(node, FormattedText))
 
 
-def write(nodes: Sequence[Node[Content]], text: Callable[[Piece], bytes], content: Callable[[Content], bytes]) -> bytes:
+def write(
+    nodes: Sequence[Node[Content]], text: Callable[[FormattedText], bytes], content: Callable[[Content], bytes]
+) -> bytes:
     """Return the bytes of nodes; text: writes pieces, content: everything else."""
     found = list[bytes]()
     for node, nesting in steps(nodes):
-        if isinstance(node, Piece):
+        if isinstance(node, FormattedText):
             found.append(text(node))
         elif isinstance(node, Point):
             found.append(content(node.content))
@@ -206,13 +208,13 @@ def write(nodes: Sequence[Node[Content]], text: Callable[[Piece], bytes], conten
 
 
 def _joined(nodes: Sequence[Node[Content]]) -> list[Node[Content]]:
-    """Return nodes in which pieces of one format beside each other are one; white space has the format before it.
+    """Return nodes in which pieces of one format beside each other are one. White space has the format before it.
 
     Raises UnreadableDocument if there are too many around another.
     """
     levels: list[list[Node[Content]]] = [[]]
     for node, nesting in steps(nodes):
-        if isinstance(node, Piece):
+        if isinstance(node, FormattedText):
             levels[-1] += [node] if node.text else []
         elif isinstance(node, Point):
             levels[-1].append(node)
@@ -230,21 +232,21 @@ def _joined_beside(nodes: Sequence[Node[Content]]) -> list[Node[Content]]:
     if len(nodes) < 2:  # as most texts
         return list(nodes)
     found: list[Node[Content]] = []
-    alike: list[Piece] = []
+    alike: list[FormattedText] = []
     for node in [*nodes, None]:
-        if isinstance(node, Piece) and alike and (node.format == alike[0].format or node.text.isspace()):
+        if isinstance(node, FormattedText) and alike and (node.format == alike[0].format or node.text.isspace()):
             alike.append(node)
             continue
         if alike:
-            found.append(Piece("".join(piece.text for piece in alike), alike[0].format))
-        alike = [node] if isinstance(node, Piece) else []
-        found += [] if node is None or isinstance(node, Piece) else [node]
+            found.append(FormattedText("".join(piece.text for piece in alike), alike[0].format))
+        alike = [node] if isinstance(node, FormattedText) else []
+        found += [] if node is None or isinstance(node, FormattedText) else [node]
     return found
 
 
 def _without_ends(nodes: Sequence[Node[Content]]) -> tuple[int, int]:
     """Return the range of nodes without the points at both ends, which stay where they are."""
-    texts = [place for place, node in enumerate(nodes) if not isinstance(node, Point)]
+    texts = [position for position, node in enumerate(nodes) if not isinstance(node, Point)]
     return (texts[0], texts[-1] + 1) if texts else (0, 0)
 
 
@@ -281,11 +283,11 @@ def _lists(nodes: Sequence[Node[Any]]) -> tuple[set[int], set[int]]:
             first, last = number == 0, number == len(level.parts) - 1
             around = Surroundings(before or not first, after or not last)
             division = divide([sibling for _, sibling in part], around)
-            items.update(id(part[place][0]) for place in division.items)
-            separators.update(id(part[place][0]) for place in division.separators)
-            for place, (node, _) in enumerate(part):
+            items.update(id(part[position][0]) for position in division.items)
+            separators.update(id(part[position][0]) for position in division.separators)
+            for position, (node, _) in enumerate(part):
                 if id(node) in level.inside:
-                    waiting.append((level.inside[id(node)], division.borders[place], division.borders[place + 1]))
+                    waiting.append((level.inside[id(node)], division.borders[position], division.borders[position + 1]))
     return items, separators
 
 
@@ -293,7 +295,7 @@ def _level(nodes: Sequence[Node[Any]]) -> _Level:
     """Return nodes as a level, with the levels inside of it."""
     levels = [_Level()]
     for node, nesting in steps(nodes):
-        if isinstance(node, Piece):
+        if isinstance(node, FormattedText):
             levels[-1].parts[-1].append((node, sibling_of(node.text)))
         elif isinstance(node, Point):
             levels[-1].parts += [[]] if node.splits else []
@@ -324,22 +326,22 @@ _ENDS = re.compile(r"[.!?:;\u2026\u3002\uff01\uff1f]\W*\Z")
 
 
 def with_breaks(text: str, point: Callable[[str], Content]) -> Iterator[Node[Content]]:
-    """Yield a text whose line breaks and control characters are points; see `without_marks` for those in a sentence.
+    """Yield a text whose line breaks and control characters are points. See `without_marks` for those in a sentence.
 
     A sentence goes on if its line has no end mark, and the next line begins with a small letter.
     """
     at = 0
     for found in _BREAK.finditer(text):
         before, after = text[at : found.start()], text[found.end() : found.end() + 1]
-        yield Piece(before)
+        yield FormattedText(before)
         ended = not before.strip() or _ENDS.search(before[-END_CHARACTERS:])
         if found["line"] and not ended and after.islower():
-            yield Piece(" ")
+            yield FormattedText(" ")
             yield Point(point(f"\0{found[0]}\0"))
         else:
             yield Point(point(found[0]), splits=True)
         at = found.end()
-    yield Piece(text[at:])
+    yield FormattedText(text[at:])
 
 
 def tags_of(text: str) -> Iterator[re.Match[str]]:
@@ -349,8 +351,8 @@ def tags_of(text: str) -> Iterator[re.Match[str]]:
     kept = [span for span in find_protected(text) if span.kind not in _OF_TAGS or text[span.begin] != "<"]
     ends = [span.end for span in kept]
     for tag in TAG.finditer(text):
-        place = bisect_right(ends, tag.start())
-        if place == len(kept) or tag.end() <= kept[place].begin:
+        position = bisect_right(ends, tag.start())
+        if position == len(kept) or tag.end() <= kept[position].begin:
             yield tag
 
 
@@ -369,7 +371,7 @@ def paired(
 ) -> list[Node[Content]]:
     """Return nodes in which what is between a start and its end is one node.
 
-    mark: returns what a start and its end have in common, and whether a point is a start; None for other points
+    mark: returns what a start and its end have in common, and whether a point is a start, or None for other points
     """
     levels: list[list[Node[Content]]] = [[]]
     starts: list[Key] = []
@@ -392,6 +394,8 @@ def paired(
 
 
 def named_tag(tag: str) -> tuple[str, bool] | None:
-    """Return the name of a tag of HTML and whether it is a start; None for one without an end, and for other text."""
+    """Return the name of a tag of HTML and whether it is a start, or None for one without an end, and for other
+    text.
+    """
     found = re.match(r"<(/?)([A-Za-z]+)", tag)
     return (found[2].lower(), not found[1]) if found and not tag.endswith("/>") else None

@@ -1,6 +1,6 @@
 """JSON files of texts: nested ones, those of i18next, of Chrome (`messages.json`) and of Flutter (`.arb`).
 
-The strings are translated where they are; keys, numbers and all else are copied byte for byte. Forms of a plural that
+The strings are translated where they are. Keys, numbers and all else are copied byte for byte. Forms of a plural that
 the target language has and the file lacks are added beside the form `other`, with its translation.
 """
 
@@ -14,7 +14,7 @@ from json.decoder import scanstring  # type: ignore[attr-defined]  # what json i
 from typing import NoReturn
 
 from lingon.documents.document import Document, Edit, UnreadableDocument
-from lingon.documents.edits import Encode, Entry, broken, document_of, replacing, text_and_encoder
+from lingon.documents.edits import Encode, TextEntry, broken, document_of, replacing, text_and_encoder
 from lingon.documents.messages import Message, Style
 from lingon.documents.plurals import is_plural, lacking, language_of, numbered
 from lingon.language_tags import is_same_tag
@@ -28,14 +28,14 @@ _WHITE = " \t\r\n"
 
 
 def read_json(content: bytes, target: str = "") -> Document:
-    """Return a JSON file; raises UnreadableDocument. target: the language to translate to; empty if not known."""
+    """Return a JSON file. Raises UnreadableDocument. target: the language to translate to, empty if not known."""
     text, encode = text_and_encoder(content)
     root = read_value(text)
     if root.member("@@locale") is not None:
         return _arb(text, root, encode, target)
     if _is_chrome(root):
-        return document_of(text, _File(text, target, _CHROME).messages(root), encode)
-    file, language = _File(text, target, _STYLE), _language(root)
+        return document_of(text, _JsonFile(text, target, _CHROME).messages(root), encode)
+    file, language = _JsonFile(text, target, _STYLE), _language(root)
     edits, notes = list[Edit[str]](), list[str]()
     if language is not None and not target:
         notes.append(f"the file says {language.key} at its root still: the target language was not given")
@@ -45,7 +45,7 @@ def read_json(content: bytes, target: str = "") -> Document:
 
 
 def is_json(content: bytes) -> bool:
-    """Whether a file is JSON as a whole."""
+    """Return whether a file is JSON as a whole."""
     try:
         read_value(text_and_encoder(content)[0])
     except UnreadableDocument:
@@ -54,13 +54,13 @@ def is_json(content: bytes) -> bool:
 
 
 def read_arb(content: bytes, target: str = "") -> Document:
-    """Return an .arb file, whose keys with @ describe texts; raises UnreadableDocument. target: see `read_json`."""
+    """Return an .arb file, whose keys with @ describe texts. Raises UnreadableDocument. target: see `read_json`."""
     text, encode = text_and_encoder(content)
     return _arb(text, read_value(text), encode, target)
 
 
-def _arb(text: str, root: Value, encode: Encode, target: str) -> Document:
-    file, locale = _File(text, target, _STYLE), root.member("@@locale")
+def _arb(text: str, root: JsonValue, encode: Encode, target: str) -> Document:
+    file, locale = _JsonFile(text, target, _STYLE), root.member("@@locale")
     edits = []
     if target and locale is not None and locale.kind == "string":
         edits = [Edit(locale.begin, locale.end, file.style.like("")(target.replace("-", "_")))]
@@ -68,33 +68,33 @@ def _arb(text: str, root: Value, encode: Encode, target: str) -> Document:
     return document_of(text, (entry for each in texts for entry in file.entries(each)), encode, edits)
 
 
-def _language(root: Value) -> Value | None:
-    """Return the member of a file whose key says its language; raises UnreadableDocument if there are several."""
+def _language(root: JsonValue) -> JsonValue | None:
+    """Return the member of a file whose key says its language. Raises UnreadableDocument if there are several."""
     if root.kind != "object" or any(each.kind != "object" for each in root.members):
         return None
     return root.members[0] if language_of([each.key for each in root.members]) else None
 
 
-def _is_chrome(root: Value) -> bool:
-    """Whether a file is one of Chrome: an object of objects with a message each."""
+def _is_chrome(root: JsonValue) -> bool:
+    """Return whether a file is one of Chrome: an object of objects with a message each."""
     return bool(root.key == "" and root.members) and all(each.string("message") is not None for each in root.members)
 
 
-class _File:
+class _JsonFile:
     """A file that is read; signs: how its texts are written."""
 
     def __init__(self, text: str, target: str, signs: Style) -> None:
         self.style = StringStyle(text)
         self._text, self._target, self._signs = text, target, signs
 
-    def messages(self, root: Value) -> Iterator[Entry]:
+    def messages(self, root: JsonValue) -> Iterator[TextEntry]:
         """Yield the messages of Chrome."""
         for each in root.members:
             message = each.member("message")
             assert message is not None
             yield self._entry(message)
 
-    def entries(self, root: Value) -> Iterator[Entry]:
+    def entries(self, root: JsonValue) -> Iterator[TextEntry]:
         """Yield the strings of a value, in their order."""
         waiting = [iter([(root, tuple[str, ...]())])]
         while waiting:
@@ -107,7 +107,7 @@ class _File:
                 forms = self._forms(value) if value.kind == "object" and self._target else {}
                 waiting.append(iter([(each, forms.get(each.key, ())) for each in value.members]))
 
-    def _entry(self, value: Value, added: Iterable[str] = ()) -> Entry:
+    def _entry(self, value: JsonValue, added: Iterable[str] = ()) -> TextEntry:
         """Return a string as an entry; added: keys to put before it, with its translation."""
         message = Message(value.text, self._signs, self._target)
         like = self.style.like(self._text[value.begin : value.end])
@@ -126,9 +126,9 @@ class _File:
                 yield Edit(value.key_begin, value.key_begin, inserted)
             yield from changed.edits(translations)
 
-        return Entry([message], edits, always=True)
+        return TextEntry([message], edits, always=True)
 
-    def _forms(self, value: Value) -> dict[str, tuple[str, ...]]:
+    def _forms(self, value: JsonValue) -> dict[str, tuple[str, ...]]:
         """Return, by the keys of an object, the keys of forms of plurals that have to be added before each."""
         strings = {each.key for each in value.members if each.kind == "string"}
         if is_plural(tuple(strings)) and len(strings) == len(value.members):
@@ -160,8 +160,8 @@ class _File:
         }
 
 
-# The values of a JSON file with their places in it, so that all else is copied byte for byte.
-# The json package of Python keeps no places of values, and its keys are without order among equal ones; it reads the
+# The values of a JSON file with their positions in it, so that all else is copied byte for byte.
+# The json package of Python keeps no positions of values, and its keys are without order among equal ones. It reads the
 # strings, and this file what is around them, in one pass without recursion.
 
 MOST_DEPTH = 64  # of objects and arrays inside each other
@@ -177,12 +177,12 @@ _FOREIGN = re.compile(r"\\u(?!00[0-7])[0-9A-Fa-f]{4}")  # an escape of a charact
 
 
 @dataclass(slots=True)
-class Value:
-    """A value; one of an object has a key.
+class JsonValue:
+    """A value. One of an object has a key.
 
     kind: object, array, string, or other for numbers, booleans and null
     begin, end: in the text of the file, quotation marks and brackets included
-    key, key_begin, key_end: that of a value of an object and its place
+    key, key_begin, key_end: that of a value of an object and its position
     text: of a string
     members: of an object or an array
     """
@@ -194,32 +194,32 @@ class Value:
     key_begin: int = 0
     key_end: int = 0
     text: str = ""
-    members: Sequence[Value] = ()
+    members: Sequence[JsonValue] = ()
 
-    def member(self, key: str) -> Value | None:
+    def member(self, key: str) -> JsonValue | None:
         """Return the value of a key in an object, the last one if there are several, as JSON parsers do."""
         if self.kind != "object":
             return None
         return next((each for each in reversed(self.members) if each.key == key), None)
 
     def string(self, key: str) -> str | None:
-        """Return the string of a key in an object; None if there is none."""
+        """Return the string of a key in an object, or None if there is none."""
         found = self.member(key)
         return found.text if found is not None and found.kind == "string" else None
 
 
-def read_value(text: str) -> Value:
-    """Return the value of a file; raises UnreadableDocument that names line and column."""
-    return _Reader(text).read()
+def read_value(text: str) -> JsonValue:
+    """Return the value of a file. Raises UnreadableDocument that names line and column."""
+    return _JsonReader(text).read()
 
 
-class _Reader:
+class _JsonReader:
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
-        self._open: list[tuple[Value, list[Value]]] = []
+        self._open: list[tuple[JsonValue, list[JsonValue]]] = []
         self._count = 0
 
-    def read(self) -> Value:
+    def read(self) -> JsonValue:
         """Return the value."""
         root = self._value()
         while self._open:
@@ -238,9 +238,9 @@ class _Reader:
             self._fail("a value is followed by something else")
         return root
 
-    def _value(self, key: str = "", key_begin: int = 0, key_end: int = 0) -> Value:
+    def _value(self, key: str = "", key_begin: int = 0, key_end: int = 0) -> JsonValue:
         first = self._peek()
-        found = Value("other", self._at, 0, key, key_begin, key_end)
+        found = JsonValue("other", self._at, 0, key, key_begin, key_end)
         self._count += 1
         if self._count > MOST_VALUES:
             raise UnreadableDocument(f"the file has more than {MOST_VALUES:,} values")
@@ -250,7 +250,7 @@ class _Reader:
             if len(self._open) >= MOST_DEPTH:
                 self._fail(f"values are in more than {MOST_DEPTH} others")
             found.kind = "object" if first == "{" else "array"
-            members: list[Value] = []
+            members: list[JsonValue] = []
             found.members = members
             self._open.append((found, members))
             self._at += 1
@@ -295,9 +295,9 @@ class _Reader:
         raise broken(self._text, self._at, "JSON", problem)
 
 
-def leaves(root: Value) -> Iterator[tuple[tuple[str, ...], Value]]:
-    """Yield the strings of a value, each with the keys around it; those of an array have none."""
-    waiting: list[tuple[tuple[str, ...], Iterator[Value]]] = [((), iter([root]))]
+def leaves(root: JsonValue) -> Iterator[tuple[tuple[str, ...], JsonValue]]:
+    """Yield the strings of a value, each with the keys around it. Those of an array have none."""
+    waiting: list[tuple[tuple[str, ...], Iterator[JsonValue]]] = [((), iter([root]))]
     while waiting:
         keys, members = waiting[-1]
         each = next(members, None)
@@ -340,7 +340,7 @@ class StringStyle:
 
     def _escape(self, found: re.Match[str]) -> str:
         units = found[0].encode("utf-16-be")
-        codes = (units[place : place + 2].hex() for place in range(0, len(units), 2))
+        codes = (units[position : position + 2].hex() for position in range(0, len(units), 2))
         return "".join(f"\\u{code.upper() if self._big else code}" for code in codes)
 
 

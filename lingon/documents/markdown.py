@@ -17,19 +17,19 @@ from markdown_it.token import Token
 
 from lingon.documents.document import Document, UnreadableDocument
 from lingon.documents.encodings import read_encoded
-from lingon.documents.inline import InlineText, Node, Piece, Point, steps, text_options
+from lingon.documents.inline import FormattedText, InlineText, Node, Point, steps, text_options
 from lingon.documents.markdown_inline import (
     BLOCKS,
     MOST_RAISED,
     Aside,
     MarkdownBlock,
     MarkdownMark,
-    Reader,
+    TokenReader,
     TooMuchMarkup,
     UnknownSource,
 )
 
-MOST_KEPT = 200  # words that translations are told to keep
+MOST_KEPT = 200  # words that a translation is asked to keep
 LINE_CHARACTERS = 72  # of a line, at least, of a paragraph that has several
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*(?:\r\n|\r|\n)")
@@ -51,13 +51,13 @@ class _Place:
     prefix: str
 
 
-class _Text:
+class _BlockText:
     """The text of a block."""
 
-    def __init__(self, nodes: list[Node[MarkdownMark]], place: _Place, block: MarkdownBlock) -> None:
-        self.place, self._block = place, block
+    def __init__(self, nodes: list[Node[MarkdownMark]], position: _Place, block: MarkdownBlock) -> None:
+        self.position, self._block = position, block
         self.inline = InlineText(nodes)
-        self.asides = [(aside, InlineText[MarkdownMark]([Piece(aside.text)])) for aside in _asides(nodes)]
+        self.asides = [(aside, InlineText[MarkdownMark]([FormattedText(aside.text)])) for aside in _asides(nodes)]
 
     @property
     def texts(self) -> list[str]:
@@ -65,7 +65,7 @@ class _Text:
         return [text for text in (self.inline.text, *(inline.text for _, inline in self.asides)) if text]
 
     def written(self, translations: Sequence[str]) -> str | None:
-        """Return the block of translations of its texts; None if it stays as it is."""
+        """Return the block of translations of its texts, or None if it stays as it is."""
         each = iter(translations)
         nodes = self.inline.translated(next(each)) if self.inline.text else self.inline.nodes
         asides = {aside: _plain(inline.translated(next(each))) for aside, inline in self.asides}
@@ -73,13 +73,13 @@ class _Text:
 
 
 def read_markdown(content: bytes) -> Document:
-    """Return a Markdown file (CommonMark with tables); raises UnreadableDocument."""
+    """Return a Markdown file (CommonMark with tables). Raises UnreadableDocument."""
     check_markdown(content)
     text, encoding = read_encoded(content)
     notes = list[str]()
     lines = _LINE.findall(text)
-    reader = _Reader(lines)
-    texts = sorted((each for each in reader.texts() if each.texts), key=lambda each: each.place.begin)
+    reader = _BlockReader(lines)
+    texts = sorted((each for each in reader.texts() if each.texts), key=lambda each: each.position.begin)
     end = next((line[len(line.rstrip("\r\n")) :] for line in lines), "\n") or "\n"
 
     def write(translations: Sequence[str]) -> bytes:
@@ -88,10 +88,10 @@ def read_markdown(content: bytes) -> Document:
             last = first + len(each.texts)
             written = each.written(translations[first:last])
             if written is not None:
-                found += [text[at : each.place.begin], written.replace("\n", end + each.place.prefix)]
-                at = each.place.end
+                found += [text[at : each.position.begin], written.replace("\n", end + each.position.prefix)]
+                at = each.position.end
             else:
-                left.append(text.count("\n", 0, each.place.begin) + 1 if not left else 0)
+                left.append(text.count("\n", 0, each.position.begin) + 1 if not left else 0)
             first = last
         if left:
             message = "texts stay as they are, for their translations would mean something else"
@@ -103,8 +103,8 @@ def read_markdown(content: bytes) -> Document:
     return Document([text for each in texts for text in each.texts], options, write, notes)
 
 
-class _Reader:
-    """Finds the texts of blocks in the lines of a file."""
+class _BlockReader:
+    """A reader of the texts of blocks in the lines of a file."""
 
     def __init__(self, lines: Sequence[str]) -> None:
         self._lines = lines
@@ -113,7 +113,7 @@ class _Reader:
         self.raised = set[str]()  # words that translations have to keep
         self._column = 0  # after the last cell that was found in a row
 
-    def texts(self) -> Iterator[_Text]:
+    def texts(self) -> Iterator[_BlockText]:
         """Yield the texts of the blocks."""
         front = _front_matter(self._lines)
         environment: dict[str, Any] = {}
@@ -133,7 +133,7 @@ class _Reader:
                 with suppress(UnknownSource, TooMuchMarkup):
                     yield self._text(before, token, token.map[0])
 
-    def _text(self, before: Token, token: Token, line: int) -> _Text:
+    def _text(self, before: Token, token: Token, line: int) -> _BlockText:
         """Return the text of a block; before: its start, line: its first one.
 
         Raises UnknownSource and TooMuchMarkup for a block that stays as it is.
@@ -144,12 +144,12 @@ class _Reader:
             return self._heading(token.content, line)
         return self._paragraph(token.content, line, before.markup)
 
-    def _title(self, line: int, begin: int, end: int) -> _Text:
+    def _title(self, line: int, begin: int, end: int) -> _BlockText:
         """Return the title of a note."""
-        place = _Place(self._starts[line] + begin, self._starts[line] + end, "")
-        return self._made(self._lines[line][begin:end], place, MarkdownBlock(self._references, in_title=True))
+        position = _Place(self._starts[line] + begin, self._starts[line] + end, "")
+        return self._made(self._lines[line][begin:end], position, MarkdownBlock(self._references, in_title=True))
 
-    def _cell(self, content: str, line: int) -> _Text:
+    def _cell(self, content: str, line: int) -> _BlockText:
         source = content.replace("|", r"\|")
         column = self._lines[line].find(source, self._column)
         if column < 0:
@@ -160,7 +160,7 @@ class _Reader:
         block = MarkdownBlock(self._references, in_cell=True)
         return self._made(content, _Place(begin, begin + len(source), ""), block)
 
-    def _heading(self, content: str, line: int) -> _Text:
+    def _heading(self, content: str, line: int) -> _BlockText:
         marks = _HEADING.search(self._lines[line])
         column = self._lines[line].find(content, marks.end()) if marks else -1
         if column < 0:
@@ -169,7 +169,7 @@ class _Reader:
         block = MarkdownBlock(self._references, before="# ")
         return self._made(content, _Place(begin, begin + len(content), ""), block)
 
-    def _paragraph(self, content: str, line: int, mark: str) -> _Text:
+    def _paragraph(self, content: str, line: int, mark: str) -> _BlockText:
         """Return the text of a paragraph, or of a heading with a line of marks below it."""
         before, after = _BEFORE.match(content), _AFTER.search(content)
         skipped, last = before.end() if before else 0, after.start() if after else len(content)
@@ -177,7 +177,7 @@ class _Reader:
         first, end = content.count("\n", 0, skipped), content.count("\n", 0, max(last, skipped))
         columns = [self._column_of(text, line + number) for number, text in enumerate(found)]
         begin = skipped - (content.rfind("\n", 0, skipped) + 1) - (len(found[first]) - len(found[first].lstrip()))
-        place = _Place(
+        position = _Place(
             self._starts[line + first] + columns[first] + max(begin, 0),
             self._starts[line + end] + columns[end] + len(found[end].strip()),
             self._lines[line + first + 1][: columns[first + 1]] if end > first else "",
@@ -185,22 +185,22 @@ class _Reader:
         width = max(LINE_CHARACTERS, *(len(text.strip()) for text in found[first : end + 1])) if end > first else 0
         return self._made(
             content[skipped:last],
-            place,
+            position,
             MarkdownBlock(self._references, after=f"\n{mark * 3}" if mark else "", width=width),
         )
 
     def _column_of(self, text: str, line: int) -> int:
-        """Return where the text of a line begins; raises UnknownSource."""
+        """Return where the text of a line begins. Raises UnknownSource."""
         text, whole = text.strip(), self._lines[line].rstrip()
         if not whole.endswith(text):
             raise UnknownSource
         return len(whole) - len(text)
 
-    def _made(self, source: str, place: _Place, block: MarkdownBlock) -> _Text:
-        reader = Reader(source, self._references)
+    def _made(self, source: str, position: _Place, block: MarkdownBlock) -> _BlockText:
+        reader = TokenReader(source, self._references)
         nodes = reader.nodes()
         self.raised |= reader.raised
-        return _Text(nodes, place, block)
+        return _BlockText(nodes, position, block)
 
 
 def _front_matter(lines: Sequence[str]) -> int:
@@ -218,13 +218,13 @@ def _asides(nodes: Sequence[Node[MarkdownMark]]) -> Iterator[Aside]:
         marks: list[MarkdownMark] = []
         if isinstance(node, Point):
             marks = [node.content]
-        elif not isinstance(node, Piece) and nesting < 0:
+        elif not isinstance(node, FormattedText) and nesting < 0:
             marks = [node.before, node.after]
         yield from (part for mark in marks for part in mark.parts if isinstance(part, Aside))
 
 
 def _plain(nodes: Sequence[Node[MarkdownMark]]) -> str:
-    return "".join(node.text for node in nodes if isinstance(node, Piece))
+    return "".join(node.text for node in nodes if isinstance(node, FormattedText))
 
 
 # How large a Markdown file may be: each line and each mark takes a multiple of its bytes in memory.
@@ -251,7 +251,7 @@ def check_markdown(content: bytes) -> None:
 
 # What other kinds of Markdown than CommonMark indent: the bodies of notes, tabs, footnotes and definitions.
 # CommonMark reads lines that are indented by four blanks as code. Lines of such a body are given to the parser
-# without these blanks; their text is found in the lines of the file as it is.
+# without these blanks. Their text is found in the lines of the file as it is.
 
 INDENT = 4  # blanks
 MOST_INSIDE = 16  # bodies inside each other
@@ -275,7 +275,7 @@ class Contained:
 
 
 def contained(lines: Sequence[str]) -> Contained:
-    """Return the lines of a file with the bodies of notes as the text around them; each line has its place."""
+    """Return the lines of a file with the bodies of notes as the text around them. Each line has its position."""
     found, bodies, fence = Contained(), list[int](), ""
     for number, line in enumerate(lines):
         if not line.strip():

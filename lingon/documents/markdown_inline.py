@@ -1,7 +1,7 @@
 """The text inside a block of Markdown: parsed, as nodes for translation, and written as Markdown that means the same.
 
-The library looks for the end of each tag and comment of HTML anew. In texts with many that have none it would take time
-with the square of their number; such a text is not read.
+The library looks for the end of each tag and comment of HTML again. In texts with many that have none it would take
+time with the square of their number. Such a text is not read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from markdown_it.rules_block import StateBlock, table
 from markdown_it.rules_inline import StateInline, html_inline
 from markdown_it.token import Token
 
-from lingon.documents.inline import Around, Node, Piece, Point, depth_of, named_tag, paired
+from lingon.documents.inline import Around, FormattedText, Node, Point, depth_of, named_tag, paired
 
 MOST_TITLE = 1000  # characters of the title of a reference in several lines
 MOST_LOOKS = 64  # at each character of a text, while ends of tags and comments are looked for
@@ -32,7 +32,7 @@ _ATTRIBUTES = (
     r"(?:\"[^\"{}\n]*+\"|'[^'{}\n]*+'|[^\s{}\"']++))[ \t]*+)++)\}"
 )
 _PAGES = r"\{%[^{}\n]{0,500}%\}|\{\{[<%][^{}\n]{0,500}[>%]\}\}"  # what makes a page of a template
-# A formula of TeX in brackets with backslashes has a sign, or is short; no backslash in it is before punctuation, as
+# A formula of TeX in brackets with backslashes has a sign, or is short. No backslash in it is before punctuation, as
 # one that only makes text of it.
 _SIGN, _IN_TEX = r"(?:[\^=+{}|/_<>]|\\[A-Za-z])", r"(?:[^\n\\\[\]]|\\(?=[A-Za-z]))"
 _TEX = (
@@ -67,7 +67,7 @@ def environment(text: str, references: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tokens_of(source: str, references: Mapping[str, Any]) -> list[Token]:
-    """Return the tokens of the text inside a block; raises TooMuchMarkup."""
+    """Return the tokens of the text inside a block. Raises TooMuchMarkup."""
     (token,) = PARSER.parseInline(source, environment(source, references))
     return token.children or []
 
@@ -80,7 +80,7 @@ def _look(env: Any, characters: int) -> None:
 
 
 def _title(string: str, start: int, maximum: int, prev_state: Any = None) -> Any:
-    """Read a title; the library reads one line after the other, and copies all that it has at each."""
+    """Read a title. The library reads one line after the other, and copies all that it has at each."""
     title = helpers.parseLinkTitle(string, start, maximum, prev_state)
     title.can_continue = title.can_continue and len(title.str) <= MOST_TITLE
     return title
@@ -102,7 +102,7 @@ def _html(state: StateInline, silent: bool) -> bool:
 
 
 def _table(state: StateBlock, start_line: int, end_line: int, silent: bool) -> bool:
-    """Read a table; raises TooMuchMarkup if too many cells are missing in the rows: the library makes each of them."""
+    """Read a table. Raises TooMuchMarkup if too many cells are missing in the rows: the library makes each of them."""
     first = len(state.tokens)
     if not table(state, start_line, end_line, silent):
         return False
@@ -230,7 +230,7 @@ BLOCKS = _bounded(MarkdownIt("commonmark")).enable("table").disable("inline")  #
 
 EMPHASIS = frozenset(["em", "strong", "s"])
 MARKED = EMPHASIS | {"span"}  # what has marks before and after it that do not depend on what is in it
-MOST_RAISED = 256  # characters of a word that a translation can be told to keep
+MOST_RAISED = 256  # characters of a word that a translation can be asked to keep
 MOST_DEPTH = 64  # of emphasis, links and tags inside each other
 _AUTOLINK = re.compile(r"<[^<>\s]*+>")
 _FOOTNOTE = re.compile(r"\[\^[^\[\]\s]++\]")
@@ -268,11 +268,11 @@ class MarkdownMark:
 
 
 class UnknownSource(Exception):
-    """A token is not where it is expected in its source; the block is then not translated."""
+    """A token is not where it is expected in its source. The block is then not translated."""
 
 
-class Reader:
-    """Reads the tokens of a source."""
+class TokenReader:
+    """A reader of the tokens of a source."""
 
     def __init__(self, source: str, references: Mapping[str, Any]) -> None:
         self._source, self._at = source, 0
@@ -282,7 +282,7 @@ class Reader:
         self._line_end = " " if any(map(str.isalpha, "".join(words))) else "\n"  # pictures keep their lines
 
     def nodes(self) -> list[Node[MarkdownMark]]:
-        """Return the nodes of the source; raises UnknownSource, also if it has too many inside each other."""
+        """Return the nodes of the source. Raises UnknownSource, also if it has too many inside each other."""
         levels: list[list[Node[MarkdownMark]]] = [[]]
         starts: list[tuple[MarkdownMark, int, str]] = []
         tokens = iter(self._tokens)
@@ -323,12 +323,14 @@ class Reader:
         elif token.type == "text_special":
             self._exactly(token.markup)
             yield (
-                Point(MarkdownMark((token.markup,), token.content)) if token.content.isspace() else Piece(token.content)
+                Point(MarkdownMark((token.markup,), token.content))
+                if token.content.isspace()
+                else FormattedText(token.content)
             )
         elif token.type == "softbreak":
             self._taken(_SOFT_BREAK)
             if not DEFINITION.match(self._source, self._at):  # which has its line break
-                yield Piece(self._line_end)
+                yield FormattedText(self._line_end)
         elif token.type == "hardbreak":
             yield Point(MarkdownMark((self._taken(_HARD_BREAK, 1),), meaning_of(token)), splits=True)
         elif token.type == "code_inline":
@@ -338,7 +340,7 @@ class Reader:
         elif token.type == "raised":
             word = self._exactly(token.content)
             self.raised.add(word)
-            yield Piece(word) if len(word) <= MOST_RAISED else Point(MarkdownMark((word,), meaning_of(token)))
+            yield FormattedText(word) if len(word) <= MOST_RAISED else Point(MarkdownMark((word,), meaning_of(token)))
         elif token.type == "wiki":
             page, bar, text = self._exactly(token.content)[:-2].partition("|")
             yield Point(
@@ -429,10 +431,10 @@ def raised_meaning(word: str) -> str:
 def _text(text: str) -> Iterator[Node[MarkdownMark]]:
     at = 0
     for found in _FOOTNOTE.finditer(text):
-        yield Piece(text[at : found.start()])
+        yield FormattedText(text[at : found.start()])
         yield Point(MarkdownMark((found[0],), found[0]))
         at = found.end()
-    yield Piece(text[at:])
+    yield FormattedText(text[at:])
 
 
 def _aside(written: str, text: str) -> Aside | str:
@@ -441,7 +443,6 @@ def _aside(written: str, text: str) -> Aside | str:
 
 
 def _plain(tokens: Sequence[Token]) -> str:
-    """Return the text of tokens."""
     return "".join(
         _plain(token.children) if token.children else " " if token.type == "softbreak" else token.content
         for token in tokens
@@ -449,7 +450,7 @@ def _plain(tokens: Sequence[Token]) -> str:
 
 
 def _named(text: str, tail: tuple[str | Aside, ...]) -> str:
-    """Return the label of a reference that is the text of a link or of an image; empty for another link."""
+    """Return the label of a reference that is the text of a link or of an image, empty for another link."""
     return text if tail in (("]",), ("][]",)) else ""
 
 
@@ -485,7 +486,7 @@ class MarkdownStyle:
     """How nodes are written.
 
     escape: whether characters that may mean something get a backslash
-    emphasis: the marks around words: those of the source, asterisks in their place, asterisks and underscores in
+    emphasis: the marks around words: those of the source, asterisks instead, asterisks and underscores in
         turn, as runs of one character may mean something else, or none
     """
 
@@ -520,14 +521,14 @@ class MarkdownBlock:
     def written(self, nodes: Sequence[Node[MarkdownMark]], asides: Callable[[Aside], str]) -> str | None:
         """Return nodes as Markdown, None if there is no way to write them. asides: returns translations."""
         for style in STYLES:
-            source, meaning = _Writer(style, asides).block(nodes)
+            source, meaning = _MarkdownWriter(style, asides).block(nodes)
             source = _wrapped(source, self.width).replace(_INSIDE, " ")
             if _squeezed(self._meaning(source)) == _squeezed(meaning):
                 return source.replace("|", r"\|") if self.in_cell else source
         return None
 
     def _meaning(self, source: str) -> str:
-        """Return what the text of a block means; empty if it is no single block of its kind."""
+        """Return what the text of a block means, empty if it is no single block of its kind."""
         text = f"{self.before}{source}{self.after}"
         try:
             tokens = PARSER.parse(text, environment(text, ChainMap({}, self.references)))
@@ -543,7 +544,7 @@ class MarkdownBlock:
         return _meaning(tokens[1].children or [])
 
 
-class _Writer:
+class _MarkdownWriter:
     def __init__(self, style: MarkdownStyle, asides: Callable[[Aside], str]) -> None:
         self._style, self._asides = style, asides
         self._inside = 0  # emphasis around what is written
@@ -559,7 +560,7 @@ class _Writer:
         return "".join(source for source, _ in parts), "".join(meaning for _, meaning in parts)
 
     def _node(self, node: Node[MarkdownMark]) -> tuple[str, str]:
-        if isinstance(node, Piece):
+        if isinstance(node, FormattedText):
             text = _SPACES.sub(" ", node.text)
             meaning = RAISED_WORD.sub(lambda word: raised_meaning(word[0]), text)
             return (self._escaped(text) if self._style.escape else text), meaning
@@ -584,7 +585,7 @@ class _Writer:
         return "".join([*found, _SPECIAL.sub(r"\\\g<0>", text[at:])])
 
     def _emphasis(self, source: str, meaning: str, node: Around[MarkdownMark]) -> tuple[str, str]:
-        """Return words with marks around them; blanks at their ends are outside of the marks."""
+        """Return words with marks around them. Blanks at their ends are outside of the marks."""
         inside = source.strip(" ")
         if not inside or self._style.emphasis == "none":
             return source, meaning
@@ -624,7 +625,7 @@ def _squeezed(text: str) -> str:
 
 
 def _wrapped(source: str, width: int) -> str:
-    """Return lines that end before words, which begin no block; width: their most characters; 0 for all."""
+    """Return lines that end before words, which begin no block; width: their most characters, or 0 for all."""
     return "\n".join("\n".join(_lines(line, width)) for line in source.split("\n")) if width else source
 
 

@@ -1,7 +1,7 @@
-"""A text of a program as a text to translate: its tags, line breaks, arms and signs of its format stay in their places.
+"""A text of a program as a text to translate: its tags, line breaks, arms and signs of its format stay where they are.
 
 What a format has as a sign for a value, such as `$name$`, is `{0}` in the text that is translated. Such a placeholder
-is kept in a translation, and the sign is written again in its place.
+is kept in a translation, and the sign is written again instead.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lingon.documents.inline import (
+    FormattedText,
     InlineText,
     Node,
-    Piece,
     Point,
     named_tag,
     paired,
@@ -78,14 +78,14 @@ class Message:
     """A text of a file.
 
     value: what it says, without the escapes of the file
-    text: to translate, as XML; empty if there is nothing to translate
+    text: to translate, as XML, empty if there is nothing to translate
     is_unwritable: whether it stays as it is because it has characters that no text has
     """
 
     def __init__(self, value: str, style: Style = PLAIN, target: str = "", kept: Iterable[Span] = ()) -> None:
-        """Raises UnreadableDocument.
+        """Raise UnreadableDocument for a text that cannot be read.
 
-        target: the language to translate to, whose plural categories a message gets; empty for none
+        target: the language to translate to, whose plural categories a message gets, empty for none
         kept: places of further signs that are kept, in order and without overlap
         """
         self.value, self.text = value, ""
@@ -110,7 +110,7 @@ class Message:
         self.text = self._inline.text
 
     def translated(self, translation: str) -> str | None:
-        """Return the text of a translation; None if it has other signs than the text of the file."""
+        """Return the text of a translation, or None if it has other signs than the text of the file."""
         nodes = self._inline.translated(translation)
         found = without_marks(write(nodes, self._piece, bytes).decode())
         if not self._signs:
@@ -126,12 +126,12 @@ class Message:
         number = int(place[1]) - self._first
         return self._signs[number] if 0 <= number < len(self._signs) else place[0]
 
-    def _piece(self, piece: Piece) -> bytes:
+    def _piece(self, piece: FormattedText) -> bytes:
         text = piece.text
         if self._doubles:
             text = text.replace("'", "''")
         elif self._curls:
-            # ICU reads an apostrophe before a brace as a quotation mark; the typographic one is right everywhere.
+            # ICU reads an apostrophe before a brace as a quotation mark. The typographic one is right everywhere.
             text = _BEFORE_ARGUMENT.sub("\u2019", text)
         return text.encode()
 
@@ -211,19 +211,19 @@ def _name_of(tag: str) -> str:
 
 
 def _inline_tag(point: Point[bytes]) -> tuple[str, bool] | None:
-    """Return the name of a tag that belongs to a sentence and whether it is a start; None for all else."""
+    """Return the name of a tag that belongs to a sentence and whether it is a start, or None for all else."""
     return None if point.splits else named_tag(point.content.decode())
 
 
 def _doubles(value: str, style: Style, *, is_icu: bool) -> bool:
-    """Whether a text has two apostrophes for one; one alone, as in "it's", says that it has not."""
+    """Return whether a text has two apostrophes for one. One alone, as in "it's", says that it has not."""
     if not style.is_icu or not (is_icu or _ARGUMENT.search(value)) or not (style.doubles or "''" in value):
         return False
     return "'" not in _QUOTED_ONLY.sub("", value)
 
 
 def has_words(value: str) -> bool:
-    """Whether a text is language: it has letters outside of signs and addresses, and is no name of a program."""
+    """Return whether a text is language: it has letters outside of signs and addresses, and is no name of a program."""
     if _CODE.fullmatch(value.strip()):
         return False
     return any(map(str.isalpha, _NO_WORDS.sub("", value)))
@@ -264,7 +264,7 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ChoiceMessage:
     """A message with arms; kind: plural, selectordinal or select; end: what is after the last arm."""
 
     head: str
@@ -273,18 +273,18 @@ class Choice:
     end: str
 
 
-IcuNode = str | Number | Choice
+IcuNode = str | Number | ChoiceMessage
 
 
 def parsed(text: str) -> list[IcuNode] | None:
-    """Return the tree of a text; None if it has no message with arms or is broken. Takes time linear in the text."""
+    """Return the tree of a text, or None if it has no message with arms or is broken. Takes time linear in the text."""
     if "{" not in text or _HEAD.search(text) is None:
         return None
     return _Parser(text).parse()
 
 
 class _Parser:
-    """Reads a text from its begin to its end; `_open` has the messages around the place that is read."""
+    """A reader of a text from its begin to its end; `_open` has the messages around the position that is read."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
@@ -293,7 +293,7 @@ class _Parser:
         self._braces = 0  # of arguments without arms that are open
 
     def parse(self) -> list[IcuNode] | None:
-        """Return the tree; None if it is broken."""
+        """Return the tree, or None if it is broken."""
         for mark in _MARK.finditer(self._text):
             if mark.start() < self._at:
                 continue  # a part of a head or of the begin of an arm
@@ -342,7 +342,7 @@ class _Parser:
         end = _END.match(self._text, brace.end())
         if end is None:
             return False
-        self._levels[-1].append(Choice(head[0], head["kind"], arms, end[0]))
+        self._levels[-1].append(ChoiceMessage(head[0], head["kind"], arms, end[0]))
         self._at = end.end()
         return True
 
@@ -370,7 +370,7 @@ def with_categories(nodes: Sequence[IcuNode], categories: Callable[[str], Sequen
 def _grown(nodes: Sequence[IcuNode], categories: Callable[[str], Sequence[str]]) -> list[IcuNode]:
     found: list[IcuNode] = []
     for node in nodes:
-        if not isinstance(node, Choice):
+        if not isinstance(node, ChoiceMessage):
             found.append(node)
             continue
         arms = [Arm(arm.selector, arm.before, _grown(arm.nodes, categories)) for arm in node.arms]
@@ -379,7 +379,7 @@ def _grown(nodes: Sequence[IcuNode], categories: Callable[[str], Sequence[str]])
         if node.kind != "select" and other is not None:
             lacking = [category for category in categories(node.kind) if category not in present]
             arms[other:other] = [_copy(arms[other], category) for category in lacking]
-        found.append(Choice(node.head, node.kind, arms, node.end))
+        found.append(ChoiceMessage(node.head, node.kind, arms, node.end))
     return found
 
 

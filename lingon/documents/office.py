@@ -17,7 +17,7 @@ from typing import Protocol
 from lingon.documents.document import Document, Edit, UnreadableDocument, check_size, check_tags, decoded, edited
 from lingon.documents.inline import text_options
 from lingon.documents.office_text import DRAWING, OPEN_DOCUMENT, OPEN_OBJECT, WORD, OfficePart, Parts
-from lingon.documents.pages import NO_LANGUAGES, Languages, book_in, open_styles_in, page_in, word_styles_in
+from lingon.documents.pages import NO_LANGUAGES, FileLanguages, book_in, open_styles_in, page_in, word_styles_in
 from lingon.documents.spreadsheets import FILES, Workbook, open_workbook, tags_of_workbook
 from lingon.documents.xml_tree import read_tree
 from lingon.segments.markup_tokens import VOID
@@ -68,9 +68,12 @@ def _slides(contents: Mapping[str, bytes]) -> Parts:
     return Parts({name: OfficePart(each, DRAWING) for name, each in contents.items()})
 
 
-def _book(contents: Mapping[str, bytes], languages: Languages = NO_LANGUAGES) -> Parts:
+def _book(contents: Mapping[str, bytes], languages: FileLanguages = NO_LANGUAGES) -> Parts:
     return Parts(
-        {name: Contents(each) if name.endswith(".ncx") else Page(each, languages) for name, each in contents.items()}
+        {
+            name: Contents(each) if name.endswith(".ncx") else BookPage(each, languages)
+            for name, each in contents.items()
+        }
     )
 
 
@@ -92,7 +95,7 @@ _KINDS = {
     ".ods": _Kind(re.compile(r"(content|styles|Object \d+/content)\.xml"), open_workbook),
     BOOK: _Kind(re.compile(r"(?i:.*\.x?html?)|.*\.ncx"), _book),
 }
-_SAYING_LANGUAGE: Mapping[str, tuple[re.Pattern[str], Callable[[bytes, Languages], bytes]]] = {
+_SAYING_LANGUAGE: Mapping[str, tuple[re.Pattern[str], Callable[[bytes, FileLanguages], bytes]]] = {
     ".docx": (re.compile(r"word/styles\.xml"), word_styles_in),
     **dict.fromkeys((".odt", ".odp", ".ods"), (re.compile(r"styles\.xml"), open_styles_in)),
     BOOK: (re.compile(r".*\.(?:opf|ncx)"), book_in),
@@ -106,8 +109,8 @@ MOST_STYLES = 4 << 20  # bytes of a file without text that says the language; th
 SUFFIXES = tuple(_KINDS)
 
 
-def read_archive(suffix: str, content: bytes, languages: Languages = NO_LANGUAGES) -> Document:
-    """Return a document of an office program or a book; raises UnreadableDocument."""
+def read_archive(suffix: str, content: bytes, languages: FileLanguages = NO_LANGUAGES) -> Document:
+    """Return a document of an office program or a book. Raises UnreadableDocument."""
     kind = _KINDS[suffix]
     with opened(content) as archive:
         contents = {name: archive.read(name) for name in _names(kind, archive)}
@@ -124,7 +127,7 @@ def read_archive(suffix: str, content: bytes, languages: Languages = NO_LANGUAGE
     return Document(texts.texts, options, write)
 
 
-def _in_target(suffix: str, content: bytes, written: Mapping[str, bytes], languages: Languages) -> dict[str, bytes]:
+def _in_target(suffix: str, content: bytes, written: Mapping[str, bytes], languages: FileLanguages) -> dict[str, bytes]:
     """Return the files of an archive that say a language, and then say the target language; written: new ones."""
     found, styles = dict[str, bytes](), _SAYING_LANGUAGE.get(suffix)
     if styles is None or not languages.target:
@@ -171,7 +174,7 @@ _COMPOUND = b"\xd0\xcf\x11\xe0"  # the first bytes of older formats, and of encr
 
 @contextmanager
 def opened(content: bytes) -> Iterator[zipfile.ZipFile]:
-    """Open an archive; raises UnreadableDocument, also for what is wrong with a file in it."""
+    """Open an archive. Raises UnreadableDocument, also for what is wrong with a file in it."""
     if content.startswith(_COMPOUND):
         raise UnreadableDocument("the file is encrypted, or of an older format")
     try:
@@ -184,7 +187,7 @@ def opened(content: bytes) -> Iterator[zipfile.ZipFile]:
 
 
 def packed(content: bytes, written: Mapping[str, bytes]) -> bytes:
-    """Return an archive with some files replaced; all have the order, the names and the times that they had.
+    """Return an archive with some files replaced. All have the order, the names and the times that they had.
 
     Of files with one name only the last is kept, which is the one that is read.
     """
@@ -226,10 +229,10 @@ NCX = "http://www.daisy.org/z3986/2005/ncx/"
 _CLOSED = re.compile(r"<(?P<name>[A-Za-z][\w:.-]*+)(?P<rest>(?:\s(?:[^<>/]++|/(?!>))*+)?+)/>")
 
 
-class Page:
-    """A page of a book, which is read as HTML; an element of XHTML that has no end tag gets one."""
+class BookPage:
+    """A page of a book, which is read as HTML. An element of XHTML that has no end tag gets one."""
 
-    def __init__(self, content: bytes, languages: Languages = NO_LANGUAGES) -> None:
+    def __init__(self, content: bytes, languages: FileLanguages = NO_LANGUAGES) -> None:
         self._languages = languages
         self.texts = [_CLOSED.sub(_with_end_tag, decoded(content))]
 
@@ -245,20 +248,20 @@ class Contents:
         root = read_tree(content, {NCX: "ncx"}, ())
         self._content = content
         waiting = [root]
-        self._places: list[tuple[int, int]] = []
+        self._positions: list[tuple[int, int]] = []
         self.texts: list[str] = []
         while waiting:
             each = waiting.pop()
             waiting += list(each.elements)[::-1]
             if each.name == "ncx:text" and any(map(str.isalpha, each.text)):
-                self._places.append((each.content, each.content_end))
+                self._positions.append((each.content, each.content_end))
                 self.texts.append(html.escape(each.text, quote=False))
 
     def written(self, translations: Sequence[str]) -> bytes:
         """Return the table with translations of its texts."""
         texts = (html.escape(html.unescape(each), quote=False).encode() for each in translations)
-        places = zip(self._places, texts, strict=True)
-        return edited(self._content, (Edit(begin, end, text) for (begin, end), text in places))
+        positions = zip(self._positions, texts, strict=True)
+        return edited(self._content, (Edit(begin, end, text) for (begin, end), text in positions))
 
 
 def _with_end_tag(tag: re.Match[str]) -> str:

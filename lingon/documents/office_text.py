@@ -15,8 +15,8 @@ from typing import Protocol
 from xml.sax.saxutils import escape
 
 from lingon.documents.document import MOST_FORMAT, MOST_TEXT_BYTES, UnreadableDocument
-from lingon.documents.inline import Around, InlineText, Node, Piece, Point, has_words, paired, steps, write
-from lingon.documents.xml_tree import Element, Text, attributes_of, read_tree
+from lingon.documents.inline import Around, FormattedText, InlineText, Node, Point, has_words, paired, steps, write
+from lingon.documents.xml_tree import Element, XmlText, attributes_of, read_tree
 
 # The names of elements in the files of office programs: which hold text, and which belong to a sentence.
 # Office Open XML: ISO/IEC 29500-1, chapters 17 (documents) and 21 (drawings, and so slides). OpenDocument: ISO/IEC
@@ -42,11 +42,11 @@ PREFIXES = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Vocabulary:
+class ElementNames:
     """The elements of one kind of file, by canonical names.
 
     paragraphs: those whose text is translated as a whole
-    run, properties, text: text of one format, its format, and the text in it; empty if a paragraph holds text itself
+    run, properties, text: text of one format, its format, and the text in it, empty if a paragraph holds text itself
     formats: those that give their text a format
     around: those that belong to the sentence with their text, such as links
     inside: by the name of one of them, its child that has the text
@@ -77,10 +77,10 @@ class Vocabulary:
 
 
 def _ranges(attribute: str, names: Iterable[str], begin: str, end: str) -> dict[str, tuple[str, str, bool]]:
-    return {f"{name}{place}": (name, attribute, place == begin) for name in names for place in (begin, end)}
+    return {f"{name}{position}": (name, attribute, position == begin) for name in names for position in (begin, end)}
 
 
-WORD = Vocabulary(
+WORD = ElementNames(
     paragraphs=frozenset(["w:p"]),
     run="w:r",
     properties="w:rPr",
@@ -94,7 +94,7 @@ WORD = Vocabulary(
     ranges=_ranges("id", ["w:bookmark", "w:commentRange", "w:perm", "w:moveToRange"], "Start", "End"),
     untouched=frozenset(["w:del", "w:moveFrom"]),
 )
-DRAWING = Vocabulary(
+DRAWING = ElementNames(
     paragraphs=frozenset(["a:p"]),
     run="a:r",
     properties="a:rPr",
@@ -104,7 +104,7 @@ DRAWING = Vocabulary(
     left_out=frozenset(),
     untouched=frozenset(),
 )
-OPEN_DOCUMENT = Vocabulary(
+OPEN_DOCUMENT = ElementNames(
     paragraphs=frozenset(["text:p", "text:h"]),
     formats=frozenset(["text:span"]),
     around=frozenset(["text:a", "text:meta"]),
@@ -127,7 +127,7 @@ OPEN_OBJECT = replace(OPEN_DOCUMENT, untouched=OPEN_DOCUMENT.untouched | {"table
 
 
 # The fields of a Word document whose results stay as they are: what a program fills in is no text of the author.
-# ISO/IEC 29500-1, 17.16. The result of a merge field, a date, a page number or a citation is data; that of a
+# ISO/IEC 29500-1, 17.16. The result of a merge field, a date, a page number or a citation is data. That of a
 # reference or of a table of contents repeats text of the document, and is translated as that is.
 
 FIELD_ATTRIBUTES = ("w:fldCharType", "w:instr")
@@ -145,7 +145,7 @@ _CODE_CHARACTERS = 100  # of the code of a field that are read: its kind is at t
 class _Field:
     """A complex field that has begun.
 
-    begin: its place; code: as far as it was read; separated: whether the code has ended
+    begin: its position; code: as far as it was read; separated: whether the code has ended
     """
 
     begin: int
@@ -154,13 +154,13 @@ class _Field:
 
 
 class KeptText:
-    """The places in a file whose text belongs to the code of a field, or to a result that stays."""
+    """The positions in a file whose text belongs to the code of a field, or to a result that stays."""
 
     def __init__(self, root: Element | None) -> None:
-        """root: of the file; None for one without fields, which is not looked through."""
-        places = sorted(_places(root)) if root is not None else []
+        """root: of the file, or None for one without fields, which is not looked through."""
+        positions = sorted(_positions(root)) if root is not None else []
         self._begins, self._ends = list[int](), list[int]()
-        for begin, end in places:
+        for begin, end in positions:
             if self._ends and begin <= self._ends[-1]:
                 self._ends[-1] = max(self._ends[-1], end)
             else:
@@ -168,20 +168,20 @@ class KeptText:
                 self._ends.append(end)
 
     def has(self, element: Element) -> bool:
-        """Whether an element is at one of the places."""
-        place = bisect_right(self._begins, element.begin) - 1
-        return place >= 0 and element.begin < self._ends[place]
+        """Return whether an element is at one of the positions."""
+        position = bisect_right(self._begins, element.begin) - 1
+        return position >= 0 and element.begin < self._ends[position]
 
 
 def is_text(code: str) -> bool:
-    """Whether the result of a field with this code is text of the document; one without a code is no field."""
+    """Return whether the result of a field with this code is text of the document. One without a code is no field."""
     kind = _KIND.match(code)
     assert kind is not None
     return not kind[1] or kind[1].upper() in TRANSLATED
 
 
-def _places(root: Element) -> Iterator[tuple[int, int]]:
-    """Yield the places of the codes of fields, and of the fields that stay; one that does not end has none."""
+def _positions(root: Element) -> Iterator[tuple[int, int]]:
+    """Yield the positions of the codes of fields, and of the fields that stay. One that does not end has none."""
     fields = list[_Field]()
     for element in _fields_in(root):
         kind = element.attributes.get("w:fldCharType", "")
@@ -243,17 +243,17 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes the text of a paragraph.
+    """A writer of the text of a paragraph.
 
     prefix: of its names in the file, in bytes
     ends: the end tags of formats of OpenDocument
     """
 
-    vocabulary: Vocabulary
+    vocabulary: ElementNames
     prefix: bytes
     ends: Mapping[bytes, bytes]
 
-    def text(self, piece: Piece) -> bytes:
+    def text(self, piece: FormattedText) -> bytes:
         """Return a run with this text."""
         content = escape(piece.text).encode()
         if not self.vocabulary.run:
@@ -262,7 +262,7 @@ class Writer:
         space = b' xml:space="preserve"' if self.vocabulary.run == "w:r" else b""
         return b"<%s>%s<%s%s>%s</%s></%s>" % (run, piece.format, text, space, content, text, run)
 
-    def _with_spaces(self, piece: Piece, content: bytes) -> bytes:
+    def _with_spaces(self, piece: FormattedText, content: bytes) -> bytes:
         """Return the same in OpenDocument, where a run of spaces is one space."""
         spaces = _SPACES.sub(
             lambda run: f' <{self.prefix.decode()}s {self.prefix.decode()}c="{len(run[0]) - 1}"/>', content.decode()
@@ -273,10 +273,10 @@ class Writer:
 class XmlFile:
     """A file, and what is to be translated of it."""
 
-    def __init__(self, content: bytes, vocabulary: Vocabulary) -> None:
-        """Raises UnreadableDocument."""
+    def __init__(self, content: bytes, vocabulary: ElementNames) -> None:
+        """Raise UnreadableDocument for content that cannot be read."""
         self._content, self._vocabulary = content, vocabulary
-        self._parts: dict[int, Fragment] = {}  # of paragraphs, by the places of their begin
+        self._parts: dict[int, Fragment] = {}  # of paragraphs, by the positions of their begin
         self._ends = {b"": b""}  # the end tags of formats of OpenDocument
         self._format_bytes = 0  # that are written with the parts of texts
         root = read_tree(content, PREFIXES, ATTRIBUTES)
@@ -300,7 +300,7 @@ class XmlFile:
         return (*found, self._content[begin:end])
 
     def _parts_of(self, element: Element) -> Fragment:
-        """Return a paragraph, or the parts of one without words that has others in it; nothing if it is only copied."""
+        """Return a paragraph, or the parts of one without words that has others in it, nothing if it is only copied."""
         found = self._parts.get(element.begin)
         if found is None:
             found = self._parts[element.begin] = self._read(element)
@@ -321,8 +321,8 @@ class XmlFile:
         for child in element.children:
             if isinstance(child, Element) and child.begin < begin:
                 continue
-            if isinstance(child, Text):
-                found += [] if names.run else [Piece(" ".join(re.split(r"\s+", child.text)), format)]
+            if isinstance(child, XmlText):
+                found += [] if names.run else [FormattedText(" ".join(re.split(r"\s+", child.text)), format)]
             elif child.name == names.run:
                 found += self._run(child, writer)
             elif child.name in names.formats and child.content - child.begin + len(format) <= MOST_FORMAT:
@@ -330,7 +330,7 @@ class XmlFile:
                 self._ends[inside] = b"</%s>%s" % (child.written, self._ends[format])
                 found += self._nodes(child, inside, writer)
             elif child.name == "text:s":
-                found.append(Piece(" " * _number(child.attributes.get("text:c", "1")), format))
+                found.append(FormattedText(" " * _number(child.attributes.get("text:c", "1")), format))
             elif child.name in names.around and not self._kept.has(child):
                 found.append(self._around(child, writer))
             elif child.name not in names.left_out:
@@ -346,7 +346,7 @@ class XmlFile:
         return Around((before,), self._nodes(inside, b"", writer, begin), (after,), link)
 
     def _run(self, run: Element, writer: Writer) -> Iterator[Node[Fragment]]:
-        """Yield the nodes of a run of Office Open XML; what is no text is in a run of its own."""
+        """Yield the nodes of a run of Office Open XML. What is no text is in a run of its own."""
         names = self._vocabulary
         properties = run.child(names.properties)
         format = b"" if properties is None else self._without_spelling(properties)
@@ -358,12 +358,12 @@ class XmlFile:
             if child.name == names.text and not self._kept.has(child):
                 yield from _with_tabs(child.text, format, writer)
             elif child.name in names.characters and not self._kept.has(child):
-                yield Piece(names.characters[child.name], format)
+                yield FormattedText(names.characters[child.name], format)
             elif child is not properties and child.name not in names.left_out:
                 yield self._point(child, b"<%s>%s" % (run.written, format), b"</%s>" % run.written)
 
     def _without_spelling(self, properties: Element) -> bytes:
-        """Return the properties of a run without what a spelling checker has noted; empty if they say nothing else."""
+        """Return the properties of a run without what a spelling checker has noted, empty if they say nothing else."""
         found, at = list[bytes](), properties.begin
         for begin, end in _of_spelling(properties, self._content):
             found.append(self._content[at:begin])
@@ -415,7 +415,7 @@ class RangeMark(Point[Fragment]):
 
 
 def _with_ranges(nodes: list[Node[Fragment]]) -> list[Node[Fragment]]:
-    """Return nodes in which what is between two marks is one node: as points they could change places.
+    """Return nodes in which what is between two marks is one node: as points their order could change.
 
     Marks around all words or none stay points.
     """
@@ -423,10 +423,10 @@ def _with_ranges(nodes: list[Node[Fragment]]) -> list[Node[Fragment]]:
         return nodes
     words = [0, *accumulate(has_words([node]) for node in nodes)]
     begins, divide = dict[object, int](), set[object]()
-    for place, node in enumerate(nodes):
+    for position, node in enumerate(nodes):
         if isinstance(node, RangeMark) and node.begins:
-            begins[node.key] = place
-        elif isinstance(node, RangeMark) and 0 < words[place] - words[begins.get(node.key, place)] < words[-1]:
+            begins[node.key] = position
+        elif isinstance(node, RangeMark) and 0 < words[position] - words[begins.get(node.key, position)] < words[-1]:
             divide.add(node.key)
 
     def mark(point: Point[Fragment]) -> tuple[object, bool] | None:
@@ -437,7 +437,7 @@ def _with_ranges(nodes: list[Node[Fragment]]) -> list[Node[Fragment]]:
 
 def _with_links(nodes: list[Node[Fragment]]) -> list[Node[Fragment]]:
     """Return nodes in which each link of a slide, where links are formats of text, is one node if there are several."""
-    links = [_LINK.search(node.format) if isinstance(node, Piece) else None for node in nodes]
+    links = [_LINK.search(node.format) if isinstance(node, FormattedText) else None for node in nodes]
     if len({link[0] for link in links if link}) < 2:
         return nodes
     found, last = list[Node[Fragment]](), b""
@@ -453,11 +453,11 @@ def _with_links(nodes: list[Node[Fragment]]) -> list[Node[Fragment]]:
 
 
 def _with_tabs(text: str, format: bytes, writer: Writer) -> Iterator[Node[Fragment]]:
-    """Yield the text of a run; a tab, which slides have as a character, ends a sentence."""
-    for place, part in enumerate(text.split("\t", MOST_TABS)):
-        if place:
-            yield Point((writer.text(Piece("\t", format)),), splits=True)
-        yield Piece(part, format)
+    """Yield the text of a run. A tab, which slides have as a character, ends a sentence."""
+    for position, part in enumerate(text.split("\t", MOST_TABS)):
+        if position:
+            yield Point((writer.text(FormattedText("\t", format)),), splits=True)
+        yield FormattedText(part, format)
 
 
 def _with_fields(nodes: list[Node[Fragment]], writer: Writer) -> list[Node[Fragment]]:
@@ -475,7 +475,7 @@ def _with_fields(nodes: list[Node[Fragment]], writer: Writer) -> list[Node[Fragm
 
 def _field(nodes: list[Node[Fragment]], writer: Writer) -> Node[Fragment]:
     """Return a field; nodes: its begin, its code, a mark, its result and its end."""
-    marks = [place for place, node in enumerate(nodes) if isinstance(node, FieldMark) and node.kind == "separate"]
+    marks = [position for position, node in enumerate(nodes) if isinstance(node, FieldMark) and node.kind == "separate"]
     first = marks[0] + 1 if marks else len(nodes) - 1
     before, result, after = nodes[:first], nodes[first:-1], nodes[-1:]
     if not has_words(result):
@@ -486,11 +486,10 @@ def _field(nodes: list[Node[Fragment]], writer: Writer) -> Node[Fragment]:
 
 
 def _fragment_of(nodes: Sequence[Node[Fragment]], writer: Writer) -> Fragment:
-    """Return nodes as they are written."""
     return _contents(nodes, lambda piece: (writer.text(piece),))
 
 
-def _outermost(elements: Iterable[Element], vocabulary: Vocabulary) -> Iterator[Element]:
+def _outermost(elements: Iterable[Element], vocabulary: ElementNames) -> Iterator[Element]:
     """Yield the paragraphs among elements and inside of them that are in no other one."""
     waiting = list(elements)[::-1]
     while waiting:
@@ -503,8 +502,8 @@ def _outermost(elements: Iterable[Element], vocabulary: Vocabulary) -> Iterator[
             waiting += list(each.elements)[::-1]
 
 
-def _holds_text(cell: Element, vocabulary: Vocabulary) -> bool:
-    """Whether the paragraphs of a cell of OpenDocument are what it holds, and no formula names this text."""
+def _holds_text(cell: Element, vocabulary: ElementNames) -> bool:
+    """Return whether the paragraphs of a cell of OpenDocument are what it holds, and no formula names this text."""
     kind = cell.attributes.get("office:value-type", "string")
     if kind != "string" or "office:string-value" in cell.attributes or "table:formula" in cell.attributes:
         return False
@@ -520,11 +519,11 @@ def _translated(fragment: Fragment) -> Iterator[Paragraph]:
             yield from _translated(_contents(part.inline.nodes))
 
 
-def _contents(nodes: Sequence[Node[Fragment]], text: Callable[[Piece], Fragment] = lambda _: ()) -> Fragment:
+def _contents(nodes: Sequence[Node[Fragment]], text: Callable[[FormattedText], Fragment] = lambda _: ()) -> Fragment:
     """Return what is in the points of nodes and around nodes; text: writes pieces."""
     found: list[bytes | Paragraph] = []
     for node, nesting in steps(nodes):
-        if isinstance(node, Piece):
+        if isinstance(node, FormattedText):
             found += text(node)
         elif isinstance(node, Point):
             found += node.content
@@ -544,7 +543,7 @@ def _paragraph(paragraph: Paragraph, translations: Mapping[int, str]) -> bytes:
 
 
 def _of_spelling(properties: Element, content: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the places of what a spelling checker has noted in properties."""
+    """Yield the positions of what a spelling checker has noted in properties."""
     waiting = [properties]
     while waiting:
         each = waiting.pop()
@@ -568,7 +567,7 @@ def _number(text: str) -> int:
 # The files of an archive that have texts.
 
 
-class Part(Protocol):
+class ArchivePart(Protocol):
     """A file of an archive that has texts."""
 
     @property
@@ -582,8 +581,8 @@ class Part(Protocol):
 class OfficePart:
     """A file of paragraphs."""
 
-    def __init__(self, content: bytes, vocabulary: Vocabulary) -> None:
-        """Raises UnreadableDocument."""
+    def __init__(self, content: bytes, vocabulary: ElementNames) -> None:
+        """Raise UnreadableDocument for content that cannot be read."""
         self._file = XmlFile(content, vocabulary)
         self.texts = [paragraph.inline.text for paragraph in self._file.paragraphs]
 
@@ -595,7 +594,7 @@ class OfficePart:
 class Parts:
     """Several files, by their names, that are translated one after the other."""
 
-    def __init__(self, parts: Mapping[str, Part]) -> None:
+    def __init__(self, parts: Mapping[str, ArchivePart]) -> None:
         self._parts = parts
 
     @property

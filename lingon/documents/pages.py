@@ -31,30 +31,30 @@ _SCRIPTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Languages:
-    """What a file is translated from and to; empty for what is not known, and then nothing changes without a target."""
+class FileLanguages:
+    """What a file is translated from and to, empty for what is not known, and then nothing changes without a target."""
 
     source: str = ""
     target: str = ""
 
     def replaces(self, language: str) -> bool:
-        """Whether something that is in a language is in the target language after the translation."""
+        """Return whether something that is in a language is in the target language after the translation."""
         return bool(self.target and language) and (not self.source or is_same_language(language, self.source))
 
 
-NO_LANGUAGES = Languages()
+NO_LANGUAGES = FileLanguages()
 
 
-def page_in(page: str, languages: Languages) -> str:
+def page_in(page: str, languages: FileLanguages) -> str:
     """Return a page of HTML that says the target language."""
     if not languages.target or "lang" not in page[:BEGIN].lower():
         return page
-    places = _of_page(page[:BEGIN], languages)
-    return edited(page, (Edit(begin, end, languages.target) for begin, end in places))
+    positions = _of_page(page[:BEGIN], languages)
+    return edited(page, (Edit(begin, end, languages.target) for begin, end in positions))
 
 
-def _of_page(page: str, languages: Languages) -> Iterator[tuple[int, int]]:
-    """Yield the places of what says the language of a page."""
+def _of_page(page: str, languages: FileLanguages) -> Iterator[tuple[int, int]]:
+    """Yield the positions of what says the language of a page."""
     for kind, begin, end, name in html_tokens(page):
         if kind == OPEN and name in _WHOLE:
             for each in attributes_of(page, begin, end):
@@ -64,20 +64,20 @@ def _of_page(page: str, languages: Languages) -> Iterator[tuple[int, int]]:
             return
 
 
-def root_in(content: bytes, languages: Languages) -> bytes:
+def root_in(content: bytes, languages: FileLanguages) -> bytes:
     """Return an XML file whose root says the target language, if it says one."""
     root = _ROOT.search(content)
     found = _XML_LANGUAGE.search(content, *root.span()) if root else None
     return content if found is None else _with(content, found.span(2), languages)
 
 
-def book_in(content: bytes, languages: Languages) -> bytes:
+def book_in(content: bytes, languages: FileLanguages) -> bytes:
     """Return the package file of a book that says the target language."""
     found = _OF_BOOK.search(content)
     return root_in(content if found is None else _with(content, found.span(1), languages), languages)
 
 
-def word_styles_in(content: bytes, languages: Languages) -> bytes:
+def word_styles_in(content: bytes, languages: FileLanguages) -> bytes:
     """Return the styles of a document of Word, whose text is by default in the target language."""
     defaults = _OF_WORD.search(content)
     if defaults is None:
@@ -86,11 +86,11 @@ def word_styles_in(content: bytes, languages: Languages) -> bytes:
     tag = content[begin:end]
     for name in ("val", _SCRIPTS.get(primary(languages.target), "val")):
         if found := re.search(rb"\s\w++:%s\s*+=\s*+\"([^\"]*+)\"" % name.encode(), tag):
-            tag = _with(tag, found.span(1), languages if name == "val" else Languages("", languages.target))
+            tag = _with(tag, found.span(1), languages if name == "val" else FileLanguages("", languages.target))
     return content[:begin] + tag + content[end:]
 
 
-def open_styles_in(content: bytes, languages: Languages) -> bytes:
+def open_styles_in(content: bytes, languages: FileLanguages) -> bytes:
     """Return the styles of a document of OpenDocument, whose text is by default in the target language."""
     language, _, country = languages.target.partition("-")
     country = country if re.fullmatch("[A-Z]{2}", country) else "none"
@@ -105,8 +105,8 @@ def open_styles_in(content: bytes, languages: Languages) -> bytes:
     return _OF_OPEN.sub(written, content) if languages.target else content
 
 
-def _with(content: bytes, span: tuple[int, int], languages: Languages) -> bytes:
-    """Return a file with the target language in a place, if the source language is there."""
+def _with(content: bytes, span: tuple[int, int], languages: FileLanguages) -> bytes:
+    """Return a file with the target language in a position, if the source language is there."""
     begin, end = span
     if not languages.replaces(content[begin:end].decode(errors="replace").strip()):
         return content
@@ -122,7 +122,7 @@ MOST_LINES = 256  # of a block that would else end within braces
 
 
 def read_text(content: bytes) -> Document:
-    """Return a text file, in blocks of lines whose line breaks stay; raises UnreadableDocument."""
+    """Return a text file, in blocks of lines whose line breaks stay. Raises UnreadableDocument."""
     text, encoding = read_encoded(content)
     blocks, notes = list(_blocks(text.splitlines(keepends=True))), list[str]()
 
@@ -133,8 +133,8 @@ def read_text(content: bytes) -> Document:
     return Document(list(filter(_has_text, blocks)), pb.TextOptions(), write, notes)
 
 
-def read_page(content: bytes, languages: Languages = NO_LANGUAGES) -> Document:
-    """Return an HTML file, as a whole; raises UnreadableDocument.
+def read_page(content: bytes, languages: FileLanguages = NO_LANGUAGES) -> Document:
+    """Return an HTML file, as a whole. Raises UnreadableDocument.
 
     It is written in the encoding that it has, with references for the characters which that lacks.
     """
@@ -148,7 +148,7 @@ def read_page(content: bytes, languages: Languages = NO_LANGUAGES) -> Document:
 
 
 def charset_of(content: bytes) -> str:
-    """Return the encoding that a page says; empty if it says none."""
+    """Return the encoding that a page says, empty if it says none."""
     found = _CHARSET.search(content, 0, STATED_BYTES)
     return found[1].decode() if found else ""
 
@@ -158,7 +158,7 @@ def _has_text(block: str) -> bool:
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[str]:
-    """Yield blocks of lines; none ends within braces, such as those of a message with a plural, unless it is long."""
+    """Yield blocks of lines. None ends within braces, such as those of a message with a plural, unless it is long."""
     block, depth = list[str](), 0
     for line in lines:
         block.append(line)

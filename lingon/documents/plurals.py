@@ -21,7 +21,7 @@ CATEGORIES = ("zero", "one", "two", "few", "many", "other")
 
 @lru_cache(maxsize=512)
 def categories(language: str, kind: str = "plural") -> Sequence[str]:
-    """Return the categories of a language in their order; none for a language that the locale data lacks.
+    """Return the categories of a language in their order, or none for a language that the locale data lacks.
 
     language: BCP-47, or with low lines
     kind: plural, or selectordinal for those of first, second, third
@@ -31,7 +31,7 @@ def categories(language: str, kind: str = "plural") -> Sequence[str]:
 
 
 def rule_of(language: str, kind: str = "plural") -> PluralRule | None:
-    """Return what tells the category of a number in a language; None if it is not known."""
+    """Return what tells the category of a number in a language, or None if it is not known."""
     from babel import Locale, UnknownLocaleError  # 60 ms, which most files do not need
 
     try:
@@ -50,7 +50,7 @@ _MOST_WHOLE = 200  # numbers that are tried to find the categories of whole numb
 
 
 def is_plural(keys: Mapping[str, object] | Sequence[str]) -> bool:
-    """Whether keys are those of the forms of one text: categories alone, `other` and one more at least."""
+    """Return whether keys are those of the forms of one text: categories alone, `other` and one more at least."""
     return len(keys) > 1 and "other" in keys and all(key in CATEGORIES for key in keys)
 
 
@@ -70,12 +70,12 @@ def numbered(language: str) -> tuple[int, int]:
 
 
 def is_language(code: str) -> bool:
-    """Whether a key such as `de` or `pt_BR` is the code of a language."""
+    """Return whether a key such as `de` or `pt_BR` is the code of a language."""
     return bool(categories(code)) if 2 <= len(code) <= 20 else False
 
 
 def language_of(keys: Sequence[str]) -> str:
-    """Return the key of a file that says its language at its root; empty if it does not.
+    """Return the key of a file that says its language at its root, empty if it does not.
 
     Raises UnreadableDocument if the file has several languages: which of them is to be translated is not clear.
     """

@@ -1,4 +1,4 @@
-"""Reads and writes documents in a process of its own: a file that costs too much ends this process and nothing else.
+"""Documents in a process of their own: a file that costs too much ends this process and nothing else.
 
 `python -m lingon.documents.process MEMORY SECONDS` answers each message on standard input with one on standard output.
 MEMORY is the bytes of address space that documents may take, SECONDS the computing time of one message. It ends with
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def _restrict(memory: int) -> int:
-    """Bound what documents may take, and leave the processor to others; returns the bytes that Python takes."""
+    """Bound what documents may take, and leave the processor to others, and return the bytes that Python takes."""
     os.nice(NICENESS)
     used = _address_space()
     resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
@@ -79,12 +79,11 @@ def _restrict(memory: int) -> int:
 
 
 def _address_space() -> int:
-    """Return the bytes of this process."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _message(source: BinaryIO) -> list[bytes]:
-    """Return the parts of the next message; none at the end."""
+    """Return the parts of the next message. None at the end."""
     begin = source.read(COUNT.size)
     if not begin:
         return []
@@ -95,7 +94,6 @@ def _message(source: BinaryIO) -> list[bytes]:
 def _answer(
     operation: bytes, name: bytes, target: bytes, column: bytes, content: bytes, *translated: bytes
 ) -> tuple[bytes, ...]:
-    """Return the reply to a request."""
     try:
         if operation == READ:
             return (DONE, *_read(name.decode(), content, target.decode(), column.decode()))
@@ -110,8 +108,8 @@ def _answer(
     except MemoryError:
         raise
     except Exception as error:  # without its message, which may have text of the file
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        return FAILED, f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}".encode()
+        position = traceback.extract_tb(error.__traceback__)[-1]
+        return FAILED, f"{type(error).__name__} in {Path(position.filename).name}, line {position.lineno}".encode()
 
 
 def _read(name: str, content: bytes, target: str, column: str) -> tuple[bytes, ...]:

@@ -1,8 +1,8 @@
 """Files of Java (.properties): the values are translated where they are.
 
-The syntax is that of `java.util.Properties.load`. No library that reads such files keeps the places of values. A file
-in UTF-8 stays so; all others are in ISO-8859-1, where characters beyond it, and beyond ASCII if the file has none, are
-written as `\u00e9`: each version of Java reads them.
+The syntax is that of `java.util.Properties.load`. No library that reads such files keeps the positions of values. A
+file in UTF-8 stays so. All others are in ISO-8859-1, where characters beyond it, and beyond ASCII if the file has none,
+are written as `\u00e9`: each version of Java reads them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 
 from lingon.documents.document import Document, check_size
-from lingon.documents.edits import Entry, broken, document_of, replacing
+from lingon.documents.edits import TextEntry, broken, document_of, replacing
 from lingon.documents.messages import Message, Style
 
 _STYLE = Style(doubles=True)
@@ -29,9 +29,9 @@ _ESCAPES = {character: f"\\{letter}" for letter, character in _CHARACTERS.items(
 
 
 def read_properties(content: bytes, target: str = "") -> Document:
-    """Return a .properties file; raises UnreadableDocument.
+    """Return a .properties file. Raises UnreadableDocument.
 
-    target: the language to translate to; empty if not known
+    target: the language to translate to, empty if not known
     """
     check_size(len(content), "the file has")
     mark = BOM_UTF8 if content.startswith(BOM_UTF8) else b""
@@ -52,7 +52,7 @@ def read_properties(content: bytes, target: str = "") -> Document:
 
         return write
 
-    def entries() -> Iterator[Entry]:
+    def entries() -> Iterator[TextEntry]:
         at = 0
         while (at := _end(_BETWEEN, text, at)) < len(text):
             begin = _end(_KEY, text, at)
@@ -95,12 +95,12 @@ def joined(text: str) -> str:
 def as_escapes(character: str, letter: str = "u", *, big: bool = False) -> str:
     """Return the escapes of a character, one for each of its units of UTF-16; big: with big figures."""
     units = character.encode("utf-16-be")
-    codes = (units[place : place + 2].hex() for place in range(0, len(units), 2))
+    codes = (units[position : position + 2].hex() for position in range(0, len(units), 2))
     return "".join(f"\\{letter}{code.upper() if big else code}" for code in codes)
 
 
 def needless(literal: str, escape: re.Pattern[str]) -> dict[str, str]:
-    """Return the ASCII signs that a literal escapes, each with its escape; letters, figures and blanks are none.
+    """Return the ASCII signs that a literal escapes, each with its escape. Letters, figures and blanks are none.
 
     escape: finds an escape that stands for the character behind its backslash
     """

@@ -7,11 +7,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from lingon.documents.document import Document, Edit, UnreadableDocument, check_marks, check_size, check_tags, edited
-from lingon.documents.inline import TAG, Around, InlineText, Node, Piece, Point, marks_in, paired, pieces, text_options
+from lingon.documents.inline import (
+    TAG,
+    Around,
+    FormattedText,
+    InlineText,
+    Node,
+    Point,
+    marks_in,
+    paired,
+    pieces,
+    text_options,
+)
 from lingon.documents.xml_texts import (
-    File,
     Marks,
     Writing,
+    XmlTextFile,
     filled,
     indent_of,
     notes_of_language,
@@ -19,7 +30,7 @@ from lingon.documents.xml_texts import (
     start_tag,
     text_nodes,
 )
-from lingon.documents.xml_tree import Element, Text, read_tree
+from lingon.documents.xml_tree import Element, XmlText, read_tree
 
 # Translation sources of Qt (`.ts`): messages without a translation get one, which stays marked as unfinished.
 # Messages that have a translation, and those that vanished from the program, stay. Of a message with numbers, each
@@ -42,7 +53,7 @@ _FORMS_OF = {language: count for count, languages in _FORMS.items() for language
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _UntranslatedMessage:
     """A message without a translation; translation: its element, None if the file has none."""
 
     element: Element
@@ -57,14 +68,14 @@ class _Waiting:
 
 
 def is_qt(root: Element) -> bool:
-    """Whether a file of XML has messages of Qt."""
+    """Return whether a file of XML has messages of Qt."""
     return root.name == "TS"
 
 
 def read_qt(content: bytes, target: str = "") -> Document:
-    """Return a translation source of Qt; raises UnreadableDocument.
+    """Return a translation source of Qt. Raises UnreadableDocument.
 
-    target: the language to translate to, for a file that does not say it; empty if it is not known
+    target: the language to translate to, for a file that does not say it, empty if it is not known
     """
     check_size(len(content), "the file has")
     if b"<TS" not in content:
@@ -75,8 +86,8 @@ def read_qt(content: bytes, target: str = "") -> Document:
         raise UnreadableDocument(f"the file has no messages of Qt: its root is {root.name[:40]}")
     found = list(_messages(root))
     check_marks(sum(marks_in(source.whole_text) for _, source, _ in found))
-    file, texts = File.of(content, quotes=True), list[str]()
-    read = [_Waiting(*each, ElementMessage(each[1], file, texts, keys=True)) for each in found]
+    file, texts = XmlTextFile.of(content, quotes=True), list[str]()
+    read = [_UntranslatedMessage(*each, ElementMessage(each[1], file, texts, keys=True)) for each in found]
     waiting = [each for each in read if each.text.number >= 0]
     language = root.attributes.get("language", "")
 
@@ -109,7 +120,7 @@ def _messages(root: Element) -> Iterator[tuple[Element, Element, Element | None]
 
 
 def _has_translation(element: Element) -> bool:
-    """Whether a translation, or one of its forms, has text; with forms each of them must have some."""
+    """Return whether a translation, or one of its forms, has text. With forms each of them must have some."""
     forms = _forms(element)
     if forms:
         return all(map(_has_translation, forms))
@@ -120,7 +131,9 @@ def _forms(translation: Element) -> list[Element]:
     return [each for each in translation.elements if each.name == "numerusform"]
 
 
-def _edits(message: _Waiting, content: bytes, translations: Sequence[str], forms: int) -> Iterator[Edit[bytes]]:
+def _edits(
+    message: _UntranslatedMessage, content: bytes, translations: Sequence[str], forms: int
+) -> Iterator[Edit[bytes]]:
     """Yield the edits that write the translation of a message."""
     element, source, translation = message.element, message.source, message.translation
     text = message.text.in_element(translations, source)
@@ -140,7 +153,7 @@ def _edits(message: _Waiting, content: bytes, translations: Sequence[str], forms
         yield Edit(source.end, source.end, b"%s%s%s</translation>" % (indent, tag, written))
 
 
-def _forms_with(message: _Waiting, content: bytes, text: bytes, forms: int) -> bytes:
+def _forms_with(message: _UntranslatedMessage, content: bytes, text: bytes, forms: int) -> bytes:
     """Return the content of a translation with forms, indented as that is, or as the source is."""
     translation, source = message.translation, message.source
     form = b"<numerusform>%s</numerusform>" % text
@@ -166,12 +179,12 @@ _OF_FORMS = (".Text", ".ToolTip", ".ToolTipText", ".HeaderText", ".Caption")  # 
 
 
 def is_resources(root: Element) -> bool:
-    """Whether a file of XML has resources of .NET."""
+    """Return whether a file of XML has resources of .NET."""
     return root.name == "root" and (root.child("resheader") is not None or root.child("data") is not None)
 
 
 def read_resources(content: bytes) -> Document:
-    """Return a file of resources; raises UnreadableDocument."""
+    """Return a file of resources. Raises UnreadableDocument."""
     check_size(len(content), "the file has")
     check_tags(content.count(b"<"), "the file has")
     root = read_tree(content, {}, _RESX_ATTRIBUTES, marks=True)
@@ -179,7 +192,7 @@ def read_resources(content: bytes) -> Document:
         raise UnreadableDocument(f"the file has no resources of .NET: its root is {root.name[:40]}")
     values = list(_values(root))
     check_marks(sum(marks_in(value.whole_text) for _, value in values))
-    file, texts = File.of(content), list[str]()
+    file, texts = XmlTextFile.of(content), list[str]()
     messages = [ElementMessage(value, file, texts, keys=name.endswith(_OF_FORMS)) for name, value in values]
 
     def write(translations: Sequence[str]) -> bytes:
@@ -210,18 +223,18 @@ class ElementMessage:
 
     __slots__ = ("_inline", "_key", "number", "writing")
 
-    def __init__(self, element: Element, file: File, texts: list[str], *, keys: bool) -> None:
+    def __init__(self, element: Element, file: XmlTextFile, texts: list[str], *, keys: bool) -> None:
         """Read the content of an element, and add its text; keys: whether a sign & before a letter is a key."""
         self.writing = Writing.of(element, file)
-        children: Sequence[Element | Text] = element.children
+        children: Sequence[Element | XmlText] = element.children
         if self.writing.cdata:
-            children = [Text(self.writing.cdata_text)]
-        whole = "".join(child.text for child in children if isinstance(child, Text))
+            children = [XmlText(self.writing.cdata_text)]
+        whole = "".join(child.text for child in children if isinstance(child, XmlText))
         self._key = without_key(whole)[1] if keys else ""
         marks: Marks = {}
         nodes = list[Node[bytes]]()
         for child in children:
-            if isinstance(child, Text):
+            if isinstance(child, XmlText):
                 text = without_key(child.text)[0] if self._key else child.text
                 nodes += text_nodes(text, self.writing, marks)
             else:
@@ -231,7 +244,7 @@ class ElementMessage:
         texts += [self._inline.text] if self._inline.text else []
 
     def written(self, translations: Sequence[str]) -> bytes:
-        """Return the translation as the file has it; a text that was not translated keeps its key where it is."""
+        """Return the translation as the file has it. A text that was not translated keeps its key where it is."""
         if self._key and translations[self.number] == self._inline.text:
             return self.writing.file.content[self.writing.begin : self.writing.end]
         return self.writing.content(with_key(self._inline.translated(translations[self.number]), self._key))
@@ -251,13 +264,13 @@ _BETWEEN_CAPITALS = re.compile(r"[A-Z]&[A-Z]")  # no key, as in R&D
 _LETTER = re.compile(r"[A-Za-z\u00c0-\u024f\u0370-\u04ff]")
 _TAIL = re.compile(r"(?:\.\.\.|\u2026|[:\uff1a])?+\s*+\Z")
 TAIL_CHARACTERS = 16  # in which the end of a text is looked for
-_FILLED_IN = re.compile(  # by a program, and addresses: their letters are no places for a key
+_FILLED_IN = re.compile(  # by a program, and addresses: their letters are no positions for a key
     r"%L?\d{0,2}[A-Za-z]?|\{[^{}]{0,100}+\}|\$\w{1,50}+|&\w{1,10};|https?://\S++|<[^<>]{0,1000}+>|\S{0,64}@\S{0,64}"
 )
 
 
 def without_key(text: str) -> tuple[str, str]:
-    """Return a text without its key, and the key; empty if the text has none, or several."""
+    """Return a text without its key, and the key, empty if the text has none, or several."""
     plain = TAG.sub(_masked, text)
     found = [each for each in _KEY.finditer(plain) if not _BETWEEN_CAPITALS.match(plain, max(each.start() - 1, 0))]
     if len(found) != 1:
@@ -283,7 +296,7 @@ def with_key(nodes: Sequence[Node[bytes]], key: str) -> list[Node[bytes]]:
         nonlocal count
         if isinstance(node, Around):
             return replace(node, nodes=[marked(each) for each in node.nodes])
-        if isinstance(node, Piece):
+        if isinstance(node, FormattedText):
             count += 1
             return replace(node, text=text) if count - 1 == number else node
         return node
@@ -306,7 +319,7 @@ def _marked(texts: Sequence[str], key: str) -> tuple[int, str]:
         last = len(texts) - 1
         begin = max(len(texts[last]) - TAIL_CHARACTERS, 0)
         tail = _TAIL.search(texts[last], begin)
-        place = tail.start() if tail else len(texts[last])
-        return last, f"{texts[last][:place]}(&{key.upper()}){texts[last][place:]}"
-    _, number, place = best
-    return number, f"{texts[number][:place]}&{texts[number][place:]}"
+        position = tail.start() if tail else len(texts[last])
+        return last, f"{texts[last][:position]}(&{key.upper()}){texts[last][position:]}"
+    _, number, position = best
+    return number, f"{texts[number][:position]}&{texts[number][position:]}"

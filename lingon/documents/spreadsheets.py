@@ -15,8 +15,16 @@ from operator import not_
 from xml.sax.saxutils import escape, quoteattr
 
 from lingon.documents.document import MOST_FORMAT, Edit, check_marks, check_tags, edited, unescaped
-from lingon.documents.inline import Around, InlineText, Node, Piece, Point
-from lingon.documents.office_text import DRAWING, OPEN_OBJECT, OPEN_SPREADSHEET, PREFIXES, OfficePart, Parts, Vocabulary
+from lingon.documents.inline import Around, FormattedText, InlineText, Node, Point
+from lingon.documents.office_text import (
+    DRAWING,
+    OPEN_OBJECT,
+    OPEN_SPREADSHEET,
+    PREFIXES,
+    ElementNames,
+    OfficePart,
+    Parts,
+)
 from lingon.documents.xml_tree import Element, XmlAttribute, attributes_of, read_elements
 
 WORKBOOK = "xl/workbook.xml"
@@ -42,7 +50,7 @@ TAGS_OF_STRING = 4  # for each of the two tags around a string in a cell
 
 
 def tags_of_workbook(name: str, content: bytes) -> int:
-    """Return how many tags of a file are kept in memory; those of cells are not, without the strings in them."""
+    """Return how many tags of a file are kept in memory. Those of cells are not, without the strings in them."""
     if _DRAWINGS.fullmatch(name) or (_TEXTS.fullmatch(name) and "sheets/" not in name):
         return content.count(b"<") + content.count(b"\n")  # a line break in a text is kept like a tag
     return content.count(b"is>") * TAGS_OF_STRING
@@ -52,10 +60,10 @@ class Workbook:
     """A spreadsheet of Office Open XML; contents: its files that match FILES, by their names."""
 
     def __init__(self, contents: Mapping[str, bytes]) -> None:
-        """Raises UnreadableDocument."""
+        """Raise UnreadableDocument for content that cannot be read."""
         kept = named_texts(contents.values())
         self._contents = contents
-        self._texts = {name: Texts(each, kept) for name, each in contents.items() if _TEXTS.fullmatch(name)}
+        self._texts = {name: WorkbookTexts(each, kept) for name, each in contents.items() if _TEXTS.fullmatch(name)}
         drawings = {name: each for name, each in contents.items() if _DRAWINGS.fullmatch(name)}
         self._drawings = Parts({name: OfficePart(each, DRAWING) for name, each in drawings.items()})
         self._tables = {name: _Table(each) for name, each in contents.items() if _TABLE.fullmatch(name)}
@@ -83,7 +91,7 @@ class Workbook:
         return found | self._calculated()
 
     def _changed(self, nodes: Mapping[str, Sequence[Sequence[Node[CellCode]]]]) -> dict[str, str]:
-        """Return the new texts of cells and of the names of columns; those that columns cannot have stay."""
+        """Return the new texts of cells and of the names of columns. Those that columns cannot have stay."""
         found: dict[str, set[str]] = {}
         for file in filter(_CELLS.fullmatch, self._texts):
             for item, translated in zip(self._texts[file].items, nodes[file], strict=True):
@@ -131,7 +139,7 @@ class _Table:
         self.names = list(map(_value, self._attributes))
 
     def accepts(self, names: Mapping[str, str]) -> bool:
-        """Whether its columns may have these names: all have different ones, that are not too long."""
+        """Return whether its columns may have these names: all have different ones, that are not too long."""
         each = zip(self._attributes, self.names, strict=True)
         columns = [names[name].lower() for attribute, name in each if attribute.name == b"name"]
         return len(set(columns)) == len(columns) and all(0 < len(column) <= MOST_NAME for column in columns)
@@ -164,7 +172,7 @@ def _attribute(name: bytes, value: str) -> bytes:
 
 CELLS = ("x:si", "x:is")
 COMMENT, THREAD = "x:text", "tc:threadedComment"
-HEADERS = tuple(f"x:{pages}{place}" for pages in ("odd", "even", "first") for place in ("Header", "Footer"))
+HEADERS = tuple(f"x:{pages}{position}" for pages in ("odd", "even", "first") for position in ("Header", "Footer"))
 WANTED = (*CELLS, COMMENT, THREAD, *HEADERS)
 MOST_HEADER = 255  # characters; a program refuses a file with a longer one
 MOST_CELL = 32_767  # characters
@@ -174,12 +182,12 @@ _HEADER_CODE = re.compile(r'&(?:&|"[^"]*+"|K(?:[0-9A-Fa-f]{6}|\d\d[+-]\d{3})|\d+
 _SIZE = re.compile(r"&\d++\Z")
 _SECTIONS = ("&L", "&C", "&R", "\n")
 
-CellCode = Piece
+CellCode = FormattedText
 """A code that is no text, with the format of the text around it."""
 
 
 class Item:
-    """One text of a file; begin, end: its place.
+    """One text of a file; begin, end: its position.
 
     plain: the text without its formats, as the names of columns have it
     """
@@ -205,7 +213,7 @@ class Item:
         return [node for text, format in runs for node in _nodes(text, format)]
 
     def translated(self, translation: str) -> list[Node[CellCode]]:
-        """Return the text of a translation; the text as it was if a program would not read a longer one."""
+        """Return the text of a translation. The text as it was if a program would not read a longer one."""
         nodes = self.inline.translated(translation)
         most = MOST_HEADER if self._kind in HEADERS else MOST_CELL
         return nodes if len(self._text(nodes)) <= most else self.inline.nodes
@@ -239,11 +247,11 @@ class Item:
         return "".join(found)
 
 
-class Texts:
-    """The texts of one file of a workbook; those in `kept`, in lower case, are not translated."""
+class WorkbookTexts:
+    """The texts of one file of a workbook. Those in `kept`, in lower case, are not translated."""
 
     def __init__(self, content: bytes, kept: Container[str]) -> None:
-        """Raises UnreadableDocument."""
+        """Raise UnreadableDocument for content that cannot be read."""
         self._content = content
         elements = read_elements(content, PREFIXES, (), WANTED)
         check_marks(sum(sum(map(element.whole_text.count, ("\n", "_x", "&"))) for element in elements))
@@ -269,12 +277,12 @@ def plain_text(nodes: Sequence[Node[CellCode]]) -> str:
 
 
 def without_codes(text: str) -> str:
-    """Return a text with the characters that its codes stand for; a line break is one character."""
+    """Return a text with the characters that its codes stand for. A line break is one character."""
     return _CODED.sub(lambda code: chr(int(code[1], 16)), text).replace("\r", "")
 
 
 def _runs(element: Element, content: bytes) -> Iterator[tuple[str, bytes]]:
-    """Yield the text of the runs of rich text, each with its format; readings of Japanese words are left out."""
+    """Yield the text of the runs of rich text, each with its format. Readings of Japanese words are left out."""
     for child in element.elements:
         if child.name == "x:t":
             yield child.text, b""
@@ -285,33 +293,33 @@ def _runs(element: Element, content: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _nodes(text: str, format: bytes) -> Iterator[Node[CellCode]]:
-    """Yield the text of a run; line breaks and other codes are points."""
+    """Yield the text of a run. Line breaks and other codes are points."""
     at = 0
     for code in _CODE.finditer(text):
-        yield Piece(text[at : code.start()], format)
-        yield Point(Piece(code[0], format), splits=code[0].endswith("\n"))
+        yield FormattedText(text[at : code.start()], format)
+        yield Point(FormattedText(code[0], format), splits=code[0].endswith("\n"))
         at = code.end()
-    yield Piece(text[at:], format)
+    yield FormattedText(text[at:], format)
 
 
 def _header_nodes(text: str) -> Iterator[Node[CellCode]]:
     at = 0
     for code in _HEADER_CODE.finditer(text):
-        yield Piece(text[at : code.start()])
-        yield Piece("&") if code[0] == "&&" else Point(Piece(code[0]), splits=code[0] in _SECTIONS)
+        yield FormattedText(text[at : code.start()])
+        yield FormattedText("&") if code[0] == "&&" else Point(FormattedText(code[0]), splits=code[0] in _SECTIONS)
         at = code.end()
-    yield Piece(text[at:])
+    yield FormattedText(text[at:])
 
 
-def _pieces(nodes: Sequence[Node[CellCode]]) -> Iterator[Piece]:
+def _pieces(nodes: Sequence[Node[CellCode]]) -> Iterator[FormattedText]:
     for node in nodes:
         assert not isinstance(node, Around)
         yield node.content if isinstance(node, Point) else node
 
 
-def _joined(pieces: Iterator[Piece]) -> list[Piece]:
+def _joined(pieces: Iterator[FormattedText]) -> list[FormattedText]:
     alike = groupby(pieces, key=lambda piece: piece.format)
-    return [Piece("".join(piece.text for piece in each), format) for format, each in alike]
+    return [FormattedText("".join(piece.text for piece in each), format) for format, each in alike]
 
 
 # The texts of a spreadsheet that its formulas, filters and pivot tables name, which must stay as they are.
@@ -355,7 +363,7 @@ def _values(pattern: re.Pattern[bytes], content: bytes) -> Iterator[str]:
 
 
 def _of_formula(formula: str) -> Iterator[str]:
-    """Yield the strings and the columns of tables that a formula names; a list of choices is one string."""
+    """Yield the strings and the columns of tables that a formula names. A list of choices is one string."""
     for literal in _LITERAL.findall(formula):
         text = literal.replace('""', '"')
         yield text
@@ -369,9 +377,9 @@ def _of_formula(formula: str) -> Iterator[str]:
 
 
 def open_workbook(contents: Mapping[str, bytes]) -> Parts:
-    """Return the texts of the files of a spreadsheet, by their names; raises UnreadableDocument."""
+    """Return the texts of the files of a spreadsheet, by their names. Raises UnreadableDocument."""
 
-    def vocabulary(name: str, content: bytes) -> Vocabulary:
+    def vocabulary(name: str, content: bytes) -> ElementNames:
         return OPEN_OBJECT if "/" in name else replace(OPEN_SPREADSHEET, named=frozenset(named_open_texts(content)))
 
     return Parts({name: OfficePart(content, vocabulary(name, content)) for name, content in contents.items()})

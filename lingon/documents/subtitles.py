@@ -1,6 +1,6 @@
 """Subtitles (SubRip, WebVTT, SubStation Alpha): sentences are translated whole, and given back to their cues.
 
-A sentence that goes on in the next cue is one text, in which the border of the cues is a point; the translation is
+A sentence that goes on in the next cue is one text, in which the border of the cues is a point. The translation is
 divided where the point is. What each voice says is a segment of its cue, with lines of its own. Formats around a whole
 cue, segment or line are cut off before the text is translated, and stand around all of the translation after it.
 """
@@ -18,7 +18,7 @@ from itertools import accumulate
 
 from lingon.documents.document import Document, Edit, UnreadableDocument, check_marks, check_size, edited, unescaped
 from lingon.documents.encodings import UTF_8, Encoding, read_encoded
-from lingon.documents.inline import InlineText, Node, Piece, Point, named_tag, paired, text_options, write
+from lingon.documents.inline import FormattedText, InlineText, Node, Point, named_tag, paired, text_options, write
 from lingon.segments.protection import find_protected
 
 _ENDS = re.compile(r"""[.!?:\u2026\u3002\uff01\uff1f\u266a\u266b][)\]"'\u201d\u2019\u00bb]*\s*\Z""")
@@ -28,7 +28,7 @@ _BLANK = re.compile(r"[ \t]*+\Z")
 _PARTS = re.compile(r"[ \t]++|[^ \t](?:[^ \t]|[ \t]++(?=[^ \t]))*+")  # blanks at the ends, and the text between them
 _UNTAGGED = re.compile(r"[^<>]++(>?)")  # in which lines may end, unless it is in a tag
 PATH = r"(?P<path>(?<![\w\\])(?:[A-Za-z]:|\\)\\[^\s<>{}|*?\"]++)"
-"""A path of Windows, in which no mark of subtitles is looked for; one without a drive or a host looks like marks."""
+"""A path of Windows, in which no mark of subtitles is looked for. One without a drive or a host looks like marks."""
 
 BORDER, SEGMENT = b"\x00", b"\x01"
 MOST_CUES = 8  # of one text: subtitles without punctuation have no other end
@@ -43,7 +43,7 @@ class Syntax:
     tags: what is no text
     breaks: what ends a line; blank: a hard blank, or a path
     voice: a tag that begins what another one says
-    pair: returns what a start tag and its end have in common, and whether a tag is a start; None for other tags
+    pair: returns what a start tag and its end have in common, and whether a tag is a start, or None for other tags
     references: whether &amp; and the like stand for characters
     line_characters: of a line that is not divided
     """
@@ -70,7 +70,7 @@ class Syntax:
 class Cue:
     """The text of a cue, without its last line break.
 
-    begin, end: its place in the file; start, stop: seconds
+    begin, end: its position in the file; start, stop: seconds
     track: of cues whose sentences go on in each other, such as those of one style
     """
 
@@ -83,7 +83,7 @@ class Cue:
 
 
 @dataclass(slots=True)
-class _Token:
+class _CuePart:
     """A part of the text of a cue: text, a tag, the mark of a speaker, or a line break; partner: of a tag with one."""
 
     kind: str
@@ -113,7 +113,7 @@ class _Peeled:
 
 
 @dataclass(slots=True)
-class _Segment:
+class _Speech:
     """What one voice says.
 
     lines: its lines; breaks: between them
@@ -135,15 +135,17 @@ class _Script:
         self._whole = _around_lines(self._tokens)
         self.segments = list(self._segments())
 
-    def nodes(self, segment: _Segment) -> Iterator[Node[bytes]]:
-        """Yield the text of a segment; its line breaks are blanks."""
-        for place, line in enumerate(segment.lines):
-            if place:
-                yield Piece(" ")
+    def nodes(self, segment: _Speech) -> Iterator[Node[bytes]]:
+        """Yield the text of a segment. Its line breaks are blanks."""
+        for position, line in enumerate(segment.lines):
+            if position:
+                yield FormattedText(" ")
             for token in self._tokens[line.begin : line.end]:
-                yield Piece(self._syntax.read(token.text)) if token.kind == "text" else Point(token.text.encode())
+                yield (
+                    FormattedText(self._syntax.read(token.text)) if token.kind == "text" else Point(token.text.encode())
+                )
 
-    def plain(self, segment: _Segment) -> str:
+    def plain(self, segment: _Speech) -> str:
         """Return the text of a segment without tags."""
         return " ".join(self._syntax.shown(self._source(line)) for line in segment.lines)
 
@@ -169,7 +171,7 @@ class _Script:
             parts += [self._lines(segment, text), segment.gap]
         return "".join([*parts, self._whole.after])
 
-    def _lines(self, segment: _Segment, text: str) -> str:
+    def _lines(self, segment: _Speech, text: str) -> str:
         """Return a segment in lines, as many as it had, or as few more as keep lines as short as they were."""
         lines, count, most = segment.lines, len(segment.lines), self._syntax.line_characters
         longest = max(len(self._syntax.shown(self._source(line))) for line in lines)
@@ -186,15 +188,14 @@ class _Script:
 
     @property
     def _usual_end(self) -> str:
-        """The line break that the cue has somewhere, else the one for new lines."""
         return next((token.text for token in self._tokens if token.kind == "break" and token.text), self._line_end)
 
     def _source(self, line: _Peeled) -> str:
         return _source(self._tokens[line.begin : line.end])
 
-    def _segments(self) -> Iterator[_Segment]:
+    def _segments(self) -> Iterator[_Speech]:
         """Yield the segments."""
-        segment: _Segment | None = None
+        segment: _Speech | None = None
         raw = list[tuple[int, int]]()  # the lines of the segment, with their formats
         at = self._whole.begin
         breaks = [at for at in range(at, self._whole.end) if self._tokens[at].kind == "break"]
@@ -209,13 +210,15 @@ class _Script:
                 if segment is not None:
                     segment.gap = gap
                     yield self._with_formats(segment, raw)
-                segment, raw = _Segment([line]), [(at, end)]
+                segment, raw = _Speech([line]), [(at, end)]
             at = end + 1
         if segment is not None:
             yield self._with_formats(segment, raw)
 
-    def _goes_on(self, segment: _Segment, line: _Peeled, gap: str, begin: int, end: int) -> bool:
-        """Whether what a segment says goes on in a line; gap: the break before it; begin, end: of the line, whole."""
+    def _goes_on(self, segment: _Speech, line: _Peeled, gap: str, begin: int, end: int) -> bool:
+        """Return whether what a segment says goes on in a line; gap: the break before it; begin, end: of the line,
+        whole.
+        """
         last = self._syntax.shown(self._source(segment.lines[-1]))
         text = self._syntax.shown(self._source(line))
         if not gap or len(self._syntax.breaks.findall(gap)) > 1 or not last.strip() or not text.strip():
@@ -224,7 +227,7 @@ class _Script:
             return False
         return line.formats == segment.lines[-1].formats or (not _ENDS.search(last) and text.strip()[0].islower())
 
-    def _with_formats(self, segment: _Segment, raw: Sequence[tuple[int, int]]) -> _Segment:
+    def _with_formats(self, segment: _Speech, raw: Sequence[tuple[int, int]]) -> _Speech:
         """Return a segment whose lines have their tags inside if these differ: they are of words, not of lines."""
         last = len(raw) - 1
         inner = [line.before for line in segment.lines[1:]], [line.after for line in segment.lines[:-1]]
@@ -235,13 +238,13 @@ class _Script:
         )
         if not alike and len({(line.before.strip(), line.after.strip()) for line in segment.lines}) > 1:
             segment.lines = [
-                _peeled(self._tokens, *tokens, formats=False, left=not place, right=place == last)
-                for place, tokens in enumerate(raw)
+                _peeled(self._tokens, *tokens, formats=False, left=not position, right=position == last)
+                for position, tokens in enumerate(raw)
             ]
         return segment
 
     def _is_voice(self, begin: int, end: int) -> bool:
-        """Whether a line begins with the mark of a voice."""
+        """Return whether a line begins with the mark of a voice."""
         for token in self._tokens[begin:end]:
             if token.kind == "speaker" or self._syntax.voice.match(token.text):
                 return True
@@ -250,20 +253,20 @@ class _Script:
         return False
 
 
-class Group:
+class CueGroup:
     """The cues of one text."""
 
     def __init__(self, scripts: Sequence[_Script], syntax: Syntax) -> None:
         self._scripts, self._syntax = scripts, syntax
-        self._regions: list[list[tuple[int, _Segment]]] = []  # segments between which only borders of cues are
+        self._regions: list[list[tuple[int, _Speech]]] = []  # segments between which only borders of cues are
         nodes: list[Node[bytes]] = []
-        for place, script in enumerate(scripts):
-            nodes += [Piece(" "), Point(BORDER)] if place else []
+        for position, script in enumerate(scripts):
+            nodes += [FormattedText(" "), Point(BORDER)] if position else []
             for number, segment in enumerate(script.segments):
                 if number or not self._regions:
                     nodes += [Point(SEGMENT, splits=True)] if self._regions else []
                     self._regions.append([])
-                self._regions[-1].append((place, segment))
+                self._regions[-1].append((position, segment))
                 nodes += script.nodes(segment)
         self.inline = InlineText(paired(nodes, lambda point: syntax.pair(point.content.decode())))
 
@@ -277,18 +280,18 @@ class Group:
         written = write(self.inline.translated(translation), self._written, bytes).decode()
         texts: list[list[str]] = [[] for _ in self._scripts]
         for region, text in zip(self._regions, self._parts(written), strict=True):
-            for (place, _), part in zip(region, self._divided(region, text), strict=True):
-                texts[place].append(part)
+            for (position, _), part in zip(region, self._divided(region, text), strict=True):
+                texts[position].append(part)
         return [script.written(parts) for script, parts in zip(self._scripts, texts, strict=True)]
 
     def _parts(self, written: str) -> list[str]:
         parts = written.split(SEGMENT.decode())
         return parts if self._regions else []
 
-    def _divided(self, region: Sequence[tuple[int, _Segment]], text: str) -> list[str]:
+    def _divided(self, region: Sequence[tuple[int, _Speech]], text: str) -> list[str]:
         """Return a translation as parts for the segments of a region, none of them without words if that can be."""
         parts = [part.strip(" \t") for part in text.split(BORDER.decode())]
-        plain = [self._scripts[place].plain(segment) for place, segment in region]
+        plain = [self._scripts[position].plain(segment) for position, segment in region]
         if len(parts) == len(region) and all(
             self._has_words(part) or not self._has_words(each) for part, each in zip(parts, plain, strict=True)
         ):
@@ -299,12 +302,12 @@ class Group:
     def _has_words(self, text: str) -> bool:
         return any(map(str.isalnum, self._syntax.tags.sub("", text)))
 
-    def _written(self, piece: Piece) -> bytes:
+    def _written(self, piece: FormattedText) -> bytes:
         return (html.escape(piece.text, quote=False) if self._syntax.references else piece.text).encode()
 
 
-def groups_of(cues: Iterable[Cue], syntax: Syntax, line_end: str = "\n") -> list[Group]:
-    """Return cues in groups that whole sentences are in; those without text to translate are left out."""
+def groups_of(cues: Iterable[Cue], syntax: Syntax, line_end: str = "\n") -> list[CueGroup]:
+    """Return cues in groups that whole sentences are in. Those without text to translate are left out."""
     found: list[list[_Script]] = []
     last: dict[str, list[_Script]] = {}  # the last group of each track
     for cue in cues:
@@ -315,7 +318,7 @@ def groups_of(cues: Iterable[Cue], syntax: Syntax, line_end: str = "\n") -> list
         else:
             last[cue.track] = [script]
             found.append(last[cue.track])
-    groups = [Group(scripts, syntax) for scripts in found]
+    groups = [CueGroup(scripts, syntax) for scripts in found]
     return [group for group in groups if group.inline.text]
 
 
@@ -331,7 +334,7 @@ def _goes_on(group: Sequence[_Script], script: _Script) -> bool:
     )
 
 
-def replaced(text: str, groups: Sequence[Group], translations: Sequence[str]) -> str:
+def replaced(text: str, groups: Sequence[CueGroup], translations: Sequence[str]) -> str:
     """Return the text of a file with translations of groups of its cues."""
     edits = (
         Edit(cue.begin, cue.end, translated)
@@ -341,7 +344,7 @@ def replaced(text: str, groups: Sequence[Group], translations: Sequence[str]) ->
     return edited(text, edits)  # in the order of the file: cues of other tracks may be between those of a group
 
 
-def _tokens(text: str, syntax: Syntax) -> Iterator[_Token]:
+def _tokens(text: str, syntax: Syntax) -> Iterator[_CuePart]:
     """Yield the tokens of the text of a cue."""
     at, begins = 0, True  # of a line
     breaks = f"(?P<breaks>(?<![ \\t])(?:[ \\t]*+(?:{syntax.breaks.pattern}))++)"
@@ -349,33 +352,33 @@ def _tokens(text: str, syntax: Syntax) -> Iterator[_Token]:
     for found in [*(found for found in marks.finditer(text) if not found["path"]), None]:
         words = text[at : found.start() if found else len(text)]
         if begins and (speaker := _SPEAKER.match(words)):
-            yield _Token("speaker", speaker[0])
+            yield _CuePart("speaker", speaker[0])
             words = words[speaker.end() :]
-        yield from (_Token("text", part) for part in _PARTS.findall(words))
+        yield from (_CuePart("text", part) for part in _PARTS.findall(words))
         begins = begins and not words.strip()
         if found is None:
             return
         if found["breaks"]:
-            yield _Token("break", found[0])
+            yield _CuePart("break", found[0])
         else:
             if not begins and syntax.voice.match(found[0]):
-                yield _Token("break", "")
-            yield _Token("tag", found[0])
+                yield _CuePart("break", "")
+            yield _CuePart("tag", found[0])
         begins = begins or bool(found["breaks"])
         at = found.end()
 
 
-def _mark_pairs(tokens: Sequence[_Token], syntax: Syntax) -> None:
+def _mark_pairs(tokens: Sequence[_CuePart], syntax: Syntax) -> None:
     """Let each tag that has a partner know it."""
     starts: list[tuple[str, int]] = []
     opened = Counter[str]()
-    for place, token in enumerate(tokens):
+    for position, token in enumerate(tokens):
         pair = syntax.pair(token.text) if token.kind == "tag" else None
         if pair is None:
             continue
         key, starts_there = pair
         if starts_there:
-            starts.append((key, place))
+            starts.append((key, position))
             opened[key] += 1
         elif opened[key]:
             while True:
@@ -383,11 +386,11 @@ def _mark_pairs(tokens: Sequence[_Token], syntax: Syntax) -> None:
                 opened[name] -= 1
                 if name == key:
                     break
-            tokens[start].partner, token.partner = place, start
+            tokens[start].partner, token.partner = position, start
 
 
 def _peeled(
-    tokens: Sequence[_Token], begin: int, end: int, *, formats: bool = True, left: bool = True, right: bool = True
+    tokens: Sequence[_CuePart], begin: int, end: int, *, formats: bool = True, left: bool = True, right: bool = True
 ) -> _Peeled:
     """Return a part of a cue without what is around its text.
 
@@ -413,15 +416,15 @@ def _peeled(
     return _Peeled(begin, end, before, after, ("".join(starts), "".join(ends[::-1])))
 
 
-def _around_lines(tokens: Sequence[_Token]) -> _Peeled:
-    """Return the text of a cue without the formats around all of it; what else is at its ends belongs to its lines."""
+def _around_lines(tokens: Sequence[_CuePart]) -> _Peeled:
+    """Return the text of a cue without the formats around all of it. What else is at its ends belongs to its lines."""
     whole = _peeled(tokens, 0, len(tokens))
-    starts = [place for place in range(whole.begin) if tokens[place].partner >= whole.end]
+    starts = [position for position in range(whole.begin) if tokens[position].partner >= whole.end]
     begin, end = (starts[-1] + 1, tokens[starts[-1]].partner) if starts else (0, len(tokens))
     return _Peeled(begin, end, _source(tokens[:begin]), _source(tokens[end:]))
 
 
-def _source(tokens: Iterable[_Token]) -> str:
+def _source(tokens: Iterable[_CuePart]) -> str:
     return "".join(token.text for token in tokens)
 
 
@@ -430,10 +433,10 @@ def divided(text: str, lengths: Sequence[int]) -> list[str]:
     words = text.split(" ")
     ends = list(accumulate(len(word) + 1 for word in words))  # of each word, with the blank after it
     found, first = list[str](), 0
-    for place, length in enumerate(lengths):
-        left = len(lengths) - place - 1
+    for position, length in enumerate(lengths):
+        left = len(lengths) - position - 1
         begin = ends[first - 1] if first else 0
-        share = (ends[-1] - begin - 1) * length / sum(lengths[place:])
+        share = (ends[-1] - begin - 1) * length / sum(lengths[position:])
         count = len(words) - first
         if left:
             nearest = min(range(first, len(words)), key=lambda word: abs(ends[word] - begin - 1 - share), default=-1)
@@ -452,28 +455,30 @@ def balanced(text: str, count: int, tags: re.Pattern[str]) -> list[str]:
         if first == len(blanks):
             break
         wanted = done + (length - done) / left
-        place = bisect_left(lengths, wanted, first)
-        if place == len(blanks) or (place > first and wanted - lengths[place - 1] <= lengths[place] - wanted):
-            place -= 1
-        found.append(text[at : blanks[place]])
-        at, done, first = blanks[place] + 1, lengths[place] + 1, place + 1
+        position = bisect_left(lengths, wanted, first)
+        if position == len(blanks) or (
+            position > first and wanted - lengths[position - 1] <= lengths[position] - wanted
+        ):
+            position -= 1
+        found.append(text[at : blanks[position]])
+        at, done, first = blanks[position] + 1, lengths[position] + 1, position + 1
     return [*found, text[at:]]
 
 
 def _blanks(text: str, tags: re.Pattern[str]) -> tuple[list[int], list[int]]:
-    """Return the places of the blanks outside of tags, and the characters before each without tags.
+    """Return the positions of the blanks outside of tags, and the characters before each without tags.
 
     What a translation keeps is one word, with its blanks.
     """
     blanks, lengths = list[int](), list[int]()
-    kept = {place for begin, end, _ in find_protected(text) for place in range(begin, end)}
+    kept = {position for begin, end, _ in find_protected(text) for position in range(begin, end)}
     at, marked = 0, 0
     for tag in [*tags.finditer(text), None]:
         for part in _UNTAGGED.finditer(text, at, tag.start() if tag else len(text)):
             spaces = (part.start() + found.start() for found in re.finditer(" ", part[0])) if not part[1] else ()
-            places = [place for place in spaces if place not in kept]
-            blanks += places
-            lengths += [place - marked for place in places]
+            positions = [position for position in spaces if position not in kept]
+            blanks += positions
+            lengths += [position - marked for position in positions]
         if tag:
             at, marked = tag.end(), marked + len(tag[0])
     return blanks, lengths
@@ -495,7 +500,7 @@ _OVERRIDE = re.compile(r"\{\\([ibus])([01])\}")  # of other kinds of subtitles, 
 
 
 def override(tag: str) -> tuple[str, bool] | None:
-    """Return what the start and the end of a format have in common, such as a letter; None for another tag."""
+    """Return what the start and the end of a format have in common, such as a letter, or None for another tag."""
     found = _OVERRIDE.fullmatch(tag)
     return (f"\\{found[1]}", found[2] == "1") if found else None
 
@@ -510,7 +515,7 @@ _WEB = Syntax(_TAGS, _BREAKS, _pair, voice=re.compile(r"<v\b"), blank=_HARD_BLAN
 
 
 def read_subtitles(content: bytes) -> Document:
-    """Return subtitles; raises UnreadableDocument."""
+    """Return subtitles. Raises UnreadableDocument."""
     check_size(len(content), "the file has")
     text, encoding = read_encoded(content)
     check_marks(sum(map(text.count, "<{\r\n")))
@@ -550,7 +555,9 @@ def _cues(text: str, *, web: bool) -> list[Cue]:
 
 
 def _ends(lines: Sequence[re.Match[str]], number: int, *, web: bool) -> bool:
-    """Whether the text of a cue ends before a line: at the number, the name or the times of another one, or a note."""
+    """Return whether the text of a cue ends before a line: at the number, the name or the times of another one, or a
+    note.
+    """
     line = lines[number][1]
     if _BEGIN.match(line):
         return True
@@ -567,7 +574,7 @@ def _seconds(hours: str, minutes: str, seconds: str, parts: str) -> float:
 
 # Subtitles of SubStation Alpha (.ass, .ssa): the texts of dialogues are translated, all else is copied.
 # Sentences go on in the next dialogue of the same style and name. Lines of karaoke, whose syllables have times, and
-# what programs have made of them stay as they are. pysubs2 1.8 is not used: it writes all styles and comments anew.
+# what programs have made of them stay as they are. pysubs2 1.8 is not used: it writes all styles and comments again.
 
 _SCRIPT_LINE = re.compile(r"([^\r\n]*+)(?:\r\n|\r|\n|\Z)")
 _SECTION = re.compile(r"\s*+\[([^\[\]]*+)\]\s*+")
@@ -587,7 +594,7 @@ MOST_FIELDS = 64  # of a dialogue
 
 
 def read_substation(content: bytes) -> Document:
-    """Return subtitles of SubStation Alpha; raises UnreadableDocument."""
+    """Return subtitles of SubStation Alpha. Raises UnreadableDocument."""
     check_size(len(content), "the file has")
     text, encoding = read_encoded(content)
     check_marks(text.count("{") + text.count("\\") + text.count("\n"))
@@ -609,7 +616,7 @@ def read_substation(content: bytes) -> Document:
 
 
 def _dialogues(text: str) -> Iterator[tuple[Mapping[str, str], Cue]]:
-    """Yield the fields of each dialogue, by their names in lower case, and its text; raises UnreadableDocument."""
+    """Yield the fields of each dialogue, by their names in lower case, and its text. Raises UnreadableDocument."""
     section, names = "", list[str]()
     for number, line in enumerate(_SCRIPT_LINE.finditer(text), start=1):
         if found := _SECTION.fullmatch(line[1]):

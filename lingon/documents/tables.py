@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from lingon.documents.document import Document, Edit, UnreadableDocument
-from lingon.documents.edits import Entry, broken, document_of, replacing, text_and_encoder
+from lingon.documents.edits import TextEntry, broken, document_of, replacing, text_and_encoder
 from lingon.documents.messages import Message
 from lingon.documents.plurals import MOST_LANGUAGES, is_language
 from lingon.language_tags import is_same_tag
@@ -28,7 +28,7 @@ _IDENTIFIER = "id"  # as a header rather a column of numbers than Indonesian
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell, by its place in the text of the file."""
+    """A cell, by its position in the text of the file."""
 
     begin: int
     end: int
@@ -37,8 +37,8 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """The numbers of the columns to read and to write; they are the same one if cells are replaced.
+class TableColumns:
+    """The numbers of the columns to read and to write. They are the same one if cells are replaced.
 
     header: whether the first row names the columns
     """
@@ -49,10 +49,10 @@ class Columns:
 
 
 def read_table(content: bytes, target: str = "", column: str = "", *, tabs: bool = False) -> Document:
-    """Return a table; raises UnreadableDocument.
+    """Return a table. Raises UnreadableDocument.
 
-    target: the language to translate to; empty if not known
-    column: the name of that with the texts, or its number from 1 on, then all rows have texts; empty for `source`, or
+    target: the language to translate to, empty if not known
+    column: the name of that with the texts, or its number from 1 on, then all rows have texts, empty for `source`, or
     for the only other language beside a column of the target language
     tabs: whether cells have tabs between them; else a comma, semicolon or tab, whichever the first row has most of
     """
@@ -84,7 +84,7 @@ def _line_end(text: str) -> int:
 
 
 def _rows(text: str, at: int, delimiter: str, *, strict: bool) -> Iterator[list[Cell]]:
-    """Yield the rows that have cells; raises UnreadableDocument.
+    """Yield the rows that have cells. Raises UnreadableDocument.
 
     strict: whether a quotation mark without another one at the end of a cell is refused; else it is text
     """
@@ -123,38 +123,38 @@ def _rows(text: str, at: int, delimiter: str, *, strict: bool) -> Iterator[list[
         row = []
 
 
-def _ends_cell(text: str, place: int, delimiter: str) -> bool:
-    return place >= len(text) or text[place] in (delimiter, "\r", "\n")
+def _ends_cell(text: str, position: int, delimiter: str) -> bool:
+    return position >= len(text) or text[position] in (delimiter, "\r", "\n")
 
 
-def _columns(header: Sequence[str], column: str, target: str) -> Columns:
-    """Return the columns to read and to write; raises UnreadableDocument if it is not clear which they are."""
+def _columns(header: Sequence[str], column: str, target: str) -> TableColumns:
+    """Return the columns to read and to write. Raises UnreadableDocument if it is not clear which they are."""
     names = [name.lower() for name in header]
     if column and column.lower() not in names:
         if not column.isdecimal() or not 1 <= int(column[:9]) <= len(names):
             raise _unknown(f"the file has no column {column[:40]!r}", header)
-        return Columns(int(column) - 1, int(column) - 1, header=False)
+        return TableColumns(int(column) - 1, int(column) - 1, header=False)
     if column:
         source = header.index(column) if column in header else names.index(column.lower())
         into = _target(header, source, target)
-        return Columns(source, source if into is None else into, header=True)
+        return TableColumns(source, source if into is None else into, header=True)
     source = next((names.index(name) for name in SOURCES if name in names), -1)
     into = _target(header, source, target)
     if source < 0 and into is not None:
-        found = [(place, name) for place, name in enumerate(names[:MOST_LANGUAGES]) if is_language(name)]
-        others = [place for place, _ in found if place != into]
-        others = others if len(others) < 2 else [place for place in others if names[place] != _IDENTIFIER]
+        found = [(position, name) for position, name in enumerate(names[:MOST_LANGUAGES]) if is_language(name)]
+        others = [position for position, _ in found if position != into]
+        others = others if len(others) < 2 else [position for position in others if names[position] != _IDENTIFIER]
         source = others[0] if len(others) == 1 else -1
     if source < 0:
         raise _unknown("say which column of the file has the texts: no column is named source", header)
-    return Columns(source, source if into is None else into, header=True)
+    return TableColumns(source, source if into is None else into, header=True)
 
 
 def _target(header: Sequence[str], source: int, target: str) -> int | None:
-    """Return the column to write; None if there is none beside the source."""
-    wanted = [place for place, name in enumerate(header) if target and is_same_tag(name, target)]
-    wanted += [place for place, name in enumerate(header) if name.lower() in TARGETS]
-    return next((place for place in wanted if place != source), None)
+    """Return the column to write, or None if there is none beside the source."""
+    wanted = [position for position, name in enumerate(header) if target and is_same_tag(name, target)]
+    wanted += [position for position, name in enumerate(header) if name.lower() in TARGETS]
+    return next((position for position in wanted if position != source), None)
 
 
 def _unknown(problem: str, header: Sequence[str]) -> UnreadableDocument:
@@ -163,14 +163,14 @@ def _unknown(problem: str, header: Sequence[str]) -> UnreadableDocument:
 
 
 class _Cells:
-    """Writes cells."""
+    """A writer of cells."""
 
     def __init__(self, delimiter: str) -> None:
         self._delimiter = delimiter
         self._special = re.compile(f'[{re.escape(delimiter)}"\r\n]')
 
-    def entry(self, row: Sequence[Cell], columns: Columns) -> Entry | None:
-        """Return the text of a row; None if it has a translation."""
+    def entry(self, row: Sequence[Cell], columns: TableColumns) -> TextEntry | None:
+        """Return the text of a row, or None if it has a translation."""
         source = row[columns.source]
         message = Message(source.text)
         if columns.target == columns.source:
@@ -193,6 +193,6 @@ class _Cells:
         return written
 
 
-def _filling(message: Message, begin: int, end: int, written: Callable[[str], str]) -> Entry:
+def _filling(message: Message, begin: int, end: int, written: Callable[[str], str]) -> TextEntry:
     """Return an entry whose translation is written in any case, even if it is the text."""
-    return Entry([message], lambda translations: [Edit(begin, end, written(translations[0]))])
+    return TextEntry([message], lambda translations: [Edit(begin, end, written(translations[0]))])

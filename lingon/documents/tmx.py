@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lingon.documents.document import Document, Edit, UnreadableDocument, check_marks, check_size, check_tags, edited
 from lingon.documents.inline import marks_in, text_options
 from lingon.documents.xliff_codes import ATTRIBUTES, CodedText, has_text
-from lingon.documents.xml_texts import File, filled, indent_of, start_tag
+from lingon.documents.xml_texts import XmlTextFile, filled, indent_of, start_tag
 from lingon.documents.xml_tree import Element, read_tree
 
 _PREFIXES = {"http://www.w3.org/XML/1998/namespace": "xml", "http://www.lisa.org/tmx14": "tmx"}
@@ -21,7 +21,7 @@ AUTHOR = "MT!"
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _UntranslatedUnit:
     """A unit without a text in the target language; target: its empty segment, None if the unit has none."""
 
     unit: Element
@@ -32,12 +32,12 @@ class _Waiting:
 
 
 def is_memory(root: Element) -> bool:
-    """Whether a file of XML is a translation memory."""
+    """Return whether a file of XML is a translation memory."""
     return _local(root) == "tmx"
 
 
 def read_memory(content: bytes, target: str = "") -> Document:
-    """Return a translation memory; raises UnreadableDocument. target: the language to translate to."""
+    """Return a translation memory. Raises UnreadableDocument. target: the language to translate to."""
     check_size(len(content), "the file has")
     check_tags(content.count(b"<"), "the file has")
     root = read_tree(content, _PREFIXES, _ATTRIBUTES)
@@ -51,8 +51,8 @@ def read_memory(content: bytes, target: str = "") -> Document:
     notes: list[str] = []
     found = list(_units(root, header.attributes.get("srclang", ALL), target, notes))
     check_marks(sum(marks_in(segment.whole_text) for _, _, segment, _ in found))
-    file, texts = File.of(content), list[str]()
-    read = [_Waiting(*each, CodedText(each[2], file, texts)) for each in found]
+    file, texts = XmlTextFile.of(content), list[str]()
+    read = [_UntranslatedUnit(*each, CodedText(each[2], file, texts)) for each in found]
     waiting = [each for each in read if each.text.has_words]
 
     def write(translations: Sequence[str]) -> bytes:
@@ -104,12 +104,12 @@ def _language(variant: Element) -> str:
 
 
 def _is_one(language: str, other: str) -> bool:
-    """Whether two tags name one language, or one of them a variety of the other."""
+    """Return whether two tags name one language, or one of them a variety of the other."""
     short, long = sorted((language.lower().replace("_", "-"), other.lower().replace("_", "-")), key=len)
     return bool(short) and (long == short or long.startswith(f"{short}-"))
 
 
-def _edit(waiting: _Waiting, content: bytes, text: bytes, target: str) -> Edit[bytes]:
+def _edit(waiting: _UntranslatedUnit, content: bytes, text: bytes, target: str) -> Edit[bytes]:
     """Return the edit that writes the translation of a unit: after its last variant, like the source."""
     if waiting.target is not None:
         return filled(waiting.target, content, text, {})

@@ -21,7 +21,7 @@ from lingon.documents.xliff_codes import (
     outside_segments,
     segments_of,
 )
-from lingon.documents.xml_texts import File, filled, indent_of, notes_of_language, set_attribute, start_tag
+from lingon.documents.xml_texts import XmlTextFile, filled, indent_of, notes_of_language, set_attribute, start_tag
 from lingon.documents.xml_tree import Element, read_tree
 
 # How long a translation may be, as XLIFF says it.
@@ -41,7 +41,7 @@ class Limit:
     bytes: int = NO_BOUND
 
     def passed_by(self, text: str) -> str:
-        """Return what passes the limit, in words; empty if nothing does."""
+        """Return what passes the limit, in words, empty if nothing does."""
         size = len(text.encode(errors="surrogatepass"))
         if NO_BOUND < self.characters < len(text):
             return f"{len(text):,} characters, at most {self.characters:,}"
@@ -112,7 +112,7 @@ class _Around:
     """What elements around a unit say about it.
 
     unit: the unit, which has several segments in version 2
-    has_states: whether targets of the file have states; in those of SDL the segments have them
+    has_states: whether targets of the file have states. In those of SDL the segments have them
     """
 
     version: str
@@ -123,7 +123,7 @@ class _Around:
 
 
 @dataclass(frozen=True, slots=True)
-class _Segment:
+class _SegmentElements:
     """A segment of a unit of version 1; mark: in the source, target: in the target, said: what SDL says about it."""
 
     mark: Element
@@ -133,7 +133,7 @@ class _Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unit:
+class _UnitElements:
     """A unit of version 1, or a segment of version 2.
 
     whole: the text to translate, if the unit is not cut into segments
@@ -148,12 +148,12 @@ class _Unit:
     target: Element | None
     around: _Around
     whole: CodedText | None = None
-    segments: Sequence[_Segment] = ()
+    segments: Sequence[_SegmentElements] = ()
     kept: str = ""
 
 
 def read_xliff(content: bytes, target: str = "") -> Document:
-    """Return an XLIFF file; raises UnreadableDocument. target: the language to translate to; empty if not known."""
+    """Return an XLIFF file. Raises UnreadableDocument. target: the language to translate to, empty if not known."""
     check_size(len(content), "the file has")
     check_tags(content.count(b"<"), "the file has")
     root = read_tree(content, _PREFIXES, (*ATTRIBUTES, *_OWN))
@@ -161,10 +161,10 @@ def read_xliff(content: bytes, target: str = "") -> Document:
     if local(root) != "xliff" or version not in _UNITS:
         raise UnreadableDocument("the file is not XLIFF of version 1.2 or 2")
     texts: list[str] = []
-    said = [each.attributes.get(_TARGETS[version], "") for each in _places(root, version)]
+    said = [each.attributes.get(_TARGETS[version], "") for each in _named_elements(root, version)]
     others = [note for language in said for note in notes_of_language(language, target)][:1]
     start = content[root.begin : root.content]
-    file = File.of(content, braces=b"memsource.com/mxlf" in start)
+    file = XmlTextFile.of(content, braces=b"memsource.com/mxlf" in start)
     around = _Around(version, has_states=b"SdlXliff" not in start)
     units = list(_units(root, around))
     check_marks(sum(marks_in(unit.text.whole_text) for unit in units))
@@ -186,7 +186,7 @@ def read_xliff(content: bytes, target: str = "") -> Document:
     return Document(texts, text_options(), write, notes)
 
 
-def _units(element: Element, around: _Around) -> Iterator[_Unit]:
+def _units(element: Element, around: _Around) -> Iterator[_UnitElements]:
     """Yield the units that may be translated."""
     attributes = element.attributes
     translate = attributes.get("translate", "yes" if around.translate else "no") != "no"
@@ -198,11 +198,11 @@ def _units(element: Element, around: _Around) -> Iterator[_Unit]:
         return
     source, target = child_of(element, "source"), child_of(element, "target")
     if source is not None and translate and not _is_done(element, target):
-        yield _Unit(element, source, child_of(element, "seg-source") or source, target, around)
+        yield _UnitElements(element, source, child_of(element, "seg-source") or source, target, around)
 
 
 def _is_done(unit: Element, target: Element | None) -> bool:
-    """Whether somebody has approved or locked a unit."""
+    """Return whether somebody has approved or locked a unit."""
     locked = any(unit.attributes.get(name, "").lower() not in _NOT_LOCKED for name in _LOCKS)
     return locked or unit.attributes.get("approved") == "yes" or _state(unit, target) in _DONE_STATES
 
@@ -211,8 +211,8 @@ def _state(unit: Element, target: Element | None) -> str:
     return unit.attributes.get("state") or (target.attributes.get("state", "") if target is not None else "")
 
 
-def _read(unit: _Unit, file: File, texts: list[str]) -> _Unit | None:
-    """Return a unit with what is to be translated in it; None if that is nothing."""
+def _read(unit: _UnitElements, file: XmlTextFile, texts: list[str]) -> _UnitElements | None:
+    """Return a unit with what is to be translated in it, or None if that is nothing."""
     target, marks = unit.target, list(segments_of(unit.text))
     filled_before = target is not None and has_text(target)
     is_open = _state(unit.element, target) in _OPEN_STATES
@@ -224,8 +224,10 @@ def _read(unit: _Unit, file: File, texts: list[str]) -> _Unit | None:
     return replace(unit, whole=whole) if whole.has_words else None
 
 
-def _is_left(unit: _Unit) -> bool:
-    """Whether the target of a unit has empty segments beside others, and its source has none to fill them from."""
+def _is_left(unit: _UnitElements) -> bool:
+    """Return whether the target of a unit has empty segments beside others, and its source has none to fill them
+    from.
+    """
     target = unit.target
     if target is None or not has_text(target) or _state(unit.element, target) in _OPEN_STATES:
         return False
@@ -233,7 +235,7 @@ def _is_left(unit: _Unit) -> bool:
     return not is_cut and any(not has_text(each) for each in segments_of(target))
 
 
-def _note_of_left(units: Sequence[_Unit]) -> list[str]:
+def _note_of_left(units: Sequence[_UnitElements]) -> list[str]:
     """Return the line about units whose empty segments stay."""
     if not units:
         return []
@@ -243,9 +245,9 @@ def _note_of_left(units: Sequence[_Unit]) -> list[str]:
 
 
 def _read_segments(
-    unit: _Unit, marks: Sequence[Element], file: File, texts: list[str], *, is_open: bool
-) -> _Unit | None:
-    """Return a unit with the segments that have no text in the target; None if all have some.
+    unit: _UnitElements, marks: Sequence[Element], file: XmlTextFile, texts: list[str], *, is_open: bool
+) -> _UnitElements | None:
+    """Return a unit with the segments that have no text in the target, or None if all have some.
 
     In a target that is still to be translated, one that repeats the source has none, and if all have one, none has.
     """
@@ -264,11 +266,11 @@ def _read_segments(
             waiting.append((mark, target))
     if is_open and not waiting:
         waiting, kept = [*kept], []
-    segments = list[_Segment]()
+    segments = list[_SegmentElements]()
     for mark, target in waiting:
         text = CodedText(mark, file, texts)
         if text.has_words:
-            segments.append(_Segment(mark, text, target, said.get(mark.attributes.get("mid", ""))))
+            segments.append(_SegmentElements(mark, text, target, said.get(mark.attributes.get("mid", ""))))
     text_kept = "".join(target.whole_text for _, target in kept)
     return replace(unit, segments=segments, kept=text_kept) if segments else None
 
@@ -289,7 +291,7 @@ def _is_done_in_sdl(said: Element | None) -> bool:
     return said.attributes.get("conf") in _DONE_IN_SDL or said.attributes.get("locked", "") not in _NOT_LOCKED
 
 
-def _too_long(units: Sequence[_Unit], translations: Mapping[int, str]) -> dict[int, str]:
+def _too_long(units: Sequence[_UnitElements], translations: Mapping[int, str]) -> dict[int, str]:
     """Return what passes the limits of units, in words, by the `id` of their elements."""
     limited = [unit for unit in units if unit.around.limit != NO_LIMIT]
     plain = {id(unit.element): _plain(unit, translations) for unit in limited}
@@ -310,14 +312,16 @@ def _text_of(segment: Element) -> str:
     return text.whole_text if text is not None and local(segment) in ("segment", "ignorable") else ""
 
 
-def _plain(unit: _Unit, translations: Mapping[int, str]) -> str:
+def _plain(unit: _UnitElements, translations: Mapping[int, str]) -> str:
     """Return the text of the target of a unit, without codes and blanks between segments."""
     if unit.whole is not None:
         return unit.whole.plain(translations)
     return unit.kept + "".join(each.text.plain(translations) for each in unit.segments)
 
 
-def _edits(unit: _Unit, content: bytes, translations: Mapping[int, str], *, too_long: bool) -> Iterator[Edit[bytes]]:
+def _edits(
+    unit: _UnitElements, content: bytes, translations: Mapping[int, str], *, too_long: bool
+) -> Iterator[Edit[bytes]]:
     """Yield the edits that write the translation of a unit."""
     element, target, version = unit.element, unit.target, unit.around.version
     marks = _TOO_LONG[version] if too_long else {}
@@ -342,12 +346,12 @@ def _edits(unit: _Unit, content: bytes, translations: Mapping[int, str], *, too_
         yield Edit(unit.text.end, unit.text.end, b"%s%s%s</%s>" % (indent, tag, text, name))
 
 
-def _has_places(unit: _Unit) -> bool:
-    """Whether the target of a unit has segments to fill."""
+def _has_places(unit: _UnitElements) -> bool:
+    """Return whether the target of a unit has segments to fill."""
     return unit.target is not None and any(True for _ in segments_of(unit.target))
 
 
-def _content(unit: _Unit, content: bytes, translations: Mapping[int, str]) -> bytes:
+def _content(unit: _UnitElements, content: bytes, translations: Mapping[int, str]) -> bytes:
     """Return the content of a new target: that of the source with translations."""
     text = unit.text
     if unit.whole is not None:
@@ -361,9 +365,9 @@ def _content(unit: _Unit, content: bytes, translations: Mapping[int, str]) -> by
 
 
 def _filled_segments(
-    unit: _Unit, content: bytes, translations: Mapping[int, str], attributes: Mapping[str, str]
+    unit: _UnitElements, content: bytes, translations: Mapping[int, str], attributes: Mapping[str, str]
 ) -> Iterator[Edit[bytes]]:
-    """Yield the edits that fill the segments of a target; one that it lacks comes after the one before it."""
+    """Yield the edits that fill the segments of a target. One that it lacks comes after the one before it."""
     assert unit.target is not None
     target = unit.target
     if attributes:
@@ -373,18 +377,18 @@ def _filled_segments(
     written = {id(each.mark): each for each in unit.segments}
     at, blanks = target.content, 0
     for mark in segments_of(unit.text):
-        place = targets.pop(mark.attributes.get("mid", ""), None)
+        position = targets.pop(mark.attributes.get("mid", ""), None)
         segment = written.get(id(mark))
         if segment is not None:
             text = segment.text.writing.whole(segment.text.written(translations), mark)
-            if place is not None:
-                yield filled(place, content, text, {})
+            if position is not None:
+                yield filled(position, content, text, {})
             else:
                 before = content[blanks : mark.begin] if blanks and not content[blanks : mark.begin].strip() else b""
                 whole = content[mark.begin : mark.content] + text + content[mark.content_end : mark.end]
                 yield Edit(at, at, before + whole)
-        if place is not None:
-            at = place.end
+        if position is not None:
+            at = position.end
         blanks = mark.end
 
 
@@ -395,13 +399,13 @@ def _with(element: Element, content: bytes, attributes: Mapping[str, str]) -> Ed
     return Edit(element.begin, element.content, tag[:-1] + b"/>" if old.endswith(b"/>") else tag)
 
 
-def _places(root: Element, version: str) -> list[Element]:
-    """Return the elements that say the target language."""
+def _named_elements(root: Element, version: str) -> list[Element]:
+    """Return the elements that may name the target language."""
     return [root] if version == "2" else [each for each in root.elements if local(each) == "file"]
 
 
 def _languages(root: Element, version: str, target: str, content: bytes) -> Iterator[Edit[bytes]]:
     """Yield what says the target language where nothing does."""
-    for place in _places(root, version):
-        if not place.attributes.get(_TARGETS[version]):
-            yield set_attribute(place, content, _TARGETS[version], target)
+    for element in _named_elements(root, version):
+        if not element.attributes.get(_TARGETS[version]):
+            yield set_attribute(element, content, _TARGETS[version], target)

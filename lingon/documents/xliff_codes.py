@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lingon.documents.inline import Around, InlineText, Node, Point, paired
-from lingon.documents.xml_texts import File, Marks, Writing, plain_text, text_nodes
-from lingon.documents.xml_tree import Element, Text
+from lingon.documents.xml_texts import Marks, Writing, XmlTextFile, plain_text, text_nodes
+from lingon.documents.xml_tree import Element, XmlText
 
 ATTRIBUTES = ("id", "i", "rid", "startRef", "ctype", "subType", "mtype", "translate", "type")
 NAMESPACES = frozenset(["", "1", "2", "tmx"])  # canonical prefixes of XLIFF and TMX
@@ -24,7 +24,7 @@ _BRACES = re.compile(r"\{(?P<start>[A-Za-z\d_^]{1,8})>|<(?P<end>[A-Za-z\d_^]{1,8
 
 
 def local(element: Element) -> str:
-    """Return the name of an element of XLIFF without its namespace; empty for an element of another one."""
+    """Return the name of an element of XLIFF without its namespace, empty for an element of another one."""
     prefix, _, name = element.name.rpartition(":")
     return name if prefix in NAMESPACES else ""
 
@@ -35,7 +35,7 @@ def child_of(element: Element, name: str) -> Element | None:
 
 
 def has_text(element: Element) -> bool:
-    """Whether there is text in an element, codes left out."""
+    """Return whether there is text in an element, codes left out."""
     waiting = [element]
     while waiting:
         for child in waiting.pop().children:
@@ -54,7 +54,7 @@ class Code:
     texts: Sequence[CodedText]
 
     def written(self, content: bytes, translations: Mapping[int, str]) -> bytes:
-        """Return the code in a file of this content with translations; see `CodedText.written`."""
+        """Return the code in a file of this content with translations. See `CodedText.written`."""
         found, at = list[bytes](), self.element.begin
         for text in self.texts:
             found += [content[at : text.writing.begin], text.written(translations)]
@@ -65,12 +65,12 @@ class Code:
 class CodedText:
     """The text of an element with codes, such as a source.
 
-    number: of the text among those to translate; -1 if it has none
+    number: of the text among those to translate, or -1 if it has none
     """
 
     __slots__ = ("_coded", "_codes", "inline", "number", "writing")
 
-    def __init__(self, element: Element, file: File, texts: list[str]) -> None:
+    def __init__(self, element: Element, file: XmlTextFile, texts: list[str]) -> None:
         """Read the content of an element; texts: those to translate, to which its own are added."""
         self.writing = Writing.of(element, file)
         self._codes: dict[bytes, Element] = {}
@@ -91,7 +91,7 @@ class CodedText:
         return self.inline.translated(translations[self.number]) if self.number >= 0 else self.inline.nodes
 
     def written(self, translations: Mapping[int, str]) -> bytes:
-        """Return what is in the place of its `writing`, with translations, by the numbers of texts."""
+        """Return what is instead of its `writing`, with translations, by the numbers of texts."""
         codes = {each: code.written(self.writing.file.content, translations) for each, code in self._coded.items()}
         return self.writing.content(self.nodes(translations), codes)
 
@@ -99,7 +99,7 @@ class CodedText:
         """Return the text of its translation, without codes."""
         return plain_text(self.nodes(translations))
 
-    def _nodes_of(self, element: Element, file: File) -> list[Node[bytes]]:
+    def _nodes_of(self, element: Element, file: XmlTextFile) -> list[Node[bytes]]:
         marks: Marks = {}
         if self.writing.cdata:
             nodes = list(text_nodes(self.writing.cdata_text, self.writing, marks))
@@ -107,12 +107,12 @@ class CodedText:
             nodes = list(self._nodes(element, file, marks))
         return paired(nodes, lambda point: marks.get(point.content))
 
-    def _nodes(self, element: Element, file: File, marks: Marks) -> Iterator[Node[bytes]]:
+    def _nodes(self, element: Element, file: XmlTextFile, marks: Marks) -> Iterator[Node[bytes]]:
         lexed = _braced if file.braces else text_nodes
         content, children = file.content, iter(element.children)
         ends = _protected_ends(element)
         for child in children:
-            if isinstance(child, Text):
+            if isinstance(child, XmlText):
                 yield from lexed(child.text, self.writing, marks)
                 continue
             name, attributes, code = local(child), child.attributes, content[child.begin : child.end]
@@ -137,7 +137,7 @@ class CodedText:
             kind = attributes.get("ctype") or attributes.get("subType") or attributes.get("type")
             yield Point(code, splits=kind in _BREAKS)
 
-    def _nodes_inside(self, element: Element, file: File) -> list[Node[bytes]]:
+    def _nodes_inside(self, element: Element, file: XmlTextFile) -> list[Node[bytes]]:
         marks: Marks = {}
         nodes = list(self._nodes(element, file, marks))
         return paired(nodes, lambda point: marks.get(point.content))
@@ -204,11 +204,11 @@ def segments_of(element: Element) -> Iterable[Element]:
 
 
 def outside_segments(element: Element) -> bool:
-    """Whether an element has letters outside the marks of segments."""
+    """Return whether an element has letters outside the marks of segments."""
     waiting = [element]
     while waiting:
         for child in waiting.pop().children:
-            if isinstance(child, Text):
+            if isinstance(child, XmlText):
                 if any(map(str.isalpha, child.text)):
                     return True
             elif local(child) in _WITH_TEXT and child.attributes.get("mtype") != "seg":

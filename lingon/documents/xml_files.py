@@ -45,14 +45,14 @@ _SIGNS = {
 
 
 def read_named_xml(suffix: str, content: bytes, target: str = "") -> Document:
-    """Return a file of XML whose name has this suffix; see `read_xml`."""
+    """Return a file of XML whose name has this suffix. See `read_xml`."""
     return read_xml(content, target, suffix[1:])
 
 
 def read_xml(content: bytes, target: str = "", kind: str = "") -> Document:
-    """Return a file of XML in UTF-8; raises UnreadableDocument.
+    """Return a file of XML in UTF-8. Raises UnreadableDocument.
 
-    target: the language to translate to; empty if it is not known
+    target: the language to translate to, empty if it is not known
     kind: a key of _CODE, if the name of the file says it
     """
     check_size(len(content), "the file has")
@@ -69,7 +69,7 @@ def read_xml(content: bytes, target: str = "", kind: str = "") -> Document:
 
 
 def root_of(content: bytes) -> str:
-    """Return the name of the root of a file of XML, without a prefix; raises UnreadableDocument."""
+    """Return the name of the root of a file of XML, without a prefix. Raises UnreadableDocument."""
     parser, found = expat.ParserCreate("utf-8"), list[str]()
     parser.StartElementHandler = lambda name, attributes: found.append(name)
     at, size = 0, _FED_BYTES
@@ -79,8 +79,8 @@ def root_of(content: bytes) -> str:
             at, size = at + size, 2 * size  # the parser starts again with a comment that is not whole
     except expat.ExpatError as error:
         if not found:
-            place = f"line {error.lineno}, column {error.offset + 1}"
-            raise UnreadableDocument(f"the XML in the file is not well-formed at {place}") from None
+            position = f"line {error.lineno}, column {error.offset + 1}"
+            raise UnreadableDocument(f"the XML in the file is not well-formed at {position}") from None
     return found[0].rpartition(":")[2]
 
 
@@ -102,7 +102,7 @@ def _read_other(content: bytes, target: str, kind: str) -> Document:
         written = "".join(translations)
         tag = written[begin:end].encode()
         for each in attributes_of(tag, 0, len(tag)) if target else ():
-            if each.name == b"xml:lang":  # the prolog, and so the place of the root, are as they were
+            if each.name == b"xml:lang":  # the prolog, and so the position of the root, are as they were
                 quoted = quoteattr(target)
                 tag = tag[: each.end - len(each.value) - 2] + quoted.encode() + tag[each.end :]
                 written = written[:begin] + tag.decode() + written[end:]
@@ -128,7 +128,7 @@ SUFFIXES = tuple(_READERS)
 
 
 def read_xml_file(suffix: str, content: bytes, target: str = "") -> Document:
-    """Return a file of this suffix; raises UnreadableDocument. target: to translate to; empty if it is not known."""
+    """Return a file of this suffix. Raises UnreadableDocument. target: to translate to, empty if it is not known."""
     document = read_recoded(content, lambda text: _READERS[suffix](text, target))
     if not document.texts:
         document.notes.append("nothing in the file is to be translated, and it is written as it is")

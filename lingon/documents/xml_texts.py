@@ -1,7 +1,7 @@
 """The texts of files of XML: elements as nodes, and the edits that write their contents and attributes.
 
 A text may be written with references or in CDATA. In both, tags of HTML, which belong to the text of many programs,
-are marks; so are elements, references to entities of the file, comments and instructions.
+are marks. So are elements, references to entities of the file, comments and instructions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SPLITTING = frozenset(_BLOCKS.split())
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class XmlTextFile:
     """A file, and how texts are written in it.
 
     line_end: of its first line
@@ -41,7 +41,7 @@ class File:
     braces: bool = False
 
     @classmethod
-    def of(cls, content: bytes, *, quotes: bool = False, braces: bool = False) -> File:
+    def of(cls, content: bytes, *, quotes: bool = False, braces: bool = False) -> XmlTextFile:
         """Return a file; quotes: whether its program writes them as references."""
         at = content.find(b"\n")
         line_end = "\r\n" if at > 0 and content[at - 1 : at] == b"\r" else "\n"
@@ -56,13 +56,13 @@ class Writing:
     cdata: whether it is in CDATA
     """
 
-    file: File
+    file: XmlTextFile
     begin: int
     end: int
     cdata: bool
 
     @classmethod
-    def of(cls, element: Element, file: File) -> Writing:
+    def of(cls, element: Element, file: XmlTextFile) -> Writing:
         """Return how the text of an element of a file is written."""
         begin, end = element.content, element.content_end
         whole = file.content[begin:end]
@@ -82,14 +82,14 @@ class Writing:
         return text.replace('"', "&quot;").replace("'", "&apos;") if self.file.quotes else text
 
     def line_break(self, text: str) -> bytes:
-        """Return line breaks and control characters; a parser would read a lone carriage return as a line feed."""
+        """Return line breaks and control characters. A parser would read a lone carriage return as a line feed."""
         lines = text.split("\n")
         if not self.cdata:
             lines = [line.replace("\r", "&#13;") for line in lines]
         return self.file.line_end.join(lines).encode()
 
     def content(self, nodes: list[Node[bytes]], codes: Mapping[bytes, bytes] | None = None) -> bytes:
-        """Return what is between `begin` and `end` for these nodes; codes: what to write in the place of some codes."""
+        """Return what is between `begin` and `end` for these nodes; codes: what to write instead of some codes."""
         replaced = codes or {}
         written = write(nodes, lambda piece: self.escaped(piece.text).encode(), lambda code: replaced.get(code, code))
         return without_marks(written.decode()).encode()
@@ -107,7 +107,7 @@ class Writing:
 
 
 def text_nodes(text: str, writing: Writing, marks: Marks) -> Iterator[Node[bytes]]:
-    """Yield a text in which tags of HTML and line breaks are points; adds the tags with an end to the marks."""
+    """Yield a text in which tags of HTML and line breaks are points. Adds the tags with an end to the marks."""
     at = 0
     for tag in tags_of(text):
         yield from with_breaks(text[at : tag.start()], writing.line_break)
@@ -153,7 +153,7 @@ def start_tag(tag: bytes, attributes: Mapping[str, str], removed: frozenset[byte
 
 
 def set_attribute(element: Element, content: bytes, name: str, value: str) -> Edit[bytes]:
-    """Return the edit that sets an attribute of an element: in its place, or as the first one."""
+    """Return the edit that sets an attribute of an element: where it is, or as the first one."""
     for each in attributes_of(content, element.begin, element.content):
         if each.name == name.encode():
             quoted = quoteattr(value).encode()
@@ -182,7 +182,9 @@ def _written(name: str, value: str) -> bytes:
 
 
 def notes_of_language(language: str, target: str) -> list[str]:
-    """Return a line for a file that says another language than that of its new translations; none without languages."""
+    """Return a line for a file that says another language than that of its new translations, or none without
+    languages.
+    """
     if not target or not any(map(str.isalpha, language)) or is_same_language(language, target):
         return []
     return [

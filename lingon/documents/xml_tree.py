@@ -1,4 +1,4 @@
-"""The elements of an XML file with their places in it, so that what is not translated is copied byte for byte."""
+"""The elements of an XML file with their positions in it, so that what is not translated is copied byte for byte."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_ATTRIBUTES: dict[str, str] = {}
 
 
 @dataclass(slots=True)
-class Text:
+class XmlText:
     """Text between two tags, with its references resolved."""
 
     text: str
@@ -39,7 +39,7 @@ class Element:
     written: the name as the file has it, in bytes
     attributes: those that were asked for
     begin, end: of the element in the bytes of the file
-    content, content_end: of what is between its tags; both are `end` for an element without an end tag
+    content, content_end: of what is between its tags. Both are `end` for an element without an end tag
     """
 
     name: str
@@ -49,7 +49,7 @@ class Element:
     content: int
     content_end: int = 0
     end: int = 0
-    children: list[Element | Text] = field(default_factory=list)
+    children: list[Element | XmlText] = field(default_factory=list)
 
     @property
     def elements(self) -> Iterator[Element]:
@@ -59,7 +59,7 @@ class Element:
     @property
     def text(self) -> str:
         """The text of its children that are text."""
-        return "".join(each.text for each in self.children if isinstance(each, Text))
+        return "".join(each.text for each in self.children if isinstance(each, XmlText))
 
     @property
     def whole_text(self) -> str:
@@ -69,20 +69,20 @@ class Element:
             child = next(waiting[-1], None)
             if child is None:
                 waiting.pop()
-            elif isinstance(child, Text):
+            elif isinstance(child, XmlText):
                 found.append(child.text)
             else:
                 waiting.append(iter(child.children))
         return "".join(found)
 
     def child(self, name: str) -> Element | None:
-        """Its first child of this name."""
+        """Return the first child of this name."""
         return next((each for each in self.elements if each.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class XmlAttribute:
-    """An attribute as the file has it; begin, end: its place in the file, with the blanks before it."""
+    """An attribute as the file has it; begin, end: its position in the file, with the blanks before it."""
 
     name: bytes
     value: bytes
@@ -96,7 +96,7 @@ class XmlAttribute:
 
 
 def attributes_of(content: bytes, begin: int, end: int) -> Iterator[XmlAttribute]:
-    """Yield the attributes of the start tag that has this place in a file."""
+    """Yield the attributes of the start tag that has this position in a file."""
     for each in _ATTRIBUTE.finditer(content, begin, end):
         yield XmlAttribute(each[1], each[2][1:-1], *each.span())
 
@@ -109,24 +109,24 @@ def read_tree(
     *,
     marks: bool = False,
 ) -> Element:
-    """Return the root of an XML file in UTF-8; raises UnreadableDocument.
+    """Return the root of an XML file in UTF-8. Raises UnreadableDocument.
 
-    prefixes: canonical prefixes by the addresses of namespaces; names of other namespaces have the prefix "?"
+    prefixes: canonical prefixes by the addresses of namespaces. Names of other namespaces have the prefix "?"
     attributes: the names of those to keep
     most_depth: of elements inside each other
     marks: whether entities may be declared, and comments, instructions and references to entities are elements
     """
-    return _read(content, _Reader(content, prefixes, attributes, most_depth, marks=marks))[0]
+    return _read(content, _TreeBuilder(content, prefixes, attributes, most_depth, marks=marks))[0]
 
 
 def read_elements(
     content: bytes, prefixes: Mapping[str, str], attributes: Container[str], wanted: Container[str]
 ) -> list[Element]:
-    """Return the elements of these names that are in no other such one, as `read_tree` does; others take no memory."""
-    return _read(content, _Reader(content, prefixes, attributes, MOST_DEPTH, wanted))
+    """Return the elements of these names that are in no other such one, as `read_tree` does. Others take no memory."""
+    return _read(content, _TreeBuilder(content, prefixes, attributes, MOST_DEPTH, wanted))
 
 
-def _read(content: bytes, reader: _Reader) -> list[Element]:
+def _read(content: bytes, reader: _TreeBuilder) -> list[Element]:
     if b"\x00" in content[:4]:
         raise UnreadableDocument("the XML in the file is not UTF-8")
     parser, at = reader.parser, 0
@@ -135,14 +135,14 @@ def _read(content: bytes, reader: _Reader) -> list[Element]:
             end = _end_of_piece(content, at)
             parser.Parse(content[at:end], False)
             at = end
-            if at - reader.place > MOST_TAG_BYTES:
-                end = _end_of_comment(content, reader.place, at)
+            if at - reader.position > MOST_TAG_BYTES:
+                end = _end_of_comment(content, reader.position, at)
                 reader.skipped += end - at
                 at = end
         parser.Parse(b"", True)
     except expat.ExpatError as error:
-        place = f"line {error.lineno}, column {error.offset + 1}"
-        raise UnreadableDocument(f"the XML in the file is not well-formed at {place}") from None
+        position = f"line {error.lineno}, column {error.offset + 1}"
+        raise UnreadableDocument(f"the XML in the file is not well-formed at {position}") from None
     finally:
         del reader.parser  # its handlers refer to the reader, and the elements would stay until the next collection
     return reader.found
@@ -157,7 +157,7 @@ def _end_of_piece(content: bytes, begin: int) -> int:
 def _end_of_comment(content: bytes, begin: int, at: int) -> int:
     """Return where the mark at the end of a long comment or instruction is: the parser need not read to it.
 
-    begin: of the comment, at: what was read; raises UnreadableDocument if a tag is there.
+    begin: of the comment, at: what was read. Raises UnreadableDocument if a tag is there.
     """
     marks = {b"<!--": b"-->", b"<?": b"?>"}
     mark = next((mark for start, mark in marks.items() if content.startswith(start, begin)), None)
@@ -173,8 +173,8 @@ def _check_tag(size: int) -> None:
         raise UnreadableDocument(f"the XML in the file has a tag of more than {MOST_TAG_BYTES:,} bytes, got {size:,}")
 
 
-class _Reader:
-    """Makes elements of the events of a parser."""
+class _TreeBuilder:
+    """A builder of elements from the events of a parser."""
 
     def __init__(
         self,
@@ -186,7 +186,7 @@ class _Reader:
         *,
         marks: bool = False,
     ) -> None:
-        """wanted: names of the elements to keep with what is in them; None for the root; marks: see `read_tree`."""
+        """wanted: names of the elements to keep with what is in them, or None for the root; marks: see `read_tree`."""
         # Without a dictionary of names: those of attributes that are not kept would stay in it.
         self.parser = expat.ParserCreate("utf-8", namespace_separator=" ", intern=None)
         self.parser.buffer_text = True
@@ -208,14 +208,14 @@ class _Reader:
         self.skipped = 0  # bytes of comments that the parser did not get
 
     @property
-    def place(self) -> int:
+    def position(self) -> int:
         """Where in the file the parser is: what it has not read whole begins there."""
         return self.parser.CurrentByteIndex + self.skipped
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         if not self._open and self._wanted is not None and self._named(name) not in self._wanted:
             return
-        begin = self.place
+        begin = self.position
         tag = _TAG.match(self._content, begin)
         if tag is None:
             raise UnreadableDocument("the XML in the file is not UTF-8")
@@ -239,7 +239,7 @@ class _Reader:
             return
         element = self._open.pop()
         if not element.end:
-            element.content_end = self.place
+            element.content_end = self.position
             element.end = self._content.index(b">", element.content_end) + 1
 
     def _keep_marks(self) -> None:
@@ -255,7 +255,7 @@ class _Reader:
         """Add an element for what is no element and no text."""
         if not self._open:
             return
-        begin = self.place
+        begin = self.position
         if not self._content.startswith(start, begin):
             raise UnreadableDocument(
                 f"the XML in the file has a comment of more than {MOST_TAG_BYTES:,} bytes in a text"
@@ -274,7 +274,7 @@ class _Reader:
 
     def _text(self, text: str) -> None:
         if self._open:
-            self._open[-1].children.append(Text(text))
+            self._open[-1].children.append(XmlText(text))
 
     def _named(self, name: str) -> str:
         found = self._names.get(name)
@@ -287,7 +287,7 @@ class _Reader:
 
 
 def _check_doctype(_name: str, _system: str | None, _public: str | None, has_declarations: int) -> None:
-    """Refuse a document type that declares entities; one that only names a file, as in old books, is not loaded."""
+    """Refuse a document type that declares entities. One that only names a file, as in old books, is not loaded."""
     if has_declarations:
         raise UnreadableDocument("the XML in the file has a document type with declarations, which are not read")
 

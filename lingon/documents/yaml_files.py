@@ -29,14 +29,14 @@ from yaml.reader import ReaderError
 from yaml.resolver import Resolver
 
 from lingon.documents.document import Document, Edit, UnreadableDocument
-from lingon.documents.edits import Entry, broken, document_of, replacing, text_and_encoder
+from lingon.documents.edits import TextEntry, broken, document_of, replacing, text_and_encoder
 from lingon.documents.messages import Message
 from lingon.documents.plurals import is_plural, lacking, language_of
 from lingon.language_tags import is_same_tag
 
 
 def read_yaml(content: bytes, target: str = "") -> Document:
-    """Return a YAML file; raises UnreadableDocument. target: the language to translate to; empty if not known."""
+    """Return a YAML file. Raises UnreadableDocument. target: the language to translate to, empty if not known."""
     text, encode = text_and_encoder(content)
     roots = read_documents(text)
     style, edits, notes = ScalarStyle(text), list[Edit[str]](), list[str]()
@@ -53,14 +53,14 @@ def read_yaml(content: bytes, target: str = "") -> Document:
 
 
 def _language(root: YamlNode) -> YamlNode | None:
-    """Return the key that says the language of a file of Rails; raises UnreadableDocument if there are several."""
+    """Return the key that says the language of a file of Rails. Raises UnreadableDocument if there are several."""
     keys = [member.key for member in root.members if member.key is not None and member.kind == "mapping"]
     if root.kind != "mapping" or len(keys) != len(root.members) or not language_of([key.text for key in keys]):
         return None
     return keys[0]
 
 
-def _entries(root: YamlNode, style: ScalarStyle, target: str) -> Iterator[Entry]:
+def _entries(root: YamlNode, style: ScalarStyle, target: str) -> Iterator[TextEntry]:
     """Yield the strings of a document, in their order."""
     waiting: list[Iterator[tuple[YamlNode, Sequence[str]]]] = [iter([(root, ())])]
     while waiting:
@@ -79,13 +79,13 @@ def _key(node: YamlNode) -> str:
 
 
 def _forms(node: YamlNode, target: str) -> list[str]:
-    """Return the forms that a plural lacks; none for another mapping."""
+    """Return the forms that a plural lacks, or none for another mapping."""
     keys = [_key(each) for each in node.members]
     is_text = all(each.kind == "scalar" and each.is_string for each in node.members)
     return lacking(keys, target) if node.kind == "mapping" and is_text and is_plural(keys) else []
 
 
-def _entry(node: YamlNode, added: Sequence[str], style: ScalarStyle, target: str) -> Entry:
+def _entry(node: YamlNode, added: Sequence[str], style: ScalarStyle, target: str) -> TextEntry:
     message = Message(node.text, target=target)
     changed = replacing(message, node.begin, node.end, node.text, style.like(node))
     key = node.key
@@ -98,7 +98,7 @@ def _entry(node: YamlNode, added: Sequence[str], style: ScalarStyle, target: str
             yield Edit(key.begin, key.begin, f"{form}: {style.alone(node)(translations[0])}{between}")
         yield from changed.edits(translations)
 
-    return Entry([message], edits, always=True)
+    return TextEntry([message], edits, always=True)
 
 
 try:
@@ -110,9 +110,9 @@ if TYPE_CHECKING:
     from yaml._yaml import Mark  # of the parser in C
     from yaml.error import Mark as PythonMark
 
-# The scalars of a YAML file with their places in it, so that all else is copied byte for byte.
+# The scalars of a YAML file with their positions in it, so that all else is copied byte for byte.
 # No library writes a file as it was: ruamel.yaml keeps comments, but neither indentation nor the lines of scalars.
-# PyYAML tells the place of each event of its parser, which are taken here.
+# PyYAML tells the position of each event of its parser, which are taken here.
 
 MOST_DEPTH = 64  # of mappings and sequences inside each other
 MOST_NODES = 500_000  # of a file
@@ -123,14 +123,14 @@ _RESOLVER = Resolver()
 
 @dataclass(slots=True)
 class YamlNode:
-    """A value; one of a mapping has a key.
+    """A value. One of a mapping has a key.
 
     kind: mapping, sequence, scalar, or other for an alias
     begin, end: of a scalar in the text of the file, without its anchor and tag
     text: of a scalar; style: how it is written, such as | or ', empty for a plain one
     is_string: whether a scalar is text and no number, date or the like
     is_flow: whether it is in braces or brackets
-    key: the scalar before a value of a mapping; None for a key of another kind
+    key: the scalar before a value of a mapping, or None for a key of another kind
     column: blanks before a scalar that is a key
     """
 
@@ -147,7 +147,7 @@ class YamlNode:
 
 
 def read_documents(text: str) -> list[YamlNode]:
-    """Return the values of the documents in a file; raises UnreadableDocument that names line and column."""
+    """Return the values of the documents in a file. Raises UnreadableDocument that names line and column."""
     roots: list[YamlNode] = []
     open_nodes: list[YamlNode] = []
     keys: list[YamlNode | None] = []  # of the nodes that are open: a key that waits for its value
@@ -199,7 +199,7 @@ def _events(text: str) -> Iterator[Event]:
 
 
 def _node(event: Event, text: str) -> YamlNode | None:
-    """Return the value that begins with an event; None if none does."""
+    """Return the value that begins with an event, or None if none does."""
     if isinstance(event, MappingStartEvent):
         return YamlNode("mapping", is_flow=bool(event.flow_style))
     if isinstance(event, SequenceStartEvent):
@@ -224,12 +224,12 @@ def _mark(mark: Mark | PythonMark | None) -> Mark | PythonMark:
 
 
 def is_text(plain: str) -> bool:
-    """Whether a plain scalar is text, and no number, truth value, date or the like, by YAML 1.1."""
+    """Return whether a plain scalar is text, and no number, truth value, date or the like, by YAML 1.1."""
     return bool(_RESOLVER.resolve(ScalarNode, plain, (True, False)) == _STRING)  # type: ignore[no-untyped-call]
 
 
 def scalar_of(fragment: str) -> str | None:
-    """Return the text of a value as a file would have it; None if it is no scalar."""
+    """Return the text of a value as a file would have it, or None if it is no scalar."""
     try:
         events = [event for event in parse(f"x: {fragment}", Loader=Loader) if isinstance(event, NodeEvent)]
     except YAMLError:

@@ -7,5 +7,5 @@ CODES = {"zh-cn": "zh-Hans", "zh-tw": "zh-Hant", "iw": "he", "jw": "jv", "tl": "
 
 
 def tag_of_google(code: str) -> str:
-    """The language tag of a code of Google's APIs; another code is its own tag."""
+    """Return the language tag of a code of Google's APIs. Another code is its own tag."""
     return CODES.get(code.lower(), code)

@@ -97,7 +97,7 @@ TITLES = {
 
 
 def goes_on(text: str, begin: int, end: int, following: int, language: str) -> bool:
-    """Whether a sentence that is said to be text[begin:end] goes on at `following`.
+    """Return whether a sentence that is said to be text[begin:end] goes on at `following`.
 
     language: as BCP-47 writes it, without script and region
     Reads at most some dozens of characters.
@@ -111,7 +111,7 @@ def goes_on(text: str, begin: int, end: int, following: int, language: str) -> b
 
 
 def _is_short(word: str, language: str) -> bool:
-    """Whether a word is a title, or initials: one letter with a stop, or several of them without blanks."""
+    """Return whether a word is a title, or initials: one letter with a stop, or several of them without blanks."""
     if _without_stop(word) in _titles(language):
         return True
     word = word.lstrip(_OPENING)
@@ -160,14 +160,14 @@ def lines(text: str) -> Iterator[Span]:
 
 
 def paragraphs(text: str) -> Iterator[Span]:
-    """Yield what blank lines or paragraph separators (U+2029) separate; a single line break is white space."""
+    """Yield what blank lines or paragraph separators (U+2029) separate. A single line break is white space."""
     return _between(text, _PARAGRAPH_BREAK)
 
 
 def sentences(text: str, paragraph: Span, language: str) -> Iterator[Span]:
     """Yield the sentences of a paragraph, without the blanks around them.
 
-    language: BCP-47, of the text; sentencex has rules for languages of the same kind if it does not know this one
+    language: BCP-47, of the text. Sentencex has rules for languages of the same kind if it does not know this one
     A number or a mark without letters belongs to the sentence after it, or before it at the end of a paragraph: a model
     makes up words for "1." alone.
     """
@@ -204,22 +204,22 @@ def _between(text: str, separator: re.Pattern[str]) -> Iterator[Span]:
 
 
 def has_letters(text: str, begin: int, end: int) -> bool:
-    """Whether a span has a letter; numerals of any script are none."""
+    """Return whether a span has a letter. Numerals of any script are none."""
     return any(any(map(str.isalpha, found[0])) for found in _LETTERS.finditer(text, begin, end))
 
 
 def is_blank(text: str) -> bool:
-    """Whether a text has only white space and invisible characters."""
+    """Return whether a text has only white space and invisible characters."""
     return _VISIBLE.search(text) is None
 
 
 def has_space(separator: str) -> bool:
-    """Whether a separator has white space; invisible characters are none."""
+    """Return whether a separator has white space. Invisible characters are none."""
     return _SPACE.search(separator) is not None
 
 
 def ends_without_space(text: str) -> bool:
-    """Whether the script of the last character puts no space after the end of a sentence."""
+    """Return whether the script of the last character puts no space after the end of a sentence."""
     return unicodedata.east_asian_width(text[-1]) in "WFH" or text[-1] in _ENDS_WITHOUT_SPACE
 
 
@@ -235,7 +235,7 @@ def without_blanks_around(text: str) -> str:
 
 
 def next_visible(text: str, begin: int, end: int) -> int:
-    """Return the place of the first visible character; end without one."""
+    """Return the position of the first visible character; end without one."""
     found = _VISIBLE.search(text, begin, end)
     return found.start() if found else end
 
@@ -250,7 +250,7 @@ def _candidates(text: str, paragraph: Span, language: str) -> Iterator[Span]:
 
 
 def _ends(text: str, begin: int, last: int, language: str) -> Iterable[int]:
-    """Return where the next sentences end, at least one; the longer the sentence, the longer the block."""
+    """Return where the next sentences end, at least one. The longer the sentence, the longer the block."""
     stop = min(begin + BLOCK, last)
     letter = _LETTER.search(text, begin, stop)
     stop = letter.start() if letter else stop

@@ -1,7 +1,7 @@
-"""Characters that a model cannot read: what it reads in their place, and what is kept.
+"""Characters that a model cannot read: what it reads instead, and what is kept.
 
 A character that the model lacks is read as its twin, if it has one that the model reads. Other letters are kept with
-their word; signs are kept with the number or the word that they belong to, and those that separate are kept alone.
+their word. Signs are kept with the number or the word that they belong to, and those that separate are kept alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OTHERS = dict.fromkeys(map(ord, (LETTER, MARK, SIGN, TWIN_LETTER, TWIN_SIGN)), 
 
 
 class Alphabet:
-    """What a model reads. Nothing is known before the first text; what was found out is remembered."""
+    """What a model reads. Nothing is known before the first text. What was found out is remembered."""
 
     def __init__(self, reads: Callable[[str], bool], pieces: Iterable[str] = (), *, by_words: bool = False) -> None:
         """reads: whether the model reads a normalised text as it is, without bytes and unknown pieces.
@@ -55,7 +55,7 @@ class Alphabet:
         self._losing = set[str]()  # characters that the tokenizer may read as something that says less
 
     def knows(self, text: str) -> bool:
-        """Whether it is certain, at a glance, that the model reads a text."""
+        """Return whether it is certain, at a glance, that the model reads a text."""
         return not self.by_words and self._known.issuperset(text)
 
     def lacking(self, text: str) -> Mapping[str, str]:
@@ -76,22 +76,24 @@ class Alphabet:
         return found
 
     def twins(self, characters: Iterable[str]) -> dict[int, str]:
-        """Return the twins of those of these characters that have one in any place, as `str.translate` takes them."""
+        """Return the twins of those of these characters that have one at any position, as `str.translate` takes
+        them.
+        """
         entries = ((each, self._lacking.get(each)) for each in characters)
         return {ord(each): entry[1] for each, entry in entries if entry is not None and entry[1] is not None}
 
     def reads(self, text: str) -> bool:
-        """Whether the model reads a short text; False for one that is not short."""
+        """Return whether the model reads a short text, or False for one that is not short."""
         return len(text) <= LONGEST and self._losing.isdisjoint(text) and self._reads(normalise(text))
 
     def reads_sentence(self, text: str) -> bool:
-        """Whether the model reads a sentence of characters that it reads."""
+        """Return whether the model reads a sentence of characters that it reads."""
         return not self.by_words or self._reads_whole(normalise(text))
 
     def twin(self, unit: str, before: str, after: str) -> str | None:
-        """Return the string that the model reads in the place of a character with its marks; None if there is none.
+        """Return the string that the model reads instead of a character with its marks, or None if there is none.
 
-        before, after: the characters beside it; empty at an end of the text
+        before, after: the characters beside it. Empty at an end of the text
         """
         return self._twin(unit, _alike(before), _alike(after)) if len(unit) <= LONGEST else None
 
@@ -101,7 +103,7 @@ class Alphabet:
         return frozenset().union(*self._pieces)
 
     def _is_known(self, character: str) -> bool:
-        """Whether a character is read as it is, or not at all by any model."""
+        """Return whether a character is read as it is, or not at all by any model."""
         if character.isspace() or is_invisible(character):
             return True
         if says_more(character) and character not in self._in_pieces:
@@ -139,7 +141,7 @@ def mask(text: str, lacking: Mapping[str, str]) -> str:
 
 
 def is_mark(character: str) -> bool:
-    """Whether a character is written on the one before it."""
+    """Return whether a character is written on the one before it."""
     return character > "\u02ff" and unicodedata.category(character)[0] == "M"
 
 
@@ -167,7 +169,7 @@ _PLAIN = {
     "\u2236": (":",),
     "\u2217": ("*",),
 }
-"""Twins that Unicode does not name, the best first; the character itself is not read if they are asked for."""
+"""Twins that Unicode does not name, the best first. The character itself is not read if they are asked for."""
 
 _STRAIGHT = {"\u2032": "'", "\u2033": '"'}  # of feet and inches, minutes and seconds: rather straight than curved
 _BY_NEIGHBOURS = frozenset("\u2013`\u00aa\u00ba«»‹›「」『』")  # quotation marks of a pair have others
@@ -177,9 +179,9 @@ _PREPENDED = frozenset("\u0600\u0601\u0602\u0603\u0604\u0605\u06dd\u070f\u08e2\U
 
 
 def twins_of(unit: str, before: str, after: str) -> Iterator[str]:
-    """Yield the twins of a character with its marks, the best first; "" for what is not seen.
+    """Yield the twins of a character with its marks, the best first, or "" for what is not seen.
 
-    before, after: the characters beside it, or figures after a blank; empty at an end of the text
+    before, after: the characters beside it, or figures after a blank. Empty at an end of the text
     """
     seen = "".join(each for each in unit if not is_unseen(each))
     if seen != unit:
@@ -202,12 +204,14 @@ def twins_of(unit: str, before: str, after: str) -> Iterator[str]:
 
 
 def depends_on_neighbours(character: str) -> bool:
-    """Whether a character has other twins beside other characters."""
+    """Return whether a character has other twins beside other characters."""
     return character in _BY_NEIGHBOURS
 
 
 def is_unseen(character: str) -> bool:
-    """Whether a character only tells how its neighbours are drawn: joiners, marks of direction, variation selectors."""
+    """Return whether a character only tells how its neighbours are drawn: joiners, marks of direction, variation
+    selectors.
+    """
     if character < "\u034f":
         return False
     if unicodedata.category(character) == "Cf":
@@ -216,12 +220,12 @@ def is_unseen(character: str) -> bool:
 
 
 def says_more(character: str) -> bool:
-    """Whether a character has a compatibility form that says less, which a tokenizer may read in its place."""
+    """Return whether a character has a compatibility form that says less, which a tokenizer may read instead."""
     return unicodedata.decomposition(character).startswith("<") and not _says_the_same(character, "a")
 
 
 def _says_the_same(character: str, before: str) -> bool:
-    """Whether the compatibility form of a character loses nothing."""
+    """Return whether the compatibility form of a character loses nothing."""
     kind, *parts = unicodedata.decomposition(character).split() or [""]
     if kind == "<super>" and unicodedata.category(character) == "Lm":
         return character not in _EXPONENTS
@@ -236,10 +240,10 @@ def _says_the_same(character: str, before: str) -> bool:
     return not any(unicodedata.decomposition(chr(int(each, 16))).startswith("<super>") for each in parts)
 
 
-# A text as a model reads it, with the places of its characters in the text as it was sent.
+# A text as a model reads it, with the positions of its characters in the text as it was sent.
 
 
-class Change(NamedTuple):
+class Replacement(NamedTuple):
     """A string that another one stands for.
 
     begin, end: of what the model reads
@@ -271,49 +275,49 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A text with twins in the places of characters.
+    """A text with twins in the positions of characters.
 
-    spans: what is kept of it, in order and without overlap; the strings are those that were sent
+    spans: what is kept of it, in order and without overlap. The strings are those that were sent
     changes: in order
     """
 
     text: str
     spans: tuple[ProtectedSpan, ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Replacement, ...] = ()
 
     @classmethod
     def of(cls, text: str, twins: Iterable[tuple[int, int, str]], spans: Sequence[ProtectedSpan] = ()) -> Reading:
-        """Return a text with twins, in order: begin, end and what is read there; none is within a span.
+        """Return a text with twins, in order: begin, end and what is read there. None is within a span.
 
         spans: what is kept of the text, in order
         """
-        parts, changes, at, length = list[str](), list[Change](), 0, 0
+        parts, changes, at, length = list[str](), list[Replacement](), 0, 0
         for begin, end, twin in twins:
             parts += [text[at:begin], twin]
             length += begin - at
-            changes.append(Change(length, length + len(twin), begin, end))
+            changes.append(Replacement(length, length + len(twin), begin, end))
             at, length = end, length + len(twin)
-        moved, place, shift = list[ProtectedSpan](), 0, 0
+        moved, position, shift = list[ProtectedSpan](), 0, 0
         for span in spans:
-            while place < len(changes) and changes[place].sent_end <= span.begin:
-                shift = changes[place].end - changes[place].sent_end
-                place += 1
+            while position < len(changes) and changes[position].sent_end <= span.begin:
+                shift = changes[position].end - changes[position].sent_end
+                position += 1
             moved.append(span._replace(begin=span.begin + shift, end=span.end + shift))
         return cls("".join([*parts, text[at:]]), tuple(moved), tuple(changes))
 
     def sent(self, begin: int, end: int) -> Span:
-        """Return where a span of the text is in what was sent; a part of a twin stands for the whole character."""
-        place = bisect_right(self.changes, begin, key=lambda change: change.begin) - 1
-        first = self.changes[place].sent_from(begin) if place >= 0 else begin
-        place = bisect_left(self.changes, end, key=lambda change: change.begin) - 1
-        last = self.changes[place].sent_to(end) if place >= 0 else end
+        """Return where a span of the text is in what was sent. A part of a twin stands for the whole character."""
+        position = bisect_right(self.changes, begin, key=lambda change: change.begin) - 1
+        first = self.changes[position].sent_from(begin) if position >= 0 else begin
+        position = bisect_left(self.changes, end, key=lambda change: change.begin) - 1
+        last = self.changes[position].sent_to(end) if position >= 0 else end
         return first, max(first, last)
 
     def part(self, begin: int, end: int) -> Reading:
         """Return a part of the text, without spans, as if only this was sent."""
         first = self.sent(begin, end)[0]
         inside = (change for change in self.changes if begin <= change.begin and change.end <= end)
-        changes = (Change(each[0] - begin, each[1] - begin, each[2] - first, each[3] - first) for each in inside)
+        changes = (Replacement(each[0] - begin, each[1] - begin, each[2] - first, each[3] - first) for each in inside)
         return Reading(self.text[begin:end], (), tuple(changes))
 
 
@@ -343,8 +347,8 @@ _OWN = frozenset({Kind.UNKNOWN, Kind.BORDER})
 _SPACELESS = "\u0e00"  # scripts from here on have no blanks between words: Thai, Chinese, Japanese
 
 
-class _Unit(NamedTuple):
-    """A character that is not read, with its marks, or a run of them; twin: what is read in its place."""
+class _UnreadCharacters(NamedTuple):
+    """A character that is not read, with its marks, or a run of them; twin: what is read instead."""
 
     begin: int
     end: int
@@ -360,12 +364,12 @@ def read_characters(
     lowers: bool = False,
     most: int | None = None,
 ) -> Reading | None:
-    """Return a text as the model reads it; None if that is the text as it is, with these spans.
+    """Return a text as the model reads it, or None if that is the text as it is, with these spans.
 
-    spans: what is kept of the text in any case, in order and without overlap; the model does not see it
+    spans: what is kept of the text in any case, in order and without overlap. The model does not see it
     keeps: whether what the model cannot read is kept
     lowers: whether the model gets the text in lower case
-    most: strings that are kept because the model cannot read them; raises TooManySpans if there are more
+    most: strings that are kept because the model cannot read them. Raises TooManySpans if there are more
     Takes time linear in the text.
     """
     lacking = alphabet.lacking(text)
@@ -404,7 +408,7 @@ def _joined(spans: Iterable[ProtectedSpan]) -> list[ProtectedSpan]:
 
 
 def _is_foreign(masked: str) -> bool:
-    """Whether a text has letters, and no letter of it is read, nor a twin."""
+    """Return whether a text has letters, and no letter of it is read, nor a twin."""
     return LETTER in masked and _LOOKED_AT.search(masked) is None
 
 
@@ -429,7 +433,7 @@ def _units(
     alphabet: Alphabet,
     *,
     lowers: bool,
-) -> Iterator[_Unit]:
+) -> Iterator[_UnreadCharacters]:
     """Yield what is not read, but for what is within a span, in a word read as a whole, or read with its marks.
 
     masked: see `alphabet.mask`; known: see `Alphabet.twins`
@@ -438,7 +442,7 @@ def _units(
     for begin, end in _unread(text, masked, spans, alphabet, lowers=lowers):
         first = masked[begin]
         if first == LETTER:
-            yield _Unit(begin, end, None)
+            yield _UnreadCharacters(begin, end, None)
             last = end
             continue
         if (
@@ -446,24 +450,24 @@ def _units(
             and masked[end : end + 1] != MARK
             and not (end < len(text) and is_mark(text[end]))
         ):
-            yield _Unit(begin, end, text[begin:end].translate(known))
+            yield _UnreadCharacters(begin, end, text[begin:end].translate(known))
             last = end
             continue
-        for place in range(begin, end):
-            if place < last:
+        for position in range(begin, end):
+            if position < last:
                 continue
-            unit = _with_marks(text, place, last)
+            unit = _with_marks(text, position, last)
             last = unit[1]
             if (found := _unit(text, unit, quoted, alphabet)) is not None:
                 yield found
 
 
-def _with_marks(text: str, place: int, least: int) -> Span:
+def _with_marks(text: str, position: int, least: int) -> Span:
     """Return the span of a character and the marks on it; of a mark, with the character that it is on.
 
     least: where the span may begin
     """
-    begin, end = place, place + 1
+    begin, end = position, position + 1
     while begin > least and is_mark(text[begin]) and not text[begin - 1].isspace():
         begin -= 1
     while end < len(text) and is_mark(text[end]):
@@ -471,18 +475,18 @@ def _with_marks(text: str, place: int, least: int) -> Span:
     return begin, end
 
 
-def _unit(text: str, span: Span, quoted: Mapping[int, str], alphabet: Alphabet) -> _Unit | None:
-    """Return a character with its marks; None if it is read with them."""
+def _unit(text: str, span: Span, quoted: Mapping[int, str], alphabet: Alphabet) -> _UnreadCharacters | None:
+    """Return a character with its marks, or None if it is read with them."""
     begin, end = span
     unit = text[begin:end]
     if end - begin > 1 and alphabet.reads(unit):
         return None
     if (mark := quoted.get(begin)) is not None:
-        return _Unit(begin, end, mark if alphabet.reads(mark) else alphabet.twin(mark, "", ""))
+        return _UnreadCharacters(begin, end, mark if alphabet.reads(mark) else alphabet.twin(mark, "", ""))
     if alphabet.by_words and alphabet.reads(unit):
-        return _Unit(begin, end, None)
+        return _UnreadCharacters(begin, end, None)
     before, after = text[max(begin - 2, 0) : begin], text[end : end + 2]
-    return _Unit(begin, end, alphabet.twin(unit, _beside(before[::-1]), _beside(after)))
+    return _UnreadCharacters(begin, end, alphabet.twin(unit, _beside(before[::-1]), _beside(after)))
 
 
 def _beside(characters: str) -> str:
@@ -521,18 +525,18 @@ def _unread(
 def _around(span: Span, spans: Sequence[ProtectedSpan], first: int) -> Iterator[Span]:
     """Yield what is outside of the spans from the first of these on."""
     begin, end = span
-    for place in range(first, len(spans)):
-        if spans[place].begin >= end:
+    for position in range(first, len(spans)):
+        if spans[position].begin >= end:
             break
-        if begin < spans[place].begin:
-            yield begin, spans[place].begin
-        begin = max(begin, spans[place].end)
+        if begin < spans[position].begin:
+            yield begin, spans[position].begin
+        begin = max(begin, spans[position].end)
     if begin < end:
         yield begin, end
 
 
 def _quoted(text: str) -> dict[int, str]:
-    """Return the quotation marks that stand for those around parts of a text, by their places."""
+    """Return the quotation marks that stand for those around parts of a text, by their positions."""
     found = {}
     for quotation in _QUOTED.finditer(text):
         begin, end = quotation.span()
@@ -542,9 +546,9 @@ def _quoted(text: str) -> dict[int, str]:
 
 
 def _outside(
-    text: str, units: Iterable[_Unit], spans: Sequence[ProtectedSpan], known: Mapping[int, str]
+    text: str, units: Iterable[_UnreadCharacters], spans: Sequence[ProtectedSpan], known: Mapping[int, str]
 ) -> Iterator[tuple[int, int, str]]:
-    """Yield what is read in the place of units with a twin outside of the spans; a run may be partly within one."""
+    """Yield what is read instead of units with a twin outside of the spans. A run may be partly within one."""
     at = 0
     for begin, end, twin in units:
         while at < len(spans) and spans[at].end <= begin:
@@ -558,8 +562,8 @@ def _outside(
             yield first, last, text[first:last].translate(known)
 
 
-def _kept(text: str, units: Sequence[_Unit]) -> Iterator[ProtectedSpan]:
-    """Yield what is kept because of characters without a twin; the spans may overlap."""
+def _kept(text: str, units: Sequence[_UnreadCharacters]) -> Iterator[ProtectedSpan]:
+    """Yield what is kept because of characters without a twin. The spans may overlap."""
     words, first, last = _Words(text), len(text) - len(text.lstrip()), len(text.rstrip())
     for run in _runs(units):
         is_at_end = run[0].begin == first or run[-1].end == last
@@ -574,9 +578,9 @@ def _kept(text: str, units: Sequence[_Unit]) -> Iterator[ProtectedSpan]:
             yield _sign(text, (lost[0].begin, lost[-1].end), words)
 
 
-def _runs(units: Sequence[_Unit]) -> Iterator[list[_Unit]]:
+def _runs(units: Sequence[_UnreadCharacters]) -> Iterator[list[_UnreadCharacters]]:
     """Yield units that touch as one run."""
-    run: list[_Unit] = []
+    run: list[_UnreadCharacters] = []
     for unit in units:
         if run and run[-1].end != unit.begin:
             yield run
@@ -620,12 +624,11 @@ def _sign(text: str, span: Span, words: _Words) -> ProtectedSpan:
 
 
 def _is_bracket(character: str) -> bool:
-    """Whether a character is a bracket or a quotation mark."""
     return unicodedata.category(character) in ("Ps", "Pe", "Pi", "Pf")
 
 
 class _Words:
-    """The words of a text, of scripts with blanks between them; the last one on each side is remembered."""
+    """The words of a text, of scripts with blanks between them. The last one on each side is remembered."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -635,13 +638,13 @@ class _Words:
         """Return a span with the rest of the words at its ends."""
         return self._around(begin - 1, (begin, begin))[0], self._around(end, (end, end))[1]
 
-    def _around(self, place: int, otherwise: Span) -> Span:
+    def _around(self, position: int, otherwise: Span) -> Span:
         begin, end = self._last
-        if begin <= place < end:
+        if begin <= position < end:
             return self._last
-        if not 0 <= place < len(self._text) or not _in_word(self._text[place]):
+        if not 0 <= position < len(self._text) or not _in_word(self._text[position]):
             return otherwise
-        begin, end = place, place + 1
+        begin, end = position, position + 1
         while begin and _in_word(self._text[begin - 1]):
             begin -= 1
         while end < len(self._text) and _in_word(self._text[end]):

@@ -34,21 +34,21 @@ _SENTENCE_END = re.compile(
 
 
 def halves(text: str, options: pb.TextOptions, language: str) -> tuple[str, str] | None:
-    """Return both parts, cut between sentences or blocks, near the middle; None if there is no such place.
+    """Return both parts, cut between sentences or blocks, near the middle, or None if there is no such position.
 
     XML has none: its parts are not well-formed.
     """
-    places = [place for place in _begins(text, options, language) if 0 < place < len(text)]
-    if not places:
+    positions = [position for position in _begins(text, options, language) if 0 < position < len(text)]
+    if not positions:
         return None
-    at = min(places, key=lambda place: abs(2 * place - len(text)))
+    at = min(positions, key=lambda position: abs(2 * position - len(text)))
     return text[:at], text[at:]
 
 
 def _begins(text: str, options: pb.TextOptions, language: str) -> list[int]:
     """Return where the sentences of plain text begin, and where the blocks of HTML do, or the sentences of one block.
 
-    No place is within an element that is not translated, because the second part would be translated.
+    No cut is within an element that is not translated, because the second part would be translated.
     """
     split = SPLITS.get(options.split_sentences)
     if options.format == pb.TEXT_FORMAT_HTML:
@@ -56,18 +56,22 @@ def _begins(text: str, options: pb.TextOptions, language: str) -> list[int]:
             return []
         rules = MarkupRules.of(options.ignore_tags, options.splitting_tags, options.non_splitting_tags)
         blocks = read_html(text, rules).blocks
-        places = [_begin(block) for one, block in pairwise(blocks) if not block.enclosed and not _in_list(one, block)]
-        if not places:
-            places = [place for block in blocks if split for place in _sentences(block, split, language)]
-        return places or list(islice(_items(text, blocks, rules), 1))
+        positions = [
+            _begin(block) for one, block in pairwise(blocks) if not block.enclosed and not _in_list(one, block)
+        ]
+        if not positions:
+            positions = [position for block in blocks if split for position in _sentences(block, split, language)]
+        return positions or list(islice(_items(text, blocks, rules), 1))
     if options.format in (pb.TEXT_FORMAT_XML, pb.TEXT_FORMAT_PIECES) or split is None:
         return []
     return _near_middle(text, split, language)
 
 
-def _begins_sentence(text: str, place: int) -> bool:
-    """Whether what is after the end of a sentence is another one, and would not be read as the mark of a list."""
-    return not (text[place].isspace() or text[place].islower()) and mark_at(text, place, len(text)) is None
+def _begins_sentence(text: str, position: int) -> bool:
+    """Return whether what is after the end of a sentence is another one, and would not be read as the mark of a
+    list.
+    """
+    return not (text[position].isspace() or text[position].islower()) and mark_at(text, position, len(text)) is None
 
 
 def _begin(block: Block) -> int:
@@ -76,7 +80,7 @@ def _begin(block: Block) -> int:
 
 
 def _in_list(one: Block, other: Block) -> bool:
-    """Whether two blocks are in one list, which is no list any more if it is cut anywhere."""
+    """Return whether two blocks are in one list, which is no list any more if it is cut anywhere."""
     return other.group >= 0 and other.group == one.group
 
 
@@ -88,20 +92,20 @@ def _items(text: str, blocks: Sequence[Block], rules: MarkupRules) -> Iterator[i
     for number in numbers[:MOST_TRIES]:
         if blocks[number].enclosed:
             continue
-        place = _before_tags(text, blocks[number].begin)
-        parts = [[block.text for block in read_html(part, rules).blocks] for part in (text[:place], text[place:])]
+        position = _before_tags(text, blocks[number].begin)
+        parts = [[block.text for block in read_html(part, rules).blocks] for part in (text[:position], text[position:])]
         if parts == [texts[:number], texts[number:]]:
-            yield place
+            yield position
 
 
-def _before_tags(text: str, place: int) -> int:
-    """Return the place before the start tags that are right before a place."""
+def _before_tags(text: str, position: int) -> int:
+    """Return the position before the start tags that are right before a position."""
     for _ in range(MOST_TAGS):
-        begin = text.rfind("<", 0, place)
-        if begin < 0 or text[place - 1] != ">" or text.startswith("</", begin):
+        begin = text.rfind("<", 0, position)
+        if begin < 0 or text[position - 1] != ">" or text.startswith("</", begin):
             break
-        place = begin
-    return place
+        position = begin
+    return position
 
 
 def _near_middle(text: str, split: Split, language: str) -> list[int]:
@@ -109,7 +113,7 @@ def _near_middle(text: str, split: Split, language: str) -> list[int]:
     first = max(len(text) // 2 - REACH, 0)
     seen = text[first : len(text) // 2 + REACH]
     if certain := _certain(seen, split):
-        return [first + place for place in certain]
+        return [first + position for position in certain]
     found, last = list[int](), 0
     for begin, end in _segments(seen, split, language):
         if (
@@ -121,7 +125,7 @@ def _near_middle(text: str, split: Split, language: str) -> list[int]:
 
 
 def _segments(text: str, split: Split, language: str) -> list[tuple[int, int]]:
-    """Return the sentences of a text; none where sentencex is not installed, as with the base install."""
+    """Return the sentences of a text, or none where sentencex is not installed, as with the base install."""
     try:
         return [span for span in cut(text, split, language) if span[0] < span[1]]
     except ModuleNotFoundError:
@@ -131,11 +135,11 @@ def _segments(text: str, split: Split, language: str) -> list[tuple[int, int]]:
 def _certain(text: str, split: Split) -> list[int]:
     """Return where lines begin, or paragraphs of wrapped text; without any, where sentences of any language do."""
     for pattern in (_LINE_END if split is Split.SENTENCES else _PARAGRAPH_END, _SENTENCE_END):
-        places = [found.end() for found in pattern.finditer(text) if 0 < found.end() < len(text)]
+        positions = [found.end() for found in pattern.finditer(text) if 0 < found.end() < len(text)]
         if pattern is _SENTENCE_END:
-            places = [place for place in places if _begins_sentence(text, place)]
-        if places:
-            return places
+            positions = [position for position in positions if _begins_sentence(text, position)]
+        if positions:
+            return positions
     return []
 
 
@@ -143,7 +147,11 @@ def _sentences(block: Block, split: Split, language: str) -> list[int]:
     """Return where the sentences of a block begin in the text, but for the first and those within an element."""
     if block.enclosed:
         return []
-    outside, furthest, inlines = list[int](), 0, iter(block.inlines)  # furthest: the end of the elements before a place
+    outside, furthest, inlines = (
+        list[int](),
+        0,
+        iter(block.inlines),
+    )  # furthest: the end of the elements before a position
     inline = next(inlines, None)
     for begin in _near_middle(block.text, split, language):
         while inline is not None and inline.begin <= begin:

@@ -47,7 +47,7 @@ class ProtectedSpan(NamedTuple):
 
 
 def merge(spans: Iterable[ProtectedSpan]) -> list[ProtectedSpan]:
-    """Return the spans in order; those that overlap are one, with the kind of the one that begins first.
+    """Return the spans in order. Those that overlap are one, with the kind of the one that begins first.
 
     Of several that begin there, it is that of the longest.
     """
@@ -89,16 +89,16 @@ ANYTHING = "anything; words that touch it are translated"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Form:
+class KeptForm:
     """A form of strings that a translation keeps.
 
     name: what it is, or the programs that write it
     kind: of its spans
     examples: complete strings of the form, without what may stand around them
-    pattern: finds it in a text, in a time that is linear in the text; None if a reader of its own does
-    needs: characters or strings of which a text with the form has one or more; empty if any text may have it
+    pattern: finds it in a text, in a time that is linear in the text, or None if a reader of its own does
+    needs: characters or strings of which a text with the form has one or more, empty if any text may have it
     trims: whether punctuation and closing brackets at its end belong to the sentence
-    accepts: whether a span of a text that the pattern finds is of the form; None if all are
+    accepts: whether a span of a text that the pattern finds is of the form, or None if all are
     changes: what may change in it
     around: what may stand right beside it
     """
@@ -114,7 +114,7 @@ class Form:
     around: str = WORD
 
     def may_be_in(self, text: str) -> bool:
-        """Whether a text has one of what the form needs."""
+        """Return whether a text has one of what the form needs."""
         return not self.needs or any(each in text for each in self.needs)
 
 
@@ -170,7 +170,7 @@ NEAR_DIGITS = re.compile(rf"{DIGIT.pattern}(?:[^\d{_FRACTIONS}]{{0,{LONGEST_PREF
 
 
 def is_amount(text: str, begin: int, end: int) -> bool:
-    """Whether what AMOUNT finds is more than a figure, and no part of a word such as 3D or 100th."""
+    """Return whether what AMOUNT finds is more than a figure, and no part of a word such as 3D or 100th."""
     number = text[begin:end]
     if len(number) > 3 or not number.isdecimal():
         return True
@@ -203,14 +203,14 @@ def _has_ending(text: str, begin: int, end: int) -> bool:
     return _FILE_ENDING.search(text[begin:end]) is not None
 
 
-def _placeholder(name: str, pattern: str, *examples: str, needs: str = "") -> Form:
-    return Form(
+def _placeholder(name: str, pattern: str, *examples: str, needs: str = "") -> KeptForm:
+    return KeptForm(
         name=name, kind=Kind.PLACEHOLDER, examples=examples, pattern=re.compile(pattern), needs=needs, trims=False
     )
 
 
 ADDRESSES = (
-    Form(
+    KeptForm(
         name="URL",
         kind=Kind.URL,
         examples=("https://example.org/a_(b)?q=1&r=%20#top", "www.example.org", "ftp://example.org/pub/"),
@@ -220,7 +220,7 @@ ADDRESSES = (
         needs=("://", "www."),
         trims=True,
     ),
-    Form(
+    KeptForm(
         name="e-mail address",
         kind=Kind.EMAIL,
         examples=("user@example.org", "first.last+tag@mail.example.org"),
@@ -228,7 +228,7 @@ ADDRESSES = (
         needs="@",
         trims=True,
     ),
-    Form(
+    KeptForm(
         name="path of Windows",
         kind=Kind.PATH,
         examples=(r"C:\Users\me\file.txt", r"C:\Program Files\tools", r"\\server\share"),
@@ -238,7 +238,7 @@ ADDRESSES = (
         needs="\\",
         trims=True,
     ),
-    Form(
+    KeptForm(
         name="relative path of Windows, whose last name has an ending",
         kind=Kind.PATH,
         examples=(r"docs\table.txt", r"src\new\read.me"),
@@ -247,7 +247,7 @@ ADDRESSES = (
         trims=True,
         accepts=_has_ending,
     ),
-    Form(
+    KeptForm(
         name="absolute path with a letter",
         kind=Kind.PATH,
         examples=("/usr/share/doc.txt", "~/notes.txt", "../src"),
@@ -256,7 +256,7 @@ ADDRESSES = (
         trims=True,
         accepts=_has_letter,
     ),
-    Form(
+    KeptForm(
         name="relative path, whose last name has an ending",
         kind=Kind.PATH,
         examples=("src/main/app.py", "docs/index.html"),
@@ -450,7 +450,7 @@ PLACEHOLDERS = (
 )
 
 REFERENCES = (
-    Form(
+    KeptForm(
         name="letter of HTML",
         kind=Kind.ESCAPE,
         examples=("&eacute;", "&szlig;", "&Ouml;"),
@@ -460,7 +460,7 @@ REFERENCES = (
         ),
         needs="&",
     ),
-    Form(
+    KeptForm(
         name="reference of HTML",
         kind=Kind.SIGN,
         examples=("&name;", "&amp;", "&#39;", "&#x2019;", "&nbsp;"),
@@ -471,7 +471,7 @@ REFERENCES = (
 )
 
 ESCAPES = (
-    Form(
+    KeptForm(
         name="written letter",
         kind=Kind.ESCAPE,
         examples=(r"\u00e9", r"\x41", r"\U0001F600", r"\u{e9}", r"\101"),
@@ -480,7 +480,7 @@ ESCAPES = (
         ),
         needs="\\",
     ),
-    Form(
+    KeptForm(
         name="written sign",
         kind=Kind.SIGN,
         examples=(r"\\", r"\"", r"\*", r"\{"),
@@ -488,7 +488,7 @@ ESCAPES = (
         needs="\\",
         around=ANYTHING,
     ),
-    Form(
+    KeptForm(
         name="written tab",
         kind=Kind.BORDER,
         examples=(r"\t", r"\t\t"),
@@ -496,7 +496,7 @@ ESCAPES = (
         needs="\\",
         around=ANYTHING,
     ),
-    Form(
+    KeptForm(
         name="command of LaTeX",
         kind=Kind.CODE,
         examples=(r"\ref{fig:one}", r"\textbf{x}", r"\cite[p. 5]{knuth}"),
@@ -509,7 +509,7 @@ ESCAPES = (
 )
 
 TAGS = (
-    Form(
+    KeptForm(
         name="tag",
         kind=Kind.TAG,
         examples=('<x id="1"/>', "<br>", "<1/>"),
@@ -520,7 +520,7 @@ TAGS = (
 )
 
 NUMBERS = (
-    Form(
+    KeptForm(
         name="amount",
         kind=Kind.NUMBER,
         examples=(
@@ -532,7 +532,7 @@ NUMBERS = (
         pattern=AMOUNT,
         accepts=is_amount,
     ),
-    Form(
+    KeptForm(
         name="telephone",
         kind=Kind.NUMBER,
         examples=("+49 30 1234567", "(030) 123-4567"),
@@ -543,7 +543,7 @@ NUMBERS = (
 )  # fmt: skip
 
 CODES = (
-    Form(
+    KeptForm(
         name="long code, such as a hash or base64",
         kind=Kind.CODE,
         examples=(
@@ -553,28 +553,28 @@ CODES = (
         pattern=re.compile(r"(?<![\w+/=\-])(?=[A-Za-z_+/=\-]*+[0-9])[A-Za-z0-9_+/=\-]{40,}+"),
         needs=_DIGITS,
     ),
-    Form(
+    KeptForm(
         name="UUID",
         kind=Kind.CODE,
         examples=("550e8400-e29b-41d4-a716-446655440000", "6BA7B810-9DAD-11D1-80B4-00C04FD430C8"),
         pattern=re.compile(r"(?<![\w\-])[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?![\w\-])"),
         needs="-",
     ),
-    Form(
+    KeptForm(
         name="hexadecimal number",
         kind=Kind.CODE,
         examples=("0x1F", "0XdeadBEEF"),
         pattern=re.compile(r"(?<!\w)0[xX][0-9a-fA-F]{1,64}+(?!\w)"),
         needs="xX",
     ),
-    Form(
+    KeptForm(
         name="colour",
         kind=Kind.CODE,
         examples=("#ff8800", "#c0ffee", "#a1b"),
         pattern=re.compile(r"(?<![\w#&])#(?:[0-9a-fA-F]{3}){1,2}(?![\w#])"),
         needs="#",
     ),
-    Form(
+    KeptForm(
         name="address of a device: MAC, IPv6",
         kind=Kind.CODE,
         examples=("00:1b:44:11:3a:b7", "fe80::1", "2001:db8::8a2e:370:7334"),
@@ -587,7 +587,7 @@ CODES = (
 )
 
 LINES = (
-    Form(
+    KeptForm(
         name="line of eight or more equal signs",
         kind=Kind.LINE,
         examples=("________", "----------", "========"),
@@ -597,7 +597,7 @@ LINES = (
 )
 
 EMOJI = (
-    Form(
+    KeptForm(
         name="emoji",
         kind=Kind.EMOJI,
         examples=("🍕", "👩‍👩‍👧‍👦", "🇩🇪", "❤️", "1️⃣"),
@@ -609,7 +609,7 @@ EMOJI = (
     ),
 )
 
-FORMS: tuple[Form, ...] = (
+FORMS: tuple[KeptForm, ...] = (
     *ADDRESSES,
     *PLACEHOLDERS,
     *REFERENCES,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from lingon.segments.kept_forms import ANYTHING, TEXTS, Form, Kind, ProtectedSpan
+from lingon.segments.kept_forms import ANYTHING, TEXTS, KeptForm, Kind, ProtectedSpan
 
 MESSAGES = (
-    Form(
+    KeptForm(
         name="message of ICU",
         kind=Kind.SKELETON,
         examples=(
@@ -19,7 +19,7 @@ MESSAGES = (
         changes=TEXTS,
         around=ANYTHING,
     ),
-    Form(
+    KeptForm(
         name="select expression of Fluent",
         kind=Kind.SKELETON,
         examples=(
@@ -29,7 +29,7 @@ MESSAGES = (
         changes=TEXTS,
         around=ANYTHING,
     ),
-    Form(
+    KeptForm(
         name="complex message of MessageFormat 2",
         kind=Kind.SKELETON,
         examples=(
@@ -56,7 +56,7 @@ def skeletons(text: str) -> Iterator[ProtectedSpan]:
 
 
 def _matching_braces(text: str) -> dict[int, int]:
-    """Return the place of the closing brace of each opening one that has one."""
+    """Return the position of the closing brace of each opening one that has one."""
     opened: list[int] = []
     closing = {}
     for brace in re.finditer(r"[{}]", text):
@@ -68,7 +68,7 @@ def _matching_braces(text: str) -> dict[int, int]:
 
 
 # The skeleton of ICU messages: `{n, plural, one {# file} other {# files}}` without the texts of its arms.
-# The syntax is that of MessageFormat in the ICU user guide, "Formatting Messages"; quoted braces count as braces.
+# The syntax is that of MessageFormat in the ICU user guide, "Formatting Messages". Quoted braces count as braces.
 
 _ICU_HEAD = re.compile(
     r"\{\s{0,20}+[\w.\-]{1,80}+\s{0,20}+,\s{0,20}+(plural|selectordinal|select)\s{0,20}+,(?:\s{0,20}+offset:\d{1,9}+)?"
@@ -81,7 +81,7 @@ def arms_apart(text: str, closing: Mapping[int, int]) -> Iterator[ProtectedSpan]
     """Yield the spans of the skeletons, and each `#` in an arm of a plural.
 
     A message whose braces do not match, or without arms, has no skeleton.
-    closing: the place of the closing brace for each opening one
+    closing: the position of the closing brace for each opening one
     """
     counted_to = 0  # each # is yielded once, although messages nest
     for head in _ICU_HEAD.finditer(text):
@@ -94,7 +94,7 @@ def arms_apart(text: str, closing: Mapping[int, int]) -> Iterator[ProtectedSpan]
 
 
 def _skeleton(text: str, head: re.Match[str], closing: Mapping[int, int]) -> list[ProtectedSpan]:
-    """Return the parts of one message around its arms; none if it is no message."""
+    """Return the parts of one message around its arms, or none if it is no message."""
     spans, begin, at = [], head.start(), head.end()
     while arm := _ARM.match(text, at):
         opening = arm.end() - 1
@@ -122,7 +122,8 @@ _VARIANT = re.compile(
 
 
 def variants_apart(text: str, closing: Mapping[int, int]) -> Iterator[ProtectedSpan]:
-    """Yield the spans of the skeletons of all select expressions; closing: the place of the brace for each opening one.
+    """Yield the spans of the skeletons of all select expressions; closing: the position of the brace for each opening
+    one.
 
     One whose braces do not match has no skeleton.
     """
@@ -154,7 +155,7 @@ _BLANKS = re.compile(r"\s*+")
 
 
 def patterns_apart(text: str) -> Iterator[ProtectedSpan]:
-    """Yield the spans of the skeleton of the first such message of a text; none if its braces do not match.
+    """Yield the spans of the skeleton of the first such message of a text, or none if its braces do not match.
 
     The message ends with the last pattern before which there are only keys.
     """

@@ -102,7 +102,7 @@ def after_dash(text: str, begin: int, end: int) -> int:
 
 
 def mark_at(text: str, begin: int, end: int) -> tuple[int, str] | None:
-    """Return the end of the mark at a place and of which kind it is; None if there is none.
+    """Return the end of the mark at a position and of which kind it is, or None if there is none.
 
     Negative numbers, hashtags, emphasis, initials ("I. Newton") and dates ("1. May") have none.
     """
@@ -123,7 +123,9 @@ def mark_at(text: str, begin: int, end: int) -> tuple[int, str] | None:
 
 
 def _is_voice(dash: re.Match[str]) -> bool:
-    """Whether a dash at a word begins what somebody says: a long one always, a short one before a capital letter."""
+    """Return whether a dash at a word begins what somebody says: a long one always, a short one before a capital
+    letter.
+    """
     if dash[1] is None:
         return True
     return dash[1].isupper() and (not dash[2].isalpha() or dash[2].islower())
@@ -157,13 +159,13 @@ def crumbs(text: str, begin: int, end: int) -> Iterator[Span]:
         yield begin, end
         return
     strong = [sign.span() for sign in signs if sign[1][0] in _STRONG]
-    place = 0
+    position = 0
     for first, last in _between(text, begin, end, _outside_brackets(text, begin, strong)):
         own = list[re.Match[str]]()
-        while place < len(signs) and signs[place].start() < last:
-            if signs[place].start() >= first and signs[place][1][0] not in _STRONG:
-                own.append(signs[place])
-            place += 1
+        while position < len(signs) and signs[position].start() < last:
+            if signs[position].start() >= first and signs[position][1][0] not in _STRONG:
+                own.append(signs[position])
+            position += 1
         parts = list(_between(text, first, last, [sign.span() for sign in own]))
         yield from parts if own and _is_list(text, parts, {sign[1] for sign in own}) else ((first, last),)
 
@@ -188,7 +190,7 @@ def _outside_brackets(text: str, begin: int, signs: list[Span]) -> list[Span]:
 
 
 def _is_list(text: str, parts: list[Span], signs: set[str]) -> bool:
-    """Whether these signs separate the texts of a list, and are no part of a sentence or a comparison."""
+    """Return whether these signs separate the texts of a list, and are no part of a sentence or a comparison."""
     if len(parts) < 2 or len(signs) > 1 or "«" in text[parts[0][0] : parts[-1][1]]:
         return False
     texts = [text[first : min(last, first + MOST_CHARACTERS + 1)] for first, last in parts]
@@ -224,7 +226,7 @@ _COMMAND = re.compile(  # of TeX
 def borders(text: str, begin: int, end: int, *, collapses: bool) -> Iterator[Span]:
     """Yield the borders within a span, in order.
 
-    collapses: whether spaces and tabs are white space of any width, as in HTML; then only hard blanks are a border
+    collapses: whether spaces and tabs are white space of any width, as in HTML. Then only hard blanks are a border
     """
     path = begin  # the end of a path that an escape was found in
     for found in _BORDER.finditer(text, begin, end):
@@ -238,7 +240,7 @@ def borders(text: str, begin: int, end: int, *, collapses: bool) -> Iterator[Spa
 
 
 def _is_gap(text: str, first: int, last: int, *, collapses: bool) -> bool:
-    """Whether blanks are between columns; those beside a line break are the indentation of a line."""
+    """Return whether blanks are between columns. Those beside a line break are the indentation of a line."""
     if text[first - 1 : first] in LINE_BREAKS or text[last : last + 1] in LINE_BREAKS:
         return False
     blanks = text[first:last]
@@ -248,9 +250,9 @@ def _is_gap(text: str, first: int, last: int, *, collapses: bool) -> bool:
 
 
 def _path_end(text: str, begin: int, end: int, escape: int) -> int:
-    r"""Return how far a path goes on that a backslash is in, as far as it is read; else the place of the backslash.
+    r"""Return how far a path goes on that a backslash is in, as far as it is read, else the position of the backslash.
 
-    Such as C:\new\readme; a command of TeX, such as \noindent, is taken for a path.
+    Such as C:\new\readme. A command of TeX, such as \noindent, is taken for a path.
     """
     if command := _COMMAND.match(text, escape, end):
         return command.end()
@@ -274,7 +276,7 @@ LINES_AT_ONCE = 256  # of wrapped text that are read before the caller can give 
 
 
 def cells_of(text: str, paragraph: Span, *, collapses: bool = False) -> Iterator[Span]:
-    """Yield the texts of a paragraph in order; an empty span stands for a part in which there is nothing to translate.
+    """Yield the texts of a paragraph in order. An empty span stands for a part in which there is nothing to translate.
 
     Each text begins and ends with a visible character. What is between them, such as a tab, a bullet or the sign
     between two names of a menu, is kept as it is.
@@ -303,9 +305,9 @@ def _items(text: str, begin: int, end: int) -> Iterator[Span]:
     if not _LINE_BREAK.search(text, begin, end):
         yield begin, end
         return
-    places = chain((begin,), (found.end() for found in _LINE_BREAK.finditer(text, begin, end)))
+    positions = chain((begin,), (found.end() for found in _LINE_BREAK.finditer(text, begin, end)))
     kinds, at = set[str](), begin
-    while starts := list(islice(places, LINES_AT_ONCE)):
+    while starts := list(islice(positions, LINES_AT_ONCE)):
         marked = [(first, kind) for first in starts if (kind := _kind(text, first, end))]
         count = Counter(kind for _, kind in marked)
         kinds.update(kind for kind in count if count[kind] > 1)
@@ -319,7 +321,7 @@ def _items(text: str, begin: int, end: int) -> Iterator[Span]:
 
 
 def _kind(text: str, line: int, end: int) -> str:
-    """Return of which kind the mark is that a line begins with; empty without one."""
+    """Return of which kind the mark is that a line begins with, empty without one."""
     first = next_visible(text, line, end)
     found = mark_at(text, first, end)
     if found is None:
@@ -336,9 +338,9 @@ class Split(Enum):
 
 
 def cut(text: str, split: Split, language: str = "", *, collapses: bool = False) -> Iterator[Span]:
-    """Yield the segments of a text; each step takes at most a few milliseconds, whatever the text.
+    """Yield the segments of a text. Each step takes at most a few milliseconds, whatever the text.
 
-    A segment begins and ends with a visible character and has a letter; all else is between the segments. An empty span
+    A segment begins and ends with a visible character and has a letter. All else is between the segments. An empty span
     is none: it stands for a part without letters, so that the caller can give way to others. With Split.OFF, a text
     that has a visible character is one segment.
     language: of the text, BCP-47
@@ -368,14 +370,14 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class TextLayout:
-    """A text and its segments, spans in code points; what is between and around them are the separators."""
+    """A text and its segments, spans in code points. What is between and around them are the separators."""
 
     text: str
     segments: tuple[Span, ...]
 
     @classmethod
     def of(cls, text: str, split: Split, language: str = "") -> TextLayout:
-        """Return a text with its segments; see `cut`."""
+        """Return a text with its segments. See `cut`."""
         return cls(text, tuple(span for span in cut(text, split, language) if span[0] < span[1]))
 
     def segment(self, index: int) -> str:
@@ -390,7 +392,7 @@ class TextLayout:
         return self.text[begin:end]
 
     def join(self, translations: Sequence[str]) -> Joined:
-        """Return the text with a translation in the place of each segment; the segments themselves give `text`."""
+        """Return the text with a translation instead of each segment. The segments themselves give `text`."""
         joiner, pieces, spans, length = Joiner(self), [], [], 0
         for index, translation in enumerate(translations):
             pieces.append(joiner.add(index, translation))
@@ -400,7 +402,7 @@ class TextLayout:
 
 
 class Joiner:
-    """Puts the translation of a document together, from pieces in the order of the segments."""
+    """A builder of the translation of a document, from pieces in the order of the segments."""
 
     def __init__(self, document: TextLayout) -> None:
         self._document = document

@@ -15,8 +15,8 @@ from lingon.segments.markup_blocks import (
     STAND_IN,
     Block,
     MappedPiece,
+    MarkupSpelling,
     References,
-    Spelling,
     Tags,
     TextMap,
     blocks_of,
@@ -36,13 +36,13 @@ from lingon.segments.markup_tokens import (
     xml_tokens,
 )
 from lingon.segments.placing import place
-from lingon.segments.placing_alignment import Aligned, Inline, Insertion, Kept, Weights, needs_weights
+from lingon.segments.placing_alignment import Aligned, Inline, Insertion, KeptCopy, Weights, needs_weights
 
 
 def read_html(text: str, rules: MarkupRules = NO_RULES) -> Markup:
-    """Read HTML as browsers do; any text is HTML.
+    """Read HTML as browsers do. Any text is HTML.
 
-    Elements that browsers show as blocks split the text, and so does `br`; all others are inline.
+    Elements that browsers show as blocks split the text, and so does `br`. All others are inline.
     """
     rules = rules.lowered()
     structure = structure_of(text, with_signs(text, html_tokens(text)), rules, html=True)
@@ -50,9 +50,9 @@ def read_html(text: str, rules: MarkupRules = NO_RULES) -> Markup:
 
 
 def read_xml(text: str, rules: MarkupRules = NO_RULES) -> Markup:
-    """Read well-formed XML, a document or a part of one; raises MarkupError for another text.
+    """Read well-formed XML, a document or a part of one. Raises MarkupError for another text.
 
-    An element is inline if there is text beside it or beside an element around it; all others split the text.
+    An element is inline if there is text beside it or beside an element around it. All others split the text.
     """
     structure = structure_of(text, xml_tokens(text), rules, html=False)
     return _markup(text, structure, rules, xml_references)
@@ -66,16 +66,16 @@ def _markup(text: str, structure: Structure, rules: MarkupRules, references: Ref
     return Markup(text, tuple(blocks), structure.html)
 
 
-# A text with markup as its blocks, and the text with their translations in their places.
+# A text with markup as its blocks, and the text with their translations where they are.
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenMarkup:
     """A text with markup that was put together.
 
     blocks: of the text that was translated, with the new values of its attributes
     shifts: for each of these, by how much it moved
-    maps: by its number, where the translation of a block is; one without a map was left as it is
+    maps: by its number, where the translation of a block is. One without a map was left as it is
     """
 
     text: str
@@ -99,8 +99,8 @@ class Markup:
     blocks: Sequence[Block]
     html: bool
 
-    def write(self, translations: Sequence[Translated | None]) -> Generator[None, None, Written]:
-        """Return the text with a translation in place of each block; None or the block itself leaves it as it is.
+    def write(self, translations: Sequence[TranslatedBlock | None]) -> Generator[None, None, WrittenMarkup]:
+        """Return the text with a translation in place of each block. None or the block itself leaves it as it is.
 
         What is between the blocks is copied. The tags of a block are placed by the alignment of its segments. Yields
         between blocks, since there may be thousands.
@@ -110,7 +110,9 @@ class Markup:
         parts: list[str] = []
         shifts: list[int] = []
         maps: dict[int, TextMap] = {}
-        tags: dict[int, int] = {}  # where the tags of the last block that was translated are written, by their places
+        tags: dict[
+            int, int
+        ] = {}  # where the tags of the last block that was translated are written, by their positions
         at = length = 0
         for number, (block, translated) in enumerate(zip(blocks, translations, strict=True)):
             shifts.append(length - at)
@@ -129,9 +131,9 @@ class Markup:
                 length += len(written)
                 at = block.end
                 yield
-        return Written("".join([*parts, text[at:]]), blocks, shifts, maps)
+        return WrittenMarkup("".join([*parts, text[at:]]), blocks, shifts, maps)
 
-    def _values(self, translations: Sequence[Translated | None]) -> dict[int, tuple[str, list[MappedPiece]]]:
+    def _values(self, translations: Sequence[TranslatedBlock | None]) -> dict[int, tuple[str, list[MappedPiece]]]:
         """Return the translations of values of attributes as they are written, and their pieces, by their blocks."""
         return {
             number: write_value(translated.text, block.spelling, 0, in_html=self.html)
@@ -140,9 +142,9 @@ class Markup:
         }
 
     def _write_block(
-        self, text: str, block: Block, translated: Translated, at: int, tags: dict[int, int]
+        self, text: str, block: Block, translated: TranslatedBlock, at: int, tags: dict[int, int]
     ) -> tuple[str, list[MappedPiece]]:
-        if block.spelling is Spelling.SECTION:
+        if block.spelling is MarkupSpelling.SECTION:
             return write_value(translated.text, block.spelling, at, in_html=self.html)
         return write_block(text, block, translated, at, in_html=self.html, tags=tags)
 
@@ -206,11 +208,12 @@ _LONGEST = 40  # characters of the longest reference
 
 
 @dataclass(frozen=True, slots=True)
-class Translated:
+class TranslatedBlock:
     """The translation of a block.
 
     segments: the spans of the block that were translated, in order, and those of their translations, with what is kept
-    kept: the places of STAND_IN in the translation, by those in the block; one that is missing is placed by alignment
+    kept: the positions of STAND_IN in the translation, by those in the block. One that is missing is placed by
+        alignment
     """
 
     text: str
@@ -227,20 +230,20 @@ class _Stretch(NamedTuple):
 
 
 def write_block(
-    text: str, block: Block, translated: Translated, at: int, *, in_html: bool, tags: dict[int, int] | None = None
+    text: str, block: Block, translated: TranslatedBlock, at: int, *, in_html: bool, tags: dict[int, int] | None = None
 ) -> tuple[str, list[MappedPiece]]:
     """Return a block with its translation, and where the characters of the translation are.
 
     text: with markup; at: where the block begins in the result
-    tags: gets where each tag begins in the result, by its place in the text
+    tags: gets where each tag begins in the result, by its position in the text
     """
     if not block.inlines and not _SPECIAL.search(text, block.begin, block.end) and not _SPECIAL.search(translated.text):
         return translated.text, [(0, len(translated.text), at, at + len(translated.text))]
-    return _Writer(text, block, translated, in_html=in_html).write(at, {} if tags is None else tags)
+    return _BlockWriter(text, block, translated, in_html=in_html).write(at, {} if tags is None else tags)
 
 
-class _Writer:
-    def __init__(self, text: str, block: Block, translated: Translated, *, in_html: bool) -> None:
+class _BlockWriter:
+    def __init__(self, text: str, block: Block, translated: TranslatedBlock, *, in_html: bool) -> None:
         self._raw, self._block, self._translated, self._in_html = text, block, translated, in_html
         self._inlines, self._tags = _with_missing(block, translated)
         self._spelling = self._own_spelling()
@@ -277,7 +280,7 @@ class _Writer:
         return "".join(parts), pieces
 
     def _tag(self, item: Insertion, before: str) -> str:
-        """Return a tag; that of a point has a space on each side on which it has one in the block.
+        """Return a tag. That of a point has a space on each side on which it has one in the block.
 
         Two points have none between them that is not there, and one right after a word none before an end mark.
         before: the character before it. A translation has one space where the block has one on either side of a point.
@@ -365,12 +368,12 @@ class _Writer:
 
 
 def _needs_space(neighbour: str) -> bool:
-    """Whether a word is set apart from this character by a space: not in the scripts that write none."""
+    """Return whether a word is set apart from this character by a space: not in the scripts that write none."""
     return not (neighbour.isspace() or _WITHOUT_SPACES.match(neighbour))
 
 
 def _merged(stretches: Iterator[_Stretch], insertions: Sequence[Insertion]) -> Iterator[_Stretch | Insertion]:
-    """Yield stretches, cut where tags come, and these before the text at their place."""
+    """Yield stretches, cut where tags come, and these before the text at their position."""
     number = 0
     for begin, end, source in stretches:
         at = begin
@@ -386,7 +389,7 @@ def _merged(stretches: Iterator[_Stretch], insertions: Sequence[Insertion]) -> I
     yield from insertions[number:]
 
 
-def _with_missing(block: Block, translated: Translated) -> tuple[list[Inline], list[Tags]]:
+def _with_missing(block: Block, translated: TranslatedBlock) -> tuple[list[Inline], list[Tags]]:
     """Return the inlines of a block, and a point for each part that is kept but not in the translation."""
     inlines, tags = list(block.inlines), list(block.tags)
     open_: list[int] = []
@@ -419,7 +422,7 @@ class TooManyKept(Exception):
 class PlainText:
     """A text with markup as a text without.
 
-    text: of all blocks; each STAND_IN in them is a private-use character of its own here, so that two of one sentence
+    text: of all blocks. Each STAND_IN in them is a private-use character of its own here, so that two of one sentence
         can change places in its translation
     begins: of the blocks in it
     stand_ins: STAND_IN by the code point of each of these characters, for `str.translate`
@@ -432,7 +435,7 @@ class PlainText:
 
     @classmethod
     def of(cls, markup: Markup) -> PlainText:
-        """Return the text of the blocks; raises TooManyKept."""
+        """Return the text of the blocks. Raises TooManyKept."""
         free = _unused(markup.blocks)
         texts, begins, stand_ins, at = list[str](), list[int](), dict[int, str](), 0
         for block in markup.blocks:
@@ -451,7 +454,7 @@ class PlainText:
         return begin, begin + len(self.markup.blocks[index].text)
 
     def kept(self) -> list[int]:
-        """Return the places in the text of what is left as it is."""
+        """Return the positions in the text of what is left as it is."""
         blocks = zip(self.begins, self.markup.blocks, strict=True)
         return [begin + place for begin, block in blocks for place in block.kept]
 
@@ -475,15 +478,15 @@ class PlainText:
         document: TextLayout,
         joined: Joined,
         weights: Sequence[Weights | None],
-        kept: Sequence[Sequence[Kept]] | None = None,
+        kept: Sequence[Sequence[KeptCopy]] | None = None,
     ) -> Generator[None, None, WrittenText]:
-        """Return the text with markup and the translation of each segment in its place; yields between blocks.
+        """Return the text with markup, with a translation instead of each segment, and yield between blocks.
 
         document: this text and its segments; joined: their translations
         weights: for each segment, see `Aligned`
         kept: for each segment, what it and its translation have, counted from their begins; by default nothing
         """
-        translations: list[Translated | None] = [None] * len(self.begins)
+        translations: list[TranslatedBlock | None] = [None] * len(self.begins)
         found = kept if kept is not None else [()] * len(weights)
         begins, at, moved = list(self.begins), 0, 0  # moved: by how much the translation of a block is shifted
         for index, block in enumerate(self.markup.blocks):
@@ -495,30 +498,30 @@ class PlainText:
                 moved = spans[-1][1] - own[-1][1]
                 text = joined.text[begins[index] : end + moved]
                 stand_ins = self._kept_in(block, begin, text)
-                places = list(stand_ins.items())
+                positions = list(stand_ins.items())
                 segments = tuple(
                     Aligned(
                         source := _less(each, begin),
                         target := _less(copy, begins[index]),
                         shares,
-                        [one.moved(source[0], target[0]) for one in strings] or _within(source, target, places),
+                        [one.moved(source[0], target[0]) for one in strings] or _within(source, target, positions),
                     )
                     for each, copy, shares, strings in zip(
                         own, spans, weights[at : at + count], found[at : at + count], strict=True
                     )
                 )
                 text = text.translate(self.stand_ins) if stand_ins else text
-                translations[index] = Translated(text, segments, stand_ins)
+                translations[index] = TranslatedBlock(text, segments, stand_ins)
                 at += count
             yield
         return WrittenText((yield from self.markup.write(translations)), tuple(begins))
 
     def _kept_in(self, block: Block, begin: int, text: str) -> dict[int, int]:
-        """Return the places in a translation of what is left as it is, by those in the block."""
+        """Return the positions in a translation of what is left as it is, by those in the block."""
         if not block.kept:
             return {}
-        places = {character: at for at, character in enumerate(text) if ord(character) in self.stand_ins}
-        named = ((place, places.get(self.text[begin + place])) for place in block.kept)
+        positions = {character: at for at, character in enumerate(text) if ord(character) in self.stand_ins}
+        named = ((place, positions.get(self.text[begin + place])) for place in block.kept)
         return {place: found for place, found in named if found is not None}
 
 
@@ -526,7 +529,7 @@ class PlainText:
 class WrittenText:
     """The translation of a text with markup; begins: of the blocks in the translation without markup."""
 
-    written: Written
+    written: WrittenMarkup
     begins: tuple[int, ...]
 
     @property
@@ -546,13 +549,13 @@ def _count(segments: Sequence[Span], first: int, end: int) -> int:
     return bisect_left(segments, (end,), lo=first) - first
 
 
-def _within(source: Span, target: Span, stand_ins: Sequence[tuple[int, int]]) -> list[Kept]:
+def _within(source: Span, target: Span, stand_ins: Sequence[tuple[int, int]]) -> list[KeptCopy]:
     """Return what stands for what is left as it is in a segment and its translation.
 
-    stand_ins: the places in a block and in its translation, in order
+    stand_ins: the positions in a block and in its translation, in order
     """
     own = stand_ins[bisect_left(stand_ins, (source[0],)) : bisect_left(stand_ins, (source[1],))]
-    return [Kept((place, place + 1), (copy, copy + 1)) for place, copy in own if target[0] <= copy < target[1]]
+    return [KeptCopy((place, place + 1), (copy, copy + 1)) for place, copy in own if target[0] <= copy < target[1]]
 
 
 def _less(span: Span, by: int) -> Span:
@@ -560,7 +563,7 @@ def _less(span: Span, by: int) -> Span:
 
 
 def _unused(blocks: Sequence[Block]) -> Iterator[str]:
-    """Yield private-use characters that no block has; raises TooManyKept when there are no more."""
+    """Yield private-use characters that no block has. Raises TooManyKept when there are no more."""
     used = set[str]().union(*(block.text for block in blocks))
     yield from (character for character in map(chr, _PRIVATE_USE) if character not in used)
     raise TooManyKept

@@ -19,7 +19,7 @@ from lingon.segments.markup_tokens import (
     READINGS,
     SECTION,
     TEXT,
-    Reference,
+    CharacterReference,
     attributes_of,
     says_translate,
 )
@@ -35,7 +35,7 @@ Parts of equal length are equal character by character.
 
 
 def is_verbatim(piece: MappedPiece) -> bool:
-    """Whether a piece is written as it is."""
+    """Return whether a piece is written as it is."""
     begin, end, raw_begin, raw_end = piece
     return raw_end - raw_begin == end - begin
 
@@ -52,8 +52,8 @@ class TextMap:
         A span that ends within a piece that is not written as it is grows to the whole piece.
         """
         if begin >= end:
-            place = self._raw(begin)
-            return place, place
+            position = self._raw(begin)
+            return position, position
         last = self.pieces[max(bisect_left(self.pieces, (end,)) - 1, 0)]
         return self._raw(begin), last[2] + end - last[0] if is_verbatim(last) else last[3]
 
@@ -70,15 +70,15 @@ class TextMap:
             parts.append(text[raw_begin:raw_end])
         return "".join(parts)
 
-    def _raw(self, place: int) -> int:
+    def _raw(self, position: int) -> int:
         if not self.pieces:
             return 0
-        piece = self.pieces[self._number(place)]
-        return piece[2] + place - piece[0] if is_verbatim(piece) else piece[2]
+        piece = self.pieces[self._number(position)]
+        return piece[2] + position - piece[0] if is_verbatim(piece) else piece[2]
 
-    def _number(self, place: int) -> int:
-        """Return the number of the piece that holds a place."""
-        return max(bisect_left(self.pieces, (place + 1,)) - 1, 0)
+    def _number(self, position: int) -> int:
+        """Return the number of the piece that holds a position."""
+        return max(bisect_left(self.pieces, (position + 1,)) - 1, 0)
 
 
 # Texts that are not between tags: the values of attributes, and CDATA sections of XML. They have no tags inside.
@@ -93,7 +93,7 @@ _PLAIN = re.compile(r"[^&<>\"'\xa0]++|.", re.DOTALL)
 _SECTION = re.compile(r"(?:[^\]]++|\](?!\]>))++|\]\]>")
 
 
-class Spelling(Enum):
+class MarkupSpelling(Enum):
     """How a text is written: between tags, in a CDATA section, or as the value of an attribute."""
 
     ELEMENT = "element"
@@ -103,19 +103,19 @@ class Spelling(Enum):
     UNQUOTED = "unquoted"
 
 
-_OF_QUOTES = {'"': Spelling.DOUBLE, "'": Spelling.SINGLE}
+_OF_QUOTES = {'"': MarkupSpelling.DOUBLE, "'": MarkupSpelling.SINGLE}
 
 
-def values_of(text: str, structure: Structure, names: frozenset[str]) -> Iterator[tuple[int, int, int, Spelling]]:
-    """Yield the place of each tag with such attributes, and those of their values, without the quotation marks.
+def values_of(text: str, structure: Structure, names: frozenset[str]) -> Iterator[tuple[int, int, int, MarkupSpelling]]:
+    """Yield the position of each tag with such attributes, and those of their values, without the quotation marks.
 
     names: of attributes, in lower case for HTML. In HTML some stand for a text in some elements only, such as value.
     """
     if not names:
         return
     html = structure.html
-    for place, (kind, begin, end, name) in enumerate(structure.tokens):
-        if kind not in (OPEN, EMPTY) or structure.untouched[place] or structure.kept[place]:
+    for position, (kind, begin, end, name) in enumerate(structure.tokens):
+        if kind not in (OPEN, EMPTY) or structure.untouched[position] or structure.kept[position]:
             continue
         found = [
             (each if not html else each._replace(name=each.name.lower())) for each in attributes_of(text, begin, end)
@@ -125,11 +125,11 @@ def values_of(text: str, structure: Structure, names: frozenset[str]) -> Iterato
         others = {each.name: text[each.begin : each.end].lower() for each in reversed(found)} if html else {}
         for each in found:
             if each.name in names and (not html or _is_text(name, each.name, others)):
-                yield begin, each.begin, each.end, _OF_QUOTES.get(text[each.begin - 1], Spelling.UNQUOTED)
+                yield begin, each.begin, each.end, _OF_QUOTES.get(text[each.begin - 1], MarkupSpelling.UNQUOTED)
 
 
 def _is_text(element: str, name: str, attributes: dict[str, str]) -> bool:
-    """Whether an attribute of an element of HTML is a text; attributes: all of the element, in lower case."""
+    """Return whether an attribute of an element of HTML is a text; attributes: all of the element, in lower case."""
     if name == "value":
         return element == "input" and attributes.get("type") in _BUTTONS
     if name == "content":
@@ -140,13 +140,13 @@ def _is_text(element: str, name: str, attributes: dict[str, str]) -> bool:
     return not (name == "title" and element in _STYLES)
 
 
-def write_value(value: str, spelling: Spelling, at: int, *, in_html: bool) -> tuple[str, list[MappedPiece]]:
+def write_value(value: str, spelling: MarkupSpelling, at: int, *, in_html: bool) -> tuple[str, list[MappedPiece]]:
     """Return a text as it is written, with new quotation marks if it had none, and where its characters are.
 
     at: where it begins in the result
     """
     parts, pieces, length = list[str](), list[MappedPiece](), 0
-    start = '"' if spelling is Spelling.UNQUOTED else ""
+    start = '"' if spelling is MarkupSpelling.UNQUOTED else ""
     at += len(start)
     for part, written in _written(value, spelling, in_html=in_html):
         pieces.append((length, length + len(part), at, at + len(written)))
@@ -155,14 +155,14 @@ def write_value(value: str, spelling: Spelling, at: int, *, in_html: bool) -> tu
     return f"{start}{''.join(parts)}{start}", pieces
 
 
-def _written(value: str, spelling: Spelling, *, in_html: bool) -> Iterator[tuple[str, str]]:
+def _written(value: str, spelling: MarkupSpelling, *, in_html: bool) -> Iterator[tuple[str, str]]:
     """Yield the parts of a value and how each is written."""
-    if spelling is Spelling.SECTION:
+    if spelling is MarkupSpelling.SECTION:
         for found in _SECTION.finditer(value):
             yield found[0], "]]]]><![CDATA[>" if found[0] == "]]>" else found[0]
         return
     references = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-    references |= {"'": "&#39;"} if spelling is Spelling.SINGLE else {'"': "&quot;"}
+    references |= {"'": "&#39;"} if spelling is MarkupSpelling.SINGLE else {'"': "&quot;"}
     references |= {"\xa0": "&nbsp;"} if in_html else {}
     for found in _PLAIN.finditer(value):
         yield found[0], references.get(found[0], found[0])
@@ -171,11 +171,11 @@ def _written(value: str, spelling: Spelling, *, in_html: bool) -> Iterator[tuple
 STAND_IN = "\ufffc"
 """OBJECT REPLACEMENT CHARACTER: stands in a block for what is left as it is within a sentence."""
 
-References = Callable[[str, int, int], Iterator[Reference]]
+References = Callable[[str, int, int], Iterator[CharacterReference]]
 
 
 Tags = tuple[int, int, int, int]
-"""Where the tags of an element are written in the text: its start tag and its end tag; that of a point is empty."""
+"""Where the tags of an element are written in the text: its start tag and its end tag. That of a point is empty."""
 
 
 @dataclass(slots=True)
@@ -184,7 +184,7 @@ class Block:
 
     inlines: elements and points of the text, each after the one that it is in
     tags: of each of these
-    kept: the places of STAND_IN that stand for what is left as it is
+    kept: the positions of STAND_IN that stand for what is left as it is
     begin, end: of the block in the text with markup
     map: where its characters are written
     enclosed: whether an element around it is not translated, or it is in a tag, so that the text cannot be cut here
@@ -201,7 +201,7 @@ class Block:
     end: int
     map: TextMap
     enclosed: bool = False
-    spelling: Spelling = Spelling.ELEMENT
+    spelling: MarkupSpelling = MarkupSpelling.ELEMENT
     tag: int = -1
     group: int = -1
 
@@ -218,8 +218,8 @@ def blocks_of(text: str, structure: Structure, references: References) -> Iterat
 
 
 def _block_of(text: str, structure: Structure, references: References, members: list[int]) -> Block | None:
-    """Return the block of tokens; None if they have no text."""
-    seen = [place for place, member in enumerate(members) if _is_seen(text, structure, member)]
+    """Return the block of tokens, or None if they have no text."""
+    seen = [position for position, member in enumerate(members) if _is_seen(text, structure, member)]
     if not seen:
         return None
     if len(seen) < len(members):
@@ -231,16 +231,16 @@ def _block_of(text: str, structure: Structure, references: References, members: 
 
 
 def _plain(text: str, structure: Structure, members: list[int]) -> Block | None:
-    """Return a block of one text without references, as most are; None for another one."""
+    """Return a block of one text without references, as most are, or None for another one."""
     kind, begin, end, _ = structure.tokens[members[0]]
     if kind == SECTION:
-        return _verbatim(text, begin, end, Spelling.SECTION)
+        return _verbatim(text, begin, end, MarkupSpelling.SECTION)
     if len(members) > 1 or kind != TEXT or text.find("&", begin, end) >= 0:
         return None
-    return _verbatim(text, begin, end, Spelling.ELEMENT)
+    return _verbatim(text, begin, end, MarkupSpelling.ELEMENT)
 
 
-def _verbatim(text: str, begin: int, end: int, spelling: Spelling) -> Block:
+def _verbatim(text: str, begin: int, end: int, spelling: MarkupSpelling) -> Block:
     pieces = ((0, end - begin, begin, end),)
     return Block(text[begin:end], (), (), (), begin, end, TextMap(pieces), spelling=spelling)
 
@@ -257,29 +257,29 @@ def blocks_of_attributes(
 
 
 def _between_splits(structure: Structure) -> Iterator[list[int]]:
-    """Yield the tokens between what splits the text; an element that is left as it is counts by its start tag."""
+    """Yield the tokens between what splits the text. An element that is left as it is counts by its start tag."""
     members: list[int] = []
-    place, count = 0, len(structure.tokens)
-    while place < count:
-        if structure.splits[place] or structure.untouched[place]:
+    position, count = 0, len(structure.tokens)
+    while position < count:
+        if structure.splits[position] or structure.untouched[position]:
             if members:
                 yield members
             members = []
         else:
-            members.append(place)
-            if structure.kept[place]:
-                place = structure.partner[place]
-        place += 1
+            members.append(position)
+            if structure.kept[position]:
+                position = structure.partner[position]
+        position += 1
     if members:
         yield members
 
 
-def _is_seen(text: str, structure: Structure, place: int) -> bool:
-    """Whether a token is text that is not blank, or something that is left as it is and has such text."""
-    kind, begin, end, _ = structure.tokens[place]
+def _is_seen(text: str, structure: Structure, position: int) -> bool:
+    """Return whether a token is text that is not blank, or something that is left as it is and has such text."""
+    kind, begin, end, _ = structure.tokens[position]
     if kind in (TEXT, SECTION):
         return not text[begin:end].isspace()
-    return kind == KEPT or (kind == OPEN and structure.kept[place] == WORD and _has_text(text, structure, place))
+    return kind == KEPT or (kind == OPEN and structure.kept[position] == WORD and _has_text(text, structure, position))
 
 
 def _has_text(text: str, structure: Structure, start: int) -> bool:
@@ -305,7 +305,7 @@ def _without_ends(structure: Structure, members: list[int], first: int, last: in
 
 
 class _Builder:
-    """Puts one block together."""
+    """A builder of one block."""
 
     def __init__(self, text: str, structure: Structure, references: References) -> None:
         self._text, self._structure, self._references = text, structure, references
@@ -323,22 +323,24 @@ class _Builder:
     def build(self, members: list[int]) -> Block:
         """Return the block of these tokens."""
         tokens, structure = self._structure.tokens, self._structure
-        for place in members:
-            kind, begin, end, _ = tokens[place]
+        for position in members:
+            kind, begin, end, _ = tokens[position]
             if kind == TEXT:
                 self._add_text(begin, end)
-            elif kind == CLOSE and structure.partner[place] >= 0:
+            elif kind == CLOSE and structure.partner[position] >= 0:
                 for tags in self._readings.pop(self._open[-1], ()):
                     self._add_inline(tags)
                 self._ends[self._open.pop()] = self._length
-            elif kind == OPEN and structure.partner[place] >= 0:
-                _, closing, closed, _ = tokens[structure.partner[place]]
-                if structure.kept[place] == NOTE and tokens[place][3] in READINGS and self._open[-1] >= 0:
+            elif kind == OPEN and structure.partner[position] >= 0:
+                _, closing, closed, _ = tokens[structure.partner[position]]
+                if structure.kept[position] == NOTE and tokens[position][3] in READINGS and self._open[-1] >= 0:
                     # After the words that it is for, all of which come before the readings in a translation.
                     self._readings.setdefault(self._open[-1], []).append((begin, closed, closed, closed))
-                elif structure.kept[place]:
+                elif structure.kept[position]:
                     self._leave(
-                        begin, closed, seen=structure.kept[place] == WORD and _has_text(self._text, structure, place)
+                        begin,
+                        closed,
+                        seen=structure.kept[position] == WORD and _has_text(self._text, structure, position),
                     )
                 else:
                     self._add_inline((begin, end, closing, closed))

@@ -105,19 +105,19 @@ def sibling_of(text: str, *, references: bool = False) -> Sibling:
 
 
 def is_separator(text: str) -> bool:
-    """Whether a text is nothing but signs that separate texts, and blanks."""
+    """Return whether a text is nothing but signs that separate texts, and blanks."""
     return len(text) <= _LONGEST_WRITTEN and _SEPARATORS.issuperset("".join(text.split()))
 
 
 def is_bar(text: str) -> bool:
-    """Whether a text is nothing but bars and blanks, or blank."""
+    """Return whether a text is nothing but bars and blanks, or blank."""
     return text.isspace() or (len(text) <= _LONGEST_WRITTEN and _BAR_CHARACTERS.issuperset("".join(text.split())))
 
 
 def element_of(kind: SiblingKind, children: Sequence[Sibling]) -> Sibling:
-    """Return an element as a sibling; one around nothing but a link is a link.
+    """Return an element as a sibling. One around nothing but a link is a link.
 
-    kind: without that; TEXT for an element that is no item, whatever is beside it
+    kind: without that. TEXT for an element that is no item, whatever is beside it
     """
     seen = [child for child in children if child.kind is not SiblingKind.BLANK]
     if not seen:
@@ -158,7 +158,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Which siblings are translated alone, and which are separators between them that stay; both by their places.
+    """Which siblings are translated alone, and which are separators between them that stay; both by their positions.
 
     borders: for each sibling and the end, whether no sentence goes on from what is before it
     """
@@ -173,21 +173,21 @@ _NONE, _FREE, _REAL = 0, 1, 2  # no border; one that may be, because a text begi
 
 def divide(siblings: Sequence[Sibling], around: Surroundings) -> Division:
     """Return what of siblings is translated alone; in time linear in their number."""
-    places = [place for place, sibling in enumerate(siblings) if sibling.kind is not SiblingKind.BLANK]
-    seen = _Seen([siblings[place] for place in places], _spaces(siblings, places), around)
+    positions = [position for position, sibling in enumerate(siblings) if sibling.kind is not SiblingKind.BLANK]
+    seen = _Seen([siblings[position] for position in positions], _spaces(siblings, positions), around)
     items, separators = seen.divided()
     borders, number = list[bool](), 0
-    for place in range(len(siblings) + 1):
+    for position in range(len(siblings) + 1):
         borders.append(seen.gaps[number] > _NONE)
-        number += number < len(places) and places[number] == place
-    return Division([places[each] for each in items], [places[each] for each in separators], borders)
+        number += number < len(positions) and positions[number] == position
+    return Division([positions[each] for each in items], [positions[each] for each in separators], borders)
 
 
-def _spaces(siblings: Sequence[Sibling], places: Sequence[int]) -> list[bool]:
+def _spaces(siblings: Sequence[Sibling], positions: Sequence[int]) -> list[bool]:
     """Return for each of the siblings that are seen, but the first, whether there is white space before it."""
     return [
         after - before > 1 or siblings[before].spaced_after or siblings[after].spaced_before
-        for before, after in pairwise(places)
+        for before, after in pairwise(positions)
     ]
 
 
@@ -215,12 +215,12 @@ class _Seen:
             if gaps[begin] and gaps[end] and self._is_list(begin, end):
                 self._divide(begin, end)
         items = [
-            place
-            for place, sibling in enumerate(self._siblings)
+            position
+            for position, sibling in enumerate(self._siblings)
             if sibling.kind in _ELEMENTS
-            and gaps[place]
-            and gaps[place + 1]
-            and (gaps[place] == _REAL or gaps[place + 1] == _REAL)
+            and gaps[position]
+            and gaps[position + 1]
+            and (gaps[position] == _REAL or gaps[position + 1] == _REAL)
         ]
         return items, sorted(self._separators)
 
@@ -231,63 +231,63 @@ class _Seen:
         on a side, unless it is of a link or a span, is a variable of a formula such as P(A | B).
         """
         siblings, spaces, last = self._siblings, self._spaces, len(self._siblings) - 1
-        for place, sibling in enumerate(siblings):
+        for position, sibling in enumerate(siblings):
             if sibling.kind is SiblingKind.BAR:
-                beside = [siblings[each] for each in (place - 1, place + 1) if 0 <= each <= last]
+                beside = [siblings[each] for each in (position - 1, position + 1) if 0 <= each <= last]
                 elements = [each.kind in _ELEMENTS for each in beside]
-                alike = place in (0, last) or all(elements) or spaces[place - 1] == spaces[place]
+                alike = position in (0, last) or all(elements) or spaces[position - 1] == spaces[position]
                 sure = any(each.kind in _ITEMS for each in beside) or all(len(each.head) > 2 for each in beside)
                 if alike and any(elements) and sure:
-                    self._separate(place)
+                    self._separate(position)
 
-    def _separate(self, place: int) -> None:
-        self._separators.append(place)
-        self.gaps[place] = self.gaps[place + 1] = _REAL
+    def _separate(self, position: int) -> None:
+        self._separators.append(position)
+        self.gaps[position] = self.gaps[position + 1] = _REAL
 
     def _find_borders(self) -> None:
         """Find where words end because something else begins, and where a sentence may end."""
-        for place, (one, other) in enumerate(pairwise(self._siblings), start=1):
-            if self.gaps[place] == _REAL or (one.kind not in _ELEMENTS and other.kind not in _ELEMENTS):
+        for position, (one, other) in enumerate(pairwise(self._siblings), start=1):
+            if self.gaps[position] == _REAL or (one.kind not in _ELEMENTS and other.kind not in _ELEMENTS):
                 continue
-            if self._spaces[place - 1]:
+            if self._spaces[position - 1]:
                 ends = one.tail[-1] in _SENTENCE_ENDS + _COLONS
-                self.gaps[place] = max(self.gaps[place], _FREE if ends else _NONE)
+                self.gaps[position] = max(self.gaps[position], _FREE if ends else _NONE)
             elif one.kind is other.kind is SiblingKind.LINK:
-                self.gaps[place] = _REAL
-                for outer in (place - 1, place + 1):  # they are translated alone even if they are in a sentence
+                self.gaps[position] = _REAL
+                for outer in (position - 1, position + 1):  # they are translated alone even if they are in a sentence
                     self.gaps[outer] = max(self.gaps[outer], _FREE)
             elif _is_border(one, other):
-                self.gaps[place] = _REAL
+                self.gaps[position] = _REAL
 
     def _runs(self) -> list[tuple[int, int]]:
         """Return the ranges of siblings that may be items, with what may separate them."""
         found, begin = list[tuple[int, int]](), -1
-        for place, sibling in enumerate([*self._siblings, NO_TEXT]):
-            if sibling.kind in _ITEMS or sibling.kind is SiblingKind.SEPARATOR or self._is_step(place):
-                begin = place if begin < 0 else begin
+        for position, sibling in enumerate([*self._siblings, NO_TEXT]):
+            if sibling.kind in _ITEMS or sibling.kind is SiblingKind.SEPARATOR or self._is_step(position):
+                begin = position if begin < 0 else begin
             elif begin >= 0:
-                found.append((begin, place))
+                found.append((begin, position))
                 begin = -1
         return found
 
-    def _is_step(self, place: int) -> bool:
-        """Whether a sibling is a text between the signs of a path."""
-        if place >= len(self._siblings) or self._siblings[place].kind is not SiblingKind.TEXT:
+    def _is_step(self, position: int) -> bool:
+        """Return whether a sibling is a text between the signs of a path."""
+        if position >= len(self._siblings) or self._siblings[position].kind is not SiblingKind.TEXT:
             return False
-        beside = self._siblings[max(place - 1, 0) : place] + self._siblings[place + 1 : place + 2]
+        beside = self._siblings[max(position - 1, 0) : position] + self._siblings[position + 1 : position + 2]
         return bool(beside) and all(_CHAIN_CHARACTERS.issuperset(each.separator or " ") for each in beside)
 
-    def _are_one(self, place: int) -> bool:
-        """Whether a sibling goes on with the word of the one before it."""
-        kinds = [sibling.kind for sibling in self._siblings[place - 1 : place + 1]]
-        return not (self._spaces[place - 1] or self.gaps[place] == _REAL or SiblingKind.SEPARATOR in kinds)
+    def _are_one(self, position: int) -> bool:
+        """Return whether a sibling goes on with the word of the one before it."""
+        kinds = [sibling.kind for sibling in self._siblings[position - 1 : position + 1]]
+        return not (self._spaces[position - 1] or self.gaps[position] == _REAL or SiblingKind.SEPARATOR in kinds)
 
     def _is_list(self, begin: int, end: int) -> bool:
-        """Whether what is in a range is the items of a list."""
+        """Return whether what is in a range is the items of a list."""
         run = self._siblings[begin:end]
         items = [sibling for sibling in run if sibling.kind is not SiblingKind.SEPARATOR]
         separators = {sibling.separator for sibling in run if sibling.kind is SiblingKind.SEPARATOR}
-        if len(items) < 2 or any(self._are_one(place) for place in range(begin + 1, end)):
+        if len(items) < 2 or any(self._are_one(position) for position in range(begin + 1, end)):
             return False
         low = [item.head[0].islower() or item.head[0] in "([" for item in items]  # goes on with what is before it
         if all(item.kind is SiblingKind.LINK for item in items):
@@ -301,15 +301,15 @@ class _Seen:
         return not (self._around.heading or any(low) or caseless or (ends[-1] and not all(ends)))
 
     def _divide(self, begin: int, end: int) -> None:
-        for place in range(begin, end):
-            if self._siblings[place].kind is SiblingKind.SEPARATOR:
-                self._separate(place)
-            elif place > begin:
-                self.gaps[place] = _REAL
+        for position in range(begin, end):
+            if self._siblings[position].kind is SiblingKind.SEPARATOR:
+                self._separate(position)
+            elif position > begin:
+                self.gaps[position] = _REAL
 
 
 def _is_border(one: Sibling, other: Sibling) -> bool:
-    """Whether no word goes on from a sibling to the next one, without white space between them.
+    """Return whether no word goes on from a sibling to the next one, without white space between them.
 
     What could be one word, such as H2O, 5km or the name of a program, is taken for one, except between two elements
     without a meaning. The elements that belong to sentences only end after a mark.
@@ -340,5 +340,4 @@ def _is_border(one: Sibling, other: Sibling) -> bool:
 
 
 def _is_caseless(character: str) -> bool:
-    """Whether a letter is of a script without capitals."""
     return character.isalpha() and character.lower() == character.upper()

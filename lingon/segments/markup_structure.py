@@ -33,7 +33,7 @@ from lingon.segments.markup_tokens import (
     TEXT,
     UNTOUCHED,
     MarkupRules,
-    Token,
+    MarkupToken,
     says_translate,
 )
 
@@ -53,11 +53,11 @@ _BEFORE_NOTE = re.compile(r"""[\w.,;:!?)\]"'\u2019\u201d\u00bb\u2026]""")
 
 @dataclass(slots=True)
 class Structure:
-    """What the tokens of a text are to each other; every list has an entry for each token.
+    """What the tokens of a text are to each other. Every list has an entry for each token.
 
     html: whether they are tokens of HTML
     in_sentences: names of elements that are no items of lists
-    partner: of a start or end tag the other one, -1 without; of a reading without an end tag the last token in it
+    partner: of a start or end tag the other one, -1 without. Of a reading without an end tag the last token in it
     splits: 1 for a tag at which the text is split
     untouched: 1 for a token within an element that is not translated
     kept: for the start tag of an element that is not translated and belongs to the sentence around it: WORD, or NOTE
@@ -66,7 +66,7 @@ class Structure:
     around: for a token in an element of HTML: MENU, HEADING, their sum or 0
     """
 
-    tokens: Sequence[Token]
+    tokens: Sequence[MarkupToken]
     html: bool
     in_sentences: frozenset[str]
     partner: list[int] = field(init=False)
@@ -83,34 +83,34 @@ class Structure:
         self.kept, self.enclosed, self.around = bytearray(count), bytearray(count), bytearray(count)
 
 
-def structure_of(text: str, tokens: Sequence[Token], rules: MarkupRules, *, html: bool) -> Structure:
+def structure_of(text: str, tokens: Sequence[MarkupToken], rules: MarkupRules, *, html: bool) -> Structure:
     """Return the structure of a text, in time linear in its tokens."""
-    reader = _Reader(text, tokens, rules, _elements_with_text(text, tokens) if not html else None)
-    for place, (kind, begin, end, name) in enumerate(tokens):
+    reader = _StructureReader(text, tokens, rules, _elements_with_text(text, tokens) if not html else None)
+    for position, (kind, begin, end, name) in enumerate(tokens):
         if kind == OPEN:
-            reader.open(place, name, begin, end)
+            reader.open(position, name, begin, end)
         elif kind == CLOSE:
-            reader.close(place, name)
+            reader.close(position, name)
         elif kind != TEXT or reader.is_untouched:
-            reader.leaf(place, kind, name)
+            reader.leaf(position, kind, name)
         if reader.is_enclosed:
-            reader.found.enclosed[place] = 1
+            reader.found.enclosed[position] = 1
         if reader.around:
-            reader.found.around[place] = reader.around
+            reader.found.around[position] = reader.around
     reader.end()
     return reader.found
 
 
-def _elements_with_text(text: str, tokens: Sequence[Token]) -> bytearray:
-    """Return 1 for each start tag of well-formed XML whose element has text of its own; the last entry is the whole.
+def _elements_with_text(text: str, tokens: Sequence[MarkupToken]) -> bytearray:
+    """Return 1 for each start tag of well-formed XML whose element has text of its own. The last entry is the whole.
 
     Bars between elements are none.
     """
     found = bytearray(len(tokens) + 1)
     stack = [len(tokens)]
-    for place, (kind, begin, end, _) in enumerate(tokens):
+    for position, (kind, begin, end, _) in enumerate(tokens):
         if kind == OPEN:
-            stack.append(place)
+            stack.append(position)
         elif kind == CLOSE:
             stack.pop()
         elif kind == KEPT or (kind == TEXT and not is_bar(text[begin:end])):
@@ -118,13 +118,15 @@ def _elements_with_text(text: str, tokens: Sequence[Token]) -> bytearray:
     return found
 
 
-class _Reader:
+class _StructureReader:
     """The elements that are open at a token.
 
     with_text: of XML, see `_elements_with_text`: in an element with text of its own, tags belong to a sentence
     """
 
-    def __init__(self, text: str, tokens: Sequence[Token], rules: MarkupRules, with_text: bytearray | None) -> None:
+    def __init__(
+        self, text: str, tokens: Sequence[MarkupToken], rules: MarkupRules, with_text: bytearray | None
+    ) -> None:
         self.found = Structure(tokens, with_text is None, rules.non_splitting_tags)
         self._text, self._tokens, self._rules, self._with_text = text, tokens, rules, with_text
         self._stack: list[int] = []  # start tags of the elements that are open
@@ -153,11 +155,11 @@ class _Reader:
         """Whether an open element is not translated."""
         return self._untranslated > 0
 
-    def open(self, place: int, name: str, begin: int, end: int) -> None:
+    def open(self, position: int, name: str, begin: int, end: int) -> None:
         """Read a start tag."""
         splits = self._splits(name)
         if self._is_html:
-            self._end_implied(place, name, splits)
+            self._end_implied(position, name, splits)
         outside, untouched = self._untouched[-1], self._untouched[-1]
         said = says_translate(self._text[begin:end]) if end - begin > len(name) + 2 else None
         if said is False or name in self._ignored:
@@ -165,14 +167,16 @@ class _Reader:
         elif said:
             untouched = False
         note = (
-            not untouched and self._is_html and ((name in READINGS and not said) or self._is_note(place, name, begin))
+            not untouched
+            and self._is_html
+            and ((name in READINGS and not said) or self._is_note(position, name, begin))
         )
         untouched = untouched or note
-        self.found.untouched[place] = outside
-        self.found.kept[place] = 0 if outside or not untouched else NOTE if note else WORD
+        self.found.untouched[position] = outside
+        self.found.kept[position] = 0 if outside or not untouched else NOTE if note else WORD
         inline = not splits
         splits = splits or (outside and not untouched) or len(self._stack) - self._split_to >= MAX_DEPTH
-        self._stack.append(place)
+        self._stack.append(position)
         self._inline.append(inline)
         self._untouched.append(untouched)
         self._untranslated += untouched
@@ -183,27 +187,27 @@ class _Reader:
         if splits:
             self._split()
 
-    def close(self, place: int, name: str) -> None:
+    def close(self, position: int, name: str) -> None:
         """Read an end tag, which may be of no element."""
         if self._open.get(name):
             while True:
                 start = self._pop()
                 if self._tokens[start][3] == name:
                     break
-                self._without_end(start, place)
-            self.found.partner[start], self.found.partner[place] = place, start
-            self.found.splits[place] = self.found.splits[start]
+                self._without_end(start, position)
+            self.found.partner[start], self.found.partner[position] = position, start
+            self.found.splits[position] = self.found.splits[start]
         elif name in self._splitting:
             self._split()
-            self.found.splits[place] = 1
-        self.found.untouched[place] = self._untouched[-1]
+            self.found.splits[position] = 1
+        self.found.untouched[position] = self._untouched[-1]
 
-    def leaf(self, place: int, kind: int, name: str) -> None:
+    def leaf(self, position: int, kind: int, name: str) -> None:
         """Read what is neither a start nor an end tag."""
-        self.found.untouched[place] = self._untouched[-1]
-        if kind == SPLIT or (kind == EMPTY and self._splits(name) and not self._is_hidden(place, name)):
+        self.found.untouched[position] = self._untouched[-1]
+        if kind == SPLIT or (kind == EMPTY and self._splits(name) and not self._is_hidden(position, name)):
             self._split()
-            self.found.splits[place] = 1
+            self.found.splits[position] = 1
 
     def end(self) -> None:
         """Read the end of the text."""
@@ -211,24 +215,24 @@ class _Reader:
             self._without_end(self._pop(), len(self._tokens))
 
     def _splits(self, name: str) -> bool:
-        """Whether an element splits the text by its name or, in XML, by what is around it."""
+        """Return whether an element splits the text by its name or, in XML, by what is around it."""
         if self._is_html or name in self._splitting:
             return name in self._splitting
         parent = self._stack[-1] if self._stack else len(self._tokens)
         assert self._with_text is not None
         return not (name in self._rules.non_splitting_tags or self._inline[-1] or self._with_text[parent])
 
-    def _is_hidden(self, place: int, name: str) -> bool:
-        """Whether an element of HTML is a field that a browser does not show."""
-        _, begin, end, _ = self._tokens[place]
+    def _is_hidden(self, position: int, name: str) -> bool:
+        """Return whether an element of HTML is a field that a browser does not show."""
+        _, begin, end, _ = self._tokens[position]
         return name == "input" and self._is_html and _HIDDEN.search(self._text, begin, end) is not None
 
-    def _is_note(self, place: int, name: str, begin: int) -> bool:
-        """Whether an element of HTML is a mark of a note: one without letters, high or right after a word."""
+    def _is_note(self, position: int, name: str, begin: int) -> bool:
+        """Return whether an element of HTML is a mark of a note: one without letters, high or right after a word."""
         if name not in _NOTE_TAGS:
             return False
         found, high = "", name == "sup"
-        for kind, first, end, inside in self._tokens[place + 1 : place + _NOTE_TOKENS]:
+        for kind, first, end, inside in self._tokens[position + 1 : position + _NOTE_TOKENS]:
             if kind == CLOSE and inside == name:
                 after_word = begin > 0 and _BEFORE_NOTE.match(self._text, begin - 1)
                 is_mark = 0 < len(found.strip()) <= _NOTE_CHARACTERS and not any(map(str.isalpha, found))
@@ -239,14 +243,14 @@ class _Reader:
             found += self._text[first:end] if kind == TEXT else ""
         return False
 
-    def _end_implied(self, place: int, name: str, splits: bool) -> None:
+    def _end_implied(self, position: int, name: str, splits: bool) -> None:
         """End the elements of HTML that a start tag ends; only those without another element in them."""
         ended = ENDS_IMPLIED.get(name, frozenset())
         while self._stack:
             last = self._tokens[self._stack[-1]][3]
             if last not in ended and not (splits and last == "p"):
                 return
-            self._without_end(self._pop(), place)
+            self._without_end(self._pop(), position)
 
     def _split(self) -> None:
         """Let all open elements split the text."""
@@ -265,13 +269,13 @@ class _Reader:
         self._split_to = min(self._split_to, len(self._stack))
         return start
 
-    def _without_end(self, start: int, place: int) -> None:
-        """Note that an element, which ends before this place, has no end tag.
+    def _without_end(self, start: int, position: int) -> None:
+        """Note that an element, which ends before this position, has no end tag.
 
         What is not translated in it splits the text, but for a reading, whose end tag HTML lets an author leave out.
         """
         if self.found.kept[start] == NOTE and self._tokens[start][3] in READINGS:
-            self.found.partner[start] = place - 1
+            self.found.partner[start] = position - 1
         elif self.found.kept[start]:
             self.found.splits[start] = 1
             self._split()
@@ -290,9 +294,9 @@ _LAST = frozenset(BARS + CHAINS + ";")
 _KEPT = Sibling(SiblingKind.TEXT, "\ufffc", "\ufffc")  # stands for what is left as it is
 
 
-def with_signs(text: str, tokens: Sequence[Token]) -> list[Token]:
+def with_signs(text: str, tokens: Sequence[MarkupToken]) -> list[MarkupToken]:
     """Return tokens in which signs that may separate elements are tokens of their own: those at the ends of a text."""
-    found = list[Token]()
+    found = list[MarkupToken]()
     for token in tokens:
         kind, begin, end, _ = token
         seen = text[begin:end].strip() if kind == TEXT else ""
@@ -319,7 +323,7 @@ def _cut(text: str, begin: int, end: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(slots=True)
 class _Element:
-    """An element, or all tokens; siblings: what is in it, children: the elements among these by their places."""
+    """An element, or all tokens; siblings: what is in it, children: the elements among these by their positions."""
 
     start: int
     kind: SiblingKind
@@ -338,8 +342,8 @@ def divided(text: str, structure: Structure, members: list[int]) -> Iterator[lis
     around = structure.around[members[0]]
     left_out = _left_out(structure, _tree(text, structure, members), around)
     begin = 0
-    for place in sorted(left_out):
-        at = bisect_left(members, place)
+    for position in sorted(left_out):
+        at = bisect_left(members, position)
         if begin < at:
             yield members[begin:at]
         begin = at + 1
@@ -347,11 +351,13 @@ def divided(text: str, structure: Structure, members: list[int]) -> Iterator[lis
         yield members[begin:]
 
 
-def _may_have_items(text: str, tokens: Sequence[Token], members: Sequence[int]) -> bool:
-    """Whether there is a list, as far as a glance shows: most texts with tags have none, and are not read again."""
+def _may_have_items(text: str, tokens: Sequence[MarkupToken], members: Sequence[int]) -> bool:
+    """Return whether there is a list, as far as a glance shows: most texts with tags have none, and are not read
+    again.
+    """
     last, tagged, closed = " ", False, False  # closed: whether an element has ended after the last words
-    for place in members:
-        kind, begin, end, _ = tokens[place]
+    for position in members:
+        kind, begin, end, _ = tokens[position]
         if kind == TEXT:
             seen = text[begin:end].strip()
             if not seen:
@@ -374,24 +380,24 @@ def _tree(text: str, structure: Structure, members: Sequence[int]) -> _Element:
     """Return the elements of tokens as a tree."""
     tokens, partner = structure.tokens, structure.partner
     stack = [_Element(-1, SiblingKind.MARK)]
-    for place in members:
-        kind, begin, end, name = tokens[place]
-        if kind == OPEN and partner[place] >= 0 and not structure.kept[place]:
-            stack.append(_Element(place, _kind_of(name, structure), stack[-1]))
+    for position in members:
+        kind, begin, end, name = tokens[position]
+        if kind == OPEN and partner[position] >= 0 and not structure.kept[position]:
+            stack.append(_Element(position, _kind_of(name, structure), stack[-1]))
             continue
-        if kind == CLOSE and partner[place] >= 0:
+        if kind == CLOSE and partner[position] >= 0:
             element = stack.pop()
             stack[-1].children[len(stack[-1].siblings)] = element
-            sibling, place = element_of(element.kind, element.siblings), element.start
+            sibling, position = element_of(element.kind, element.siblings), element.start
         elif kind == TEXT:
             sibling = sibling_of(text[begin:end], references=True)
-        elif kind == KEPT or (kind == OPEN and structure.kept[place] == WORD):
+        elif kind == KEPT or (kind == OPEN and structure.kept[position] == WORD):
             sibling = _KEPT
         elif kind == EMPTY:
             sibling = NO_TEXT
         else:
             continue
-        stack[-1].tokens.append(place)
+        stack[-1].tokens.append(position)
         stack[-1].siblings.append(sibling)
     return stack[0]
 
@@ -410,16 +416,16 @@ def _left_out(structure: Structure, root: _Element, around: int) -> set[int]:
     while waiting:
         element, sides = waiting.pop()
         division = divide(element.siblings, Surroundings(*sides, menu, heading))
-        for place in division.separators:
-            found.add(element.tokens[place])
-        for place in division.items:
-            start = element.tokens[place]
+        for position in division.separators:
+            found.add(element.tokens[position])
+        for position in division.items:
+            start = element.tokens[position]
             found.update((start, structure.partner[start]))
         if division.separators or division.items:
             _leave_out(structure, element, found)
-        for place, child in element.children.items():
+        for position, child in element.children.items():
             if child.children:
-                waiting.append((child, (division.borders[place], division.borders[place + 1])))
+                waiting.append((child, (division.borders[position], division.borders[position + 1])))
     return found
 
 

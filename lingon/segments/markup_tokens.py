@@ -24,7 +24,7 @@ KEPT: Final = 5  # text that is left as it is, such as CDATA of nothing but tags
 SECTION: Final = 7  # text of a CDATA section, which has no references
 SPLIT: Final = 6  # anything else that is not text; it is left as it is
 
-Token = tuple[int, int, int, str]
+MarkupToken = tuple[int, int, int, str]
 """What it is, its begin and end in the text, and the name of a tag, in HTML in lower case.
 
 The tokens of a text follow one another without a gap. They are plain tuples, which the garbage collector does not visit
@@ -46,7 +46,7 @@ class Attribute(NamedTuple):
 
 
 def attributes_of(text: str, begin: int, end: int) -> Iterator[Attribute]:
-    """Yield the attributes with values of the start tag that has this place in a text."""
+    """Yield the attributes with values of the start tag that has this position in a text."""
     name = _NAME.match(text, begin, end)
     assert name is not None
     for found in _ATTRIBUTE.finditer(text, name.end(), end - 1):
@@ -56,7 +56,7 @@ def attributes_of(text: str, begin: int, end: int) -> Iterator[Attribute]:
 
 
 def says_translate(tag: str) -> bool | None:
-    """Whether the attributes of a start tag say that its content is translated; None if they do not say.
+    """Return whether the attributes of a start tag say that its content is translated, or None if they do not say.
 
     They are `translate` and `its:translate` with "yes" or "no", the class `notranslate`, and `translatable` with "true"
     or "false" as in the resources of Android.
@@ -103,13 +103,13 @@ BLOCKS = _names("""
 """Elements of HTML that split a text: those that a browser shows as blocks or as controls, texts of SVG, and `br`."""
 
 RAW_TEXT = frozenset(["iframe", "noembed", "noframes", "script", "style", "xmp"])
-"""Elements of HTML whose content has no tags; it is left as it is."""
+"""Elements of HTML whose content has no tags. It is left as it is."""
 
 UNTOUCHED = frozenset(["code", "pre", "kbd", "samp", "var", "math"]) | RAW_TEXT
 """Elements of HTML whose content is not translated."""
 
 READINGS = frozenset(["rp", "rt", "rtc"])
-"""Elements of HTML beside the words that they say how to read; their content is not translated."""
+"""Elements of HTML beside the words that they say how to read. Their content is not translated."""
 
 ENDS_IMPLIED = {
     "dd": frozenset(("dd", "dt")),
@@ -122,12 +122,12 @@ ENDS_IMPLIED = {
     **dict.fromkeys(("rb", "rtc"), READINGS | {"rb"}),
     **dict.fromkeys(("rp", "rt"), frozenset(("rb", "rp", "rt"))),
 }
-"""By the name of a start tag of HTML: the elements that it ends; every block also ends a paragraph."""
+"""By the name of a start tag of HTML: the elements that it ends. Every block also ends a paragraph."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MarkupRules:
-    """What a caller says about elements and attributes, by name; HTML has rules of its own for the others.
+    """What a caller says about elements and attributes, by name. HTML has rules of its own for the others.
 
     ignore_tags: elements whose content is not translated
     splitting_tags: elements at which a text is split
@@ -152,7 +152,7 @@ class MarkupRules:
         non_splitting_tags: Iterable[str] = (),
         attributes: Iterable[str] = (),
     ) -> MarkupRules:
-        """The rules of lists of names."""
+        """Return the rules of lists of names."""
         return cls(
             ignore_tags=frozenset(ignore_tags),
             splitting_tags=frozenset(splitting_tags),
@@ -161,7 +161,7 @@ class MarkupRules:
         )
 
     def lowered(self) -> MarkupRules:
-        """The same rules for names of HTML, whose case does not matter."""
+        """Return the same rules for names of HTML, whose case does not matter."""
         return MarkupRules.of(
             map(str.lower, self.ignore_tags),
             map(str.lower, self.splitting_tags),
@@ -173,7 +173,7 @@ class MarkupRules:
 NO_RULES = MarkupRules()
 
 
-# The tokens of HTML, as section 13.2.5 of the HTML standard reads them, with their places in the text.
+# The tokens of HTML, as section 13.2.5 of the HTML standard reads them, with their positions in the text.
 # The parser of the standard library takes more than two minutes for 1 MB of unclosed attributes, and what it reads as
 # a comment or a script depends on the version of Python. Here every expression is possessive, or searches an end
 # whose absence ends the reading, so the time is linear in the text.
@@ -202,9 +202,9 @@ def _end_tag(name: str) -> re.Pattern[str]:
     return re.compile(rf"</{name}(?=[\t\n\f\r />])", re.IGNORECASE)
 
 
-def html_tokens(text: str) -> list[Token]:
-    """Return the tokens of a text, which may be any; the rest after a tag or a comment without end is one of them."""
-    tokens: list[Token] = []
+def html_tokens(text: str) -> list[MarkupToken]:
+    """Return the tokens of a text, which may be any. The rest after a tag or a comment without end is one of them."""
+    tokens: list[MarkupToken] = []
     at = 0
     while at < len(text):
         at = _until_raw_text(text, at, tokens)
@@ -220,13 +220,13 @@ def html_tokens(text: str) -> list[Token]:
     return tokens
 
 
-def _lines(text: str, begin: int, end: int) -> Iterator[Token]:
+def _lines(text: str, begin: int, end: int) -> Iterator[MarkupToken]:
     """Yield the lines of a text field, whose line breaks a browser shows, and what is between them."""
     for found in _HTML_LINE.finditer(text, begin, end):
         yield (SPLIT if found[0][0] in "\r\n" else TEXT, *found.span(), "")
 
 
-def _until_raw_text(text: str, begin: int, tokens: list[Token]) -> int:
+def _until_raw_text(text: str, begin: int, tokens: list[MarkupToken]) -> int:
     """Add tokens up to the first start tag of an element whose content has no tags, and return where it ends."""
     end = begin
     for found in _HTML_TOKEN.finditer(text, begin):
@@ -249,7 +249,7 @@ def _until_raw_text(text: str, begin: int, tokens: list[Token]) -> int:
     return end
 
 
-# The tokens of XML with their places in the text. Expat checks that the text is well-formed.
+# The tokens of XML with their positions in the text. Expat checks that the text is well-formed.
 # A text may be a document, or a part of one: `Hello <b>world</b>` has no root element.
 
 _BESIDE = r"(?:\s++|<\?[\s\S]*?\?>|<!--[\s\S]*?-->)*+"
@@ -275,12 +275,12 @@ _TAG = re.compile(r"<[^<>]*+>")
 _XML_LINE = re.compile(".++")
 
 
-def xml_tokens(text: str) -> list[Token]:
-    """Return the tokens of a well-formed text; raises MarkupError, which names line and column, for another one."""
+def xml_tokens(text: str) -> list[MarkupToken]:
+    """Return the tokens of a well-formed text. Raises MarkupError, which names line and column, for another one."""
     prolog = _PROLOG.match(text)
     assert prolog is not None
     _check(text, prolog)
-    tokens: list[Token] = [(SPLIT, 0, prolog.end(), "")] if prolog.end() else []
+    tokens: list[MarkupToken] = [(SPLIT, 0, prolog.end(), "")] if prolog.end() else []
     for found in _XML_TOKEN.finditer(text, prolog.end()):
         start, end = found.span()
         group = found.lastindex
@@ -295,7 +295,7 @@ def xml_tokens(text: str) -> list[Token]:
     return tokens
 
 
-def _section(text: str, begin: int, end: int) -> Iterator[Token]:
+def _section(text: str, begin: int, end: int) -> Iterator[MarkupToken]:
     """Yield the tokens of a CDATA section: a text of its own, or something to keep if it has nothing but tags."""
     first, last = begin + len("<![CDATA["), end - len("]]>")
     if any(map(str.isalpha, _TAG.sub("", text[first:last]))):
@@ -307,7 +307,7 @@ def _section(text: str, begin: int, end: int) -> Iterator[Token]:
 
 
 def _check(text: str, prolog: re.Match[str]) -> None:
-    """Raise MarkupError if a text is not well-formed; it needs no root element.
+    """Raise MarkupError if a text is not well-formed. It needs no root element.
 
     The declarations within a document type are not checked, and stay as they are. If they were read, each element would
     get all default attributes of its name, and each attribute the texts of its entities, which may take seconds for a
@@ -323,7 +323,7 @@ def _check(text: str, prolog: re.Match[str]) -> None:
 
 
 def _parse(before: str, added: str, after: str) -> None:
-    """Raise MarkupError, which names the place in the text without what is added, if it is not well-formed."""
+    """Raise MarkupError, which names the position in the text without what is added, if it is not well-formed."""
     parser = expat.ParserCreate("utf-8")
     parser.DefaultHandler = _ignore  # With it, Expat leaves the entities of the document as they are.
     first, between, last = (part.encode("utf-8", "surrogatepass") for part in (before, added, after))
@@ -361,7 +361,7 @@ _ESCAPES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
 _HTML_ESCAPES = {**_ESCAPES, 0xA0: "&nbsp;"}
 
 
-class Reference(NamedTuple):
+class CharacterReference(NamedTuple):
     """A reference in a text; character is None for an entity that the document defines itself."""
 
     begin: int
@@ -369,7 +369,7 @@ class Reference(NamedTuple):
     characters: str | None
 
 
-def html_references(text: str, begin: int, end: int) -> Iterator[Reference]:
+def html_references(text: str, begin: int, end: int) -> Iterator[CharacterReference]:
     """Yield the references of a part of a text as a browser reads them."""
     for found in _matches(_IN_HTML, text, begin, end):
         first, last = found.span()
@@ -379,17 +379,17 @@ def html_references(text: str, begin: int, end: int) -> Iterator[Reference]:
             if old is None:
                 continue
             written, last = old[0], first + old.end()
-        yield Reference(first, last, _decoded(written))
+        yield CharacterReference(first, last, _decoded(written))
 
 
-def xml_references(text: str, begin: int, end: int) -> Iterator[Reference]:
+def xml_references(text: str, begin: int, end: int) -> Iterator[CharacterReference]:
     """Yield the references of a part of well-formed XML."""
     for found in _matches(_IN_XML, text, begin, end):
         decimal, hexadecimal, name = found.groups()
         if name:
-            yield Reference(*found.span(), _XML_NAMES.get(name))
+            yield CharacterReference(*found.span(), _XML_NAMES.get(name))
         else:
-            yield Reference(*found.span(), chr(int(decimal) if decimal else int(hexadecimal, 16)))
+            yield CharacterReference(*found.span(), chr(int(decimal) if decimal else int(hexadecimal, 16)))
 
 
 def encode(text: str, *, in_html: bool) -> str:

@@ -1,8 +1,8 @@
 """Places the inline tags of a text in its translation: each exactly once, and nested as in the source.
 
-An element gets the run of target words that its source words claim, inside the run of its parent; elements with one
+An element gets the run of target words that its source words claim, inside the run of its parent. Elements with one
 parent get runs without overlap. A point stays before or after the word that it is at. An element for which no word is
-left becomes empty, at its place.
+left becomes empty, at its position.
 
 A kept string is one atom, which is aligned to its copy: no tag comes into it, and an element right around it stays so.
 """
@@ -18,7 +18,7 @@ from itertools import accumulate, islice, pairwise
 from lingon.segments.placing_alignment import (
     KEPT,
     Aligned,
-    Alignment,
+    AtomAlignment,
     Claim,
     Inline,
     Insertion,
@@ -30,9 +30,9 @@ from lingon.segments.placing_alignment import (
 
 
 def place(source: str, target: str, segments: Sequence[Aligned], inlines: Sequence[Inline]) -> list[Insertion]:
-    """Return the tags of a text in the order in which they come in its translation; a point has an end tag too.
+    """Return the tags of a text in the order in which they come in its translation. A point has an end tag too.
 
-    segments: of the source in order, each with its translation; the rest of both texts is white space, or
+    segments: of the source in order, each with its translation. The rest of both texts is white space, or
         the same in both
     inlines: of the source, a parent before what is in it, in the order of the source
     """
@@ -50,7 +50,7 @@ class _Node:
     inline: int
     atoms: range
     children: list[_Node] = field(default_factory=list)
-    run: Run = (0, 0)
+    run: AtomRun = (0, 0)
     begin: int = 0
     end: int = 0
 
@@ -58,7 +58,7 @@ class _Node:
 class _Placer:
     def __init__(self, source: str, target: str, segments: Sequence[Aligned], inlines: Sequence[Inline]) -> None:
         self._inlines = inlines
-        self._alignment = Alignment(source, target, segments, boundaries(inlines))
+        self._alignment = AtomAlignment(source, target, segments, boundaries(inlines))
         self._runs = Runs(self._alignment)
         claims = self._alignment.claims
         claiming = [number if claims[number] else -1 for number in range(len(claims))]
@@ -120,15 +120,15 @@ class _Placer:
         if parent.run[0] >= parent.run[1]:
             node.begin = node.end = parent.begin
             return
-        place = self._inlines[node.inline].begin
-        first = self._alignment.atoms_within(place, place).start
+        position = self._inlines[node.inline].begin
+        first = self._alignment.atoms_within(position, position).start
         if node.atoms:
             cut, after = self._after(node.atoms.start, parent), True
         elif first <= parent.atoms.start:
             cut, after = parent.run[0], False
         elif first >= parent.atoms.stop:
             cut, after = parent.run[1], True
-        elif self._alignment.source[first - 1][1] == place and not self._is_at_kept(first, place):
+        elif self._alignment.source[first - 1][1] == position and not self._is_at_kept(first, position):
             cut, after = self._after(first - 1, parent), True
         else:
             cut, after = self._before(first, parent), False
@@ -136,11 +136,11 @@ class _Placer:
         node.run = cut, cut
         node.begin = node.end = self._character(cut, parent, after=after)
 
-    def _is_at_kept(self, atom: int, place: int) -> bool:
-        """Whether a source atom that is kept begins at a place, and the one before it is not kept."""
+    def _is_at_kept(self, atom: int, position: int) -> bool:
+        """Return whether a source atom that is kept begins at a position, and the one before it is not kept."""
         alignment = self._alignment
         is_kept = bool(alignment.kept_source[atom]) and not alignment.kept_source[atom - 1]
-        return is_kept and alignment.source[atom][0] == place
+        return is_kept and alignment.source[atom][0] == position
 
     def _before(self, atom: int, parent: _Node) -> int:
         """Return the first target atom that a source atom claims, or the next one that claims any."""
@@ -155,7 +155,9 @@ class _Placer:
         return max((target + 1 for target, _ in claims), default=parent.run[0])
 
     def _character(self, cut: int, parent: _Node, *, after: bool) -> int:
-        """Return the place in the target of what comes before an atom, at the end of the atom before it if `after`."""
+        """Return the position in the target of what comes before an atom, at the end of the atom before it if
+        `after`.
+        """
         atoms = self._alignment.target
         if cut <= parent.run[0]:
             return parent.begin
@@ -174,9 +176,9 @@ LEAST_SHARE = 0.1  # of a source word: a target word that has less of it is not 
 
 
 class Runs:
-    """Finds runs by the claims of all atoms."""
+    """A search for runs by the claims of all atoms."""
 
-    def __init__(self, alignment: Alignment) -> None:
+    def __init__(self, alignment: AtomAlignment) -> None:
         self._alignment, self._edges = alignment, Edges(alignment)
         totals = [0.0] * len(alignment.target)
         for claims in alignment.claims:
@@ -191,10 +193,10 @@ class Runs:
         only_kept = all(kept[atom] or marks[atom] is not Mark.NONE for atom in atoms)
         return not only_kept, -sum(weight for atom in atoms for _, weight in self._alignment.claims[atom])
 
-    def best(self, atoms: range, within: Run, taken: Taken) -> Run | None:
-        """Return the run for source atoms in a run of their parent; None if there is no place for it.
+    def best(self, atoms: range, within: AtomRun, taken: Taken) -> AtomRun | None:
+        """Return the run for source atoms in a run of their parent, or None if there is no room for it.
 
-        It begins and ends with atoms that are claimed, and punctuation of its own; what is claimed far from the rest
+        It begins and ends with atoms that are claimed, and punctuation of its own. What is claimed far from the rest
         is left out. It has nothing that is kept but its own.
         """
         own: dict[int, float] = {}
@@ -211,7 +213,7 @@ class Runs:
         return self._edges.moved(atoms, run, own, within, taken)
 
     def _has_words(self, targets: Iterable[int]) -> bool:
-        """Whether one of the target atoms is not punctuation."""
+        """Return whether one of the target atoms is not punctuation."""
         return any(self._alignment.target_marks[target] is Mark.NONE for target in targets)
 
     def _claims(self, atoms: range) -> Iterable[Claim]:
@@ -223,7 +225,7 @@ class Runs:
             if target and not all(self._alignment.kept_source[words.start : words.stop]):
                 yield from (Claim(target[0], KEPT), Claim(target[-1], KEPT))
 
-    def _second_best(self, atoms: range, within: Run, taken: Taken) -> dict[int, float]:
+    def _second_best(self, atoms: range, within: AtomRun, taken: Taken) -> dict[int, float]:
         """Return the free target atoms of the word that has the most of one of the source words."""
         best, best_share, last = range(0), LEAST_SHARE, None
         for column in (self._alignment.columns[atom] for atom in atoms):
@@ -238,7 +240,7 @@ class Runs:
                     best, best_share = inside, share
         return dict.fromkeys(best, best_share)
 
-    def _densest(self, own: dict[int, float], taken: Taken) -> Run:
+    def _densest(self, own: dict[int, float], taken: Taken) -> AtomRun:
         """Return the run with the greatest difference of what it holds of these claims and of those of others."""
         best, best_score = (0, 0), float("-inf")
         begin, score, last = -1, 0.0, -1
@@ -270,17 +272,17 @@ _TURNED = "¿¡"  # at the begin of a sentence that ends with ? or !
 
 
 class Edges:
-    """Moves the ends of runs."""
+    """A mover of the ends of runs."""
 
-    def __init__(self, alignment: Alignment) -> None:
+    def __init__(self, alignment: AtomAlignment) -> None:
         self._alignment = alignment
-        self._source_pairs = _Pairs(alignment.source_text, alignment.source, alignment.source_marks)
-        self._target_pairs = _Pairs(alignment.target_text, alignment.target, alignment.target_marks)
+        self._source_pairs = _MarkPairs(alignment.source_text, alignment.source, alignment.source_marks)
+        self._target_pairs = _MarkPairs(alignment.target_text, alignment.target, alignment.target_marks)
         segments = [each for each in alignment.segments if each.source and each.target]
         self._beginning = {each.source.start: each for each in segments}
         self._ending = {each.source.stop: each for each in segments}
 
-    def moved(self, atoms: range, run: Run, own: Mapping[int, float], within: Run, taken: Taken) -> Run:
+    def moved(self, atoms: range, run: AtomRun, own: Mapping[int, float], within: AtomRun, taken: Taken) -> AtomRun:
         """Return a run with the marks at its ends that source atoms have at theirs.
 
         own: what the source atoms claim of the target atoms; within: the run of the parent
@@ -307,31 +309,31 @@ class Edges:
         return segment.target.start if segment is not None and is_own else None
 
     def _end_of_segment(self, atoms: range, after: Counter[Mark]) -> int | None:
-        """Return where the translation of a segment ends; see `_begin_of_segment`."""
+        """Return where the translation of a segment ends. See `_begin_of_segment`."""
         segment = self._ending.get(atoms.stop)
         is_own = segment is not None and (after.total() > 0 or atoms.start <= segment.source.start)
         return segment.target.stop if segment is not None and is_own else None
 
     def _begin(
-        self, begin: int, before: Counter[Mark], first: int | None, within: Run, taken: Taken, *, turned: bool
+        self, begin: int, before: Counter[Mark], first: int | None, within: AtomRun, taken: Taken, *, turned: bool
     ) -> int:
         """Return the begin of a run with the marks before it that belong to it.
 
         before: the marks at the begin of the source; turned: whether it ends with a stop
-        first: see `_begin_of_segment`; all marks up to it belong to the run
+        first: see `_begin_of_segment`. All marks up to it belong to the run
         """
         found = begin
         while begin > within[0] and self._is_mark(begin - 1, taken) and first != begin:
             begin -= 1
-            place, mark = self._alignment.target[begin][0], self._alignment.target_marks[begin]
-            is_own = before[mark] > 0 or (turned and self._alignment.target_text[place] in _TURNED)
+            position, mark = self._alignment.target[begin][0], self._alignment.target_marks[begin]
+            is_own = before[mark] > 0 or (turned and self._alignment.target_text[position] in _TURNED)
             if is_own and found == begin + 1:
                 before[mark] -= 1
                 found = begin
         return begin if first == begin else found
 
-    def _end(self, end: int, after: Counter[Mark], last: int | None, within: Run, taken: Taken) -> int:
-        """Return the end of a run with the marks after it that belong to it; see `_begin`."""
+    def _end(self, end: int, after: Counter[Mark], last: int | None, within: AtomRun, taken: Taken) -> int:
+        """Return the end of a run with the marks after it that belong to it. See `_begin`."""
         first = found = end
         while end < within[1] and self._is_mark(end, taken) and last != end:
             mark = self._alignment.target_marks[end]
@@ -348,7 +350,9 @@ class Edges:
     def _is_mark(self, atom: int, taken: Taken) -> bool:
         return self._alignment.target_marks[atom] in _AT_ENDS and taken.is_free(atom)
 
-    def _balanced(self, core: Run, run: Run, own: Mapping[int, float], within: Run, taken: Taken) -> Run:
+    def _balanced(
+        self, core: AtomRun, run: AtomRun, own: Mapping[int, float], within: AtomRun, taken: Taken
+    ) -> AtomRun:
         """Return a run, without marks at its ends, that has both marks of a pair or none.
 
         Source atoms with a mark of a pair among them get both of the translation. Others get the part of the run, on
@@ -360,20 +364,20 @@ class Edges:
         if self._source_pairs.within(core):
             return self._with_pairs(run, within, taken)
         marks, depth = self._alignment.target_marks, self._source_pairs.depths[core[0]]
-        cuts = pairwise([run[0], *(place for mark in single for place in (mark, mark + 1)), run[1]])
+        cuts = pairwise([run[0], *(position for mark in single for position in (mark, mark + 1)), run[1]])
         parts = [_without_ends(marks, part, _ALL) for part in islice(cuts, 0, None, 2)]
 
-        def claimed(part: Run) -> float:
+        def claimed(part: AtomRun) -> float:
             return sum(own.get(atom, 0.0) for atom in range(*part))
 
-        def rank(part: Run) -> tuple[bool, float]:
+        def rank(part: AtomRun) -> tuple[bool, float]:
             return self._target_pairs.depths[part[0]] == depth, claimed(part)
 
         certain = claimed(run) // KEPT  # what is kept, and the ends of whole segments, stay in the run
         parts = [part for part in parts if part[0] < part[1] and claimed(part) // KEPT == certain]
         return max(parts, key=rank, default=run)
 
-    def _with_pairs(self, run: Run, within: Run, taken: Taken) -> Run:
+    def _with_pairs(self, run: AtomRun, within: AtomRun, taken: Taken) -> AtomRun:
         """Return a run with the marks right before and after it of pairs whose other mark is in it."""
         begin, end = run
         pairs = self._target_pairs
@@ -386,15 +390,15 @@ class Edges:
         return begin, end
 
 
-class _Pairs:
+class _MarkPairs:
     """The quotation marks and brackets of a text.
 
-    depths: for each atom, how many pairs are open before it, as far as can be told
+    depths: for each atom, how many pairs are open before it, as far as it is known
     """
 
     def __init__(self, text: str, atoms: Sequence[Span], marks: Sequence[Mark]) -> None:
         self._opens = {number: _opens(text, atoms[number]) for number, mark in enumerate(marks) if mark in _PAIRED}
-        self._places = list(self._opens)
+        self._positions = list(self._opens)
         self.depths, depth = list[int](), 0
         for number in range(len(atoms)):
             self.depths.append(depth)
@@ -402,14 +406,14 @@ class _Pairs:
                 depth = depth + 1 if opens else max(depth - 1, 0)
 
     def opens(self, atom: int) -> bool | None:
-        """Return whether an atom opens a pair; None if it is none."""
+        """Return whether an atom opens a pair, or None if it is none."""
         return self._opens.get(atom)
 
-    def within(self, run: Run) -> list[int]:
+    def within(self, run: AtomRun) -> list[int]:
         """Return the marks of a run."""
-        return self._places[bisect_left(self._places, run[0]) : bisect_left(self._places, run[1])]
+        return self._positions[bisect_left(self._positions, run[0]) : bisect_left(self._positions, run[1])]
 
-    def single(self, run: Run) -> list[int]:
+    def single(self, run: AtomRun) -> list[int]:
         """Return the marks of a run whose other mark is outside of it, in order."""
         opened, found = list[int](), list[int]()
         for mark in self.within(run):
@@ -424,8 +428,8 @@ class _Pairs:
 
 def _opens(text: str, mark: Span) -> bool:
     """Return whether a quotation mark or bracket opens a pair, by what is on both sides of it."""
-    place, end = mark
-    character, before, after = text[place], text[place - 1 : place], text[end : end + 1]
+    position, end = mark
+    character, before, after = text[position], text[position - 1 : position], text[end : end + 1]
     if character in _ALWAYS:
         return character in _OPENING
     blank_before = not before or before.isspace()
@@ -436,8 +440,8 @@ def _opens(text: str, mark: Span) -> bool:
     return not before.isalnum() and (after.isalnum() or before in _OPENING)
 
 
-def _without_ends(marks: Sequence[Mark], atoms: Run, kinds: frozenset[Mark] = _AT_ENDS) -> Run:
-    """Return atoms without the marks of these kinds at their ends; empty if there are no others."""
+def _without_ends(marks: Sequence[Mark], atoms: AtomRun, kinds: frozenset[Mark] = _AT_ENDS) -> AtomRun:
+    """Return atoms without the marks of these kinds at their ends, empty if there are no others."""
     begin, end = atoms
     while begin < end and marks[begin] in kinds:
         begin += 1
@@ -448,7 +452,7 @@ def _without_ends(marks: Sequence[Mark], atoms: Run, kinds: frozenset[Mark] = _A
 
 # Which runs of target atoms elements with one parent have already.
 
-Run = tuple[int, int]  # target atoms; the end is exclusive
+AtomRun = tuple[int, int]  # target atoms; the end is exclusive
 
 
 class Taken:
@@ -458,23 +462,23 @@ class Taken:
         self._marks = bytearray(atoms + 1)  # 1 at the first atom of a run, 2 at the others
         self._ends: dict[int, int] = {}
 
-    def take(self, run: Run) -> None:
+    def take(self, run: AtomRun) -> None:
         """Note a run."""
         begin, end = run
         self._marks[begin:end] = b"\1" + b"\2" * (end - begin - 1)
         self._ends[begin] = end
 
     def is_free(self, atom: int) -> bool:
-        """Whether no run has an atom."""
+        """Return whether no run has an atom."""
         return not self._marks[atom]
 
     def between(self, first: int, last: int) -> bool:
-        """Whether a run is between two free atoms."""
+        """Return whether a run is between two free atoms."""
         return self._marks.find(b"\1", first, last) >= 0
 
-    def outside(self, place: int, *, after: bool) -> int:
-        """Return a place before an atom, or if it is within a run, the end of that run on one side."""
-        if self._marks[place] != 2:
-            return place
-        begin = self._marks.rfind(b"\1", 0, place)
+    def outside(self, position: int, *, after: bool) -> int:
+        """Return a position before an atom, or if it is within a run, the end of that run on one side."""
+        if self._marks[position] != 2:
+            return position
+        begin = self._marks.rfind(b"\1", 0, position)
         return self._ends[begin] if after else begin

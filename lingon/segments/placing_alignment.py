@@ -18,7 +18,7 @@ class Inline(NamedTuple):
     """An element over a part of the source text, or a point without text.
 
     begin, end: code points; equal for a point
-    parent: the place of the element that it is in, in a list in which that one is earlier; -1 without
+    parent: the position of the element that it is in, in a list in which that one is earlier, or -1 without
     """
 
     begin: int
@@ -26,10 +26,10 @@ class Inline(NamedTuple):
     parent: int = -1
 
 
-class Kept(NamedTuple):
+class KeptCopy(NamedTuple):
     """A string of the source that its translation has as well.
 
-    source, target: where it is in both texts; one of them is empty if it is known in the other text only
+    source, target: where it is in both texts. One of them is empty if it is known in the other text only
     whole: the spans of the source in it that no tag may cut, such as a placeholder
     divides: whether what is before and after it was translated apart
     """
@@ -39,30 +39,30 @@ class Kept(NamedTuple):
     whole: Sequence[Span] = ()
     divides: bool = False
 
-    def moved(self, source: int, target: int) -> Kept:
+    def moved(self, source: int, target: int) -> KeptCopy:
         """Return the same with its spans moved by so many code points."""
         whole = [(begin + source, end + source) for begin, end in self.whole]
-        return Kept(_moved(self.source, source), _moved(self.target, target), whole, self.divides)
+        return KeptCopy(_moved(self.source, source), _moved(self.target, target), whole, self.divides)
 
 
 class Aligned(NamedTuple):
     """A segment of the source and its translation.
 
-    weights: (target words, source words), as `str.split` separates them: how much of a source word is in a target word;
-        None if it is not known, then words are aligned in order
+    weights: (target words, source words), as `str.split` separates them: how much of a source word is in a target word,
+        or None if it is not known, then words are aligned in order
     kept: what both have, in order and without overlap in the source, and without overlap in the translation
     """
 
     source: Span
     target: Span
     weights: Weights | None = None
-    kept: Sequence[Kept] = ()
+    kept: Sequence[KeptCopy] = ()
 
 
 class Insertion(NamedTuple):
-    """A tag that comes before a place of the target text.
+    """A tag that comes before a position of the target text.
 
-    inline: which; closing: whether it is the end tag; that of a point comes after its start
+    inline: which; closing: whether it is the end tag. That of a point comes after its start
     """
 
     place: int
@@ -71,17 +71,17 @@ class Insertion(NamedTuple):
 
 
 def boundaries(inlines: Iterable[Inline]) -> list[int]:
-    """Return the places at which an inline begins or ends, in order."""
-    return sorted({place for begin, end, _ in inlines for place in (begin, end)})
+    """Return the positions at which an inline begins or ends, in order."""
+    return sorted({position for begin, end, _ in inlines for position in (begin, end)})
 
 
 def needs_weights(segments: Iterable[Span], inlines: Sequence[Inline]) -> list[bool]:
-    """Return for each segment whether an inline begins or ends within it, so that its place needs an alignment."""
-    places, at, needed = boundaries(inlines), 0, []
+    """Return for each segment whether an inline begins or ends within it, so that its position needs an alignment."""
+    positions, at, needed = boundaries(inlines), 0, []
     for begin, end in segments:
-        while at < len(places) and places[at] <= begin:
+        while at < len(positions) and positions[at] <= begin:
             at += 1
-        needed.append(at < len(places) and places[at] < end)
+        needed.append(at < len(positions) and positions[at] < end)
     return needed
 
 
@@ -111,10 +111,10 @@ def around(inlines: Sequence[Inline], whole: Sequence[Span]) -> Sequence[Inline]
     return found
 
 
-def _cut_at(place: int, begins: Sequence[int], whole: Sequence[Span]) -> Span | None:
-    """Return the span that a tag at a place would cut; begins: of the spans."""
-    number = bisect_left(begins, place) - 1
-    return whole[number] if number >= 0 and place < whole[number][1] else None
+def _cut_at(position: int, begins: Sequence[int], whole: Sequence[Span]) -> Span | None:
+    """Return the span that a tag at a position would cut; begins: of the spans."""
+    number = bisect_left(begins, position) - 1
+    return whole[number] if number >= 0 and position < whole[number][1] else None
 
 
 def _moved(span: Span, by: int) -> Span:
@@ -148,7 +148,7 @@ class Mark(Enum):
     OTHER = auto()
 
 
-class Word(NamedTuple):
+class SegmentWord(NamedTuple):
     """A word of a segment; spans in the text.
 
     before, cores, after: the punctuation at its begin, what has letters or figures or is kept, and the rest
@@ -166,8 +166,8 @@ class Word(NamedTuple):
         return [*self.before, *self.cores, *self.after]
 
 
-def words_of(text: str, segment: Span, kept: Sequence[Span] = ()) -> list[Word]:
-    """Return the words of a segment, which are those of `str.split`; what is kept is within one word, and one atom.
+def words_of(text: str, segment: Span, kept: Sequence[Span] = ()) -> list[SegmentWord]:
+    """Return the words of a segment, which are those of `str.split`. What is kept is within one word, and one atom.
 
     kept: not empty, in order, without overlap and within the segment
     """
@@ -176,16 +176,16 @@ def words_of(text: str, segment: Span, kept: Sequence[Span] = ()) -> list[Word]:
     return [_word(text, *each) for each in _around_kept(text, segment, kept)]
 
 
-def cut(atom: Span, places: Sequence[int]) -> list[Span]:
-    """Return the parts of an atom between places, which are in order."""
+def cut(atom: Span, positions: Sequence[int]) -> list[Span]:
+    """Return the parts of an atom between positions, which are in order."""
     begin, end = atom
-    first, last = bisect_right(places, begin), bisect_left(places, end)
-    return list(pairwise([begin, *places[first:last], end])) if first < last else [atom]
+    first, last = bisect_right(positions, begin), bisect_left(positions, end)
+    return list(pairwise([begin, *positions[first:last], end])) if first < last else [atom]
 
 
-def is_within(places: Sequence[int], segment: Span) -> bool:
-    """Whether one of the places is within a segment."""
-    return bisect_right(places, segment[0]) < bisect_left(places, segment[1])
+def is_within(positions: Sequence[int], segment: Span) -> bool:
+    """Return whether one of the positions is within a segment."""
+    return bisect_right(positions, segment[0]) < bisect_left(positions, segment[1])
 
 
 def mark_of(text: str, atom: Span) -> Mark:
@@ -220,8 +220,8 @@ def _around_kept(text: str, segment: Span, kept: Sequence[Span]) -> Iterator[tup
         yield (begin, last), own, count
 
 
-def _word(text: str, span: Span, kept: Sequence[Span], count: int) -> Word:
-    word, at = Word([], [], [], count), span[0]
+def _word(text: str, span: Span, kept: Sequence[Span], count: int) -> SegmentWord:
+    word, at = SegmentWord([], [], [], count), span[0]
     for own in (*kept, (span[1], span[1])):
         for found in _ATOM.finditer(text, at, own[0]):
             if _LETTER.match(text, found.start()):
@@ -234,7 +234,7 @@ def _word(text: str, span: Span, kept: Sequence[Span], count: int) -> Word:
     return word
 
 
-def _add_core(word: Word, atom: Span) -> None:
+def _add_core(word: SegmentWord, atom: Span) -> None:
     word.cores.extend((*word.after, atom))
     word.after.clear()
 
@@ -260,7 +260,7 @@ class Claim(NamedTuple):
     weight: float
 
 
-class Column(NamedTuple):
+class ShareColumn(NamedTuple):
     """What each word of a target segment has of a source word, and the atoms of these words that are not kept."""
 
     shares: Sequence[float]
@@ -268,21 +268,21 @@ class Column(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """A source atom, what it claims, and the column of its word; None if the weights are not known.
+    """A source atom, what it claims, and the column of its word, or None if the weights are not known.
 
     kept: whether it is kept
     """
 
     atom: Span
     claims: list[Claim]
-    column: Column | None
+    column: ShareColumn | None
     kept: bool = False
 
 
-class _Parts(NamedTuple):
+class _AtomsOfWord(NamedTuple):
     """The target atoms of a word, by their numbers, without those that are kept.
 
-    all: the whole word; empty if a part of it is kept
+    all: the whole word, empty if a part of it is kept
     """
 
     before: range
@@ -294,17 +294,17 @@ class _Parts(NamedTuple):
 class WordClaims:
     """The claims in a segment that was translated.
 
-    atoms: of the target; a copy of a source word that tags cut, such as H<sub>2</sub>O, is cut alike
+    atoms: of the target. A copy of a source word that tags cut, such as H<sub>2</sub>O, is cut alike
     kept: the numbers of those of them that are kept
     """
 
-    def __init__(self, source: str, target: str, segment: Aligned, places: Sequence[int]) -> None:
-        """places: of the tags in the source, in order."""
+    def __init__(self, source: str, target: str, segment: Aligned, positions: Sequence[int]) -> None:
+        """positions: of the tags in the source, in order."""
         kept_sources = [each.source for each in segment.kept if each.source[0] < each.source[1]]
         kept_targets = sorted(each.target for each in segment.kept if each.target[0] < each.target[1])
         self._sources = words_of(source, segment.source, kept_sources)
         self._targets = words_of(target, segment.target, kept_targets)
-        self._places = places
+        self._positions = positions
         self._kept_sources, self._kept_targets = frozenset(kept_sources), frozenset(kept_targets)
         self._columns: Sequence[Sequence[float]] | None = None
         if segment.weights is not None and self._targets:
@@ -327,40 +327,40 @@ class WordClaims:
             for word, parts in zip(self._targets, self._parts, strict=True)
         ]
         for number, word in enumerate(self._sources):
-            column = Column(self._columns[number], ranges) if self._columns is not None else None
+            column = ShareColumn(self._columns[number], ranges) if self._columns is not None else None
             for atoms, (wanted, weight) in zip(word[:3], self._wanted(number, word), strict=True):
                 claims = [Claim(target + first, own) for target, own in _claims(wanted, weight)]
                 for atom in atoms:
-                    parts, kept = cut(atom, self._places), atom in self._kept_sources
+                    parts, kept = cut(atom, self._positions), atom in self._kept_sources
                     each = self._claims_of_copy(atom, len(parts), first)
                     each = each or [[] if kept else claims] * len(parts)
                     for part, own in zip(parts, each, strict=True):
                         yield Claimed(part, own, column, kept)
 
-    def _add(self, word: Word) -> _Parts:
+    def _add(self, word: SegmentWord) -> _AtomsOfWord:
         """Add the atoms of a target word."""
         begin, free = len(self.atoms), list[int]()
         for atom in word.atoms:
             first, like = len(self.atoms), self._cut_as.get(atom, atom)
             shift = atom[0] - like[0]
-            parts = cut(like, self._places) if atom in self._cut_as else [atom]
+            parts = cut(like, self._positions) if atom in self._cut_as else [atom]
             self.atoms.extend((start + shift, end + shift) for start, end in parts)
             self._numbers[atom] = range(first, len(self.atoms))
             if atom in self._kept_targets:
                 self.kept.extend(self._numbers[atom])
         before, cores, after = map(self._range, word[:3])
         if not self._has_kept(word):
-            return _Parts(before, cores, after, range(begin, len(self.atoms)))
+            return _AtomsOfWord(before, cores, after, range(begin, len(self.atoms)))
         for atom in word.cores:
             free += () if atom in self._kept_targets else self._numbers[atom]
-        return _Parts(before, free, after, range(0))
+        return _AtomsOfWord(before, free, after, range(0))
 
     def _range(self, atoms: Sequence[Span]) -> range:
         """Return the numbers of the parts of atoms that follow one another."""
         return range(self._numbers[atoms[0]].start, self._numbers[atoms[-1]].stop) if atoms else range(0)
 
     def _claims_of_copy(self, atom: Span, parts: int, first: int) -> list[list[Claim]]:
-        """Return what each part of a source atom claims of its copy; empty if it has none."""
+        """Return what each part of a source atom claims of its copy, empty if it has none."""
         if (copy := self._copies.get(atom)) is None:
             return []
         known = KEPT if atom in self._kept_sources else KNOWN
@@ -368,7 +368,8 @@ class WordClaims:
         return [[each] for each in claims] if len(claims) == parts else [claims] * parts
 
     def _find_bests(self) -> list[tuple[int, float]]:
-        """Return for each source word the target word that has the most of it, and how much; -1 without target words.
+        """Return for each source word the target word that has the most of it, and how much, or -1 without target
+        words.
 
         That of a word with a kept string is the one with its copy.
         """
@@ -393,7 +394,7 @@ class WordClaims:
         best = max(self._with_cores if self._sources[source].cores else self._free, key=shares.__getitem__)
         return best, shares[best]
 
-    def _wanted(self, source: int, word: Word) -> list[tuple[Sequence[int], float]]:
+    def _wanted(self, source: int, word: SegmentWord) -> list[tuple[Sequence[int], float]]:
         """Return which target atoms, and how much, the marks before a source word claim, its cores, those after it."""
         best, share = self._bests[source]
         if best < 0:
@@ -414,11 +415,11 @@ class WordClaims:
             (after, marks),
         ]
 
-    def _has_kept(self, word: Word) -> bool:
+    def _has_kept(self, word: SegmentWord) -> bool:
         return bool(self._kept_targets) and not self._kept_targets.isdisjoint(word.cores)
 
-    def _has_free(self, word: Word) -> bool:
-        """Whether a target word has more than what is kept and its punctuation, or is punctuation alone."""
+    def _has_free(self, word: SegmentWord) -> bool:
+        """Return whether a target word has more than what is kept and its punctuation, or is punctuation alone."""
         return not self._kept_targets or not word.cores or not self._kept_targets.issuperset(word.cores)
 
     def _find_copies(self, source: str, target: str) -> None:
@@ -428,7 +429,7 @@ class WordClaims:
             (number, atom, is_cut)
             for number, word in enumerate(self._sources)
             for atom in word.cores
-            if ((is_cut := is_within(self._places, atom)) or among_others[number]) and atom not in self._kept_sources
+            if ((is_cut := is_within(self._positions, atom)) or among_others[number]) and atom not in self._kept_sources
         ]
         spelled = self._by_spelling(target) if sought else {}
         taken = set(self._copies.values())
@@ -448,12 +449,12 @@ class WordClaims:
         for number, word in enumerate(self._targets):
             for atom in word.cores:
                 same = found.setdefault(target[slice(*atom)], {})
-                for place in (number, ANY):
-                    same.setdefault(place, deque()).append(atom)
+                for position in (number, ANY):
+                    same.setdefault(position, deque()).append(atom)
         return found
 
 
-def _joined(weights: Weights, sources: Sequence[Word], targets: Sequence[Word]) -> Weights:
+def _joined(weights: Weights, sources: Sequence[SegmentWord], targets: Sequence[SegmentWord]) -> Weights:
     """Return the weights between words of which some are several of `str.split`: the sum of their shares."""
     if all(word.joined == 1 for word in (*sources, *targets)):
         return weights
@@ -463,7 +464,7 @@ def _joined(weights: Weights, sources: Sequence[Word], targets: Sequence[Word]) 
     ]
 
 
-def _grouped(values: Sequence[Value], words: Sequence[Word]) -> Iterator[Sequence[Value]]:
+def _grouped(values: Sequence[Value], words: Sequence[SegmentWord]) -> Iterator[Sequence[Value]]:
     """Yield the values of the words of `str.split` that each word joins."""
     at = 0
     for word in words:
@@ -472,7 +473,7 @@ def _grouped(values: Sequence[Value], words: Sequence[Word]) -> Iterator[Sequenc
 
 
 def _claims(targets: Sequence[int], weight: float) -> list[Claim]:
-    """Return claims of atoms with this weight together; of many atoms only those at both ends are claimed."""
+    """Return claims of atoms with this weight together. Of many atoms only those at both ends are claimed."""
     many = len(targets) > 2 * MOST_CLAIMED
     ends = [*targets[:MOST_CLAIMED], *targets[-MOST_CLAIMED:]] if many else [*targets]
     return [Claim(target, weight / len(ends)) for target in ends]
@@ -506,12 +507,12 @@ def divided(source: str, target: str, segment: Aligned) -> Iterator[Aligned]:
     yield cutter.part((at[0], segment.source[1]), (at[1], segment.target[1]))
 
 
-def _is_pair(kept: Kept) -> bool:
+def _is_pair(kept: KeptCopy) -> bool:
     return kept.source[0] < kept.source[1] and kept.target[0] < kept.target[1]
 
 
 class _Cutter:
-    """Cuts parts out of a segment."""
+    """A cutter of parts of a segment."""
 
     def __init__(self, source: str, target: str, segment: Aligned) -> None:
         self._segment = segment
@@ -521,7 +522,7 @@ class _Cutter:
         self._unknown = sorted((each for each in segment.kept if each.source[0] == each.source[1]), key=_target)
 
     def part(self, source: Span, target: Span) -> Aligned:
-        """Return a part of the segment; a word of which only a part is in it has the weights of the whole."""
+        """Return a part of the segment. A word of which only a part is in it has the weights of the whole."""
         first = bisect_left(self._known, source[0], key=lambda each: each.source[0])
         last = bisect_left(self._known, source[1], key=lambda each: each.source[0])
         inside = (each for each in self._known[first:last] if _is_within(each.target, target))
@@ -534,7 +535,7 @@ class _Cutter:
         return Aligned(source, target, weights, [*self._unknown[first:last], *inside])
 
 
-def _target(kept: Kept) -> Span:
+def _target(kept: KeptCopy) -> Span:
     return kept.target
 
 
@@ -562,7 +563,7 @@ class Segment(NamedTuple):
     target_words: range
 
 
-class Alignment:
+class AtomAlignment:
     """The atoms of both texts, and what those of the source claim.
 
     source, target: spans of the atoms, in order
@@ -572,29 +573,29 @@ class Alignment:
     kept_source, kept_target: 1 for each atom that is kept
     """
 
-    def __init__(self, source: str, target: str, segments: Sequence[Aligned], places: Sequence[int]) -> None:
-        """places: of tags in the source, in order."""
+    def __init__(self, source: str, target: str, segments: Sequence[Aligned], positions: Sequence[int]) -> None:
+        """positions: of tags in the source, in order."""
         self.source_text, self.target_text = source, target
         self.source: list[Span] = []
         self.target: list[Span] = []
         self.source_marks: list[Mark] = []
         self.target_marks: list[Mark] = []
         self.claims: list[list[Claim]] = []
-        self.columns: list[Column | None] = []
+        self.columns: list[ShareColumn | None] = []
         self.kept_source, self.kept_target = bytearray(), bytearray()
         self.segments: list[Segment] = []
         before = 0, 0
         for segment in (part for each in segments for part in divided(source, target, each)):
             (begin, end), (target_begin, target_end) = segment[:2]
-            self._add_between(source, target, ((before[0], begin), (before[1], target_begin)), places)
+            self._add_between(source, target, ((before[0], begin), (before[1], target_begin)), positions)
             before = end, target_end
             first, target_first = len(self.source), len(self.target)
-            if not is_within(places, (begin, end)):
+            if not is_within(positions, (begin, end)):
                 self._add_whole(segment)
             elif source[begin:end] == target[target_begin:target_end]:
-                self._add_same(source, segment, places)
+                self._add_same(source, segment, positions)
             else:
-                claims = WordClaims(source, target, segment, places)
+                claims = WordClaims(source, target, segment, positions)
                 for atom, claimed, column, kept in claims.claimed(len(self.target)):
                     self._add(atom, claimed, column, kept=kept)
                 kept_atoms = set(claims.kept)
@@ -603,7 +604,7 @@ class Alignment:
             atoms, targets = range(first, len(self.source)), range(target_first, len(self.target))
             words = _words(self.source_marks, atoms), _words(self.target_marks, targets)
             self.segments.append(Segment(atoms, targets, *words))
-        self._add_between(source, target, ((before[0], len(source)), (before[1], len(target))), places)
+        self._add_between(source, target, ((before[0], len(source)), (before[1], len(target))), positions)
 
     def atoms_within(self, begin: int, end: int) -> range:
         """Return the numbers of the source atoms of a span, whose ends are between atoms."""
@@ -612,12 +613,12 @@ class Alignment:
 
     def segments_within(self, atoms: range) -> Iterator[Segment]:
         """Yield the segments whose words are all among these source atoms."""
-        place = bisect_left(self.segments, atoms.start, key=lambda segment: segment.source_words.start)
-        while place < len(self.segments) and self.segments[place].source_words.stop <= atoms.stop:
-            yield self.segments[place]
-            place += 1
+        position = bisect_left(self.segments, atoms.start, key=lambda segment: segment.source_words.start)
+        while position < len(self.segments) and self.segments[position].source_words.stop <= atoms.stop:
+            yield self.segments[position]
+            position += 1
 
-    def _add(self, atom: Span, claims: list[Claim], column: Column | None = None, *, kept: bool = False) -> None:
+    def _add(self, atom: Span, claims: list[Claim], column: ShareColumn | None = None, *, kept: bool = False) -> None:
         self.source.append(atom)
         self.source_marks.append(Mark.NONE if kept else mark_of(self.source_text, atom))
         self.claims.append(claims)
@@ -638,21 +639,21 @@ class Alignment:
         if segment.source[0] < segment.source[1]:
             self._add(segment.source, claims)
 
-    def _add_between(self, source: str, target: str, between: tuple[Span, Span], places: Sequence[int]) -> None:
-        """Add what separates segments, such as the mark of a list; blanks have no atoms.
+    def _add_between(self, source: str, target: str, between: tuple[Span, Span], positions: Sequence[int]) -> None:
+        """Add what separates segments, such as the mark of a list. Blanks have no atoms.
 
-        between: where it is in both texts; that of the target may have one blank more
+        between: where it is in both texts. That of the target may have one blank more
         """
         (begin, end), (target_begin, target_end) = between
         text = source[begin:end]
         if target[target_begin:target_end].startswith(text) and any(map(_is_visible, text)):
-            self._add_same(source, Aligned((begin, end), (target_begin, target_begin + len(text))), places)
+            self._add_same(source, Aligned((begin, end), (target_begin, target_begin + len(text))), positions)
 
-    def _add_same(self, source: str, segment: Aligned, places: Sequence[int]) -> None:
+    def _add_same(self, source: str, segment: Aligned, positions: Sequence[int]) -> None:
         """Add a segment whose translation is itself."""
         shift = segment.target[0] - segment.source[0]
         for word in words_of(source, segment.source):
-            for begin, end in (part for atom in word.atoms for part in cut(atom, places)):
+            for begin, end in (part for atom in word.atoms for part in cut(atom, positions)):
                 self._add((begin, end), [Claim(len(self.target), KNOWN)])
                 self._add_target((begin + shift, end + shift))
 

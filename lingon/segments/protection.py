@@ -1,4 +1,4 @@
-"""Finds what a translation keeps as it is: forms of strings, strings of the caller, code, marks and messages."""
+"""What a translation keeps as it is: forms of strings, strings of the caller, code, marks and messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lingon.segments.kept_forms import (
     LONGEST_SUFFIX,
     NEAR_DIGITS,
     TEXTS,
-    Form,
+    KeptForm,
     Kind,
     ProtectedSpan,
     merge,
@@ -38,7 +38,7 @@ class _Automaton:
 
     ends: the state at the end of each string
     failure: of each state, that of the next shorter beginning with which the text ends as well
-    longest: by state, the number of the longest string that is complete in it; -1 for none
+    longest: by state, the number of the longest string that is complete in it, or -1 for none
     """
 
     def __init__(self, strings: Iterable[Sequence[Hashable]]) -> None:
@@ -92,7 +92,7 @@ class _Automaton:
 
 
 class KeptStrings:
-    """Strings that a caller wants kept; one that begins or ends with a letter or figure is found as a whole word there.
+    """Strings that a caller wants kept. One that begins or ends with a letter or figure is found as a whole word there.
 
     The automaton is made when it is first needed, once for all texts of a request.
     """
@@ -104,7 +104,7 @@ class KeptStrings:
         return bool(self._strings)
 
     def find(self, text: str) -> Iterator[Span]:
-        """Yield where the strings are in a text: of those that end at one place, the longest."""
+        """Yield where the strings are in a text: of those that end at one position, the longest."""
         units = _UNIT.findall(text)
         longest = self._automaton.longest
         for end, state in zip(accumulate(map(len, units)), self._automaton.states(units), strict=True):
@@ -120,7 +120,7 @@ NO_STRINGS = KeptStrings()
 
 
 def counts(text: str, strings: Sequence[str]) -> list[int]:
-    """Return how often each string is in a text, also where it overlaps itself; each is another one and not empty."""
+    """Return how often each string is in a text, also where it overlaps itself. Each is another one and not empty."""
     automaton = _Automaton(strings)
     visits = [0] * len(automaton.failure)
     for state in automaton.states(text):
@@ -144,7 +144,7 @@ def find_protected(
 
     keep: further strings to protect, with case
     patterns: whether anything but `keep` is protected
-    most: matches, of which several may make one span; raises TooManySpans if there are more
+    most: matches, of which several may make one span. Raises TooManySpans if there are more
     Takes time linear in the text and in the strings of `keep`.
     """
     messages = merge(_bounded(skeletons(text), most)) if patterns else []
@@ -162,7 +162,7 @@ def _with_marks(
 
     kept: what a caller wants kept, which cuts no mark
     counted: signs of messages that stand for numbers, which a mark may be around
-    most: see `find_protected`; it is looked at in each step, so that a text with too many costs little
+    most: see `find_protected`. It is looked at in each step, so that a text with too many costs little
     Code is found first, so that no mark is in it, then links, then all else but in these, and last what pairs of marks
     are left.
     """
@@ -176,12 +176,12 @@ def _with_marks(
     others = _bounded(matches(_blanked(text, found)), most)
     inside = [*counted, *found, *(span for span in others if span.kind not in (Kind.TAG, Kind.SIGN))]
     marked = _apart(_bounded(pairs(_filled(text, inside, "x")), most), kept)
-    places = sorted(marked)
-    return [*found, *marked, *(span for span in others if not _is_within(span, places))]
+    positions = sorted(marked)
+    return [*found, *marked, *(span for span in others if not _is_within(span, positions))]
 
 
 def _bounded(spans: Iterable[Item], most: int | None) -> list[Item]:
-    """Return what there is; raises TooManySpans for more than `most`."""
+    """Return what there is. Raises TooManySpans for more than `most`."""
     if most is None:
         return [*spans]
     found = list(islice(spans, most + 1))
@@ -192,23 +192,23 @@ def _bounded(spans: Iterable[Item], most: int | None) -> list[Item]:
 
 def _apart(marks: Iterable[tuple[ProtectedSpan, ProtectedSpan]], kept: Sequence[ProtectedSpan]) -> list[ProtectedSpan]:
     """Return the marks of pairs of which none is cut by what a caller wants kept."""
-    places = merge(kept)
-    return [mark for pair in marks if not any(_is_cut(mark, places) for mark in pair) for mark in pair]
+    positions = merge(kept)
+    return [mark for pair in marks if not any(_is_cut(mark, positions) for mark in pair) for mark in pair]
 
 
-def _is_cut(mark: ProtectedSpan, places: Sequence[ProtectedSpan]) -> bool:
-    """Whether a span overlaps a mark and is not within it; places: in order and without overlap."""
-    first = bisect_right(places, mark.begin, key=_end)
-    last = bisect_left(places, mark.end, key=_begin)
+def _is_cut(mark: ProtectedSpan, positions: Sequence[ProtectedSpan]) -> bool:
+    """Return whether a span overlaps a mark and is not within it; positions: in order and without overlap."""
+    first = bisect_right(positions, mark.begin, key=_end)
+    last = bisect_left(positions, mark.end, key=_begin)
     if first >= last:
         return False
-    return places[first].begin < mark.begin or places[last - 1].end > mark.end
+    return positions[first].begin < mark.begin or positions[last - 1].end > mark.end
 
 
-def _is_within(span: ProtectedSpan, places: Sequence[ProtectedSpan]) -> bool:
-    """Whether one of other spans, in order and without overlap, has a span in it."""
-    number = bisect_right(places, span.begin, key=_begin) - 1
-    return number >= 0 and span.end <= places[number].end
+def _is_within(span: ProtectedSpan, positions: Sequence[ProtectedSpan]) -> bool:
+    """Return whether one of other spans, in order and without overlap, has a span in it."""
+    number = bisect_right(positions, span.begin, key=_begin) - 1
+    return number >= 0 and span.end <= positions[number].end
 
 
 def _begin(span: ProtectedSpan) -> int:
@@ -251,21 +251,21 @@ def _visible(text: str, span: ProtectedSpan) -> ProtectedSpan:
 def uncut(segments: Iterable[Span], spans: Sequence[ProtectedSpan]) -> Iterator[tuple[Span, tuple[ProtectedSpan, ...]]]:
     """Yield segments, some of them empty, with the spans within each, counted from its begin.
 
-    Segments that a span crosses the border of are one, and a segment grows over the span that it begins in; an empty
+    Segments that a span crosses the border of are one, and a segment grows over the span that it begins in. An empty
     one is what it is.
     spans: in order and without overlap
     """
-    place, begin, last, own = 0, -1, -1, list[ProtectedSpan]()
+    position, begin, last, own = 0, -1, -1, list[ProtectedSpan]()
     for first, last in segments:
         if first == last and begin < 0:
             yield (first, last), ()
             continue
         begin = first if begin < 0 else begin
-        while place < len(spans) and spans[place].begin < last:
-            own.append(spans[place])
+        while position < len(spans) and spans[position].begin < last:
+            own.append(spans[position])
             if own[-1].begin < begin < own[-1].end:
                 begin = own[-1].begin
-            place += 1
+            position += 1
         if own and own[-1].end > last:
             continue
         yield (begin, last), _moved(own, begin)
@@ -290,7 +290,7 @@ _BRACKETS = {")": "(", "]": "[", "}": "{"}
 
 
 def matches(text: str) -> Iterator[ProtectedSpan]:
-    """Yield the spans of all forms of the table; they may overlap."""
+    """Yield the spans of all forms of the table. They may overlap."""
     absent = {Kind.EMOJI} if text.isascii() else set[Kind]()
     if DIGIT.search(text) is None:
         absent |= {Kind.NUMBER}
@@ -300,7 +300,7 @@ def matches(text: str) -> Iterator[ProtectedSpan]:
             yield from spans_of(form, text)
 
 
-def spans_of(form: Form, text: str) -> Iterator[ProtectedSpan]:
+def spans_of(form: KeptForm, text: str) -> Iterator[ProtectedSpan]:
     """Yield the spans of one form with a pattern."""
     assert form.pattern is not None
     search = _near_digits if form.kind is Kind.NUMBER else searched
@@ -347,7 +347,7 @@ def searched(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
 
 
 def _length_without_punctuation(found: str) -> int:
-    """Return the length up to the last character that is no punctuation; a bracket that opens in it may close it."""
+    """Return the length up to the last character that is no punctuation. A bracket that opens in it may close it."""
     end = len(found)
     open_brackets = {close: found.count(close) - found.count(opening) for close, opening in _BRACKETS.items()}
     while end and (found[end - 1] in _PUNCTUATION or open_brackets.get(found[end - 1], 0) > 0):
@@ -361,9 +361,9 @@ def _length_without_punctuation(found: str) -> int:
 # Code is kept. What is between two marks that belong together is translated, and stays between them.
 
 
-def _pair(name: str, *examples: str, pattern: str | None = None, needs: str = "") -> Form:
+def _pair(name: str, *examples: str, pattern: str | None = None, needs: str = "") -> KeptForm:
     """Return a form whose pattern has two groups, the marks; without one, its marks are found by `pairs`."""
-    return Form(
+    return KeptForm(
         name=name,
         kind=Kind.OPENING,
         examples=examples,
@@ -413,7 +413,7 @@ LINKS = (
 )
 
 CODE = (
-    Form(
+    KeptForm(
         name="code between backticks, role or reference: Markdown, reStructuredText",
         kind=Kind.CODE,
         examples=("`os.path.join(a, b)`", "``--force``", ":ref:`guide`", "`the guide`_", "```a b```"),
@@ -422,7 +422,7 @@ CODE = (
         ),
         needs="`",
     ),
-    Form(
+    KeptForm(
         name="substitution, note or reference: reStructuredText",
         kind=Kind.CODE,
         examples=("|release|", "[#note]_", "[CIT2002]_"),
@@ -443,7 +443,7 @@ PAIRS = (
     _pair("written quotation marks", r"\"red car\"", "&quot;red car&quot;"),
 )
 
-MARKS: tuple[Form, ...] = (*LINKS, *CODE, *PAIRS)
+MARKS: tuple[KeptForm, ...] = (*LINKS, *CODE, *PAIRS)
 
 _TOKEN = re.compile(
     r"(?P<end>\n[ \t]{0,20}+\n)"
@@ -460,7 +460,7 @@ _NAME = re.compile(r"(?:<|&lt;|\[)(/?)([A-Za-z0-9]+)")
 _BEFORE_WORD = frozenset("\"'“‘„«‹([{<$€£&¿¡#@%*_~!\\")  # what emphasis may begin with, besides letters and figures
 
 
-class _Token(NamedTuple):
+class _PairedMark(NamedTuple):
     """A mark; name: that of its pair; opens, closes: what it may be."""
 
     begin: int
@@ -492,12 +492,12 @@ def codes(text: str) -> Iterator[ProtectedSpan]:
 
 
 def bbcodes(text: str) -> Iterator[tuple[ProtectedSpan, ProtectedSpan]]:
-    """Yield the tags of BBCode that belong together; see `pairs`."""
+    """Yield the tags of BBCode that belong together. See `pairs`."""
     return _paired(text, _BBCODE) if "[/" in text else iter(())
 
 
 def pairs(text: str) -> Iterator[tuple[ProtectedSpan, ProtectedSpan]]:
-    """Yield the other marks that belong together; pairs are nested, and none goes over a blank line.
+    """Yield the other marks that belong together. Pairs are nested, and none goes over a blank line.
 
     text: in which a letter stands for each character of what is kept
     """
@@ -505,7 +505,7 @@ def pairs(text: str) -> Iterator[tuple[ProtectedSpan, ProtectedSpan]]:
 
 
 def _paired(text: str, tokens: re.Pattern[str]) -> Iterator[tuple[ProtectedSpan, ProtectedSpan]]:
-    stack, open_ = list[_Token](), Counter[str]()
+    stack, open_ = list[_PairedMark](), Counter[str]()
     for token in _tokens(text, tokens):
         if not token.name:
             stack.clear()
@@ -523,28 +523,28 @@ def _paired(text: str, tokens: re.Pattern[str]) -> Iterator[tuple[ProtectedSpan,
             open_[token.name] += 1
 
 
-def _tokens(text: str, tokens: re.Pattern[str]) -> Iterator[_Token]:
-    """Yield the marks in order; the end of a paragraph has no name."""
+def _tokens(text: str, tokens: re.Pattern[str]) -> Iterator[_PairedMark]:
+    """Yield the marks in order. The end of a paragraph has no name."""
     for found in searched(tokens, text):
         (begin, end), kind, mark = found.span(), found.lastgroup, found[0]
         before, after = text[begin - 1 : begin], text[end : end + 1]
         if kind == "end":
-            yield _Token(begin, end, "", opens=False, closes=False)
+            yield _PairedMark(begin, end, "", opens=False, closes=False)
         elif kind == "tag":
             name = _NAME.match(mark)
             if name is not None and not mark.endswith(("/>", "/&gt;")):
-                yield _Token(begin, end, f"{mark[0]}{name[2].lower()}", opens=not name[1], closes=bool(name[1]))
+                yield _PairedMark(begin, end, f"{mark[0]}{name[2].lower()}", opens=not name[1], closes=bool(name[1]))
         else:
             opens = not after.isspace() and after != "" and not before.isalnum()
             if kind == "mark":
                 opens = opens and (after.isalnum() or after in _BEFORE_WORD)
             closes = not before.isspace() and before != "" and not after.isalnum()
-            yield _Token(begin, end, mark, opens=opens, closes=closes)
+            yield _PairedMark(begin, end, mark, opens=opens, closes=closes)
 
 
 # The whole table of what a translation keeps, for the documentation, the tests and the measurements.
 
-TABLE: tuple[Form, ...] = (*FORMS, *MARKS, *MESSAGES)
+TABLE: tuple[KeptForm, ...] = (*FORMS, *MARKS, *MESSAGES)
 
 
 def kept_of(example: str) -> list[str]:

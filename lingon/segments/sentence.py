@@ -15,7 +15,7 @@ from lingon.segments.boundaries import Span
 from lingon.segments.kept_forms import DIVIDING, Kind, ProtectedSpan, merge
 from lingon.text import to_nfc
 
-# Numbers with the separators of one language, written with those of another; their figures stay.
+# Numbers with the separators of one language, written with those of another. Their figures stay.
 
 _SPACES = " \u00a0\u2009\u202f"
 
@@ -59,12 +59,12 @@ class Custom:
 
 # What the steps of a sentence ask their caller for, and what they return.
 
-Link = tuple[Span, Span]
+SpanLink = tuple[Span, Span]
 
 
 @dataclass(frozen=True, slots=True)
-class Translate:
-    """Asks for translations of a normalised text, best first: one or more strings that begin with the prefix."""
+class TranslateStep:
+    """A request for translations of a normalised text, best first: one or more strings that begin with the prefix."""
 
     text: str
     prefix: str = ""
@@ -72,24 +72,24 @@ class Translate:
 
 @dataclass(frozen=True, slots=True)
 class Align:
-    """Asks for links between two normalised texts: pairs of a source span and a target span, in code points."""
+    """A request for links between two normalised texts: pairs of a source span and a target span, in code points."""
 
     source: str
     target: str
 
 
-Request: TypeAlias = Translate | Align
-Answer: TypeAlias = Sequence[str] | Sequence[Link]
-Output: TypeAlias = tuple[Translate, str]
+SentenceRequest: TypeAlias = TranslateStep | Align
+SentenceAnswer: TypeAlias = Sequence[str] | Sequence[SpanLink]
+SentenceOutput: TypeAlias = tuple[TranslateStep, str]
 """One of the translations that answered a request."""
 
 
 class Means(IntEnum):
-    """How the protected spans of a sentence came into its translation; a sentence has the last one that it needed."""
+    """How the protected spans of a sentence came into its translation. A sentence has the last one that it needed."""
 
     NONE = 0  # there are none, or the model never saw them
-    STAND_IN = 1  # the model translated the sentence with words in their place, or with the strings themselves
-    PLACED = 2  # a prefix forced a word in the place of one
+    STAND_IN = 1  # the model translated the sentence with words instead of them, or with the strings themselves
+    PLACED = 2  # a prefix forced a word instead of one
     SPLIT = 3  # the sentence was split there, and its parts were translated apart
 
 
@@ -99,14 +99,14 @@ class Restored:
 
     kept: where they are in the text
     lowered: of a sentence in capitals: how the model read and wrote it
-    outputs: what it is made of; an output that was asked for and not used is not among them
+    outputs: what it is made of. An output that was asked for and not used is not among them
     """
 
     text: str
     kept: tuple[Span, ...] = ()
     means: Means = Means.NONE
     lowered: Lowered | None = None
-    outputs: tuple[Output, ...] = field(default=(), compare=False)
+    outputs: tuple[SentenceOutput, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,22 +118,22 @@ class Lowered:
     translation: Restored
 
 
-Steps: TypeAlias = Generator[Request, Answer, Restored]
+SentenceSteps: TypeAlias = Generator[SentenceRequest, SentenceAnswer, Restored]
 
 
-def translations(request: Translate) -> Generator[Request, Answer, Sequence[str]]:
+def translations(request: TranslateStep) -> Generator[SentenceRequest, SentenceAnswer, Sequence[str]]:
     """Ask for translations."""
     return cast(Sequence[str], (yield request))
 
 
-def links(request: Align) -> Generator[Request, Answer, Sequence[Link]]:
+def links(request: Align) -> Generator[SentenceRequest, SentenceAnswer, Sequence[SpanLink]]:
     """Ask for links."""
-    return cast(Sequence[Link], (yield request))
+    return cast(Sequence[SpanLink], (yield request))
 
 
 def joined(*parts: Restored | str) -> Restored:
-    """Return parts of a translation as one; a string has nothing that is kept."""
-    text, kept, means, outputs = "", list[Span](), Means.NONE, list[Output]()
+    """Return parts of a translation as one. A string has nothing that is kept."""
+    text, kept, means, outputs = "", list[Span](), Means.NONE, list[SentenceOutput]()
     for part in parts:
         restored = Restored(part) if isinstance(part, str) else part
         kept += [(len(text) + begin, len(text) + end) for begin, end in restored.kept]
@@ -165,7 +165,7 @@ class KeptString:
 
     text: the protected spans and what is between them
     kinds: of the protected spans
-    written: a number as the target language writes it, which a translation may have instead; empty if it is the same
+    written: a number as the target language writes it, which a translation may have instead, empty if it is the same
     """
 
     text: str
@@ -209,14 +209,14 @@ class KeptString:
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
-    """Texts and what is kept between them, in turns: there is one more text than kept strings."""
+class SplitSentence:
+    """Texts and what is kept between them, alternately: there is one more text than kept strings."""
 
     texts: tuple[str, ...]
     kept: tuple[KeptString, ...]
 
     @classmethod
-    def of(cls, text: str, spans: Sequence[ProtectedSpan], custom: Custom | None = None) -> Sentence:
+    def of(cls, text: str, spans: Sequence[ProtectedSpan], custom: Custom | None = None) -> SplitSentence:
         """Return a sentence of a text with its protected spans; custom: how its translation writes numbers.
 
         A span grows over the letters and figures that touch it and over brackets and quotation marks around it. Spans
@@ -244,24 +244,24 @@ class Sentence:
         """Return the sentence with other strings in place of the kept ones."""
         return "".join(chain.from_iterable(zip_longest(self.texts, strings, fillvalue="")))
 
-    def before(self, place: int) -> Sentence:
+    def before(self, position: int) -> SplitSentence:
         """Return what is before a kept string."""
-        return Sentence(self.texts[: place + 1], self.kept[:place])
+        return SplitSentence(self.texts[: position + 1], self.kept[:position])
 
-    def after(self, place: int) -> Sentence:
+    def after(self, position: int) -> SplitSentence:
         """Return what is after a kept string."""
-        return Sentence(self.texts[place + 1 :], self.kept[place + 1 :])
+        return SplitSentence(self.texts[position + 1 :], self.kept[position + 1 :])
 
-    def stripped(self, left: str, right: str) -> tuple[str, Sentence, str]:
+    def stripped(self, left: str, right: str) -> tuple[str, SplitSentence, str]:
         """Return the characters of `left` at the begin, the sentence without both, and those of `right` at the end."""
         first = self.texts[0].lstrip(left)
         texts = (first, *self.texts[1:])
         last = texts[-1].rstrip(right)
         before = self.texts[0][: len(self.texts[0]) - len(first)]
-        return before, Sentence((*texts[:-1], last), self.kept), texts[-1][len(last) :]
+        return before, SplitSentence((*texts[:-1], last), self.kept), texts[-1][len(last) :]
 
     def edge(self) -> int | None:
-        """Return the place of a kept string at the begin or the end of the sentence that no grammar needs."""
+        """Return the position of a kept string at the begin or the end of the sentence that no grammar needs."""
         if not self.kept:
             return None
         if not has_words(self.texts[0]) and self.kept[0].is_apart:
@@ -272,9 +272,11 @@ class Sentence:
         return None
 
     def divider(self) -> int | None:
-        """Return the place of a kept string whose sides are translated apart: the middle one, as they are cut again."""
-        places = [place for place, kept in enumerate(self.kept) if kept.divides]
-        return places[len(places) // 2] if places else None
+        """Return the position of a kept string whose sides are translated apart: the middle one, as they are cut
+        again.
+        """
+        positions = [position for position, kept in enumerate(self.kept) if kept.divides]
+        return positions[len(positions) // 2] if positions else None
 
 
 def _with_custom(kept: KeptString, custom: Custom) -> KeptString:
@@ -283,25 +285,25 @@ def _with_custom(kept: KeptString, custom: Custom) -> KeptString:
 
 
 def has_words(text: str) -> bool:
-    """Whether a text has a letter or a figure."""
+    """Return whether a text has a letter or a figure."""
     return any(map(str.isalnum, text))
 
 
 class _Runs:
-    """The runs of a kind of character in a text; the last one is remembered, so that many spans in it read it once."""
+    """The runs of a kind of character in a text. The last one is remembered, so that many spans in it read it once."""
 
     def __init__(self, text: str, belongs: Callable[[str], bool]) -> None:
         self._text, self._belongs = text, belongs
         self._last: Span = 0, 0
 
-    def around(self, place: int) -> Span | None:
-        """Return the run that a place is in; None if the character there is of another kind, or there is none."""
+    def around(self, position: int) -> Span | None:
+        """Return the run that a position is in, or None if the character there is of another kind, or there is none."""
         begin, end = self._last
-        if begin <= place < end:
+        if begin <= position < end:
             return self._last
-        if not (0 <= place < len(self._text) and self._belongs(self._text[place])):
+        if not (0 <= position < len(self._text) and self._belongs(self._text[position])):
             return None
-        begin, end = place, place + 1
+        begin, end = position, position + 1
         while begin and self._belongs(self._text[begin - 1]):
             begin -= 1
         while end < len(self._text) and self._belongs(self._text[end]):
@@ -330,18 +332,20 @@ def _grown(text: str, spans: Sequence[ProtectedSpan]) -> Iterator[ProtectedSpan]
 
 
 def _is_mark(character: str) -> bool:
-    """Whether a character is written on the one before it."""
+    """Return whether a character is written on the one before it."""
     return unicodedata.combining(character) > 0
 
 
 def _in_word(character: str) -> bool:
-    """Whether words of this character's script have spaces between them; those of Thai and of later blocks have not."""
+    """Return whether words of this character's script have spaces between them. Those of Thai and of later blocks have
+    not.
+    """
     return character < _SPACELESS and (character.isalnum() or _is_mark(character))
 
 
 def kept_spans(text: str, spans: Sequence[ProtectedSpan]) -> list[Span]:
     """Return where what `kept_strings` returns is in a sentence."""
-    sentence, found, at = Sentence.of(text, spans), list[Span](), 0
+    sentence, found, at = SplitSentence.of(text, spans), list[Span](), 0
     for before, kept in zip(sentence.texts, sentence.kept, strict=False):
         found.append((at + len(before), at + len(before) + len(kept.text)))
         at = found[-1][1]
@@ -349,16 +353,16 @@ def kept_spans(text: str, spans: Sequence[ProtectedSpan]) -> list[Span]:
 
 
 def kept_strings(text: str, spans: Sequence[ProtectedSpan]) -> list[str]:
-    """Return what is kept of a sentence; spans with neither letter nor figure between them are one string."""
-    return [kept.text for kept in Sentence.of(text, spans).kept]
+    """Return what is kept of a sentence. Spans with neither letter nor figure between them are one string."""
+    return [kept.text for kept in SplitSentence.of(text, spans).kept]
 
 
 def leaves_words(text: str, spans: Sequence[ProtectedSpan]) -> bool:
-    """Whether a sentence, or several words of it, stay in their language because the model cannot read them.
+    """Return whether a sentence, or several words of it, stay in their language because the model cannot read them.
 
     One word that is kept in a sentence is none: it is mostly a name.
     """
-    sentence = Sentence.of(text, spans)
+    sentence = SplitSentence.of(text, spans)
     unread = [words for each in sentence.kept if Kind.UNKNOWN in each.kinds and (words := _words(each.text))]
     if unread and not any(map(has_words, sentence.texts)):
         return True
@@ -366,7 +370,7 @@ def leaves_words(text: str, spans: Sequence[ProtectedSpan]) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """Return the words of two letters and more; where words have no blanks, as many as there are in a usual text."""
+    """Return the words of two letters and more. Where words have no blanks, as many as there are in a usual text."""
     found = list[str]()
     for word in _LETTERS.findall(to_nfc(text)):
         spaceless = sum(each >= _SPACELESS for each in word)

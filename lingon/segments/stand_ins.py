@@ -1,4 +1,4 @@
-"""Words that stand for kept strings while a model translates, and the strings put back in their places."""
+"""Words that stand for kept strings while a model translates, and the strings put back where they are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lingon.segments.boundaries import Span
 from lingon.segments.kept_forms import FIGURE
 from lingon.segments.protection import counts
-from lingon.segments.sentence import KeptString, Means, Restored, Sentence
+from lingon.segments.sentence import KeptString, Means, Restored, SplitSentence
 from lingon.text import normalise
 
 MOST_WORDS = 4  # in one sentence: with each more, the model more often loses one
@@ -41,79 +41,81 @@ class Attempt:
     source: normalised, as the model gets it
     """
 
-    sentence: Sentence
+    sentence: SplitSentence
     words: tuple[str, ...]
     source: str
 
     @classmethod
-    def of(cls, sentence: Sentence, words: Sequence[str]) -> Attempt:
+    def of(cls, sentence: SplitSentence, words: Sequence[str]) -> Attempt:
         """Return the sentence with these words, each a word of its own in the text."""
         spaced = []
-        for place, word in enumerate(words):
-            before, after = sentence.texts[place][-1:], sentence.texts[place + 1][:1]
+        for position, word in enumerate(words):
+            before, after = sentence.texts[position][-1:], sentence.texts[position + 1][:1]
             spaced.append(" " * before.isalnum() + word + " " * after.isalnum())
         return cls(sentence, tuple(words), normalise(sentence.filled(spaced)))
 
     def best(self, outputs: Iterable[str]) -> str:
-        """Return the translation with the fewest words wrong, then with the fewest letters after them; "" if none."""
+        """Return the translation with the fewest words wrong, then with the fewest letters after them, or "" if
+        none.
+        """
         return min(outputs, key=lambda output: (len(self.wrong(output)), self._excess(output)), default="")
 
     def wrong(self, output: str) -> list[int]:
-        """Return the places of the words that are not exactly once in a translation."""
-        return [place for place in range(len(self.words)) if not self._is_once(output, place)]
+        """Return the positions of the words that are not exactly once in a translation."""
+        return [position for position in range(len(self.words)) if not self._is_once(output, position)]
 
     def restored(self, output: str) -> Restored:
         """Return a translation, in which each word is once, with the kept strings in place of the words.
 
         An ending that the translation gave to a word goes with it, but for the genitive of one in the sentence.
         """
-        found = sorted((self.spans(output, place)[0], place) for place in range(len(self.words)))
+        found = sorted((self.spans(output, position)[0], position) for position in range(len(self.words)))
         text, kept, at = "", list[Span](), 0
-        for (begin, end), place in found:
-            own = self.sentence.kept[place]
-            string = output[begin:end] if own.is_figure and self.words[place] == own.text else own.text
+        for (begin, end), position in found:
+            own = self.sentence.kept[position]
+            string = output[begin:end] if own.is_figure and self.words[position] == own.text else own.text
             before = output[at:begin]
-            if self.sentence.texts[place][-1:].isalnum():
+            if self.sentence.texts[position][-1:].isalnum():
                 before = before.removesuffix(" ")
             text += before
             if not own.is_figure:
                 kept.append((len(text), len(text) + len(string)))
             text += string
             ending = _ending(output, end)
-            at = end if ending == "s" and self._takes_genitive(place) else end + len(ending)
-            at += self.sentence.texts[place + 1][:1].isalnum() and output[at : at + 1] == " "
+            at = end if ending == "s" and self._takes_genitive(position) else end + len(ending)
+            at += self.sentence.texts[position + 1][:1].isalnum() and output[at : at + 1] == " "
         return Restored(text + output[at:], tuple(kept), Means.STAND_IN)
 
-    def spans(self, output: str, place: int) -> list[Span]:
+    def spans(self, output: str, position: int) -> list[Span]:
         """Return where a word is in a translation; a number in figures of any script, and not within another one."""
-        own, word = self.sentence.kept[place], self.words[place]
+        own, word = self.sentence.kept[position], self.words[position]
         found = _spans(word, output)
         if not found and own.written and word == normalise(own.text):
             found = _spans(own.written, output)
         return found
 
-    def place_in_source(self, place: int) -> Span:
-        """Return where the word of a place is in the source."""
-        return _spans(self.words[place], self.source)[0]
+    def place_in_source(self, position: int) -> Span:
+        """Return where the word of a position is in the source."""
+        return _spans(self.words[position], self.source)[0]
 
-    def _is_once(self, output: str, place: int) -> bool:
-        spans = self.spans(output, place)
+    def _is_once(self, output: str, position: int) -> bool:
+        spans = self.spans(output, position)
         if len(spans) != 1:
             return False
         ((begin, end),) = spans
         ending = _ending(output, end)
-        if self.words[place][-1].isdigit() and ending and output[begin:end].isascii():
+        if self.words[position][-1].isdigit() and ending and output[begin:end].isascii():
             return False
         is_word = not (begin and output[begin - 1].isalnum())
         return is_word and len(ending) <= _LONGEST_ENDING and (not ending or ending.isalpha())
 
     def _excess(self, output: str) -> int:
         """Return the number of letters that follow words directly."""
-        ends = (end for place in range(len(self.words)) for _, end in self.spans(output, place))
+        ends = (end for position in range(len(self.words)) for _, end in self.spans(output, position))
         return sum(len(_ending(output, end)) for end in ends)
 
-    def _takes_genitive(self, place: int) -> bool:
-        return _GENITIVE.match(self.sentence.texts[place + 1]) is not None
+    def _takes_genitive(self, position: int) -> bool:
+        return _GENITIVE.match(self.sentence.texts[position + 1]) is not None
 
 
 def _spans(word: str, text: str) -> list[Span]:
@@ -145,7 +147,7 @@ def _ending(output: str, end: int) -> str:
     return found[0] if found else ""
 
 
-def attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
+def attempts(sentence: SplitSentence, words: Sequence[str]) -> Iterator[Attempt]:
     """Yield what to try: the strings themselves if a model may know them, then two choices of words.
 
     words: those that translate to themselves, the surest first. None is taken that the text beside it changes, as a
@@ -156,7 +158,7 @@ def attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
             yield attempt
 
 
-def _attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
+def _attempts(sentence: SplitSentence, words: Sequence[str]) -> Iterator[Attempt]:
     usable, tried = usable_words(sentence, words), list[list[str]]()
     own = [_own_word(each) for each in sentence.kept]
     figures = [normalise(each.text) if each.is_figure else "" for each in sentence.kept]
@@ -169,11 +171,11 @@ def _attempts(sentence: Sentence, words: Sequence[str]) -> Iterator[Attempt]:
             yield Attempt.of(sentence, chosen)
 
 
-def _chosen(sentence: Sentence, words: Sequence[str], known: Sequence[str], turn: int) -> list[str] | None:
+def _chosen(sentence: SplitSentence, words: Sequence[str], known: Sequence[str], turn: int) -> list[str] | None:
     """Return a word for each kept string, or None if there are too few.
 
-    words: to take from in their order; for a number there is another number of its kind
-    known: what stands for a string as the model may read it; "" for a word or a number
+    words: to take from in their order. For a number there is another number of its kind
+    known: what stands for a string as the model may read it, or "" for a word or a number
     turn: how many of the words come last instead of first
     """
     pools = {numbers: iter(_usable_numbers(sentence, numbers, turn)) for numbers in (_YEARS, _HOURS, _QUANTITIES)}
@@ -190,14 +192,14 @@ def _chosen(sentence: Sentence, words: Sequence[str], known: Sequence[str], turn
 
 
 def _own_word(kept: KeptString) -> str:
-    """Return what a model may read of a string and translate as it is; "" if it would not."""
+    """Return what a model may read of a string and translate as it is, or "" if it would not."""
     return normalise(kept.text) if kept.is_itself else _plain(kept.text) if kept.is_almost_itself else ""
 
 
 def _plain(kept: str) -> str:
     """Return what any model may read of a string: its letters without accents, its figures without signs beside them.
 
-    Nguyễn becomes Nguyen, "~5" becomes "5", "20 m²" becomes "20 m"; "" if letters would be lost, or nothing is left.
+    Nguyễn becomes Nguyen, "~5" becomes "5", "20 m²" becomes "20 m", or "" if letters would be lost, or nothing is left.
     """
     bare = "".join(each for each in unicodedata.normalize("NFD", kept) if not unicodedata.combining(each))
     if any(each.isalpha() and not each.isascii() for each in bare):
@@ -211,13 +213,13 @@ def _alike(number: str) -> tuple[str, ...]:
     return next((numbers for pattern, numbers in _ALIKE if pattern.fullmatch(number)), _QUANTITIES)
 
 
-def _usable_numbers(sentence: Sentence, numbers: Sequence[str], turn: int) -> list[str]:
+def _usable_numbers(sentence: SplitSentence, numbers: Sequence[str], turn: int) -> list[str]:
     """Return the numbers that are not in a sentence."""
     text = sentence.text
     return [number for number in (*numbers[turn:], *numbers[:turn]) if not _number(number).search(text)]
 
 
-def usable_words(sentence: Sentence, words: Sequence[str]) -> list[str]:
+def usable_words(sentence: SplitSentence, words: Sequence[str]) -> list[str]:
     """Return the words that are not in the sentence, and of which none is in another."""
     text, usable = sentence.text.casefold(), list[str]()
     for word in words:
@@ -229,7 +231,9 @@ def usable_words(sentence: Sentence, words: Sequence[str]) -> list[str]:
 
 
 def lacks_figures(source: str, target: str) -> bool:
-    """Whether a translation lacks a small number of its source, which may be there in the figures of any script."""
+    """Return whether a translation lacks a small number of its source, which may be there in the figures of any
+    script.
+    """
     wanted = figures_of(source)
     return bool(wanted) and not wanted <= figures_of(target)
 
@@ -240,7 +244,9 @@ def figures_of(text: str) -> Counter[str]:
 
 
 def counts_hold(source: str, target: str, strings: Iterable[str]) -> bool:
-    """Whether each string is in both texts as often; a figure, which may stand in a date, in the target at least so."""
+    """Return whether each string is in both texts as often. A figure, which may stand in a date, in the target at least
+    so.
+    """
     different = [*dict.fromkeys(strings)]
     figures = [string for string in different if FIGURE.fullmatch(string)]
     if figures:

@@ -16,21 +16,21 @@ from lingon.segments.boundaries import Span
 from lingon.segments.capitals import is_in_capitals, lowered, raised
 from lingon.segments.kept_forms import DIVIDING, Kind, ProtectedSpan, replaced, without
 from lingon.segments.placing import place
-from lingon.segments.placing_alignment import Aligned, Inline, Kept
+from lingon.segments.placing_alignment import Aligned, Inline, KeptCopy
 from lingon.segments.protection import with_figures
 from lingon.segments.sentence import (
     Align,
-    Answer,
     Custom,
-    Link,
     Lowered,
     Means,
-    Output,
-    Request,
     Restored,
-    Sentence,
-    Steps,
-    Translate,
+    SentenceAnswer,
+    SentenceOutput,
+    SentenceRequest,
+    SentenceSteps,
+    SpanLink,
+    SplitSentence,
+    TranslateStep,
     has_words,
     joined,
     links,
@@ -46,28 +46,28 @@ _BEFORE, _AFTER = f"{_BLANK},;:.!?…)]}}–—-", f"{_BLANK},;:([{{–—-"  # 
 
 def translate_kept(
     text: str, spans: Sequence[ProtectedSpan], words: Sequence[str], custom: Custom | None = None
-) -> Steps:
-    """Translate a sentence; each protected string is in the result as often as in the text.
+) -> SentenceSteps:
+    """Translate a sentence. Each protected string is in the result as often as in the text.
 
-    spans: what is protected, in order and without overlap; small numbers are looked for besides
-    words: those that the model translates to themselves, the surest first; may be empty
+    spans: what is protected, in order and without overlap. Small numbers are looked for besides
+    words: those that the model translates to themselves, the surest first. May be empty
     custom: how the model may write numbers, which are in the result as in the text all the same
     """
     every = with_figures(text, spans)
-    before, sentence, after = Sentence.of(text, every, custom).stripped(_BLANK, _BLANK)
+    before, sentence, after = SplitSentence.of(text, every, custom).stripped(_BLANK, _BLANK)
     restored = joined(before, (yield from _translated(sentence, words)), after)
     if not counts_hold(text, restored.text, [text[begin:end] for begin, end, _ in every]):
         return Restored(text, tuple((begin, end) for begin, end, _ in spans), Means.SPLIT)
     return restored
 
 
-def _translated(sentence: Sentence, words: Sequence[str]) -> Steps:
+def _translated(sentence: SplitSentence, words: Sequence[str]) -> SentenceSteps:
     """Translate a sentence or a part of one by the first means that keeps its strings."""
     if not any(map(has_words, sentence.texts)):
         is_kept = any(not each.is_figure for each in sentence.kept)
         return Restored(sentence.text, ((0, len(sentence.text)),) if is_kept else ())
     if not sentence.kept:
-        request = Translate(normalise(sentence.text))
+        request = TranslateStep(normalise(sentence.text))
         outputs = yield from translations(request)
         if not outputs:
             return Restored(sentence.text)
@@ -84,19 +84,19 @@ def _translated(sentence: Sentence, words: Sequence[str]) -> Steps:
     return (yield from _split(sentence, place, words))
 
 
-def _split(sentence: Sentence, place: int, words: Sequence[str]) -> Steps:
+def _split(sentence: SplitSentence, place: int, words: Sequence[str]) -> SentenceSteps:
     """Translate what is before and after a kept string apart."""
     kept, sides = sentence.kept[place], (sentence.before(place), sentence.after(place))
     before = yield from _part(sides[0], words)
     after = yield from _part(sides[1], words)
     breaks = not kept.divides and all(has_words(side.text) for side in sides)
-    places = () if kept.is_figure else ((0, len(kept.text)),)
-    string = Restored(kept.text, places, Means.SPLIT if breaks else Means.NONE)
+    positions = () if kept.is_figure else ((0, len(kept.text)),)
+    string = Restored(kept.text, positions, Means.SPLIT if breaks else Means.NONE)
     return joined(before, string, after)
 
 
-def _part(sentence: Sentence, words: Sequence[str]) -> Steps:
-    """Translate a part of a sentence; the blanks and the punctuation around it stay, and it gets no end mark."""
+def _part(sentence: SplitSentence, words: Sequence[str]) -> SentenceSteps:
+    """Translate a part of a sentence. The blanks and the punctuation around it stay, and it gets no end mark."""
     before, core, after = sentence.stripped(_BEFORE, _AFTER)
     restored = yield from _translated(core, words)
     last = max((end for _, end in restored.kept), default=0)
@@ -106,11 +106,13 @@ def _part(sentence: Sentence, words: Sequence[str]) -> Steps:
     return joined(before, restored, after)
 
 
-def _by_words(sentence: Sentence, words: Sequence[str]) -> Generator[Request, Answer, tuple[Restored | None, int]]:
-    """Return the translation by words in place of the kept strings, or None and the place at which to split."""
+def _by_words(
+    sentence: SplitSentence, words: Sequence[str]
+) -> Generator[SentenceRequest, SentenceAnswer, tuple[Restored | None, int]]:
+    """Return the translation by words in place of the kept strings, or None and the position at which to split."""
     best: tuple[Attempt, str] | None = None
     for attempt in attempts(sentence, words):
-        outputs = yield from translations(Translate(attempt.source))
+        outputs = yield from translations(TranslateStep(attempt.source))
         output = attempt.best(outputs)
         if (restored := _accepted(attempt, output)) is not None:
             return restored, 0
@@ -124,13 +126,14 @@ def _by_words(sentence: Sentence, words: Sequence[str]) -> Generator[Request, An
 
 
 def _accepted(attempt: Attempt, output: str, prefix: str = "") -> Restored | None:
-    """Return a translation with its strings; None unless each word is in it once, no string besides, and other words.
+    """Return a translation with its strings, or None unless each word is in it once, no string besides, and other
+    words.
 
     prefix: that was forced
     """
     if attempt.wrong(output):
         return None
-    used: Output = Translate(attempt.source, prefix), output
+    used: SentenceOutput = TranslateStep(attempt.source, prefix), output
     restored = replace(attempt.restored(output), outputs=(used,))
     strings = [each.text for each in attempt.sentence.kept]
     if any(map(has_words, attempt.sentence.texts)) and not has_words(without(restored.text, restored.kept)):
@@ -138,18 +141,18 @@ def _accepted(attempt: Attempt, output: str, prefix: str = "") -> Restored | Non
     return restored if counts_hold(attempt.sentence.text, restored.text, strings) else None
 
 
-def _by_prefixes(attempt: Attempt, output: str) -> Generator[Request, Answer, Restored | None]:
+def _by_prefixes(attempt: Attempt, output: str) -> Generator[SentenceRequest, SentenceAnswer, Restored | None]:
     """Force the words that are not once in a translation, by prefixes that end with them and grow."""
     prefix = ""
     while wrong := attempt.wrong(output):
-        found: Sequence[Link] = ()
+        found: Sequence[SpanLink] = ()
         if any(not attempt.spans(output, place) for place in wrong):
             found = yield from links(Align(attempt.source, normalise(output)))
         longer = min((_prefix(attempt, place, output, found, len(prefix)) for place in wrong), key=len)
         if len(longer) <= len(prefix):
             return None
         prefix = longer
-        outputs = yield from translations(Translate(attempt.source, prefix))
+        outputs = yield from translations(TranslateStep(attempt.source, prefix))
         output = attempt.best(each for each in outputs if each.startswith(prefix))
         if not output:
             return None
@@ -157,8 +160,8 @@ def _by_prefixes(attempt: Attempt, output: str) -> Generator[Request, Answer, Re
     return restored and replace(restored, means=Means.PLACED)
 
 
-def _prefix(attempt: Attempt, place: int, output: str, found: Sequence[Link], least: int) -> str:
-    """Return the begin of a translation up to the word of a place: where it is first, or where it is aligned to.
+def _prefix(attempt: Attempt, place: int, output: str, found: Sequence[SpanLink], least: int) -> str:
+    """Return the begin of a translation up to the word of a position: where it is first, or where it is aligned to.
 
     least: characters at the begin that stay, because they were forced before
     """
@@ -181,7 +184,7 @@ def _prefix(attempt: Attempt, place: int, output: str, found: Sequence[Link], le
 # HTML. Written quotation marks are read as plain ones, which the model translates. If a pair would be empty, if there
 # is no attention, or in a message with arms, what is before, between and after the marks is translated apart.
 
-Placing: TypeAlias = Generator[Request, Answer, Restored | None]
+Placing: TypeAlias = Generator[SentenceRequest, SentenceAnswer, Restored | None]
 _QUOTES = {'\\"', "&quot;", "&#34;"}
 _QUOTE = re.compile('«[ \u00a0\u202f]?|[ \u00a0\u202f]?»|["„“”‟]')
 MOST_WEIGHTS = 200_000  # words of the sentence times words of its translation; placing by them takes most of a second
@@ -203,8 +206,8 @@ class _Bare(NamedTuple):
 
 def translate_marked(
     text: str, spans: Sequence[ProtectedSpan], words: Sequence[str], custom: Custom | None = None
-) -> Steps:
-    """Translate a sentence; see `translate_kept`."""
+) -> SentenceSteps:
+    """Translate a sentence. See `translate_kept`."""
     pairs = _pairs(spans)
     if not pairs:
         return (yield from translate_kept(text, spans, words, custom))
@@ -242,14 +245,14 @@ def _quoted(
     kept = sorted([*restored.kept, (len(restored.text), len(restored.text))])
     if len(found) != len(marks) or any(begin < last and first < end for begin, end in found for first, last in kept):
         return None
-    places = [(begin, end, mark) for begin, end in found]
-    return _inserted(restored, places)
+    positions = [(begin, end, mark) for begin, end in found]
+    return _inserted(restored, positions)
 
 
-def _inserted(restored: Restored, places: Sequence[tuple[int, int, str]]) -> Restored:
+def _inserted(restored: Restored, positions: Sequence[tuple[int, int, str]]) -> Restored:
     """Return a translation with other strings in place of parts of it, which are in order and in no kept string."""
     text, at, kept, ends, moved = "", 0, list[Span](), list[int](), list[int]()
-    for begin, end, string in places:
+    for begin, end, string in positions:
         text += restored.text[at:begin] + string
         kept.append((len(text) - len(string), len(text)))
         at = end
@@ -263,7 +266,7 @@ def _inserted(restored: Restored, places: Sequence[tuple[int, int, str]]) -> Res
 
 
 def _pairs(spans: Sequence[ProtectedSpan]) -> list[tuple[int, int]]:
-    """Return the numbers of the marks of each pair, in the order of the first ones; a mark may have no other."""
+    """Return the numbers of the marks of each pair, in the order of the first ones. A mark may have no other."""
     open_, found = list[int](), list[tuple[int, int]]()
     for number, span in enumerate(spans):
         if span.kind is Kind.OPENING:
@@ -286,7 +289,7 @@ def _bare(text: str, spans: Sequence[ProtectedSpan], pairs: Sequence[tuple[int, 
         for number, span in enumerate(spans)
         if number not in paired
     ]
-    inlines, open_ = list[Inline](), list[tuple[int, int]]()  # open_: the last number of a pair, and its place
+    inlines, open_ = list[Inline](), list[tuple[int, int]]()  # open_: the last number of a pair, and its position
     for first, last in pairs:
         while open_ and open_[-1][0] < first:
             open_.pop()
@@ -303,7 +306,9 @@ def _placed(
     words: Sequence[str],
     custom: Custom | None,
 ) -> Placing:
-    """Return the translation with the marks around the words that are aligned to theirs; None if one has no place."""
+    """Return the translation with the marks around the words that are aligned to theirs, or None if one has no
+    place.
+    """
     bare = _bare(text, spans, pairs)
     restored = yield from translate_kept(bare.text, bare.spans, words, custom)
     source = _Masked(bare.text, [span[:2] for span in bare.spans], words)
@@ -314,14 +319,14 @@ def _placed(
         return None
     inlines = [Inline(source.place(begin), source.place(end), parent) for begin, end, parent in bare.inlines]
     segment = Aligned((0, len(source.text)), (0, len(target.text)), weights, source.same(target))
-    begun, places = dict[int, int](), list[tuple[int, int, str]]()
+    begun, positions = dict[int, int](), list[tuple[int, int, str]]()
     for insertion in place(source.text, target.text, [segment], inlines):
         to = target.own(insertion.place)
         if insertion.closing and begun[insertion.inline] == to:
             return None
         begun[insertion.inline] = to
-        places.append((to, to, bare.marks[insertion.inline][insertion.closing]))
-    return _inserted(restored, places)
+        positions.append((to, to, bare.marks[insertion.inline][insertion.closing]))
+    return _inserted(restored, positions)
 
 
 class _Masked:
@@ -343,33 +348,35 @@ class _Masked:
         self.text = "".join([*parts, text[at:]])
 
     def place(self, at: int) -> int:
-        """Return where a place of the text, which is in no kept string, is now."""
+        """Return where a position of the text, which is in no kept string, is now."""
         number = bisect_right(self._begins, at) - 1
         return self._masks[number] + at - self._begins[number]
 
     def own(self, at: int) -> int:
-        """Return where a place is in the text as it was; one within a mask is before the string."""
+        """Return where a position is in the text as it was. One within a mask is before the string."""
         number = bisect_right(self._masks, at) - 1
         if number % 2 and at > self._masks[number]:
             at = self._masks[number]
         return self._begins[number] + at - self._masks[number]
 
-    def same(self, other: _Masked) -> list[Kept]:
-        """Return the strings that another text has as well, equal ones in the order of both; no mark comes into one."""
+    def same(self, other: _Masked) -> list[KeptCopy]:
+        """Return the strings that another text has as well, equal ones in the order of both. No mark comes into one."""
         waiting: dict[str, list[Span]] = {}
         for string, span in reversed(other._kept):
             waiting.setdefault(string, []).append(span)
-        return [Kept(span, waiting[string].pop(), (span,)) for string, span in self._kept if waiting.get(string)]
+        return [KeptCopy(span, waiting[string].pop(), (span,)) for string, span in self._kept if waiting.get(string)]
 
 
-def _weights(source: str, target: str) -> Generator[Request, Answer, list[list[float]] | None]:
-    """Return (target words, source words): how much of a source word is in a target word; None if it is not known."""
+def _weights(source: str, target: str) -> Generator[SentenceRequest, SentenceAnswer, list[list[float]] | None]:
+    """Return (target words, source words): how much of a source word is in a target word, or None if it is not
+    known.
+    """
     read = normalise(source), normalise(target)
     sources, targets = (_words(text) for text in read)
     count = len(source.split()), len(target.split())
     if (len(sources), len(targets)) != count or not 0 < count[0] * count[1] <= MOST_WEIGHTS:
         return None
-    found: Sequence[Link] = yield from links(Align(*read))
+    found: Sequence[SpanLink] = yield from links(Align(*read))
     if not found:
         return None
     sums = [[0.0] * len(sources) for _ in targets]
@@ -396,12 +403,12 @@ def translate_sentence(
     words: Sequence[str],
     names: Mapping[str, str],
     custom: Custom | None = None,
-) -> Steps:
-    """Translate a sentence; each protected string is in the result as often as in the text.
+) -> SentenceSteps:
+    """Translate a sentence. Each protected string is in the result as often as in the text.
 
     spans: what is protected in the sentence, in order and without overlap
     words: those that the model translates to themselves, the surest first
-    names: words that are not written in small letters, by their form in lower case; see `capitals.names_of`
+    names: words that are not written in small letters, by their form in lower case. See `capitals.names_of`
     custom: how numbers are written in the translation; None as they are in the text
     """
     if not is_in_capitals(text, spans):
@@ -419,7 +426,7 @@ def translate_sentence(
 
 def _by_custom(restored: Restored, text: str, spans: Sequence[ProtectedSpan], custom: Custom | None) -> Restored:
     """Return a translation with its kept numbers as the target language writes them."""
-    numbers = {each.text for each in Sentence.of(text, spans).kept if each.is_number} if custom else set[str]()
+    numbers = {each.text for each in SplitSentence.of(text, spans).kept if each.is_number} if custom else set[str]()
     if custom is None or not numbers:
         return restored
     written, kept, at = "", list[Span](), 0

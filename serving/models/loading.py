@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from lingon.bundle.golden import Golden, Link, alignment_links
+from lingon.bundle.golden import Golden, GoldenLink, alignment_links
 from lingon.bundle.manifest import PASSED, poor_quality
 from lingon.bundle.names import GOLDEN
 from lingon.bundle.store import Bundle, bundles_below, is_bundle, use_highest_whole
@@ -96,12 +96,14 @@ def golden_of(bundle: Bundle) -> Golden | None:
     return Golden.from_bytes(bundle.read(GOLDEN), bundle.folder / GOLDEN)
 
 
-def links(hypothesis: pb.Hypothesis) -> list[Link]:
+def links(hypothesis: pb.Hypothesis) -> list[GoldenLink]:
     """The alignment of a hypothesis as golden sentences have it."""
     return [(link.source.begin, link.target.begin, link.weight) for link in hypothesis.alignment]
 
 
-def _check_alignments(bundle: Bundle, precision: str, pairs: Sequence[tuple[list[Link], list[Link]]]) -> None:
+def _check_alignments(
+    bundle: Bundle, precision: str, pairs: Sequence[tuple[list[GoldenLink], list[GoldenLink]]]
+) -> None:
     """Raise BundleError if too many links differ; pairs: of the export, and of this load, for each translation."""
     total = sum(max(len(expected), len(found)) for expected, found in pairs)
     different = total - sum(_same_links(expected, found) for expected, found in pairs)
@@ -113,7 +115,7 @@ def _check_alignments(bundle: Bundle, precision: str, pairs: Sequence[tuple[list
         )
 
 
-def _same_links(expected: list[Link], found: list[Link]) -> int:
+def _same_links(expected: list[GoldenLink], found: list[GoldenLink]) -> int:
     """The number of expected links that were found, between the same pieces and with nearly the same weight."""
     left = list(found)
     for source, target, weight in expected:

@@ -22,7 +22,7 @@ from lingon.serving.models.catalog import Catalog
 from lingon.serving.models.registry import ServedModel
 from lingon.serving.rpc.calls import Context
 from lingon.serving.rpc.service import TranslationService
-from lingon.source_language import NotTranslated, Probabilities, Source, by_way, sources_of, starts_of, takes_long
+from lingon.source_language import NotTranslated, Probabilities, TextLanguage, by_way, sources_of, starts_of, takes_long
 from lingon.translation.v1 import translation_pb2 as pb
 
 SERVICE = "google.cloud.translation.v3.TranslationService"
@@ -49,7 +49,7 @@ class GoogleService:
         _check(request)
         contents, target = list(request.contents), tag_of_google(request.target_language_code)
         if request.source_language_code:
-            sources = [Source(tag_of_google(request.source_language_code), 1.0)] * len(contents)
+            sources = [TextLanguage(tag_of_google(request.source_language_code), 1.0)] * len(contents)
         else:
             sources = await self._sources(contents, target, FORMATS[request.mime_type], context)
         found: dict[int, str] = {}
@@ -94,7 +94,7 @@ class GoogleService:
 
     async def _sources(
         self, contents: Sequence[str], target: str, text_format: pb.TextFormat.ValueType, context: Context
-    ) -> list[Source]:
+    ) -> list[TextLanguage]:
         """Return the source language of each text; raises InvalidRequest if no model translates one."""
         canonical(target, "target_language_code")  # or the request is refused
         served = self._catalog().sources_of(target)

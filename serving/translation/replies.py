@@ -16,7 +16,7 @@ from lingon.errors import Degenerate, RequestError
 from lingon.segments.boundaries import Span, is_blank, without_blanks_around
 from lingon.segments.kept_forms import without
 from lingon.segments.markup import WrittenText
-from lingon.segments.placing_alignment import Kept
+from lingon.segments.placing_alignment import KeptCopy
 from lingon.segments.sentence import Means, Restored, leaves_words
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.guard import DEGENERATE, Flag, Guard, Judgement, Sentence
@@ -53,7 +53,7 @@ class PartHypothesis:
     scored: Scored | None = None
     restored: Restored | None = None
     weights: WordWeights | None = None
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptCopy, ...] = ()
     read_log_probs: tuple[float, ...] = ()
     parts: int = 1
 
@@ -86,7 +86,7 @@ def layout(plan: TextPlan, parts: Sequence[PartHypothesis]) -> Generator[None, N
     )
     if plan.plain is None:
         return Layout(joined.text, joined.spans, begins)
-    weights, kept = list[WordWeights | None](), list[Sequence[Kept]]()
+    weights, kept = list[WordWeights | None](), list[Sequence[KeptCopy]]()
     for segment, places in enumerate(own):
         weights.append(_weights(plan, parts, segment, places) if plan.tagged[segment] else None)
         kept.append(parts[places[0]].kept if len(places) == 1 else ())  # a part with kept strings is a whole sentence

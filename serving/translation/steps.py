@@ -18,8 +18,16 @@ from lingon.bundle.store import Bundle
 from lingon.errors import InvalidRequest, TextTooLong
 from lingon.segments.boundaries import Span
 from lingon.segments.kept_forms import DIVIDING, Kind, ProtectedSpan, replaced
-from lingon.segments.placing_alignment import Kept
-from lingon.segments.sentence import Align, Answer, Output, Request, Restored, Translate, kept_spans
+from lingon.segments.placing_alignment import KeptCopy
+from lingon.segments.sentence import (
+    Align,
+    Restored,
+    SentenceAnswer,
+    SentenceOutput,
+    SentenceRequest,
+    TranslateStep,
+    kept_spans,
+)
 from lingon.segments.steps import translate_sentence
 from lingon.serving.decoding.job import Hypotheses, Hypothesis, Options
 from lingon.serving.decoding.rules import Vocabulary
@@ -50,7 +58,7 @@ _READ = frozenset(
 """What a reader sees as it is, so that a tag may be inside, as in 10<sup>1000</sup>; in all others no tag may be."""
 
 
-def kept_pairs(text: str, spans: Sequence[ProtectedSpan], restored: Restored) -> list[Kept]:
+def kept_pairs(text: str, spans: Sequence[ProtectedSpan], restored: Restored) -> list[KeptCopy]:
     """Return what a sentence and its translation keep, in the order of the sentence; see `Aligned.kept`.
 
     Equal strings are in the same order. A string that is not found in the translation has an empty target, and a string
@@ -73,10 +81,10 @@ def kept_pairs(text: str, spans: Sequence[ProtectedSpan], restored: Restored) ->
     if len(rest) == len(left):  # such as numbers whose separators are those of the target
         found.update(zip(left, rest, strict=True))
         rest = []
-    pairs = [Kept((0, 0), copy) for copy in rest]
+    pairs = [KeptCopy((0, 0), copy) for copy in rest]
     for source in sources:
         divides = any(True for _ in _inside(dividing, source))
-        pairs.append(Kept(source, found.get(source, (0, 0)), [*_inside(whole, source)], divides))
+        pairs.append(KeptCopy(source, found.get(source, (0, 0)), [*_inside(whole, source)], divides))
     return pairs
 
 
@@ -173,13 +181,13 @@ class SentenceTask:
         self._scores: list[float] = []
         self._parts = 1  # in how many the model reads one of the texts, at most
         self._log_probs: tuple[float, ...] = ()
-        self._ended: dict[Output, bool] = {}  # whether the model ended each of its outputs
+        self._ended: dict[SentenceOutput, bool] = {}  # whether the model ended each of its outputs
         words, names = self._lexicon.words, self._lexicon.names
         self._steps = translate_sentence(self._sentence.text, self._sentence.spans, words, names, part.steps.custom)
         self._restored = Restored("")
         self._first = self._advance(None)
         first = self._first
-        self.pending: Jobs = self._jobs(first, follow_up=follow_up) if isinstance(first, Translate) else ()
+        self.pending: Jobs = self._jobs(first, follow_up=follow_up) if isinstance(first, TranslateStep) else ()
         """The jobs of the first step, which are submitted with those of the other sentences."""
 
     async def submitted(self) -> PartHypothesis:
@@ -191,16 +199,16 @@ class SentenceTask:
         """Take all steps; raises the error that ended a job."""
         request, jobs = self._first, self.pending
         while request is not None:
-            if isinstance(request, Translate):
+            if isinstance(request, TranslateStep):
                 request = self._advance(await self._translations(request, jobs))
             else:
                 request = self._advance(await self._links(request))
-            if isinstance(request, Translate):
+            if isinstance(request, TranslateStep):
                 jobs = self._jobs(request, follow_up=True)
                 await self._submit(jobs)
         return await self._hypothesis()
 
-    def _advance(self, answer: Answer | None) -> Request | None:
+    def _advance(self, answer: SentenceAnswer | None) -> SentenceRequest | None:
         """Take the next step of the text layer; returns what it needs for the one after, None at the end."""
         try:
             return next(self._steps) if answer is None else self._steps.send(answer)
@@ -208,7 +216,7 @@ class SentenceTask:
             self._restored = done.value
             return None
 
-    def _jobs(self, request: Translate, *, follow_up: bool = False) -> Jobs:
+    def _jobs(self, request: TranslateStep, *, follow_up: bool = False) -> Jobs:
         """Return the jobs of a text, one for each part that the model can read; none if it can read no word of it."""
         try:
             parts = list(parts_of(request.text, "text", self._tokenizer, self._limits, splits=True))
@@ -229,14 +237,14 @@ class SentenceTask:
             jobs.append(self._client.decode(part.source_ids, options, begin, follow_up=follow_up))
         return jobs
 
-    def _prefix(self, request: Translate) -> tuple[int, ...]:
+    def _prefix(self, request: TranslateStep) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode_target(normalise(request.prefix))) if request.prefix else ()
 
     async def _submit(self, jobs: Sequence[PendingJob[Hypotheses] | PendingJob[Scored]]) -> None:
         with current().trace_jobs((self._place.text, each.job, each.outcome) for each in jobs):
             await self._client.submit_when_possible(jobs)
 
-    async def _translations(self, request: Translate, jobs: Jobs) -> Sequence[str]:
+    async def _translations(self, request: TranslateStep, jobs: Jobs) -> Sequence[str]:
         found: Sequence[Hypotheses] = [await job.answer() for job in jobs]
         if self._options.coverage_penalty:
             found = await self._ranked(jobs, found)
@@ -270,7 +278,7 @@ class SentenceTask:
             ranked.append(tuple(sorted(rescored, key=lambda one: one.rank_key)))
         return ranked
 
-    async def _links(self, request: Align) -> Answer:
+    async def _links(self, request: Align) -> SentenceAnswer:
         """Return the links between two texts; none if the model cannot read them or has no attention."""
         scored = await self._scored(request.source, request.target) if self._aligns else None
         if scored is None:
@@ -304,12 +312,12 @@ class SentenceTask:
         kept = self._kept() if self._tagged else ()
         return PartHypothesis(found, text, aligned, self._restored, weights, kept, self._log_probs, self._parts)
 
-    def _kept(self) -> tuple[Kept, ...]:
+    def _kept(self) -> tuple[KeptCopy, ...]:
         """Return what the sentence, as it was sent, and its translation keep, without the blanks at its begin."""
         text, read = self._restored.text, self._sentence
         blanks = len(text) - len(text.lstrip())
         return tuple(
-            Kept(read.sent(*each.source), each.target, [read.sent(*span) for span in each.whole]).moved(0, -blanks)
+            KeptCopy(read.sent(*each.source), each.target, [read.sent(*span) for span in each.whole]).moved(0, -blanks)
             for each in kept_pairs(read.text, read.spans, self._restored)
         )
 

@@ -31,7 +31,7 @@ from lingon.bench.tools.arrangements import (
     summed,
 )
 from lingon.export.pipeline import export_checkpoint
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.serving.in_process import LocalTranslator
 from lingon.training.config import load_config
 from lingon.training.corpus import read_pairs
@@ -56,7 +56,7 @@ def without_bytes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "config.toml").write_text(tiny_config_text())
     pairs = list(read_pairs(load_config(folder / "config.toml").data.train[0]))
     checkpoint = random_checkpoint(folder, pairs, byte_pieces=False)
-    return export_checkpoint(checkpoint, folder / "digits", Texts(pairs[:40]), FP32).folder
+    return export_checkpoint(checkpoint, folder / "digits", ExportTexts(pairs[:40]), FP32).folder
 
 
 def faults_of(model: Path, every: int) -> tuple[int, list[dict[str, Any]]]:

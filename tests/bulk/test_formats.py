@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lingon.bulk.format import MAX_VALUE_BYTES, Column, Value, packed, unpacked
+from lingon.bulk.format import MAX_VALUE_BYTES, CellValue, Column, packed, unpacked
 from lingon.bulk.formats import Unreadable, format_of, suffix_of
 from lingon.errors import CorpusError, SettingsError
 
@@ -41,7 +41,7 @@ def content(name: str, texts: list[str]) -> bytes:
     return packed(name, table.getvalue().encode())
 
 
-def values(name: str, raw: bytes, rows: int, *, backward: bool = False) -> list[Value]:
+def values(name: str, raw: bytes, rows: int, *, backward: bool = False) -> list[CellValue]:
     """The texts of a file by its pieces, read in their order, or each by a new reader from the last to the first."""
     kind = format_of(name)
     pieces = list(kind.cut(name, io.BytesIO(raw), rows))

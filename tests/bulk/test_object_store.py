@@ -18,7 +18,17 @@ from lingon.bulk.planning import PLAN
 from lingon.bulk.runs import LocalEngine, run
 from lingon.bulk.storage import input_files, open_folder
 from lingon.errors import LingonError, SettingsError
-from tests.support.bulk import LINES, MIXED, Ending, Faults, Silent, faulty_proxy, parts, s3_server, write_parquet
+from tests.support.bulk import (
+    LINES,
+    MIXED,
+    FailingEngine,
+    Faults,
+    Silent,
+    faulty_proxy,
+    parts,
+    s3_server,
+    write_parquet,
+)
 
 pytest.importorskip("s3fs", reason="needs the package s3fs")
 pytest.importorskip("moto", reason="needs the package moto")
@@ -75,7 +85,7 @@ def test_a_run_in_a_store_that_fails_writes_the_bytes_of_one_here(
     work = plan(source, output, translate, shard_rows=10)
     faults.share = 0.3
     with pytest.raises(LingonError, match="killed"):
-        run(work, Ending(4), translate, Silent())
+        run(work, FailingEngine(4), translate, Silent())
     again = plan(source, output, translate, shard_rows=10)
     assert len(missing(again)) == len(work.shards) - 4
     run(again, LocalEngine(), translate, Silent())

@@ -29,7 +29,7 @@ from tests.support.bulk import (
     BACKEND,
     LINES,
     MIXED,
-    Ending,
+    FailingEngine,
     Silent,
     parts,
     rows,
@@ -84,14 +84,14 @@ def test_a_run_that_was_ended_goes_on_and_writes_the_same_bytes(
     folder = source.parent / "ended"
     work = plan(str(source), str(folder), translate, shard_rows=25)
     with pytest.raises(LingonError, match="killed"):
-        run(work, Ending(shards), translate, Silent())
+        run(work, FailingEngine(shards), translate, Silent())
     assert not (folder / SUCCESS).exists()
     again = plan(str(source), str(folder), translate, shard_rows=25)
     assert again == replace(work, output=again.output)
     assert len(missing(again)) == 6 - shards
     run(again, LocalEngine(), translate, Silent())
     assert parts(folder) == parts(done)
-    assert run(again, Ending(0), translate, Silent())["shards"] == 6, "a run that is done does nothing"
+    assert run(again, FailingEngine(0), translate, Silent())["shards"] == 6, "a run that is done does nothing"
 
 
 def test_a_shard_that_is_done_twice_has_the_same_bytes(source: Path, done: Path, translate: Translate) -> None:
@@ -295,7 +295,7 @@ def test_a_run_whose_output_lies_in_its_input_goes_on_and_does_not_read_it(
     folder = source / "out"
     work = plan(pattern, str(folder), translate, shard_rows=10)
     with pytest.raises(LingonError, match="killed"):
-        run(work, Ending(1), translate, Silent())
+        run(work, FailingEngine(1), translate, Silent())
     again = plan(pattern, str(folder), translate, shard_rows=10)
     assert again == work
     run(again, LocalEngine(), translate, Silent())

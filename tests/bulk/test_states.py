@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from lingon.bulk import Translate, finish, missing, plan
-from lingon.bulk.format import Value
+from lingon.bulk.format import CellValue
 from lingon.bulk.planning import PLAN, STATE
 from lingon.bulk.runs import LocalEngine, run
 from lingon.bulk.shards import MANIFEST, RECORDS, SEAL, SUCCESS, ShardWorker
 from lingon.bulk.storage import digest
-from lingon.bulk.translating import Cell, Counts
+from lingon.bulk.translating import CellOutcome, TokenCounts
 from lingon.errors import LingonError
-from tests.support.bulk import LINES, Ending, Silent, parts, write_jsonl
+from tests.support.bulk import LINES, FailingEngine, Silent, parts, write_jsonl
 from tests.support.repository import FULL
 
 ROWS, SHARD_ROWS = 9, 3
@@ -44,11 +44,11 @@ class Upper(Translate):
 
     def cells(
         self,
-        values: Sequence[Value],
-        languages: Sequence[Value] | None = None,
+        values: Sequence[CellValue],
+        languages: Sequence[CellValue] | None = None,
         on_rows: Callable[[int], object] = lambda rows: None,
-    ) -> tuple[list[Cell], Counts]:
-        return [Cell(str(value).upper()) for value in values], Counts(len(values), len(values))
+    ) -> tuple[list[CellOutcome], TokenCounts]:
+        return [CellOutcome(str(value).upper()) for value in values], TokenCounts(len(values), len(values))
 
 
 class Folders:
@@ -65,7 +65,7 @@ class Folders:
         run(plan(str(self.source), str(self.other), self.translate, shard_rows=2), *self._ending())
 
     def _ending(self, shards: int | None = None) -> tuple[Any, Translate, Silent]:
-        return (LocalEngine() if shards is None else Ending(shards)), self.translate, Silent()
+        return (LocalEngine() if shards is None else FailingEngine(shards)), self.translate, Silent()
 
     def run(self, output: Path) -> dict[str, Any]:
         """Run, or go on; returns the manifest without what depends on the clock."""

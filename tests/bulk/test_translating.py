@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lingon.bulk.formats import Unreadable
-from lingon.bulk.translating import BATCH, Cell, Translate
+from lingon.bulk.translating import BATCH, CellOutcome, Translate
 from lingon.bundle.store import open_bundle
 from lingon.client.results import TextResult, Translation
 from lingon.errors import ServerError, SettingsError
@@ -46,10 +46,10 @@ def test_rows_that_cannot_be_translated_have_an_error_and_the_others_have_none(t
     alone = [translate.cells([line])[0][0] for line in LINES[:2]]
     assert cells == [
         alone[0],
-        Cell(error="the text is null"),
-        Cell(error="the text is not UTF-8"),
-        Cell(""),
-        Cell(""),
+        CellOutcome(error="the text is null"),
+        CellOutcome(error="the text is not UTF-8"),
+        CellOutcome(""),
+        CellOutcome(""),
         alone[1],
     ]
     assert all(each.text and each.confidence is not None for each in alone)

@@ -26,7 +26,7 @@ from tests.support.gateway import KNOWS_LANGUAGES, send
 from tests.support.http2 import get
 from tests.support.pages import free_ports
 from tests.support.repository import FULL
-from tests.support.scripted_server import FakeService, Fault, serving
+from tests.support.scripted_server import FakeService, ScriptedFault, serving
 from tests.support.timing import eventually
 
 pytestmark = pytest.mark.ops
@@ -148,7 +148,7 @@ async def test_ten_restarts_of_a_server_process_under_load_stay_within_the_bound
 @pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL])
 async def test_a_server_that_is_healthy_but_fails_calls_is_left_out(tmp_path, code):
     """It fails at once, so that it always has the fewest calls, and would get all of them."""
-    service, codes = FakeService([Fault(code) for _ in range(1000)]), list[grpc.StatusCode]()
+    service, codes = FakeService([ScriptedFault(code) for _ in range(1000)]), list[grpc.StatusCode]()
     async with running() as server:
         with serving(service) as bad:
             async with envoy(tmp_path, bad, address(server)) as (proxy, stub):

@@ -12,7 +12,7 @@ import pytest
 
 from lingon.serving.runtime.device import expects_cuda
 from tests.support.deploy_files import DASHBOARD, alerts, runbook_queries
-from tests.support.prometheus import Watch, lowered, wait_until, watched
+from tests.support.prometheus import PrometheusWatch, lowered, wait_until, watched
 
 pytestmark = pytest.mark.ops
 BOARD = json.loads(DASHBOARD.read_text(encoding="utf-8"))
@@ -29,7 +29,7 @@ CHOICES = {"$__rate_interval": "15s", "$instance": ".*", "$model": ".*"}
 
 
 @pytest.fixture(scope="module")
-def watch(tmp_path_factory) -> Iterator[Watch]:
+def watch(tmp_path_factory) -> Iterator[PrometheusWatch]:
     if shutil.which("prometheus") is None:
         pytest.skip("ops: no prometheus command")
     with watched(tmp_path_factory.mktemp("prometheus")) as found:

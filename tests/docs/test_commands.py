@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import DOCS, PAGES, Block, blocks, runs, session, tokens, where
+from tests.support.pages import DOCS, PAGES, CodeBlock, blocks, runs, session, tokens, where
 from tests.support.repository import ROOT
 
 LANGUAGES = {"bash", "python", "text", "toml", "json", "yaml", "{eval-rst}", "{toctree}"}
@@ -31,7 +31,7 @@ def test_every_block_has_a_language_that_says_whether_it_runs():
 
 
 def test_each_block_that_is_not_run_says_why():
-    skipped: list[Block] = [block for page in PAGES for block in blocks(page) if block.mark == "not run"]
+    skipped: list[CodeBlock] = [block for page in PAGES for block in blocks(page) if block.mark == "not run"]
     assert {block.argument for block in skipped} <= REASONS
 
 

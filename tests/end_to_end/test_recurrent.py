@@ -16,12 +16,12 @@ from lingon.errors import SettingsError
 from lingon.export.gates_text import golden_sentences
 from lingon.export.manifest import build_manifest
 from lingon.export.pipeline import export_checkpoint
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.serving.in_process import LocalTranslator, translate_lines
 from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.serving.translation.options import WHOLE
-from lingon.training.checkpoint import Checkpoint, Progress
+from lingon.training.checkpoint import Checkpoint, TrainingProgress
 from lingon.training.config import load_config
 from lingon.training.corpus import Pair
 from lingon.training.models.build import build_model
@@ -101,7 +101,7 @@ def checkpoint_of(kind: str, folder: Path) -> tuple[Checkpoint, list[Pair]]:
     tokenizer = train_tokenizer(pairs, config.tokenizer)
     torch.manual_seed(0)
     model = build_model(config.model, tokenizer.source_vocab, tokenizer.target_vocab).eval()
-    return Checkpoint(config, tokenizer, model, Progress(step=7), folder), pairs
+    return Checkpoint(config, tokenizer, model, TrainingProgress(step=7), folder), pairs
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -112,7 +112,7 @@ def test_an_export_of_each_kind_is_a_verified_bundle_with_a_shortlist(
     checkpoint, pairs = checkpoint_of(kind, tmp_path)
     precisions = "fp32", "int8", "int8-native", "fp32-native"
     settings = ExportSettings(precisions=precisions, parity_sentences=4, calibration_sentences=20)
-    bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:4], pairs), settings)
+    bundle = export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:4], pairs), settings)
     manifest = bundle.manifest
     assert {name: each.gate for name, each in manifest.precisions.items()} == dict.fromkeys(precisions, "passed")
     assert manifest.architecture == kind

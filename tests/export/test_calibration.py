@@ -11,7 +11,7 @@ import pytest
 from lingon.bundle.store import open_bundle
 from lingon.export.calibration import calibration_sentences
 from lingon.export.pipeline import export_checkpoint
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.serving import in_process
 from lingon.training import evaluation
 from lingon.training.checkpoint import Checkpoint, save_checkpoint
@@ -43,7 +43,7 @@ def both(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> tuple[Pat
     given = replace(checkpoint, folder=tmp_path / "saved")
     save_checkpoint(given.folder, given.config, given.tokenizer, given.model, given.progress)
     settings = ExportSettings(precisions=("fp32",), shortlist=None)
-    return given.folder, export_checkpoint(given, tmp_path / "digits", Texts(pairs[:4]), settings).folder
+    return given.folder, export_checkpoint(given, tmp_path / "digits", ExportTexts(pairs[:4]), settings).folder
 
 
 def test_evaluate_reads_a_line_of_any_length_in_the_same_parts(both: tuple[Path, Path], checkpoint: Checkpoint) -> None:

@@ -17,13 +17,13 @@ from lingon.bundle.manifest import Manifest, Precision
 from lingon.bundle.names import SHORTLIST
 from lingon.bundle.store import write_bundle
 from lingon.errors import ParityError
-from lingon.export.gates import Reference, check_attention, check_emulation, check_tensors, draw_grid
+from lingon.export.gates import CaseReference, check_attention, check_emulation, check_tensors, draw_grid
 from lingon.export.gates_text import check_scores, check_shortlist_steps
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import BuiltGraphs, build, weight_files
 from lingon.export.graphs.transformer import states
 from lingon.export.pipeline import export_checkpoint
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.shortlist import Shortlist
@@ -72,7 +72,7 @@ def sources(count: int = 24) -> list[tuple[int, ...]]:
 
 
 @cache
-def grid() -> list[Reference]:
+def grid() -> list[CaseReference]:
     return draw_grid(model(), manifest().limits)
 
 
@@ -82,7 +82,7 @@ def calibration() -> list[tuple[list[int], list[int]]]:
 
 
 @cache
-def emulated_grid() -> list[Reference]:
+def emulated_grid() -> list[CaseReference]:
     emulated = build(model(), "int8", WeightFiles(), calibration(), shortlist=False).emulated
     assert emulated is not None
     return draw_grid(emulated, manifest().limits)
@@ -173,5 +173,5 @@ def test_an_export_with_a_mistake_in_one_precision_publishes_nothing(
     accept_any_quality(monkeypatch)
     settings = ExportSettings(precisions=("fp32", "int8"), shortlist=None, parity_sentences=10)
     with pytest.raises(ParityError, match=message):
-        export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:10], pairs[:50]), settings)
+        export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:10], pairs[:50]), settings)
     assert not (tmp_path / "digits").exists()

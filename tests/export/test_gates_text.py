@@ -25,7 +25,7 @@ from lingon.export.gates_text import (
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
 from lingon.export.pipeline import export_checkpoint
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.export.verifier import Runners
 from lingon.serving.runtime.device import CPU
 from lingon.training.checkpoint import Checkpoint
@@ -125,7 +125,7 @@ def test_a_precision_that_fails_its_gate_is_named_with_the_option_that_leaves_it
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lingon.export.gates_text, "LEAST_LIKE_CHRF", 101)
-    texts, settings = Texts(pairs[:4], pairs), ExportSettings(precisions=("int8", "fp32-native"), shortlist=None)
+    texts, settings = ExportTexts(pairs[:4], pairs), ExportSettings(precisions=("int8", "fp32-native"), shortlist=None)
     with pytest.raises(ParityError, match=r"^int8: .*; export without int8: --precision fp32,fp32-native$"):
         export_checkpoint(checkpoint, tmp_path / "digits", texts, settings)
     optional, lines = replace(settings, optional=("int8",)), list[str]()
@@ -138,7 +138,7 @@ def test_a_shortlist_that_fails_its_gate_is_named_with_the_option_that_leaves_it
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lingon.export.gates_text, "LEAST_LIKE_CHRF", 101)
-    settings, texts = ExportSettings(precisions=("fp32",)), Texts(pairs[:4], pairs)
+    settings, texts = ExportSettings(precisions=("fp32",)), ExportTexts(pairs[:4], pairs)
     with pytest.raises(ParityError, match=r"^fp32 with shortlist: .*; export without it: --no-shortlist$"):
         export_checkpoint(checkpoint, tmp_path / "digits", texts, settings)
     with pytest.raises(ParityError, match=r"^fp32 with shortlist: ") as raised:

@@ -23,7 +23,7 @@ from lingon.errors import BundleError
 from lingon.export import gates_text
 from lingon.export.gates_text import GOLDEN_SENTENCES, MIN_MARGIN, golden_sentences
 from lingon.export.pipeline import export_checkpoint
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.export.verifier import NOT_ON_CUDA
 from lingon.serving.in_process import LocalTranslator
 from lingon.serving.models.loading import LoadOptions, load_translator
@@ -52,7 +52,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, pairs: list[Pair]) -> Exp
         folder = tmp_path_factory.mktemp("exported")
         checkpoint = random_checkpoint(folder, pairs, seed, byte_pieces=False)
         decided(checkpoint.model, gain)
-        return export_checkpoint(checkpoint, folder / "digits", Texts(pairs[:40]), FP32)
+        return export_checkpoint(checkpoint, folder / "digits", ExportTexts(pairs[:40]), FP32)
 
     return export
 
@@ -85,7 +85,7 @@ def test_an_export_writes_the_translations_of_each_cpu_precision(
     lines: list[str] = []
     settings = ExportSettings(parity_sentences=2)
     decided(checkpoint.model, gain=5)
-    bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:40], pairs), settings, lines.append)
+    bundle = export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:40], pairs), settings, lines.append)
     golden = golden_of(bundle)
     assert 0 < len(golden.sentences) <= GOLDEN_SENTENCES
     assert set(golden.translations) == set(golden.alignments) == {"fp32", "int8", "int8-native", "fp32-native"}
@@ -210,7 +210,7 @@ def test_a_precision_without_a_gate_serves_with_a_warning_if_it_translates_nearl
     """As for fp16 exported without a GPU; here the CPU takes the place of the GPU."""
     decided(checkpoint.model, gain=5)
     settings = replace(FP32, precisions=("fp32", "fp16"))
-    made = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:40]), settings)
+    made = export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:40]), settings)
     precisions = made.manifest.precisions
     here = replace(made.manifest, precisions=precisions | {"fp16": replace(precisions["fp16"], provider=CPU)})
     half = rewritten(Bundle(made.folder, here), tmp_path / "half" / "1", {})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lingon.errors import CorpusError, SettingsError
-from lingon.export.shortlist import Lexicon, LexiconSettings, learn_lexicon
+from lingon.export.shortlist import LexiconSettings, PieceLexicon, learn_lexicon
 
 VOCAB = 40
 Text = tuple[list[list[int]], list[list[int]]]
@@ -23,11 +23,11 @@ def planted_text(count: int = 300, seed: int = 0) -> Text:
     return sources, targets
 
 
-def learn(text: Text, **settings: float) -> Lexicon:
+def learn(text: Text, **settings: float) -> PieceLexicon:
     return learn_lexicon(*text, VOCAB, LexiconSettings(**settings))  # type: ignore[arg-type]
 
 
-def as_dict(lexicon: Lexicon) -> dict[tuple[int, int], float]:
+def as_dict(lexicon: PieceLexicon) -> dict[tuple[int, int], float]:
     pairs = zip(lexicon.sources.tolist(), lexicon.targets.tolist(), strict=True)
     return dict(zip(pairs, lexicon.probabilities.tolist(), strict=True))
 

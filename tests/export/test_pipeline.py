@@ -18,7 +18,7 @@ from lingon.export import gates, gates_text
 from lingon.export.differences import LOG_PROBS, Tolerance
 from lingon.export.gates_text import engine_search
 from lingon.export.pipeline import export_checkpoint
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.export.shortlist import ShortlistSettings
 from lingon.export.verifier import NOT_ON_CUDA
 from lingon.serving.runtime.device import CPU, CUDA
@@ -36,7 +36,7 @@ def test_an_export_is_a_verified_bundle_with_its_reports(
 ) -> None:
     accept_any_quality(monkeypatch)
     lines: list[str] = []
-    texts = Texts(pairs[:30], pairs)
+    texts = ExportTexts(pairs[:30], pairs)
     settings = ExportSettings(shortlist=ShortlistSettings(), parity_sentences=20)
     written = export_checkpoint(checkpoint, tmp_path / "digits", texts, settings, lines.append)
     opened = open_bundle(tmp_path / "digits")
@@ -67,7 +67,7 @@ def test_the_next_export_is_the_next_version_and_nothing_is_written_elsewhere(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     for version in (1, 2):
-        bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
+        bundle = export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:2]), FP32)
         assert bundle.manifest.version == version
     assert sorted(path.name for path in (tmp_path / "digits").iterdir()) == ["1", "2"]
 
@@ -77,12 +77,12 @@ def test_a_failed_gate_leaves_nothing(
 ) -> None:
     monkeypatch.setitem(LOG_PROBS, "fp32", Tolerance(largest=1e-12))
     with pytest.raises(ParityError):
-        export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
+        export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:2]), FP32)
     assert not (tmp_path / "digits").exists()
 
 
 def test_tokens_that_differ_name_the_first_sentence(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:
-    bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
+    bundle = export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:2]), FP32)
     runner = load_runner(bundle, "fp32", threads=1)
     with torch.no_grad():
         checkpoint.model.target_embedding.pieces.weight += 0.05 * torch.randn_like(checkpoint.model.output.weight)
@@ -105,14 +105,17 @@ def test_int8_that_loses_too_much_quality_leaves_no_bundle(
     echoed = [pair._replace(target=text) for pair, text in zip(pairs, texts, strict=False)]
     settings = ExportSettings(precisions=("int8",), shortlist=None)
     with pytest.raises(ParityError, match="int8: BLEU"):
-        export_checkpoint(checkpoint, tmp_path / "digits", Texts(echoed, pairs), settings)
+        export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(echoed, pairs), settings)
     assert not (tmp_path / "digits").exists()
 
 
 def test_ranges_and_shortlist_need_text(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="int8 needs sentences to measure activation ranges on, got none"):
         export_checkpoint(
-            checkpoint, tmp_path / "digits", Texts(pairs[:2]), ExportSettings(precisions=("int8",), shortlist=None)
+            checkpoint,
+            tmp_path / "digits",
+            ExportTexts(pairs[:2]),
+            ExportSettings(precisions=("int8",), shortlist=None),
         )
     assert not ExportSettings(precisions=("fp32", "fp16"), shortlist=None).reads_training_text
     assert ExportSettings(precisions=("fp32",)).reads_training_text
@@ -138,7 +141,7 @@ def test_weights_beyond_the_range_of_a_precision_are_named(
         checkpoint.model.decoder[0].cross.query.weight[3, 4] = value
     settings = ExportSettings(precisions=(precision,), shortlist=None)
     with pytest.raises(CheckpointError) as raised:
-        export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2], pairs[:9]), settings)
+        export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:2], pairs[:9]), settings)
     assert str(raised.value) == f"{checkpoint.folder}: decoder.0.cross.query.weight {message}"
     assert not (tmp_path / "digits").exists()
 
@@ -198,7 +201,7 @@ def test_a_bundle_that_cannot_be_published_fails_before_anything_is_built(
     before, lines = sorted(tmp_path.iterdir()), list[str]()
     settings = replace(FP32, attachments=tuple(tmp_path / name for name in attached))
     with pytest.raises(SettingsError) as raised:
-        export_checkpoint(checkpoint, tmp_path / folder, Texts(pairs[:2]), settings, lines.append)
+        export_checkpoint(checkpoint, tmp_path / folder, ExportTexts(pairs[:2]), settings, lines.append)
     assert str(raised.value) == message.replace("{}", str(tmp_path))
     assert not lines
     assert sorted(tmp_path.iterdir()) == before
@@ -210,9 +213,9 @@ def test_a_bundle_that_cannot_be_published_fails_before_anything_is_built(
 def test_a_version_of_a_bundle_is_no_folder_for_another_model(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, folder: str, version: str
 ) -> None:
-    export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
+    export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:2]), FP32)
     with pytest.raises(SettingsError) as raised:
-        export_checkpoint(checkpoint, tmp_path / folder, Texts(pairs[:2]), FP32)
+        export_checkpoint(checkpoint, tmp_path / folder, ExportTexts(pairs[:2]), FP32)
     assert str(raised.value) == (
         f"{tmp_path / folder}: {tmp_path / version} is for a version of a model, whose files never change; name the "
         f"folder of the model, {tmp_path / 'digits'}: the next version is written below it"
@@ -229,7 +232,7 @@ def test_an_invalid_manifest_fails_before_anything_is_built(
     with pytest.raises(
         BundleError, match=rf"^{tmp_path}/digits/1/manifest\.json: limits\.output_factor must be 0 to 100"
     ):
-        export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), settings, lines.append)
+        export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:2]), settings, lines.append)
     assert not lines
 
 
@@ -241,7 +244,7 @@ def test_without_a_gpu_fp16_is_checked_on_the_cpu_and_the_reason_is_logged(
     monkeypatch.setattr("ctypes.CDLL", _no_driver)
     lines: list[str] = []
     settings = ExportSettings(precisions=("fp16",), shortlist=None, parity_sentences=2)
-    bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), settings, lines.append)
+    bundle = export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:2]), settings, lines.append)
     assert bundle.manifest.precisions["fp16"].gate == NOT_ON_CUDA
     assert "fp16: the gate does not run: there is no NVIDIA driver (libcuda.so.1 is not found)" in lines
     head_dim = checkpoint.model.settings.head_dim
@@ -259,7 +262,7 @@ def test_gates_that_must_run_on_cuda_fail_before_any_work_without_a_card(
     settings = ExportSettings(precisions=("fp32-cuda",), shortlist=None, gate_on="cuda")
     message = r"^--gate-on cuda: there is no NVIDIA driver \(libcuda\.so\.1 is not found\)$"
     with pytest.raises(DeviceError, match=message):
-        export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), settings, lines.append)
+        export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:2]), settings, lines.append)
     assert not lines
     assert not (tmp_path / "digits").exists()
 
@@ -271,7 +274,7 @@ def test_gates_on_the_cpu_do_not_look_for_a_card(
     monkeypatch.setattr(lingon.export.pipeline, "cuda_missing", lambda: None)
     lines: list[str] = []
     settings = ExportSettings(precisions=("fp32-cuda",), shortlist=None, parity_sentences=2, gate_on="cpu")
-    bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), settings, lines.append)
+    bundle = export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:2]), settings, lines.append)
     entry = bundle.manifest.precisions["fp32-cuda"]
     assert (entry.provider, entry.gate, entry.report["checked_on"]) == (CUDA, NOT_ON_CUDA, CPU)
     assert "fp32-cuda: the gate does not run: --gate-on is cpu" in lines
@@ -287,7 +290,7 @@ def test_a_bundle_that_no_server_would_load_is_not_published(
     for embedding in (checkpoint.model.source_embedding, checkpoint.model.target_embedding):
         embedding.positions = embedding.positions[:30]  # fewer than max_positions
     with pytest.raises(BundleError, match=r"decoder cannot write limits\.max_target_tokens, 32"):
-        export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
+        export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:2]), FP32)
     assert not (tmp_path / "digits").exists()
 
 
@@ -306,7 +309,7 @@ def test_gates_use_the_default_search_and_the_numbers_of_sentences_of_the_settin
     accept_any_quality(monkeypatch)
     settings = ExportSettings(precisions=("int8",), shortlist=None, beam_size=beam_size, parity_sentences=4)
     settings, lines = replace(settings, gate_sentences=3), list[str]()
-    bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:6], pairs), settings, lines.append)
+    bundle = export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:6], pairs), settings, lines.append)
     # Scores need all six with both searches, in each precision; tokens and quality read the first of these.
     quality = [(3, 1), (3, 1)] if beam_size == 1 else []  # greedy search with the length penalty of the bundle
     assert searches == [(6, 1), (6, 4 if beam_size == 1 else 3)] * 2 + quality
@@ -322,7 +325,7 @@ def test_fewer_held_out_sentences_than_requested_are_logged(
 ) -> None:
     lines: list[str] = []
     settings = replace(FP32, parity_sentences=500)
-    export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), settings, lines.append)
+    export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:2]), settings, lines.append)
     assert lines[0] == "held-out text: 2 sentences, not 500, to compare tokens"
 
 
@@ -335,7 +338,7 @@ def test_pairs_longer_than_max_tokens_are_not_used_for_calibration(
     settings = ExportSettings(precisions=("int8",), shortlist=None, parity_sentences=2)
     digests = []
     for name, training in (("with", [*pairs[:9], long]), ("without", pairs[:9])):
-        bundle = export_checkpoint(checkpoint, tmp_path / name, Texts(pairs[:2], training), settings)
+        bundle = export_checkpoint(checkpoint, tmp_path / name, ExportTexts(pairs[:2], training), settings)
         digests.append(bundle.manifest.checksums["int8/decoder.onnx"])
     assert digests[0] == digests[1]
 
@@ -343,7 +346,7 @@ def test_pairs_longer_than_max_tokens_are_not_used_for_calibration(
 def test_of_few_sentences_one_may_be_a_near_tie(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundle = export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), FP32)
+    bundle = export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:2]), FP32)
     runner = load_runner(bundle, "fp32", threads=1)
     with torch.no_grad():  # every translation differs
         checkpoint.model.target_embedding.pieces.weight += 0.5 * torch.randn_like(checkpoint.model.output.weight)
@@ -357,7 +360,7 @@ def test_of_few_sentences_one_may_be_a_near_tie(
 
 def test_the_alignment_layer_must_exist(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="--alignment-layer must be 0 to 1, got 2"):
-        export_checkpoint(checkpoint, tmp_path / "digits", Texts(pairs[:2]), replace(FP32, alignment_layer=2))
+        export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:2]), replace(FP32, alignment_layer=2))
 
 
 def test_a_near_tie_is_excused_and_any_other_difference_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

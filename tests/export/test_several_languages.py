@@ -14,7 +14,7 @@ from lingon.export.calibration import calibration_sentences
 from lingon.export.cli import held_out_pairs, other_sources
 from lingon.export.model_card import model_card
 from lingon.export.pipeline import export_checkpoint
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.training.checkpoint import Checkpoint, save_checkpoint
 from lingon.training.config import LanguageSettings
 from lingon.training.corpus import Pair
@@ -93,7 +93,7 @@ def test_a_shortlist_of_one_pair_is_refused_before_anything_is_built(
 ) -> None:
     several, lines = of_languages(checkpoint, "en", "de fr"), list[str]()
     with pytest.raises(SettingsError, match=f"^{REFUSED}"):
-        export_checkpoint(several, tmp_path / "many", Texts(pairs[:2], pairs), ExportSettings(), lines.append)
+        export_checkpoint(several, tmp_path / "many", ExportTexts(pairs[:2], pairs), ExportSettings(), lines.append)
     assert not lines
     assert not (tmp_path / "many").exists()
 

@@ -20,7 +20,7 @@ from lingon.errors import BundleError, CorpusError, LingonError, ParityError, Se
 from lingon.export.cli import verify as verb
 from lingon.export.gates_text import engine_search
 from lingon.export.pipeline import export_checkpoint
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.export.verification import Verification, check_invariance, next_version, text_of, verify_bundle
 from lingon.export.verifier import NOT_ON_CUDA
 from lingon.scoring import score
@@ -41,7 +41,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory, pairs: list[Pair]) -> Bun
     settings = ExportSettings(
         precisions=("fp32-cuda", "fp16"), shortlist=None, beam_size=3, parity_sentences=2, gate_sentences=2
     )
-    made = export_checkpoint(checkpoint, folder / "cuda" / "digits", Texts(pairs[:40]), settings)
+    made = export_checkpoint(checkpoint, folder / "cuda" / "digits", ExportTexts(pairs[:40]), settings)
     precisions = {name: replace(entry, provider=CPU) for name, entry in made.manifest.precisions.items()}
     files = {name: made.read(name) for name in made.manifest.checksums}
     return write_bundle(folder / "digits" / "1", replace(made.manifest, precisions=precisions), files)

@@ -16,7 +16,7 @@ from lingon.export import verification
 from lingon.export.cli import verify as verb
 from lingon.export.gates_text import engine_search, golden_sentences
 from lingon.export.text_data import CalibrationText, add_text_data
-from lingon.export.verification import Text, pair_of, text_of
+from lingon.export.verification import VerifiedText, pair_of, text_of
 from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.text import EOS
 from tests.support.bundles import write_small_bundle
@@ -76,7 +76,7 @@ def test_the_sentences_have_the_tokens_of_the_pair(bundle: Bundle, golden: Golde
 def test_every_check_decodes_with_the_tokens_of_the_pair(
     bundle: Bundle, gate_data: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen: list[Text] = []
+    seen: list[VerifiedText] = []
     run: Callable[[verification._Checks], None] = verification._Checks.run
 
     def noted(self: verification._Checks) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.export.shortlist import ShortlistSettings
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported
@@ -29,8 +29,8 @@ from tests.support.marian_models import (
     FREQUENT,
     LINES,
     TRAINED,
-    Files,
     Marian,
+    MarianFiles,
     in_8_bits,
     measured_alphas,
     written,
@@ -88,7 +88,7 @@ def model_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
     room = tmp_path_factory.mktemp("marian")
 
     @cache
-    def made(name: str) -> tuple[Marian, Files, Imported]:
+    def made(name: str) -> tuple[Marian, MarianFiles, Imported]:
         model, files = written(ALL[name], room / name.replace(" ", "-"))
         return model, files, files.imported()
 
@@ -200,7 +200,7 @@ def by_bundle(imported: Imported, room: Path, precision: str, *, shortlist: bool
         parity_sentences=5,
         gate_sentences=30,
     )
-    texts = Texts([Pair(text, "") for text in TEXTS[:30]])
+    texts = ExportTexts([Pair(text, "") for text in TEXTS[:30]])
     folder = room / "models" / "en-de"
     bundle = pipeline.export_imported(imported, folder, texts, settings, lambda line: None)
     assert (bundle.manifest.shortlist is not None) == shortlist

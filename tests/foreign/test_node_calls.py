@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.support.foreign_server import QUEUE, Answer, ForeignServer, call, make_calls
+from tests.support.foreign_server import QUEUE, ForeignServer, NodeAnswer, call, make_calls
 from tests.support.repository import scaled
 from tests.support.shipped_model import LINES, bundle
 
@@ -59,7 +59,7 @@ def test_calls_that_find_the_queue_full_are_refused_with_a_time_to_retry(server:
     assert refusals_without_a_time_to_retry(answers) == []
 
 
-def refusals_without_a_time_to_retry(answers: Sequence[Answer]) -> list[Answer]:
+def refusals_without_a_time_to_retry(answers: Sequence[NodeAnswer]) -> list[NodeAnswer]:
     """The refused calls that do not say, both in a trailer and in the details, when to try again."""
     refused = [answer for answer in answers if answer.code == "RESOURCE_EXHAUSTED"]
     return [

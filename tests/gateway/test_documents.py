@@ -20,7 +20,7 @@ from lingon.serving.auth.api_keys import new_key
 from tests.support.credentials import write_key_file
 from tests.support.documents import docx, files_of, odt, paragraph, pptx, run, xlsx
 from tests.support.echo_engine import EchoRunner
-from tests.support.gateway import Gateway, Reply, gateway
+from tests.support.gateway import Gateway, WholeReply, gateway
 from tests.support.timing import eventually
 
 CALLER = Caller(None, "192.0.2.1", "")
@@ -33,7 +33,7 @@ def names_in(folder: Path) -> set[str]:
     return {each.name for each in folder.iterdir()}
 
 
-async def done(http: Gateway, made: dict[str, str], headers: dict[str, str] | None = None) -> Reply:
+async def done(http: Gateway, made: dict[str, str], headers: dict[str, str] | None = None) -> WholeReply:
     """Wait until a document is translated; returns its state."""
     while True:
         path, key = f"/v2/document/{made['document_id']}", {"document_key": made["document_key"]}
@@ -323,7 +323,7 @@ async def test_a_document_waits_while_the_queue_of_the_server_is_full(tmp_path: 
         def refused() -> float:
             return http.server.metric("lingon_requests_total", method="Translate", code="RESOURCE_EXHAUSTED")
 
-        model, texts = {"model": "en-de", "version": "1"}, list[asyncio.Task[Reply]]()
+        model, texts = {"model": "en-de", "version": "1"}, list[asyncio.Task[WholeReply]]()
         for metric in ("lingon_running_sentences", "lingon_queue_depth"):
             texts.append(asyncio.create_task(http.post("/v1/translate", {"texts": ["Tom"]})))
             await eventually(lambda metric=metric: http.server.metric(metric, **model) == 1)

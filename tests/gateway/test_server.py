@@ -20,7 +20,7 @@ import pytest
 from lingon.errors import SettingsError
 from lingon.gateway import server as server_module
 from lingon.serving.settings import load
-from tests.support.credentials import Authority, Pair
+from tests.support.credentials import Authority, CertificatePair
 from tests.support.echo_engine import EchoRunner
 from tests.support.gateway import Gateway, gateway
 from tests.support.processes import ENVIRONMENT, lingon, serving
@@ -112,7 +112,7 @@ def ask(gate: Gateway, authority: Authority) -> tuple[Any, bytes]:
         connection.close()
 
 
-def der(pair: Pair) -> bytes:
+def der(pair: CertificatePair) -> bytes:
     return ssl.PEM_cert_to_DER_cert(pair.certificate.decode())
 
 

@@ -17,8 +17,8 @@ from lingon.errors import InvalidRequest
 from lingon.segments.boundaries import Span
 from lingon.segments.capitals import is_in_capitals
 from lingon.segments.layout import TextLayout
-from lingon.segments.placing_alignment import Kept
-from lingon.segments.sentence import Restored, Translate, kept_spans, kept_strings
+from lingon.segments.placing_alignment import KeptCopy
+from lingon.segments.sentence import Restored, TranslateStep, kept_spans, kept_strings
 from lingon.segments.steps import translate_sentence
 from lingon.serving.decoding.spelling import ROOT, Automaton
 from lingon.serving.engine.limits import EngineLimits
@@ -29,7 +29,7 @@ from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.hostile_documents import ALPHABETS, TextPattern, strings, text_patterns
 from tests.support.repository import scaled
-from tests.support.timing import LINEAR, Work, growth_of, run_to_end
+from tests.support.timing import LINEAR, MeasuredWork, growth_of, run_to_end
 
 SEED = int(os.environ.get("TEST_SEED", "1"))
 PATTERNS = scaled(12, 300)
@@ -78,7 +78,7 @@ def write_kept(text: str, options: TextChoice) -> None:
     source = read(text, options)
     if source is None or source.plain is None:
         return
-    segments, kept = list[Span](), list[list[Kept]]()
+    segments, kept = list[Span](), list[list[KeptCopy]]()
     for (begin, end), spans in source.sentences(options, "en"):
         sentence = source.text[begin:end]
         moved = tuple((first + 2, last + 2) for first, last in kept_spans(sentence, spans))
@@ -97,7 +97,7 @@ def translate(text: str, options: TextChoice) -> None:
         request = next(steps, None)
         while request is not None:
             try:
-                request = steps.send([request.text] if isinstance(request, Translate) else [])
+                request = steps.send([request.text] if isinstance(request, TranslateStep) else [])
             except StopIteration:
                 break
 
@@ -105,7 +105,7 @@ def translate(text: str, options: TextChoice) -> None:
 def slow(work: Callable[[str], object], kind: str, length: int = LENGTH) -> Iterator[str]:
     """Yield which patterns take more than twice the CPU time at twice the length."""
 
-    def work_on(pattern: TextPattern) -> Callable[[int], Work]:
+    def work_on(pattern: TextPattern) -> Callable[[int], MeasuredWork]:
         return lambda size: partial(work, pattern.text(size))
 
     for pattern in islice(text_patterns(kind, SEED), PATTERNS):

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.processes import MEBIBYTE, MOST_IN_FLIGHT_MIB, Answer, ServerProcess
+from tests.support.processes import MEBIBYTE, MOST_IN_FLIGHT_MIB, CallEnd, ServerProcess
 
 LIMIT = 4 * MEBIBYTE  # bytes: the default of max_message_bytes
 MOST_GROWTH = 10.0  # MiB that memory may grow by
@@ -33,27 +33,27 @@ def test_a_message_up_to_the_limit_is_read(server: ServerProcess, size: int):
     assert pb.TranslateResponse.FromString(answer.reply).results[0].hypotheses[0].text
 
 
-def one_more(server: ServerProcess) -> Answer:
+def one_more(server: ServerProcess) -> CallEnd:
     return server.send("Translate", message(LIMIT + 1))
 
 
-def five_megabytes(server: ServerProcess) -> Answer:
+def five_megabytes(server: ServerProcess) -> CallEnd:
     return server.send("Translate", pb.TranslateRequest(texts=["x" * 5_000_000]).SerializeToString())
 
 
-def bomb(server: ServerProcess) -> Answer:
+def bomb(server: ServerProcess) -> CallEnd:
     """100 KB that decompress to 100 MB, three times what connections may hold."""
     return server.send("Translate", bytes(100 * MEBIBYTE), 60, compression=grpc.Compression.Gzip)
 
 
-def headers(server: ServerProcess) -> Answer:
+def headers(server: ServerProcess) -> CallEnd:
     request = pb.TranslateRequest(texts=["Tom"]).SerializeToString()
     return server.send("Translate", request, metadata=[(f"x-{place}", "y" * 1000) for place in range(20)])
 
 
 @pytest.mark.parametrize("attack", [one_more, five_megabytes, bomb, headers])
 def test_a_request_that_is_too_large_is_refused_and_takes_no_memory(
-    server: ServerProcess, attack: Callable[[ServerProcess], Answer]
+    server: ServerProcess, attack: Callable[[ServerProcess], CallEnd]
 ):
     def thrice() -> None:
         assert {attack(server).code for _ in range(3)} == {grpc.StatusCode.RESOURCE_EXHAUSTED}

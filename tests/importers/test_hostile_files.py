@@ -20,8 +20,8 @@ from safetensors.torch import save_file
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from lingon.errors import CheckpointError, SettingsError, SourceModelError
-from lingon.importers.files.fields import Fields
-from lingon.importers.files.pieces import Numbering, Piece, SpecialIds, read_merges, read_model, renumber, rewrite
+from lingon.importers.files.fields import JsonFields
+from lingon.importers.files.pieces import ModelPiece, Numbering, SpecialIds, read_merges, read_model, renumber, rewrite
 from lingon.importers.files.tensors import PICKLED, open_tensors
 from lingon.importers.readers.codes import languages_by_code, tags_of
 from lingon.importers.readers.ctranslate2 import read_vocabularies
@@ -35,7 +35,7 @@ from lingon.importers.readers.marian_files import (
     read_lexicon,
     read_vocabulary,
 )
-from lingon.importers.readers.opus_mt import Vocabulary
+from lingon.importers.readers.opus_mt import PieceDictionary
 from lingon.training.checkpoint import load_progress
 from lingon.training.config import load_config
 from tests.support.timing import LINEAR, growth_of
@@ -104,7 +104,7 @@ def test_deep_nesting_in_json_is_one_line(tmp_path: Path, depth: int) -> None:
     with pytest.raises(SourceModelError, match=r"has no weight_map|not JSON"):
         open_tensors(tmp_path)
     with suppress(SourceModelError):
-        assert Fields.read(path).error("weight_map", "must be an object")
+        assert JsonFields.read(path).error("weight_map", "must be an object")
 
 
 @pytest.mark.parametrize("piece", ["\\ud800", "a\\udfff"])
@@ -117,7 +117,7 @@ def test_half_of_a_surrogate_pair_is_no_piece(tmp_path: Path, piece: str) -> Non
         with pytest.raises(SourceModelError, match=r"not JSON|no character"):
             read_vocabulary(tmp_path / name)
     with pytest.raises(SourceModelError, match="not JSON"):
-        Fields.read(tmp_path / "vocab.json")
+        JsonFields.read(tmp_path / "vocab.json")
 
 
 @pytest.mark.parametrize("digits", [19, 5000, 100_000])
@@ -220,7 +220,7 @@ def dictionary_with_colons(folder: Path, n: int) -> Read:
 def dictionary_of_json(folder: Path, n: int) -> Read:
     path = folder / "vocab.json"
     path.write_text(json.dumps({"<pad>": 0, "</s>": 1, **{_letters(number): number for number in range(2, n)}}))
-    return lambda: Vocabulary.read(path)
+    return lambda: PieceDictionary.read(path)
 
 
 def lexicon(folder: Path, n: int) -> Read:
@@ -273,7 +273,7 @@ def codes_of_many_languages(folder: Path, n: int) -> Read:
 def pieces(folder: Path, n: int) -> Read:
     """Single characters that the segmenter does not have, and pieces that are never generated."""
     segmenter = ModelProto()
-    for text, kind in (("<unk>", Piece.UNKNOWN), ("</s>", Piece.CONTROL), ("x", Piece.NORMAL)):
+    for text, kind in (("<unk>", ModelPiece.UNKNOWN), ("</s>", ModelPiece.CONTROL), ("x", ModelPiece.NORMAL)):
         segmenter.pieces.add(piece=text, type=kind)
     n //= 4
     single, silent = [chr(0x20000 + number) for number in range(n)], [f">>{_letters(number)}<<" for number in range(n)]
@@ -290,7 +290,7 @@ def pieces(folder: Path, n: int) -> Read:
 def segmenter(folder: Path, n: int) -> Read:
     model = ModelProto()
     for number in range(n):
-        model.pieces.add(piece=_letters(number), type=Piece.UNKNOWN if number == 0 else Piece.NORMAL)
+        model.pieces.add(piece=_letters(number), type=ModelPiece.UNKNOWN if number == 0 else ModelPiece.NORMAL)
     content = model.SerializeToString()
     return lambda: read_model(content, "source.spm")
 

@@ -12,7 +12,7 @@ import lingon.export.verifier
 from lingon.errors import ParityError
 from lingon.export.calibration import own_sentences
 from lingon.export.gates_text import check_likeness
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.text import normalise
@@ -48,7 +48,7 @@ def test_int8_is_compared_with_fp32_in_every_target_language(
 ) -> None:
     for bound in ("LEAST_LIKE_BLEU", "LEAST_LIKE_CHRF"):
         monkeypatch.setattr(lingon.export.gates_text, bound, 0)  # the model is not trained
-    texts = Texts([Pair(text, "") for text in TEXTS])
+    texts = ExportTexts([Pair(text, "") for text in TEXTS])
     bundle = pipeline.export_imported(imported, tmp_path / "models" / "many", texts, SETTINGS, silent)
     quality = bundle.manifest.precisions["int8"].report["quality"]
     assert quality["sentences"] == 8
@@ -66,7 +66,7 @@ def test_int8_that_fails_in_one_of_them_is_left_out(
     for bound in ("LEAST_LIKE_BLEU", "LEAST_LIKE_CHRF"):
         monkeypatch.setattr(lingon.export.gates_text, bound, 0)
     monkeypatch.setattr(lingon.export.verifier, "check_likeness", judged)
-    texts, said = Texts([Pair(text, "") for text in TEXTS]), list[str]()
+    texts, said = ExportTexts([Pair(text, "") for text in TEXTS]), list[str]()
     bundle = pipeline.export_imported(imported, tmp_path / "models" / "many", texts, SETTINGS, said.append)
     assert list(bundle.manifest.precisions) == ["fp32"]
     assert "int8 into fr: BLEU is too low; the bundle has no int8" in said

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from lingon.alignment import format_links, parse_links
 from lingon.bundle.store import Bundle
 from lingon.cli.align import align
-from lingon.cli.aligning import Aligner, Heads, JudgeLinks, LinkFile, PrintLinks
+from lingon.cli.aligning import Aligner, AlignmentHeads, JudgeLinks, LinkFile, PrintLinks
 from lingon.client.results import ScoreResult
 from lingon.errors import CorpusError, LingonError, ServerError, SettingsError
 from tests.support.random_models import publish
@@ -176,7 +176,7 @@ def test_a_request_that_is_too_large_is_sent_in_parts_and_a_pair_that_is_too_lar
 
 def test_a_pair_that_cannot_be_aligned_is_left_out_of_the_figures() -> None:
     gold = LinkFile(Path("gold"), [parse_links("0-0", "gold:1")] * 2)
-    work = JudgeLinks(aligner=Aligner(options={}), gold=gold, heads=Heads(), as_json=True)
+    work = JudgeLinks(aligner=Aligner(options={}), gold=gold, heads=AlignmentHeads(), as_json=True)
     error = ServerError("too large", 3)
     for number, result in ((1, ScoreResult()), (2, ScoreResult(error=error))):
         work.render(number, ("a", "b"), result)

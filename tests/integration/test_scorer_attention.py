@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lingon.export.gates import Reference
+from lingon.export.gates import CaseReference
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import AttentionChoice, HeadChoice, Scored
 from lingon.text import EOS
@@ -24,7 +24,7 @@ from tests.support.random_models import (
 systems = pytest.mark.parametrize("name", ["transformer", *KINDS])
 
 
-def runner_and_grid(name: str) -> tuple[OnnxRunner, list[Reference]]:
+def runner_and_grid(name: str) -> tuple[OnnxRunner, list[CaseReference]]:
     return (random_runner(), random_grid()) if name == "transformer" else (recurrent_runner(name), recurrent_grid(name))
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.alignment import (
-    Agreement,
     GoldLinks,
+    LinkCounts,
     agreement,
     caller_words,
     check_range,
@@ -46,7 +46,7 @@ def test_the_error_rate_of_a_text_is_that_of_all_its_links_together_not_the_mean
     """With a second line of |A| = 1, |S| = 4 and nothing in common: 1 - 3/10; the mean of the lines would be 0.7."""
     other = parse_links("5-5 6-6 7-7 8-8", "gold:2")
     whole = agreement({(0, 0), (2, 2), (4, 4)}, GOLD) + agreement({(0, 1)}, other)
-    assert whole == Agreement(found=4, sure=6, found_and_sure=1, found_and_possible=2)
+    assert whole == LinkCounts(found=4, sure=6, found_and_sure=1, found_and_possible=2)
     assert whole.error_rate == pytest.approx(0.7)
     assert whole.recall == pytest.approx(1 / 6)
 

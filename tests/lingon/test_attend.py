@@ -14,7 +14,17 @@ from xml.etree import ElementTree
 import pytest
 from rich.cells import cell_len
 
-from lingon.cli.attention import Group, Panel, Picture, Wanted, axes, by_piece, by_word, make_picture, merge
+from lingon.cli.attention import (
+    Panel,
+    Picture,
+    TokenGroup,
+    WantedMatrices,
+    axes,
+    by_piece,
+    by_word,
+    make_picture,
+    merge,
+)
 from lingon.cli.attention_image import draw as draw_image
 from lingon.cli.attention_text import Screen, clusters, draw, right_aligned, shortened, upright
 from lingon.cli.main import main
@@ -72,7 +82,7 @@ def test_a_given_translation_is_not_translated_again(lingon: Command, service: F
 def test_the_options_choose_layers_and_heads(
     wanted: dict[str, Any], selection: dict[str, Any], matrices: list[tuple[int, int | None]]
 ) -> None:
-    chosen = Wanted(**wanted)
+    chosen = WantedMatrices(**wanted)
     asked = chosen.selection()
     assert asked == AttentionSelection(**selection)
     found = read_matrices(answered(pb.AttentionSelection(**asked.fields()), 3, 3))
@@ -160,7 +170,7 @@ def pieces(text: str, *spans: tuple[int, int], unknown: tuple[int, ...] = ()) ->
     return (*named, Piece("</s>", (len(text), len(text))))
 
 
-def labels(groups: list[Group]) -> list[str]:
+def labels(groups: list[TokenGroup]) -> list[str]:
     return [group.label for group in groups]
 
 
@@ -195,8 +205,8 @@ def test_an_unknown_piece_shows_its_characters() -> None:
 
 def test_rows_of_words_sum_to_one_as_rows_of_pieces_do() -> None:
     draws = random.Random(0)
-    rows = [Group("a", (0, 1)), Group("b", (2,)), Group("c", (3, 4, 5))]
-    columns = [Group("x", (0,)), Group("y", (1, 2, 3)), Group("z", (4,))]
+    rows = [TokenGroup("a", (0, 1)), TokenGroup("b", (2,)), TokenGroup("c", (3, 4, 5))]
+    columns = [TokenGroup("x", (0,)), TokenGroup("y", (1, 2, 3)), TokenGroup("z", (4,))]
     weights = [[draws.random() for _ in range(5)] for _ in range(6)]
     weights = [[each / sum(row) for each in row] for row in weights]
     merged = merge(weights, rows, columns)

@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.scripted_server import Command, FakeService, Fault, queue_full, serving
+from tests.support.scripted_server import Command, FakeService, ScriptedFault, queue_full, serving
 from tests.support.timing import eventually_blocking
 
 
@@ -196,7 +196,7 @@ def test_a_request_that_is_refused_ends_the_run_after_the_lines_before_it(
         process.stdin.write(b"one\n\n")
         process.stdin.flush()
         assert process.stdout.readline() == b"ONE\n"
-        service.faults = [Fault(grpc.StatusCode.NOT_FOUND, "no such model")]
+        service.faults = [ScriptedFault(grpc.StatusCode.NOT_FOUND, "no such model")]
         process.stdin.write(b"three\n")
         process.stdin.close()
         assert process.stderr.read() == b"lingon: error: line 3 and after: no such model\n"

@@ -21,10 +21,10 @@ from lingon import AsyncClient, Client, Sampling, ServerError, StreamStart, Text
 from lingon.client.steps import Retry
 from lingon.errors import LingonError, SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.scripted_server import FakeService, Fault, queue_full, serving
+from tests.support.scripted_server import FakeService, ScriptedFault, queue_full, serving
 
 QUICK = Retry(retries=3, first_pause=0.01)
-UNAVAILABLE = Fault(grpc.StatusCode.UNAVAILABLE)
+UNAVAILABLE = ScriptedFault(grpc.StatusCode.UNAVAILABLE)
 
 Ask = Callable[..., Any]
 
@@ -180,7 +180,7 @@ def test_retries_are_counted(ask: Ask, service: FakeService) -> None:
 
 @pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code.value[0] not in (0, 14)])
 def test_no_other_status_is_tried_again(code: grpc.StatusCode, address: str, service: FakeService) -> None:
-    service.faults = [Fault(code)]
+    service.faults = [ScriptedFault(code)]
     with Client(address, retries=QUICK) as client, pytest.raises(ServerError, match="scripted") as caught:
         client.translate("hello")
     assert (caught.value.code, caught.value.status) == (code.value[0], code.name)
@@ -206,7 +206,7 @@ def test_a_call_to_a_slow_server_ends_at_the_deadline(ask: Ask, service: FakeSer
 def test_the_pause_that_the_server_names_is_kept(ask: Ask, service: FakeService) -> None:
     retry = error_details_pb2.RetryInfo()
     retry.retry_delay.FromMilliseconds(300)
-    service.faults = [Fault(grpc.StatusCode.UNAVAILABLE, details=(retry,))]
+    service.faults = [ScriptedFault(grpc.StatusCode.UNAVAILABLE, details=(retry,))]
     ask("translate", "hello")
     assert service.arrivals[1] - service.arrivals[0] >= 0.3
 
@@ -246,7 +246,7 @@ def test_an_error_keeps_all_details_of_the_status(ask: Ask, service: FakeService
         error_details_pb2.BadRequest(field_violations=[violation]),
         error_details_pb2.RequestInfo(request_id="request-8"),
     )
-    service.faults = [Fault(grpc.StatusCode.INVALID_ARGUMENT, "beam_size must be\nat most 8", details)] * 1
+    service.faults = [ScriptedFault(grpc.StatusCode.INVALID_ARGUMENT, "beam_size must be\nat most 8", details)] * 1
     with pytest.raises(ServerError) as caught:
         ask("translate", "hello", beam_size=99)
     error = caught.value
@@ -256,7 +256,7 @@ def test_an_error_keeps_all_details_of_the_status(ask: Ask, service: FakeService
 
 
 def test_an_error_has_the_request_id_of_the_trailer(ask: Ask, service: FakeService) -> None:
-    service.faults = [Fault(grpc.StatusCode.INTERNAL)]
+    service.faults = [ScriptedFault(grpc.StatusCode.INTERNAL)]
     with pytest.raises(ServerError) as caught:
         ask("translate", "hello")
     assert caught.value.request_id == "request-7"
@@ -285,7 +285,7 @@ def test_a_stream_is_tried_again_only_before_its_first_event(ask: Ask, service: 
     service.faults = [UNAVAILABLE, UNAVAILABLE]
     assert isinstance(ask("translate_stream", "hello")[-1], TextDone)
     assert len(service.requests) == 3
-    service.faults = [Fault(grpc.StatusCode.UNAVAILABLE, after_events=2)]
+    service.faults = [ScriptedFault(grpc.StatusCode.UNAVAILABLE, after_events=2)]
     with pytest.raises(ServerError, match="scripted"):
         ask("translate_stream", "hello")
     assert len(service.requests) == 4

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lingon.cli.input import input_lines, input_pairs
-from lingon.cli.lines import Columns, plain_line, score_line
+from lingon.cli.lines import LineColumns, plain_line, score_line
 from lingon.cli.output import summary
 from lingon.client.results import Link, ScoreResult, TextResult, Token, Translation
 from tests.support.scripted_server import Command, FakeService
@@ -214,7 +214,7 @@ def test_the_size_of_an_input_is_known_for_files_and_arguments(tmp_path: Path) -
     assert input_pairs(tmp_path / "a", tmp_path / "b", None).size == 24
 
 
-WANTED = Columns(alignment=True)
+WANTED = LineColumns(alignment=True)
 
 
 def test_words_of_a_translation_are_counted_as_the_model_wrote_it() -> None:

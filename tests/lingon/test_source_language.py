@@ -13,7 +13,7 @@ from lingon.source_language import (
     CERTAIN,
     FEWEST_LETTERS,
     NotTranslated,
-    Source,
+    TextLanguage,
     readable,
     sources_of,
     starts_of,
@@ -153,23 +153,23 @@ LONG = "x" * FEWEST_LETTERS
 
 def sources(
     *detected: Sequence[tuple[str, float]], served: Sequence[str] = ("en", "fr"), text: str = LONG
-) -> list[Source]:
+) -> list[TextLanguage]:
     """Return the sources of texts that are translated into German."""
     return sources_of([text] * len(detected), detected, served, "de", lambda tag: tag.startswith("de"))
 
 
 def test_a_text_that_is_certainly_in_the_target_language_stays():
-    assert sources([("de", CERTAIN), ("en", 1 - CERTAIN)]) == [Source("de", CERTAIN, stays=True)]
+    assert sources([("de", CERTAIN), ("en", 1 - CERTAIN)]) == [TextLanguage("de", CERTAIN, stays=True)]
 
 
 def test_a_text_that_may_be_in_the_target_language_is_translated_from_the_likeliest_other_one():
-    assert sources([("de", 0.93), ("fr", 0.06), ("en", 0.01)]) == [Source("fr", 0.06)]
+    assert sources([("de", 0.93), ("fr", 0.06), ("en", 0.01)]) == [TextLanguage("fr", 0.06)]
 
 
 def test_an_undecided_text_is_translated_from_the_likeliest_language_that_is_served():
     served = ("en", "fr", "es", "it")
-    assert sources([("it", 0.3), ("es", 0.28), ("fr", 0.22), ("en", 0.2)], served=served) == [Source("it", 0.3)]
-    assert sources([("cs", 0.6), ("es", 0.21), ("fr", 0.19)], served=served, text="x") == [Source("es", 0.21)]
+    assert sources([("it", 0.3), ("es", 0.28), ("fr", 0.22), ("en", 0.2)], served=served) == [TextLanguage("it", 0.3)]
+    assert sources([("cs", 0.6), ("es", 0.21), ("fr", 0.19)], served=served, text="x") == [TextLanguage("es", 0.21)]
 
 
 @pytest.mark.parametrize(
@@ -186,23 +186,23 @@ def test_of_a_text_without_any_detected_language_the_script_and_then_english_dec
     served: Sequence[str], text: str, source: str
 ):
     others = [("xx", 1.0)]  # as if the server told languages apart
-    assert sources_of([text, "x"], [[], others], served, "de", lambda tag: tag == "de")[0] == Source(source, 0.0)
+    assert sources_of([text, "x"], [[], others], served, "de", lambda tag: tag == "de")[0] == TextLanguage(source, 0.0)
 
 
 @pytest.mark.parametrize("text", [LONG, "Cancel"])
 def test_texts_are_refused_if_no_model_tells_their_possible_languages_apart(text: str):
     with pytest.raises(NotTranslated, match="source language must be named: no served model tells en, fr apart"):
         sources([], [], text=text)
-    assert sources([], text=text, served=("en", "de-AT")) == [Source("en", 0.0)]
-    assert sources([], text="12:30") == [Source("en", 0.0)]
-    assert sources([], text="имя", served=("en", "ru")) == [Source("ru", 0.0)]
-    assert sources([], text="name", served=("ar", "en", "ru")) == [Source("en", 0.0)]
-    assert sources([], [("en", 1.0)], text=text) == [Source("en", 0.0), Source("en", 1.0)]
+    assert sources([], text=text, served=("en", "de-AT")) == [TextLanguage("en", 0.0)]
+    assert sources([], text="12:30") == [TextLanguage("en", 0.0)]
+    assert sources([], text="имя", served=("en", "ru")) == [TextLanguage("ru", 0.0)]
+    assert sources([], text="name", served=("ar", "en", "ru")) == [TextLanguage("en", 0.0)]
+    assert sources([], [("en", 1.0)], text=text) == [TextLanguage("en", 0.0), TextLanguage("en", 1.0)]
 
 
 def test_a_variety_of_the_target_is_a_source_only_without_another_one():
-    assert sources([("en", 0.6)], served=("de-AT", "en")) == [Source("en", 0.6)]
-    assert sources([("en", 0.6), ("de-AT", 0.4)], served=("de-AT",)) == [Source("de-AT", 0.4)]
+    assert sources([("en", 0.6)], served=("de-AT", "en")) == [TextLanguage("en", 0.6)]
+    assert sources([("en", 0.6), ("de-AT", 0.4)], served=("de-AT",)) == [TextLanguage("de-AT", 0.4)]
 
 
 def test_texts_that_are_certainly_in_a_language_without_a_model_are_refused():
@@ -221,7 +221,7 @@ def test_texts_that_may_be_in_a_language_with_a_model_are_not_refused(text: str)
 
 
 def test_without_a_model_into_the_target_only_texts_that_may_be_in_it_are_accepted():
-    assert sources([("de", 0.6), ("en", 0.4)], served=()) == [Source("de", 0.6, stays=True)]
+    assert sources([("de", 0.6), ("en", 0.4)], served=()) == [TextLanguage("de", 0.6, stays=True)]
     for languages in ([("en", 0.6), ("de", 0.4)], []):
         with pytest.raises(NotTranslated, match="no model translates into 'de'"):
             sources(languages, served=())

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lingon.bulk.planning import Plan, Shard
-from lingon.bulk.runs import LocalEngine, Watch
+from lingon.bulk.runs import LocalEngine, ProgressWatch
 from lingon.bulk.shards import Record
 from lingon.bulk.translating import Translate
 from lingon.cli.backend import BackendOptions
@@ -38,7 +38,7 @@ BACKEND = BackendOptions(model=str(shipped_model.MODEL), engines=1, threads=1)
 
 
 def translator(**columns: Any) -> Translate:
-    """A translator with the shipped model, greedy, into the column de."""
+    """Return a translator with the shipped model, greedy, into the column de."""
     return Translate(**{"backend": BACKEND, "into": "de", "beam_size": 1, **columns})
 
 
@@ -56,12 +56,12 @@ def write_jsonl(path: Path, texts: Iterable[str]) -> None:
 
 
 def parts(folder: Path) -> dict[str, bytes]:
-    """The files of an output, without those that say what was done."""
+    """Return the files of an output, without those that say what was done."""
     return {path.name: path.read_bytes() for path in sorted(folder.glob("part-*"))}
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    """All rows of an output, in the order of the names of its files."""
+    """Return all rows of an output, in the order of the names of its files."""
     return [row for name, content in parts(folder).items() for row in _rows(name, content)]
 
 
@@ -93,13 +93,13 @@ class Silent:
     def shard(self, record: Record) -> None: ...
 
 
-class Ending(LocalEngine):
+class FailingEngine(LocalEngine):
     """An engine that fails after this many shards."""
 
     def __init__(self, shards: int) -> None:
         object.__setattr__(self, "shards", shards)
 
-    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: Watch) -> Iterator[Record]:
+    def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: ProgressWatch) -> Iterator[Record]:
         yield from super().run(plan, left[: self.shards], translate, watch)  # type: ignore[attr-defined]
         raise LingonError("killed")
 
@@ -131,7 +131,7 @@ class Faults:
         self._random, self._lock = random.Random(7), threading.Lock()
 
     def next(self) -> str | None:
-        """The fault of the next request, if it has one."""
+        """Return the fault of the next request, if it has one."""
         with self._lock:
             if self._random.random() >= self.share:
                 return None
@@ -144,11 +144,11 @@ class _Proxy(ThreadingHTTPServer):
     """Listens for requests to a server; target: its port."""
 
     def __init__(self, target: int, faults: Faults) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), _ObjectHandler)
         self.target, self.faults = target, faults
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _ObjectHandler(BaseHTTPRequestHandler):
     server: _Proxy
     protocol_version = "HTTP/1.1"
 

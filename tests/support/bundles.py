@@ -110,7 +110,9 @@ def put(values: Any, path: str, value: Any) -> None:
 
 
 def refusal(folder: Path, precision: str | None = "int8", *, golden: bool = False) -> str:
-    """The message of the BundleError with which a server refuses a bundle; the test fails for any other outcome."""
+    """Return the message of the BundleError with which a server refuses a bundle; the test fails for any other
+    outcome.
+    """
     outcome: queue.SimpleQueue[object] = queue.SimpleQueue()
 
     def load() -> None:

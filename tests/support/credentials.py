@@ -33,7 +33,7 @@ MAY_SIGN = x509.KeyUsage(
 
 
 @dataclass(frozen=True)
-class Pair:
+class CertificatePair:
     """A certificate and its key, in PEM."""
 
     certificate: bytes
@@ -70,7 +70,7 @@ class Authority:
         since: timedelta = timedelta(days=2),
         key: Any = None,
         passphrase: bytes = b"",
-    ) -> Pair:
+    ) -> CertificatePair:
         """Sign a certificate.
 
         names, addresses: the alternative names of the subject; lasts: validity from now, negative if expired
@@ -85,7 +85,7 @@ class Authority:
         signed = builder.sign(self._key, hashes.SHA256())
         encryption = serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption()
         secret = own.private_bytes(PEM, serialization.PrivateFormat.PKCS8, encryption)
-        return Pair(signed.public_bytes(PEM), secret, signed.serial_number)
+        return CertificatePair(signed.public_bytes(PEM), secret, signed.serial_number)
 
     def _with_identifiers(self, builder: x509.CertificateBuilder, key: Any) -> x509.CertificateBuilder:
         """Name the key of a certificate and that of its authority, as clients of Python 3.13 require."""
@@ -93,7 +93,7 @@ class Authority:
         authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         return found.add_extension(authority, critical=False)
 
-    def revoke(self, *pairs: Pair, due: timedelta = timedelta(days=1)) -> bytes:
+    def revoke(self, *pairs: CertificatePair, due: timedelta = timedelta(days=1)) -> bytes:
         """Return a list of revoked certificates in PEM; due: when it is to be replaced, from now."""
         builder = x509.CertificateRevocationListBuilder().issuer_name(self._name)
         builder = builder.last_update(NOW - timedelta(days=30)).next_update(NOW + due)
@@ -103,7 +103,7 @@ class Authority:
         return builder.sign(self._key, hashes.SHA256()).public_bytes(PEM)
 
 
-def client_credentials(authority: Authority, certificate: Pair | None = None) -> grpc.ChannelCredentials:
+def client_credentials(authority: Authority, certificate: CertificatePair | None = None) -> grpc.ChannelCredentials:
     """Return client credentials that trust an authority and send a certificate, if one is given."""
     return grpc.ssl_channel_credentials(
         authority.pem, certificate.key if certificate else None, certificate.certificate if certificate else None

@@ -198,11 +198,14 @@ def words() -> tuple[list[str], list[str]]:
 def texts() -> list[str]:
     """Return the sources of the words that the model was not trained on; some are two words."""
     _, held_out = words()
-    return [" ".join(map(cyrillic, held_out[place : place + 1 + (place % 5 == 0)])) for place in range(len(held_out))]
+    return [
+        " ".join(map(cyrillic, held_out[position : position + 1 + (position % 5 == 0)]))
+        for position in range(len(held_out))
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class SavedForm:
     """How a folder is saved.
 
     version, revision: of model.bin
@@ -216,21 +219,21 @@ class Form:
 
 
 FORMS = (
-    Form("format 1", 1, 1),
-    Form("format 1, int16", 1, 1, "int16-fixed"),
-    Form("format 2", 2, 2),
-    Form("format 2, int16", 2, 3, "int16"),
-    Form("format 2, int8", 2, 3, "int8"),
-    Form("format 3", 3, 3),
-    Form("format 3, int8", 3, 4, "int8"),
-    Form("format 4", 4, 4),
-    Form("format 4, float16", 4, 4, "float16"),
-    Form("format 5", 5, 5),
-    Form("format 5, int8", 5, 6, "int8"),
-    Form("format 6"),
-    Form("format 6, float16", kind="float16"),
-    Form("format 6, int8", kind="int8"),
-    Form("format 6, int16", kind="int16"),
+    SavedForm("format 1", 1, 1),
+    SavedForm("format 1, int16", 1, 1, "int16-fixed"),
+    SavedForm("format 2", 2, 2),
+    SavedForm("format 2, int16", 2, 3, "int16"),
+    SavedForm("format 2, int8", 2, 3, "int8"),
+    SavedForm("format 3", 3, 3),
+    SavedForm("format 3, int8", 3, 4, "int8"),
+    SavedForm("format 4", 4, 4),
+    SavedForm("format 4, float16", 4, 4, "float16"),
+    SavedForm("format 5", 5, 5),
+    SavedForm("format 5, int8", 5, 6, "int8"),
+    SavedForm("format 6"),
+    SavedForm("format 6, float16", kind="float16"),
+    SavedForm("format 6, int8", kind="int8"),
+    SavedForm("format 6, int16", kind="int16"),
 )
 
 
@@ -253,7 +256,7 @@ def variables() -> dict[str, Array]:
     return {**arrays, **numbers, "encoder/embeddings_merge": np.array(0, np.int8)}
 
 
-def save_opennmt(folder: Path, form: Form, *, config: dict[str, object] | None = None) -> Path:
+def save_opennmt(folder: Path, form: SavedForm, *, config: dict[str, object] | None = None) -> Path:
     """Save the model; config: fields of config.json that differ."""
     folder.mkdir(parents=True)
     for side, name in SIDES.items():
@@ -280,7 +283,7 @@ def vocabulary_of(model: bytes) -> list[str]:
     return [*SPECIAL, *normal_pieces(model), "<unk>"]
 
 
-def _older(found: dict[str, Array], form: Form) -> dict[str, Array]:
+def _older(found: dict[str, Array], form: SavedForm) -> dict[str, Array]:
     """Return variables by the names and with the numbers of an older form."""
     numbers = {name: value for name, value in found.items() if not value.ndim and not name.endswith("_scale")}
     arrays = {name: value for name, value in found.items() if name not in numbers}
@@ -339,8 +342,8 @@ def train(updates: int = 800) -> tuple[AnyModel, dict[str, bytes]]:
     pairs = [(cyrillic(word), word) for word in train_words]
     pairs += [tuple(" ".join(both) for both in zip(*draws.sample(pairs, 2), strict=True)) for _ in range(1500)]
     models = {
-        side: train_sentencepiece([pair[place] for pair in pairs], 100, model_type="char", hard_vocab_limit=False)
-        for place, side in enumerate(SIDES)
+        side: train_sentencepiece([pair[position] for pair in pairs], 100, model_type="char", hard_vocab_limit=False)
+        for position, side in enumerate(SIDES)
     }
     tokenizer = Tokenizer(models["source"], models["target"], source_end=False)
     settings = TransformerSettings(
@@ -358,7 +361,7 @@ def train(updates: int = 800) -> tuple[AnyModel, dict[str, bytes]]:
     )
     torch.manual_seed(3)
     model = build_model(settings, tokenizer.source_vocab, tokenizer.target_vocab)
-    sources, targets = ([pair[place] for pair in pairs] for place in (0, 1))
+    sources, targets = ([pair[position] for pair in pairs] for position in (0, 1))
     encoded = EncodedPairs(tokenizer.source.encode(sources), tokenizer.target.encode(targets), source_end=False)
     optimiser = torch.optim.Adam(model.parameters(), lr=2e-3, betas=(0.9, 0.98))
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 3e-3, total_steps=updates)

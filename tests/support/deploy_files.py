@@ -21,41 +21,41 @@ SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
 
 
 def read(path: Path) -> Any:
-    """The content of a YAML file."""
+    """Return the content of a YAML file."""
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def documents(path: Path) -> list[Any]:
-    """The contents of a YAML file that may hold several."""
+    """Return the contents of a YAML file that may hold several."""
     return [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
 
 
 def alerts() -> list[dict[str, Any]]:
-    """All alert rules."""
+    """Return all alert rules."""
     return [rule for group in read(ALERTS)["groups"] for rule in group["rules"]]
 
 
 def seconds(duration: str | int) -> float:
-    """The seconds of a duration in the notation of Docker and Prometheus, such as 1m30s."""
+    """Return the seconds of a duration in the notation of Docker and Prometheus, such as 1m30s."""
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", str(duration))
     assert "".join(amount + unit for amount, unit in parts) == str(duration), f"{duration} is no duration"
     return sum(float(amount) * {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}[unit] for amount, unit in parts)
 
 
 def metrics_in(expression: str) -> set[str]:
-    """The names of the metrics in a PromQL expression."""
+    """Return the names of the metrics in a PromQL expression."""
     return set(re.findall(r"\b(?:lingon|process)_\w+|\bup\b|\bALERTS\b", expression))
 
 
 def exported(registry: CollectorRegistry) -> set[str]:
-    """The names of all time series of a registry, including those without values yet."""
+    """Return the names of all time series of a registry, including those without values yet."""
     return {
         family.name + suffix for family in registry.collect() for suffix in SUFFIXES.get(family.type, ("",))
     } | PROMETHEUS_ITSELF
 
 
 def runbook_queries() -> list[str]:
-    """The queries in the runbook."""
+    """Return the queries in the runbook."""
     spans = re.findall(r"`([^`\n]+)`", RUNBOOK.read_text(encoding="utf-8"))
     return [span for span in spans if re.match(r"(sum|changes|histogram_quantile|up\{|lingon_\w+)", span)]
 
@@ -76,7 +76,7 @@ def stages() -> dict[str, tuple[str, list[str]]]:
 
 
 def instructions(stage: str) -> list[str]:
-    """All instructions of a stage and of the stages that it is based on."""
+    """Return all instructions of a stage and of the stages that it is based on."""
     everything = stages()
     parent, own = everything[stage]
     return [*(instructions(parent) if parent in everything else []), *own]

@@ -34,7 +34,7 @@ def files_of(packed: bytes) -> dict[str, str]:
 
 
 def docx(body: str, **more: str) -> bytes:
-    """A Word document; more: other files in the folder word, with the content of their root."""
+    """Return a Word document; more: other files in the folder word, with the content of their root."""
     files = {"[Content_Types].xml": "<Types/>", "word/media/image.png": b"\x89PNG\r\n", "word/styles.xml": "<styles/>"}
     files |= {f"word/{name}.xml": word(text) for name, text in {"document": body, **more}.items()}
     return archive(files)
@@ -54,13 +54,13 @@ def run(text: str, properties: str = "") -> str:
 
 
 def field(code: str, *result: str) -> str:
-    """A complex field."""
+    """Return a complex field."""
     begin, separate, end = (f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "separate", "end"))
     return f"{begin}<w:r><w:instrText>{code}</w:instrText></w:r>{separate}{''.join(result)}{end}"
 
 
 def pptx(*paragraphs: str) -> bytes:
-    """A presentation with one slide; paragraphs: the runs of each."""
+    """Return a presentation with one slide; paragraphs: the runs of each."""
     body = "".join(f"<a:p>{each}</a:p>" for each in paragraphs)
     slide = f'<p:sld xmlns:p="p" xmlns:a="{DRAWING}"><p:txBody>{body}</p:txBody></p:sld>'
     return archive({"ppt/presentation.xml": "<p/>", "ppt/slides/slide1.xml": slide})
@@ -72,25 +72,27 @@ def odt(body: str) -> bytes:
 
 
 def text_of(xml: str) -> str:
-    """The text of a file, without its tags."""
+    """Return the text of a file, without its tags."""
     return re.sub("<[^>]*>", "", xml)
 
 
 def xlsx(strings: str, sheet: str = "", **more: str) -> bytes:
-    """A workbook; strings: the elements si, sheet: what is in the worksheet, more: other files in xl, "_" for "/"."""
+    """Return a workbook; strings: the elements si, sheet: what is in the worksheet, more: other files in xl, "_" for
+    "/".
+    """
     files = {"sharedStrings": f"<sst>{strings}</sst>", "worksheets_sheet1": f"<worksheet>{sheet}</worksheet>", **more}
     files = {"workbook": '<workbook><sheets/><calcPr calcId="1"/></workbook>', **files}
     return archive({f"xl/{name.replace('_', '/')}.xml": main(content) for name, content in files.items()})
 
 
 def main(root: str) -> str:
-    """The element of a workbook, in its namespace."""
+    """Return the element of a workbook, in its namespace."""
     name, mark, rest = root.partition(">")
     return f'{name} xmlns="{SHEET}" xmlns:a="{DRAWING}"{mark}{rest}'
 
 
 def ods(cells: str, before: str = "") -> bytes:
-    """A spreadsheet of OpenDocument with one row; before: elements before the table."""
+    """Return a spreadsheet of OpenDocument with one row; before: elements before the table."""
     spaces = "".join(f' xmlns:{each}="{OASIS}:{each}:1.0"' for each in ("office", "text", "table"))
     body = f"{before}<table:table><table:table-row>{cells}</table:table-row></table:table>"
     root = f"<office:x{spaces}>{body}</office:x>"
@@ -204,17 +206,17 @@ _TAG = re.compile(r"</?[^>]*>")
 
 
 def tagged(sentence: str, rng: random.Random) -> str:
-    """A sentence with elements and points, each with an `id` of its own; words are separated by spaces."""
+    """Return a sentence with elements and points, each with an `id` of its own; words are separated by spaces."""
     return _with_elements(sentence.split(), rng, count(), MOST_DEEP)
 
 
 def tags_of(text: str) -> list[str]:
-    """The tags of a text in order."""
+    """Return the tags of a text in order."""
     return _TAG.findall(text)
 
 
 def without_tags(text: str) -> str:
-    """A text without its tags."""
+    """Return a text without its tags."""
     return _TAG.sub("", text)
 
 

@@ -54,7 +54,7 @@ Wie geht es dir heute? Der alte Mann und das Meer. Ich möchte wissen, wie spät
 
 @functools.cache
 def tokenizer_model() -> bytes:
-    """A small sentencepiece model for both languages, with byte fallback."""
+    """Return a small sentencepiece model for both languages, with byte fallback."""
     options = {"model_type": "unigram", "hard_vocab_limit": False, "byte_fallback": True}
     return train_sentencepiece(CORPUS.splitlines(), 360, **options)
 
@@ -92,20 +92,20 @@ def manifest(name: str = "en-de", version: int = 1, **rest: Any) -> Manifest:
 
 
 def bundle(folder: Path, files: Mapping[str, bytes] | None = None, **rest: Any) -> Bundle:
-    """A published bundle without graphs: models/NAME/VERSION; files: more of them."""
+    """Return a published bundle without graphs: models/NAME/VERSION; files: more of them."""
     declared = manifest(**rest)
     every = {"tokenizer.model": tokenizer_model(), **(files or {})}
     return write_bundle(folder / declared.name / str(declared.version), declared, every)
 
 
 def warning_codes(result: pb.TextResult) -> list[int]:
-    """The codes of the warnings of a result without those of the guard, which suspects an echo of copying."""
+    """Return the codes of the warnings of a result without those of the guard, which suspects an echo of copying."""
     suspicions = set(REASONS.values())
     return [warning.code for warning in result.warnings if warning.code not in suspicions]
 
 
 def full_shortlist() -> Shortlist:
-    """A shortlist with the whole vocabulary."""
+    """Return a shortlist with the whole vocabulary."""
     size = tokenizer().source_vocab
     always = np.array([EOS, *range(UNK + 1, size)], np.int32)
     return Shortlist(always, np.zeros(size + 1, np.int32), np.empty(0, np.int32))
@@ -169,8 +169,8 @@ class EchoRunner:
         found = []
         for source, target in zip(source_lengths.tolist(), target_lengths.tolist(), strict=True):
             attention = np.full((target + 1, source), 0.01, np.float32)
-            for place in range(target + 1):
-                attention[place, min(place, source - 1)] = 0.9
+            for position in range(target + 1):
+                attention[position, min(position, source - 1)] = 0.9
             found.append(Scored(np.full(target + 1, -0.25, np.float32), attention))
         return found
 

@@ -82,7 +82,7 @@ calls = itertools.count()
 
 
 @dataclass
-class Clock:
+class ManualClock:
     """A clock that only the test advances."""
 
     now: float = 1000.0
@@ -97,7 +97,7 @@ def job(beam_size: int = 1, deadline: float | None = None) -> DecodeJob:
     )
 
 
-def make_scheduler(workers: int = 2, clock: Clock | None = None, **limits: int) -> Scheduler:
+def make_scheduler(workers: int = 2, clock: ManualClock | None = None, **limits: int) -> Scheduler:
     return Scheduler(EngineLimits(spread=1, **limits), workers, NullObserver(), clock or time.monotonic)
 
 

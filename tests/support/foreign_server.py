@@ -35,7 +35,9 @@ class ForeignServer:
         self._golden: dict[tuple[int, str], str] = {}
 
     def alone(self, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
-        """The translation of each text by beam size, with nothing else in its batch: call this while nothing runs."""
+        """Return the translation of each text by beam size, with nothing else in its batch: call this while nothing
+        runs.
+        """
         missing = [key for key in dict.fromkeys(wanted) if key not in self._golden]
         with Client(self.address) as client:
             for beam_size, text in missing:
@@ -43,7 +45,7 @@ class ForeignServer:
         return self._golden
 
     def scrape(self) -> Scrape:
-        """The metrics when nothing is queued or running any more."""
+        """Return the metrics when nothing is queued or running any more."""
         found: list[Scrape] = []
 
         def is_idle() -> bool:
@@ -95,7 +97,7 @@ PATIENCE = 180  # seconds for all calls of a run; a call has a deadline of its o
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class NodeAnswer:
     """How a call ended in Node.
 
     details: those of google.rpc.Status, by the names of their types
@@ -124,7 +126,7 @@ def call(
     metadata: Mapping[str, str] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """A call for the client to make.
+    """Return a call for the client to make.
 
     name: its request id
     due: seconds after the start; the two other times count from the call
@@ -135,21 +137,21 @@ def call(
     return {"id": name, "method": method, "request": request, "metadata": dict(metadata or {}), **times}
 
 
-def make_calls(address: str, calls: Sequence[Mapping[str, Any]], **channel: Any) -> list[Answer]:
+def make_calls(address: str, calls: Sequence[Mapping[str, Any]], **channel: Any) -> list[NodeAnswer]:
     """Make calls on one channel; channel: options of grpc-js, with underscores after the first dot."""
     options = {f"grpc.{name}": value for name, value in channel.items()}
     found = []
     for values in _run("calls.js", {"address": address, "channel": options, "calls": calls}):
         delay = values["retry_after"]
         values |= {"outcome": from_json(values["outcome"]), "retry_after": None if delay is None else int(delay)}
-        found.append(Answer(**values))
+        found.append(NodeAnswer(**values))
     return found
 
 
 def http_request(
     protocol: str, path: str, body: bytes = b"", *, method: str = "POST", headers: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """A request for Node's own clients to send; protocol: h1 or h2."""
+    """Return a request for Node's own clients to send; protocol: h1 or h2."""
     usual = {":method": method, ":path": path, "content-type": "application/grpc"}
     usual |= {"te": "trailers"} if protocol == "h2" else {}
     return {"protocol": protocol, "headers": {**usual, **(headers or {})}, "body": b64encode(body).decode()}
@@ -189,7 +191,7 @@ RUN_SECONDS = 120  # seconds for a run
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadCount:
     """What h2load counted.
 
     failed: requests that failed, broke off or had no answer in time
@@ -203,7 +205,7 @@ class Load:
     data: int
 
 
-def h2load(address: str, path: str, body: Path, *, requests: int, connections: int, streams: int) -> Load:
+def h2load(address: str, path: str, body: Path, *, requests: int, connections: int, streams: int) -> LoadCount:
     """Send a body `requests` times over some connections, with some streams at once on each."""
     command = ["h2load", f"--requests={requests}", f"--clients={connections}", f"--max-concurrent-streams={streams}"]
     command += [f"--data={body}", "--header=content-type: application/grpc", "--header=te: trailers"]
@@ -213,4 +215,4 @@ def h2load(address: str, path: str, body: Path, *, requests: int, connections: i
     found = _REPORT.search(ran.stdout)
     assert found, ran.stdout + ran.stderr
     total, succeeded, *wrong, ok, data = map(int, found.groups())
-    return Load(total, succeeded, sum(wrong), ok, data)
+    return LoadCount(total, succeeded, sum(wrong), ok, data)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-Weights = Mapping[str, Array]
-State = tuple[Array, ...]
+NamedArrays = Mapping[str, Array]
+ArrayState = tuple[Array, ...]
 
 
 def sigmoid(values: Array) -> Array:
@@ -26,8 +26,8 @@ def softmax(values: Array) -> Array:
     return np.asarray(shares / shares.sum())
 
 
-def cell(weights: Weights, name: str, kind: str, inputs: Array, state: State) -> State:
-    """One step of the layer `name`: the GRU, in the form of cuDNN, or the LSTM."""
+def cell(weights: NamedArrays, name: str, kind: str, inputs: Array, state: ArrayState) -> ArrayState:
+    """Return one step of the layer `name`: the GRU, in the form of cuDNN, or the LSTM."""
     width = len(state[0])
     of_input = weights[f"{name}.kernel.weight_ih_l0"] @ inputs + weights[f"{name}.kernel.bias_ih_l0"]
     of_state = weights[f"{name}.kernel.weight_hh_l0"] @ state[0] + weights[f"{name}.kernel.bias_hh_l0"]
@@ -42,12 +42,12 @@ def cell(weights: Weights, name: str, kind: str, inputs: Array, state: State) ->
     return o * np.tanh(c), c
 
 
-def zeros(kind: str, width: int) -> State:
+def zeros(kind: str, width: int) -> ArrayState:
     return (np.zeros(width),) * (1 if kind == "gru" else 2)
 
 
-def score(weights: Weights, name: str, kind: str, s: Array, h: Array) -> float:
-    """The score of a state s with an annotation h."""
+def score(weights: NamedArrays, name: str, kind: str, s: Array, h: Array) -> float:
+    """Return the score of a state s with an annotation h."""
     match kind:
         case "dot":
             return float(s @ h)
@@ -67,13 +67,13 @@ def score(weights: Weights, name: str, kind: str, s: Array, h: Array) -> float:
     return float(weights[f"{name}.weight.weight"][0] @ hidden)
 
 
-def embedded(weights: Weights, side: str, tokens: Sequence[int]) -> list[Array]:
+def embedded(weights: NamedArrays, side: str, tokens: Sequence[int]) -> list[Array]:
     table = weights[f"{side}_embedding.pieces.weight"]
     return [math.sqrt(table.shape[1]) * table[token] for token in tokens]
 
 
-def read(weights: Weights, name: str, kind: str, inputs: Sequence[Array]) -> list[State]:
-    """The state after each input, from zeros on."""
+def read(weights: NamedArrays, name: str, kind: str, inputs: Sequence[Array]) -> list[ArrayState]:
+    """Return the state after each input, from zeros on."""
     state, states = zeros(kind, weights[f"{name}.kernel.weight_hh_l0"].shape[1]), []
     for each in inputs:
         state = cell(weights, name, kind, each, state)
@@ -81,8 +81,8 @@ def read(weights: Weights, name: str, kind: str, inputs: Sequence[Array]) -> lis
     return states
 
 
-def read_stack(weights: Weights, settings: Any, inputs: list[Array]) -> tuple[list[Array], list[State]]:
-    """The hidden states of the encoder's last layer, and the last state of each of its layers."""
+def read_stack(weights: NamedArrays, settings: Any, inputs: list[Array]) -> tuple[list[Array], list[ArrayState]]:
+    """Return the hidden states of the encoder's last layer, and the last state of each of its layers."""
     last = []
     for layer in range(settings.layers):
         states = read(weights, f"encoder.layers.{layer}", settings.cell, inputs)
@@ -91,8 +91,8 @@ def read_stack(weights: Weights, settings: Any, inputs: list[Array]) -> tuple[li
     return inputs, last
 
 
-def step_stack(weights: Weights, settings: Any, inputs: Array, states: list[State]) -> list[State]:
-    """The states of the decoder's layers after one more input."""
+def step_stack(weights: NamedArrays, settings: Any, inputs: Array, states: list[ArrayState]) -> list[ArrayState]:
+    """Return the states of the decoder's layers after one more input."""
     found = []
     for layer, state in enumerate(states):
         found.append(cell(weights, f"decoder.layers.{layer}", settings.cell, inputs, state))
@@ -100,8 +100,8 @@ def step_stack(weights: Weights, settings: Any, inputs: Array, states: list[Stat
     return found
 
 
-def rnnenc(weights: Weights, settings: Any, source: list[int], target: list[int]) -> Array:
-    """The logits (target_length, vocab) of RNNenc; source ends with EOS, target begins with BOS."""
+def rnnenc(weights: NamedArrays, settings: Any, source: list[int], target: list[int]) -> Array:
+    """Return the logits (target_length, vocab) of RNNenc; source ends with EOS, target begins with BOS."""
     if settings.reverse_source:
         source = [*source[:-1][::-1], source[-1]]
     _, states = read_stack(weights, settings, embedded(weights, "source", source))
@@ -112,14 +112,14 @@ def rnnenc(weights: Weights, settings: Any, source: list[int], target: list[int]
     return np.array(logits)
 
 
-def rnnsearch(weights: Weights, settings: Any, source: list[int], target: list[int]) -> tuple[Array, Array]:
-    """The logits (target_length, vocab) and the weights (target_length, source_length) of RNNsearch."""
+def rnnsearch(weights: NamedArrays, settings: Any, source: list[int], target: list[int]) -> tuple[Array, Array]:
+    """Return the logits (target_length, vocab) and the weights (target_length, source_length) of RNNsearch."""
     inputs = embedded(weights, "source", source)
     ahead = read(weights, "encoder.ahead", settings.cell, inputs)
     back = read(weights, "encoder.back", settings.cell, inputs[::-1])[::-1]
     annotations = [np.concatenate([one[0], other[0]]) for one, other in zip(ahead, back, strict=True)]
     first = np.tanh(weights["first_state.weight"] @ back[0][0] + weights["first_state.bias"])
-    state: State = tuple(first.reshape(-1, settings.dim))
+    state: ArrayState = tuple(first.reshape(-1, settings.dim))
     logits, alphas = [], []
     for token in embedded(weights, "target", target):
         alpha = softmax(np.array([score(weights, "score", settings.score, state[0], h) for h in annotations]))
@@ -134,8 +134,8 @@ def rnnsearch(weights: Weights, settings: Any, source: list[int], target: list[i
     return np.array(logits), np.array(alphas)
 
 
-def luong(weights: Weights, settings: Any, source: list[int], target: list[int]) -> tuple[Array, Array]:
-    """The logits (target_length, vocab) and the weights (target_length, source_length) of Luong et al."""
+def luong(weights: NamedArrays, settings: Any, source: list[int], target: list[int]) -> tuple[Array, Array]:
+    """Return the logits (target_length, vocab) and the weights (target_length, source_length) of Luong et al."""
     annotations, states = read_stack(weights, settings, embedded(weights, "source", source))
     attentional, logits, alphas = np.zeros(settings.dim), [], []
     for t, token in enumerate(embedded(weights, "target", target)):
@@ -151,8 +151,8 @@ def luong(weights: Weights, settings: Any, source: list[int], target: list[int])
     return np.array(logits), np.array(alphas)
 
 
-def local_weights(weights: Weights, settings: Any, scores: Array, s: Array, t: int) -> Array:
-    """The weights of the source positions: over all of them, or over the window of settings.alignment."""
+def local_weights(weights: NamedArrays, settings: Any, scores: Array, s: Array, t: int) -> Array:
+    """Return the weights of the source positions: over all of them, or over the window of settings.alignment."""
     if settings.alignment == "global":
         return softmax(scores)
     centre = float(min(t, len(scores) - 1))

@@ -27,7 +27,7 @@ KNOWS_LANGUAGES = {"files": {PROFILES: profile(ENGLISH) + profile(GERMAN)}}
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class WholeReply:
     """A reply that has arrived whole."""
 
     status: int
@@ -52,23 +52,23 @@ class Gateway:
 
     async def send(
         self, method: str, path: str, body: bytes = b"", kind: str = "", headers: Mapping[str, str] | None = None
-    ) -> Reply:
+    ) -> WholeReply:
         """Send a request with these bytes."""
         return await asyncio.to_thread(send, self.port, method, path, body, kind, headers or {})
 
-    async def get(self, path: str, headers: Mapping[str, str] | None = None) -> Reply:
+    async def get(self, path: str, headers: Mapping[str, str] | None = None) -> WholeReply:
         return await self.send("GET", path, headers=headers)
 
-    async def post(self, path: str, content: Any, headers: Mapping[str, str] | None = None) -> Reply:
+    async def post(self, path: str, content: Any, headers: Mapping[str, str] | None = None) -> WholeReply:
         """Send JSON."""
         return await self.send("POST", path, json.dumps(content).encode(), "application/json", headers)
 
-    async def form(self, path: str, fields: Any, headers: Mapping[str, str] | None = None) -> Reply:
+    async def form(self, path: str, fields: Any, headers: Mapping[str, str] | None = None) -> WholeReply:
         """Send a form; a field with a list is sent several times."""
         content = urlencode(fields, doseq=True).encode()
         return await self.send("POST", path, content, "application/x-www-form-urlencoded", headers)
 
-    async def upload(self, path: str, name: str, content: bytes, **fields: str) -> Reply:
+    async def upload(self, path: str, name: str, content: bytes, **fields: str) -> WholeReply:
         """Send a file and fields as multipart."""
         parts = [f'--x\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{fields[key]}\r\n' for key in fields]
         head = f'--x\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
@@ -76,12 +76,12 @@ class Gateway:
         return await self.send("POST", path, body, "multipart/form-data; boundary=x")
 
 
-def send(port: int, method: str, path: str, body: bytes, kind: str, headers: Mapping[str, str]) -> Reply:
+def send(port: int, method: str, path: str, body: bytes, kind: str, headers: Mapping[str, str]) -> WholeReply:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     try:
         connection.request(method, path, body or None, {**({"content-type": kind} if kind else {}), **headers})
         reply = connection.getresponse()
-        return Reply(reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read())
+        return WholeReply(reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read())
     finally:
         connection.close()
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from lingon.documents import UnreadableDocument, read_document, suffix_of
 from tests.support.documents import DRAWING, archive, main, ods, odt, word
-from tests.support.timing import Growth, Work, growth_of
+from tests.support.timing import Growth, MeasuredWork, growth_of
 
 COMMON = ("a", " ", "é", "1", ".", "\n", "漢", "\u0301", "-", '"', "'", "word ")
 ALPHABETS: dict[str, Sequence[str]] = {
@@ -350,7 +350,7 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pattern:
+class HostilePattern:
     """A file of any size: what is before, each unit as often as the size asks for in turn, and what is after."""
 
     family: Family
@@ -370,7 +370,7 @@ class Pattern:
         return f"{self.family.suffix}, {self.family.place}: {self.before!r} {units} {self.after!r}"
 
 
-def patterns(seed: int, suffix: str = "") -> Iterator[Pattern]:
+def patterns(seed: int, suffix: str = "") -> Iterator[HostilePattern]:
     """Yield patterns without end, of each family in turn; suffix: of their files, all if it is empty."""
     choices = random.Random(seed)
     families = [family for family in FAMILIES if suffix in ("", family.suffix)]
@@ -382,17 +382,17 @@ def patterns(seed: int, suffix: str = "") -> Iterator[Pattern]:
             for _ in range(choices.choice([0, 1, 1, 2, 8]) if family.frames else 0):
                 begin, end = choices.choice(family.frames).split("{}")
                 before, after = begin + before, after + end
-            yield Pattern(family, before, units, after)
+            yield HostilePattern(family, before, units, after)
 
 
 def _some(choices: random.Random, tokens: Sequence[str], least: int, most: int) -> str:
     return "".join(choices.choices(tokens, k=choices.randint(least, most)))
 
 
-def growth(pattern: Pattern, worth: float) -> Growth:
+def growth(pattern: HostilePattern, worth: float) -> Growth:
     """Return how the time of all that is done with a file grows; worth: see `growth_of`."""
 
-    def prepare(size: int) -> Work:
+    def prepare(size: int) -> MeasuredWork:
         return partial(_read_and_write, f"a{pattern.family.suffix}", pattern.content(size))
 
     return growth_of(prepare, LEAST_BYTES, worth=worth, most=MOST_BYTES, refusals=(UnreadableDocument,))

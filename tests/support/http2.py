@@ -22,30 +22,32 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def fields(pairs: Sequence[tuple[str, str]]) -> bytes:
-    """A header block without compression: every header is a literal."""
+    """Return a header block without compression: every header is a literal."""
     return b"".join(b"\0" + _text(name) + _text(value) for name, value in pairs)
 
 
 def call_headers(path: str, **others: str) -> list[tuple[str, str]]:
-    """The headers of a gRPC call; `others` replace or extend them, with dashes for underscores; empty ones go."""
+    """Return the headers of a gRPC call; `others` replace or extend them, with dashes for underscores; empty ones
+    go.
+    """
     usual = {":method": "POST", ":scheme": "http", ":path": path, ":authority": "localhost", "te": "trailers"}
     usual |= {"content-type": "application/grpc", **{name.replace("_", "-"): value for name, value in others.items()}}
     return [(name, value) for name, value in usual.items() if value]
 
 
 def opening(window: int | None = None) -> bytes:
-    """The connection preface; window: the initial flow-control window in bytes, by default that of HTTP/2."""
+    """Return the connection preface; window: the initial flow-control window in bytes, by default that of HTTP/2."""
     ours = b"" if window is None else INITIAL_WINDOW_SIZE.to_bytes(2, "big") + window.to_bytes(4, "big")
     return PREFACE + frame(SETTINGS, 0, 0, ours)
 
 
 def message(body: bytes, compressed: int = 0, length: int | None = None) -> bytes:
-    """A gRPC message: compression flag, length (or a wrong one), body."""
+    """Return a gRPC message: compression flag, length (or a wrong one), body."""
     return bytes([compressed]) + (len(body) if length is None else length).to_bytes(4, "big") + body
 
 
 def call(pairs: Sequence[tuple[str, str]], data: bytes, stream: int = 1) -> bytes:
-    """A call that is sent whole and half-closed."""
+    """Return a call that is sent whole and half-closed."""
     return frame(HEADERS, END_HEADERS, stream, fields(pairs)) + frame(DATA, END_STREAM, stream, data)
 
 
@@ -72,14 +74,14 @@ def converse(port: int, sent: bytes, seconds: float) -> tuple[bytes, bool]:
 
 
 def stand_still(port: int, path: str, body: bytes) -> socket.socket:
-    """A call with a flow-control window of zero: the server cannot send a single byte of its answer."""
+    """Return a call with a flow-control window of zero: the server cannot send a single byte of its answer."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=10)
     connection.sendall(opening(window=0) + call(call_headers(path), message(body)))
     return connection
 
 
 def status(heard: bytes) -> int | None:
-    """The grpc-status of the first call of a connection if it is a literal header, else None."""
+    """Return the grpc-status of the first call of a connection if it is a literal header, else None."""
     found = _STATUS.search(heard)
     return int(found[1] or found[2]) if found else None
 
@@ -167,9 +169,9 @@ class HalfCall:
             else:
                 self._connection += int.from_bytes(payload, "big")
         elif kind == SETTINGS and not flags & ACK:
-            for place in range(0, len(payload), 6):
-                if int.from_bytes(payload[place : place + 2], "big") == INITIAL_WINDOW_SIZE:
-                    initial = int.from_bytes(payload[place + 2 : place + 6], "big")
+            for position in range(0, len(payload), 6):
+                if int.from_bytes(payload[position : position + 2], "big") == INITIAL_WINDOW_SIZE:
+                    initial = int.from_bytes(payload[position + 2 : position + 6], "big")
                     self._stream += initial - self._initial
                     self._initial = initial
             self.socket.send(frame(SETTINGS, ACK, 0))
@@ -181,7 +183,7 @@ class HalfCall:
 
 
 def count_open(calls: Sequence[HalfCall]) -> int:
-    """The calls that the server has not ended."""
+    """Return the calls that the server has not ended."""
     for call in calls:
         call.pump()
     return sum(not call.ended for call in calls)

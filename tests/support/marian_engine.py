@@ -88,18 +88,18 @@ BEAMS = 6  # lines whose translations by beam search are kept
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptTranslations:
     """The translations of KEPT_LINES by form: of greedy search, and the first BEAMS of beam search with four beams."""
 
     greedy: dict[str, list[str]]
     beam: dict[str, list[str]]
 
 
-def read_kept() -> Kept:
+def read_kept() -> KeptTranslations:
     """Read the file."""
     found = json.loads(KEPT.read_text(encoding="utf-8"))
     assert found["lines"] == KEPT_LINES, "other lines than those that were translated: see the top of this file"
-    return Kept(found["greedy"], found["beam 4"])
+    return KeptTranslations(found["greedy"], found["beam 4"])
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Tiny models of Marian with random weights in its own files, and what they compute, written in NumPy.
 
-The computation follows the papers, Vaswani et al. (2017), and Kim et al. (2019), section 3.1, for SSRU; the places of
-norms follow Marian's source, src/models/transformer.h. It shares no code with lingon.
+The computation follows the papers, Vaswani et al. (2017), and Kim et al. (2019), section 3.1, for SSRU; the positions
+of norms follow Marian's source, src/models/transformer.h. It shares no code with lingon.
 """
 
 from __future__ import annotations
@@ -355,7 +355,7 @@ SETTINGS = ImportSettings(languages=(["en"], ["de"]))
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class MarianForm:
     """What a model is made of.
 
     options: of Marian, where they are not those of `marian_models.OPTIONS`
@@ -371,21 +371,21 @@ class Form:
     steps: int = 0
 
 
-FORMS: dict[str, Form] = {
-    "post-norm, relu": Form({}, seed=7, ends=4.0),
-    "post-norm, swish": Form({"transformer-ffn-activation": "swish"}, seed=20, ends=2.0),
-    "post-norm, gelu": Form({"transformer-ffn-activation": "gelu"}, seed=7, ends=4.0),
-    "norm after the embedding": Form({"transformer-postprocess-emb": "nd"}, seed=7, ends=4.0),
-    "target tied, two vocabularies": Form(TARGET_TIED, seed=7, ends=2.0, two=True),
-    "untied, two vocabularies": Form(UNTIED, seed=13, ends=2.0, two=True),
-    "pre-norm": Form(PRE_NORM, seed=1, ends=4.0),
-    "pre-norm, no final norm": Form({**PRE_NORM, "transformer-postprocess-top": ""}, seed=3, ends=2.0),
-    "norms before and after": Form(BOTH_NORMS, seed=10, ends=2.0),
-    "SSRU, post-norm": Form(STUDENT, seed=6, ends=2.0),
-    "SSRU, pre-norm": Form({**STUDENT, **PRE_NORM}, seed=7, ends=2.0),
-    "SSRU, norms before and after": Form({**STUDENT, **BOTH_NORMS}, seed=6, ends=2.0),
+FORMS: dict[str, MarianForm] = {
+    "post-norm, relu": MarianForm({}, seed=7, ends=4.0),
+    "post-norm, swish": MarianForm({"transformer-ffn-activation": "swish"}, seed=20, ends=2.0),
+    "post-norm, gelu": MarianForm({"transformer-ffn-activation": "gelu"}, seed=7, ends=4.0),
+    "norm after the embedding": MarianForm({"transformer-postprocess-emb": "nd"}, seed=7, ends=4.0),
+    "target tied, two vocabularies": MarianForm(TARGET_TIED, seed=7, ends=2.0, two=True),
+    "untied, two vocabularies": MarianForm(UNTIED, seed=13, ends=2.0, two=True),
+    "pre-norm": MarianForm(PRE_NORM, seed=1, ends=4.0),
+    "pre-norm, no final norm": MarianForm({**PRE_NORM, "transformer-postprocess-top": ""}, seed=3, ends=2.0),
+    "norms before and after": MarianForm(BOTH_NORMS, seed=10, ends=2.0),
+    "SSRU, post-norm": MarianForm(STUDENT, seed=6, ends=2.0),
+    "SSRU, pre-norm": MarianForm({**STUDENT, **PRE_NORM}, seed=7, ends=2.0),
+    "SSRU, norms before and after": MarianForm({**STUDENT, **BOTH_NORMS}, seed=6, ends=2.0),
 }
-TRAINED: dict[str, Form] = {
+TRAINED: dict[str, MarianForm] = {
     f"{name}, trained to copy": replace(FORMS[name], steps=800, ends=0.0)
     for name in ("post-norm, swish", "pre-norm", "SSRU, post-norm", "SSRU, pre-norm", "target tied, two vocabularies")
 }
@@ -412,7 +412,7 @@ def counted_pieces(texts: Sequence[str], size: int = 250) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Files:
+class MarianFiles:
     """The files of a model: those that the engine reads, in a folder that `lingon import` reads.
 
     plain: of a model in 8 bits, what its integers stand for, in float32
@@ -429,13 +429,13 @@ class Files:
         return pipeline.read_source(self.folder, SETTINGS, lambda line: None)
 
 
-def written(form: Form, folder: Path) -> tuple[Marian, Files]:
+def written(form: MarianForm, folder: Path) -> tuple[Marian, MarianFiles]:
     """Write a model in float32; return it and its files."""
     folder.mkdir(parents=True)
     vocabularies = _write_vocabularies(folder, two=form.two)
     rows = [len(names_of(path.read_bytes())) for path in vocabularies]
     model = Marian.random((rows[0], rows[-1]), form.seed, form.ends, **form.options)
-    files = Files(folder, folder / "model.ende.bin", vocabularies)
+    files = MarianFiles(folder, folder / "model.ende.bin", vocabularies)
     files.model.write_bytes(binary(model, {}))
     if form.steps:
         model = trained_to_copy(model, files, form.steps)
@@ -443,7 +443,7 @@ def written(form: Form, folder: Path) -> tuple[Marian, Files]:
     return model, files
 
 
-def in_8_bits(model: Marian, files: Files, alphas: dict[str, float], *, listed: int = 0) -> Files:
+def in_8_bits(model: Marian, files: MarianFiles, alphas: dict[str, float], *, listed: int = 0) -> MarianFiles:
     """Write a model in 8 bits as Firefox publishes it, beside its vocabularies, into a folder of its own.
 
     alphas: of the inputs of products by the names of their matrices; that of the output is an 8-bit scalar of
@@ -472,7 +472,7 @@ def in_8_bits(model: Marian, files: Files, alphas: dict[str, float], *, listed: 
     plain.parent.mkdir()
     floats = {name: tensor for name, tensor in packed.tensors.items() if "QuantMultA" not in name}
     plain.write_bytes(binary(Marian(model.options, floats), {}))
-    found = Files(folder, folder / "model.ende.intgemm.alphas.bin", vocabularies, shortlist, plain)
+    found = MarianFiles(folder, folder / "model.ende.intgemm.alphas.bin", vocabularies, shortlist, plain)
     found.model.write_bytes(binary(packed, integers))
     return found
 
@@ -505,20 +505,20 @@ def measured_alphas(imported: Imported, model: Marian) -> dict[str, float]:
     return found
 
 
-def trained_to_copy(model: Marian, files: Files, steps: int) -> Marian:
+def trained_to_copy(model: Marian, files: MarianFiles, steps: int) -> Marian:
     """Return a model after training on copying the start of its sources, which it then ends by itself.
 
-    It is trained as `lingon import` reads it. Where a weight of Marian went is seen by numbers in the place of weights.
+    It is trained as `lingon import` reads it. Where a weight of Marian went is seen by numbers instead of weights.
     """
     numbered = _numbered(model)
     files.model.write_bytes(binary(numbered, {}))
-    places = {name: value.detach().long() for name, value in files.imported().checkpoint.model.named_parameters()}
+    positions = {name: value.detach().long() for name, value in files.imported().checkpoint.model.named_parameters()}
     files.model.write_bytes(binary(model, {}))
     imported = files.imported()
-    _train(imported, places, steps)
+    _train(imported, positions, steps)
     flat = np.zeros(1 + max(int(each.max()) for each in numbered.tensors.values()), np.float32)
     for name, value in imported.checkpoint.model.named_parameters():
-        flat[places[name].numpy()] = value.detach().numpy()
+        flat[positions[name].numpy()] = value.detach().numpy()
     found = {name: flat[each.astype(np.int64)] for name, each in numbered.tensors.items()}
     return Marian(model.options, found)
 
@@ -543,7 +543,7 @@ def _numbered(model: Marian) -> Marian:
     return found
 
 
-def _train(imported: Imported, places: dict[str, torch.Tensor], steps: int) -> None:
+def _train(imported: Imported, positions: dict[str, torch.Tensor], steps: int) -> None:
     """Train on pairs of a source and its first pieces; weights that Marian does not have stay 0."""
     model, tokenizer = imported.checkpoint.model, imported.checkpoint.tokenizer
     encoded = [(tokenizer.encode_source(line), tokenizer.encode_target(line)) for line in LINES]
@@ -567,5 +567,5 @@ def _train(imported: Imported, places: dict[str, torch.Tensor], steps: int) -> N
         optimiser.step()
         with torch.no_grad():
             for name, value in parameters.items():
-                value.mul_(places[name] > 0)
+                value.mul_(positions[name] > 0)
     model.eval()

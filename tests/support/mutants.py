@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 from lingon.bundle import names
 from lingon.bundle.names import DECODER, ENCODER, SCORER, past_name
 
-Edit = Callable[[onnx.GraphProto], None]
+GraphEdit = Callable[[onnx.GraphProto], None]
 FLOAT, ALL = ("fp32", "fp32-cuda", "fp16"), ("fp32", "fp32-cuda", "fp16", "int8")
 SCATTERED = ("fp32-cuda",)
 IN_SCORER, IN_DECODER, IN_ENCODER, IN_SHORTLIST = (
@@ -36,7 +36,7 @@ class Mutant:
 
     name: str
     graphs: tuple[str, ...]
-    edit: Edit
+    edit: GraphEdit
     gates: tuple[str, ...]
     precisions: tuple[str, ...] = ALL
 
@@ -47,7 +47,7 @@ class Mutant:
         }
 
 
-def _edited(content: bytes, edit: Edit) -> bytes:
+def _edited(content: bytes, edit: GraphEdit) -> bytes:
     model = onnx.load_model_from_string(content)
     before = model.SerializeToString(deterministic=True)
     edit(model.graph)
@@ -70,13 +70,15 @@ def _constant(graph: onnx.GraphProto, value: np.ndarray) -> str:
     return name
 
 
-def _before(graph: onnx.GraphProto, reader: onnx.NodeProto, place: int, kind: str, *rest: str, **options: int) -> None:
-    """Put a node between a reader and the value that it reads at a place."""
+def _before(
+    graph: onnx.GraphProto, reader: onnx.NodeProto, position: int, kind: str, *rest: str, **options: int
+) -> None:
+    """Put a node between a reader and the value that it reads at a position."""
     output = f"mutant.{len(graph.node)}"
-    made = helper.make_node(kind, [reader.input[place], *rest], [output], **options)
+    made = helper.make_node(kind, [reader.input[position], *rest], [output], **options)
     index = next(index for index, node in enumerate(graph.node) if node is reader or node == reader)
     graph.node.insert(index, made)
-    graph.node[index + 1].input[place] = output
+    graph.node[index + 1].input[position] = output
 
 
 def _stacked(graph: onnx.GraphProto, output: str) -> onnx.NodeProto:
@@ -87,7 +89,7 @@ def _stacked(graph: onnx.GraphProto, output: str) -> onnx.NodeProto:
     return node
 
 
-def _layers_reversed(output: str) -> Edit:
+def _layers_reversed(output: str) -> GraphEdit:
     def edit(graph: onnx.GraphProto) -> None:
         stacked = _stacked(graph, output)
         stacked.input[:] = list(reversed(stacked.input))
@@ -157,14 +159,14 @@ def _positions_off_by_one(graph: onnx.GraphProto) -> None:
 
 
 def _norms(graph: onnx.GraphProto) -> list[tuple[onnx.NodeProto, int]]:
-    """The norms in their order, and the place of the gain among the inputs of each; its shift is next."""
-    places = {"LayerNormalization": 1, "SkipLayerNormalization": 2}
-    return [(node, places[node.op_type]) for node in graph.node if node.op_type in places]
+    """Return the norms in their order, and the position of the gain among the inputs of each; its shift is next."""
+    positions = {"LayerNormalization": 1, "SkipLayerNormalization": 2}
+    return [(node, positions[node.op_type]) for node in graph.node if node.op_type in positions]
 
 
 def _final_norm_of_a_layer(graph: onnx.GraphProto) -> None:
-    (first, place), *_, (last, target) = _norms(graph)
-    last.input[target], last.input[target + 1] = first.input[place], first.input[place + 1]
+    (first, position), *_, (last, target) = _norms(graph)
+    last.input[target], last.input[target + 1] = first.input[position], first.input[position + 1]
 
 
 def _final_norm_missing(graph: onnx.GraphProto) -> None:
@@ -190,12 +192,12 @@ def _tied_weights_transposed(graph: onnx.GraphProto) -> None:
         _before(graph, node, 1, "Transpose")
 
 
-def _scaled_input(product: str, place: int) -> Edit:
+def _scaled_input(product: str, position: int) -> GraphEdit:
     """Make an input of an 8-bit product a tenth larger: 2, the scale of the activations, or 3, those of the weights."""
 
     def edit(graph: onnx.GraphProto) -> None:
         node = next(node for node in _nodes(graph, "MatMulIntegerToFloat") if node.input[1] == f"{product}.columns")
-        _before(graph, node, place, "Mul", _constant(graph, np.array(1.1, np.float32)))
+        _before(graph, node, position, "Mul", _constant(graph, np.array(1.1, np.float32)))
 
     return edit
 
@@ -203,8 +205,8 @@ def _scaled_input(product: str, place: int) -> Edit:
 def _forbidden_pieces_allowed(graph: onnx.GraphProto) -> None:
     products = [*_nodes(graph, "Gemm"), *_nodes(graph, "MatMulIntegerToFloat")]
     node = next(node for node in products if any(value.startswith("output.bias") for value in node.input))
-    place = next(place for place, value in enumerate(node.input) if value.startswith("output.bias"))
-    _before(graph, node, place, "Sub", node.input[place])
+    position = next(position for position, value in enumerate(node.input) if value.startswith("output.bias"))
+    _before(graph, node, position, "Sub", node.input[position])
 
 
 def _labels_off_by_one(graph: onnx.GraphProto) -> None:
@@ -221,7 +223,7 @@ def _labels_off_by_one(graph: onnx.GraphProto) -> None:
     graph.node.insert(index, first)
 
 
-def _renamed(one: str, other: str) -> Edit:
+def _renamed(one: str, other: str) -> GraphEdit:
     """Exchange two inputs of a graph, in all nodes that read them."""
 
     def edit(graph: onnx.GraphProto) -> None:
@@ -257,7 +259,7 @@ def _masks_allowed(graph: onnx.GraphProto, node: onnx.NodeProto) -> bool:
 
 
 def _pieces_not_mapped(graph: onnx.GraphProto) -> None:
-    """The candidates are places on the list of pieces, not the pieces at these places."""
+    """The candidates are positions on the list of pieces, not the pieces at these positions."""
     node = _writer(graph, names.CANDIDATE_IDS)
     node.op_type, node.input[:] = "Identity", [node.input[1]]
 
@@ -286,8 +288,8 @@ MUTANTS = [
     Mutant("final norm missing in both", IN_SCORER + IN_DECODER, _final_norm_missing, ("tensors",)),
     Mutant("tied weights transposed", IN_SCORER + IN_DECODER, _tied_weights_transposed, ("tensors",)),
     *(
-        Mutant(f"int8 scale of {product}", graphs, _scaled_input(product, place), gates, ("int8",))
-        for product, place, graphs, gates in (
+        Mutant(f"int8 scale of {product}", graphs, _scaled_input(product, position), gates, ("int8",))
+        for product, position, graphs, gates in (
             ("output", 2, IN_SCORER + IN_DECODER, ("emulation",)),
             ("decoder.1.cross.query", 3, IN_SCORER + IN_DECODER, ("emulation",)),
             ("memory", 3, IN_SCORER + IN_ENCODER, ("emulation",)),
@@ -315,55 +317,55 @@ def _parts(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     yield graph
 
 
-def _first(kind: str, change: Callable[[onnx.GraphProto, int], None], *, nth: int = 0, last: bool = False) -> Edit:
+def _first(kind: str, change: Callable[[onnx.GraphProto, int], None], *, nth: int = 0, last: bool = False) -> GraphEdit:
     """Change the nth node of a kind, or the last one, in the first part of a graph that has so many."""
 
     def edit(graph: onnx.GraphProto) -> None:
         for part in _parts(graph):
-            places = [place for place, node in enumerate(part.node) if node.op_type == kind]
-            if len(places) > nth:
-                change(part, places[-1] if last else places[nth])
+            positions = [position for position, node in enumerate(part.node) if node.op_type == kind]
+            if len(positions) > nth:
+                change(part, positions[-1] if last else positions[nth])
                 return
 
     return edit
 
 
 def _kind(kind: str) -> Callable[[onnx.GraphProto, int], None]:
-    def change(part: onnx.GraphProto, place: int) -> None:
-        part.node[place].op_type = kind
+    def change(part: onnx.GraphProto, position: int) -> None:
+        part.node[position].op_type = kind
 
     return change
 
 
-def _swap(part: onnx.GraphProto, place: int) -> None:
-    node = part.node[place]
+def _swap(part: onnx.GraphProto, position: int) -> None:
+    node = part.node[position]
     node.input[:] = [node.input[1], node.input[0], *node.input[2:]]
 
 
-def _pass(part: onnx.GraphProto, place: int) -> None:
+def _pass(part: onnx.GraphProto, position: int) -> None:
     """Replace a node by its first input."""
-    node = part.node[place]
-    part.node[place].CopyFrom(helper.make_node("Identity", [node.input[0]], [node.output[0]]))
+    node = part.node[position]
+    part.node[position].CopyFrom(helper.make_node("Identity", [node.input[0]], [node.output[0]]))
 
 
 def _insert_before(kind: str, value: float | None = None) -> Callable[[onnx.GraphProto, int], None]:
     """Put a node before the first input of a node; value: its second input, of the type of positions."""
 
-    def change(part: onnx.GraphProto, place: int) -> None:
-        node, inputs = part.node[place], [part.node[place].input[0]]
+    def change(part: onnx.GraphProto, position: int) -> None:
+        node, inputs = part.node[position], [part.node[position].input[0]]
         if value is not None:
             part.initializer.append(numpy_helper.from_array(np.array(value, np.int64), "mutant.value"))
             inputs.append("mutant.value")
         made = helper.make_node(kind, inputs, ["mutant.before"])
         node.input[0] = "mutant.before"
-        part.node.insert(place, made)
+        part.node.insert(position, made)
 
     return change
 
 
-def _always_visible(part: onnx.GraphProto, place: int) -> None:
+def _always_visible(part: onnx.GraphProto, position: int) -> None:
     part.initializer.append(numpy_helper.from_array(np.array(2**30), "mutant.length"))
-    part.node[place].input[1] = "mutant.length"
+    part.node[position].input[1] = "mutant.length"
 
 
 def _ahead(graph: onnx.GraphProto) -> None:
@@ -383,12 +385,14 @@ def _beyond_the_end(graph: onnx.GraphProto) -> None:
 
 def _gates_exchanged(graph: onnx.GraphProto) -> None:
     """Put the last gate of the encoder's recurrent product first."""
-    place, node = next((place, node) for place, node in enumerate(graph.node) if node.op_type in ("GRU", "LSTM"))
+    position, node = next(
+        (position, node) for position, node in enumerate(graph.node) if node.op_type in ("GRU", "LSTM")
+    )
     gates = 4 if node.op_type == "LSTM" else 3
     parts = [f"mutant.gate.{number}" for number in range(gates)]
-    graph.node.insert(place, helper.make_node("Split", [node.input[2]], parts, axis=1, num_outputs=gates))
-    graph.node.insert(place + 1, helper.make_node("Concat", [parts[-1], *parts[:-1]], ["mutant.gates"], axis=1))
-    graph.node[place + 2].input[2] = "mutant.gates"
+    graph.node.insert(position, helper.make_node("Split", [node.input[2]], parts, axis=1, num_outputs=gates))
+    graph.node.insert(position + 1, helper.make_node("Concat", [parts[-1], *parts[:-1]], ["mutant.gates"], axis=1))
+    graph.node[position + 2].input[2] = "mutant.gates"
 
 
 def _features_exchanged(graph: onnx.GraphProto) -> None:
@@ -403,7 +407,7 @@ def _features_exchanged(graph: onnx.GraphProto) -> None:
 
 def _without_first_tanh(graph: onnx.GraphProto) -> None:
     """Outside of all loops."""
-    _pass(graph, next(place for place, node in enumerate(graph.node) if node.op_type == "Tanh"))
+    _pass(graph, next(position for position, node in enumerate(graph.node) if node.op_type == "Tanh"))
 
 
 def _halves_rotated(graph: onnx.GraphProto) -> None:
@@ -415,7 +419,7 @@ def _halves_rotated(graph: onnx.GraphProto) -> None:
 
 
 def _keys_subtracted(graph: onnx.GraphProto) -> None:
-    """Of additive scores: q - k in the place of q + k."""
+    """Of additive scores: q - k instead of q + k."""
     summed = {node.input[0] for node in graph.node if node.op_type == "Tanh"}
     for node in graph.node:
         if summed & set(node.output):
@@ -424,11 +428,11 @@ def _keys_subtracted(graph: onnx.GraphProto) -> None:
 
 def _ones_among_values(graph: onnx.GraphProto) -> None:
     """Exchange the values with the column whose sums are the norms of linear attention."""
-    place = next(place for place, node in enumerate(graph.node) if node.op_type == "Expand")
-    _swap(graph, next(at for at, node in enumerate(graph.node) if graph.node[place].output[0] in node.input))
+    position = next(position for position, node in enumerate(graph.node) if node.op_type == "Expand")
+    _swap(graph, next(at for at, node in enumerate(graph.node) if graph.node[position].output[0] in node.input))
 
 
-def _exchanged(one: str, other: str) -> Edit:
+def _exchanged(one: str, other: str) -> GraphEdit:
     def edit(graph: onnx.GraphProto) -> None:
         names = {past_name(one): past_name(other), past_name(other): past_name(one)}
         for node in graph.node:
@@ -437,7 +441,7 @@ def _exchanged(one: str, other: str) -> Edit:
     return edit
 
 
-def _mutant(name: str, graphs: tuple[str, ...], edit: Edit, gates: tuple[str, ...] = ("tensors",)) -> Mutant:
+def _mutant(name: str, graphs: tuple[str, ...], edit: GraphEdit, gates: tuple[str, ...] = ("tensors",)) -> Mutant:
     return Mutant(name, graphs, edit, gates, ("fp32",))
 
 
@@ -512,7 +516,7 @@ class SourceMutant:
     """A mistake in a formula.
 
     module: below lingon.training.models
-    after: text before the place of the mistake, such as the head of a class; the first `right` after it is edited
+    after: text before the position of the mistake, such as the head of a class; the first `right` after it is edited
     """
 
     module: str

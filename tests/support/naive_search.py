@@ -18,12 +18,12 @@ from tests.support.random_models import random_model
 
 
 def text_of(pieces: Any, tokens: Sequence[int]) -> bytes:
-    """The bytes of tokens, with single spaces and none at the beginning."""
+    """Return the bytes of tokens, with single spaces and none at the beginning."""
     return re.sub(rb" +", b" ", b"".join(pieces.texts[token] for token in tokens)).lstrip(b" ")
 
 
 def is_valid(pieces: Any, tokens: Sequence[int]) -> bool:
-    """Whether tokens spell UTF-8 without U+FFFD."""
+    """Return whether tokens spell UTF-8 without U+FFFD."""
     try:
         return "\ufffd" not in text_of(pieces, tokens).decode()
     except UnicodeDecodeError:
@@ -31,7 +31,7 @@ def is_valid(pieces: Any, tokens: Sequence[int]) -> bool:
 
 
 def naive_permits(pieces: Any, tokens: Sequence[int], words: Sequence[str], remaining: int) -> bool:
-    """Whether these tokens, or at most `remaining` bytes more, are valid text without any of the words."""
+    """Return whether these tokens, or at most `remaining` bytes more, are valid text without any of the words."""
     if any(word.encode() in text_of(pieces, tokens) for word in words):
         return False
     if is_valid(pieces, tokens):
@@ -43,7 +43,7 @@ def naive_permits(pieces: Any, tokens: Sequence[int], words: Sequence[str], rema
 
 @functools.cache
 def _may_become_valid(data: bytes) -> bool:
-    """Whether the data ends within a character that Python's decoder still waits for."""
+    """Return whether the data ends within a character that Python's decoder still waits for."""
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -72,7 +72,7 @@ class Naive:
 
 @functools.cache
 def logits_after(seed: int, source: tuple[int, ...], tokens: tuple[int, ...]) -> np.ndarray:
-    """The logits, (vocab), of the token after these, computed from the beginning."""
+    """Return the logits, (vocab), of the token after these, computed from the beginning."""
     model: Transformer = random_model(seed)
     with torch.inference_mode():
         logits = model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *tokens]]))[0, -1]
@@ -119,7 +119,7 @@ class NaiveSearch:
         return sorted(found, key=lambda each: -self.score(each, penalty))[:count]
 
     def continuations(self, found: Naive) -> list[Naive]:
-        """All permitted continuations; the end token alone if there is none."""
+        """Return all permitted continuations; the end token alone if there is none."""
         logits = self.logits(found.tokens).copy()
         for token in set(found.tokens):
             value = logits[token]

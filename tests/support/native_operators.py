@@ -48,7 +48,7 @@ CONSTANT: dict[str, Container[int]] = {
     "PackedLinear": range(5, 7),
     "Embed": (1, 3),
 }
-"""The places of constant inputs, by operator."""
+"""The positions of constant inputs, by operator."""
 
 MOST_LEVEL = 255  # of a quantised activation; the least is 0
 ROUNDING = np.float32(12582912)  # 1.5 * 2^23: adding and subtracting it rounds to the nearest even integer
@@ -57,29 +57,29 @@ ROUNDING = np.float32(12582912)  # 1.5 * 2^23: adding and subtracting it rounds 
 def session_of(
     op: str, inputs: Arrays, *, threads: int = 1, constant: Container[int] | None = None, **attributes: Any
 ) -> ort.InferenceSession:
-    """A session of a model that has one node; inputs that are not constant are named by their places."""
+    """Return a session of a model that has one node; inputs that are not constant are named by their positions."""
     constant = CONSTANT.get(op, range(0)) if constant is None else constant
-    names = ["" if value is None else str(place) for place, value in enumerate(inputs)]
-    given = {place: value for place, value in enumerate(inputs) if value is not None}
-    results = [f"out.{place}" for place in range(len(OUTPUTS[op]))]
+    names = ["" if value is None else str(position) for position, value in enumerate(inputs)]
+    given = {position: value for position, value in enumerate(inputs) if value is not None}
+    results = [f"out.{position}" for position in range(len(OUTPUTS[op]))]
     node = helper.make_node(op, names, results, domain=KERNELS, **attributes)
     graph = helper.make_graph(
         [node],
         op,
         [
             helper.make_tensor_value_info(
-                str(place),
+                str(position),
                 helper.np_dtype_to_tensor_dtype(value.dtype),
-                [f"{place}.{axis}" for axis in range(value.ndim)],
+                [f"{position}.{axis}" for axis in range(value.ndim)],
             )
-            for place, value in given.items()
-            if place not in constant
+            for position, value in given.items()
+            if position not in constant
         ],
         [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), None)
             for name, dtype in zip(results, OUTPUTS[op], strict=True)
         ],
-        [numpy_helper.from_array(value, str(place)) for place, value in given.items() if place in constant],
+        [numpy_helper.from_array(value, str(position)) for position, value in given.items() if position in constant],
     )
     opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(KERNELS, 1)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION)
@@ -91,20 +91,22 @@ def session_of(
 
 
 def run(op: str, *inputs: np.ndarray | None, threads: int = 1, **attributes: Any) -> list[np.ndarray]:
-    """The outputs of one node."""
+    """Return the outputs of one node."""
     session = session_of(op, inputs, threads=threads, **attributes)
     found: list[np.ndarray] = session.run(None, feed_of(op, inputs))
     return found
 
 
 def feed_of(op: str, inputs: Arrays) -> dict[str, np.ndarray]:
-    """The inputs that a session of session_of takes."""
+    """Return the inputs that a session of session_of takes."""
     constant = CONSTANT.get(op, range(0))
-    return {str(place): value for place, value in enumerate(inputs) if value is not None and place not in constant}
+    return {
+        str(position): value for position, value in enumerate(inputs) if value is not None and position not in constant
+    }
 
 
 def refusal(op: str, *inputs: np.ndarray | None, **attributes: Any) -> str:
-    """The message with which a node is refused, from the name of the operator on; it is one line."""
+    """Return the message with which a node is refused, from the name of the operator on; it is one line."""
     try:
         run(op, *inputs, **attributes)
     except Exception as error:
@@ -116,7 +118,7 @@ def refusal(op: str, *inputs: np.ndarray | None, **attributes: Any) -> str:
 
 
 def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
-    """Whether arrays are equal to the last bit; every NaN counts as the same."""
+    """Return whether arrays are equal to the last bit; every NaN counts as the same."""
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     if not np.issubdtype(first.dtype, np.floating):
@@ -126,7 +128,7 @@ def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
 
 
 def total(values: np.ndarray) -> np.ndarray:
-    """The sum of the last dimension of (rows, columns) float32, in the order of the operators."""
+    """Return the sum of the last dimension of (rows, columns) float32, in the order of the operators."""
     lanes = np.zeros((len(values), 32), np.float32)
     for begin in range(0, values.shape[1], 32):
         part = values[:, begin : begin + 32]
@@ -149,7 +151,7 @@ def normalised(rows: np.ndarray, norm: int, epsilon: float, gain: np.ndarray, bi
 
 
 def quantised(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The levels of rows (rows, columns), the scale of each row, NaN if it is not finite, and its zero point."""
+    """Return the levels of rows (rows, columns), the scale of each row, NaN if it is not finite, and its zero point."""
     finite = np.isfinite(rows).all(axis=1)
     held = np.where(np.isnan(rows), 0, rows)
     least, most = np.minimum(held.min(axis=1), 0), np.maximum(held.max(axis=1), 0)
@@ -164,7 +166,7 @@ def quantised(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def product(rows: np.ndarray, columns: np.ndarray, scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """The product of rows, each quantised by itself, with 8-bit columns (inputs, outputs)."""
+    """Return the product of rows, each quantised by itself, with 8-bit columns (inputs, outputs)."""
     levels, row_scale, zero = quantised(rows)
     sums = levels.astype(np.int64) @ columns.astype(np.int64)
     sums -= zero[:, None].astype(np.int64) * columns.astype(np.int64).sum(axis=0)
@@ -172,7 +174,9 @@ def product(rows: np.ndarray, columns: np.ndarray, scale: np.ndarray, bias: np.n
 
 
 def float_product(rows: np.ndarray, weights: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """The product of rows with weights (outputs, inputs): each output adds its products in order, each rounded once."""
+    """Return the product of rows with weights (outputs, inputs): each output adds its products in order, each rounded
+    once.
+    """
     found = np.zeros((len(rows), len(weights)), np.float32)
     for column, weight in zip(rows.T.astype(np.float64), weights.T.astype(np.float64), strict=True):
         found = (column[:, None] * weight + found).astype(np.float32)  # float64 holds the product exactly
@@ -192,7 +196,9 @@ def float_linear(inputs: Arrays, *, norm: int = 0, epsilon: float = 1e-5, relu: 
 def _product_with_ends(
     multiply: Callable[..., np.ndarray], parts: int, inputs: Arrays, norm: int, epsilon: float, relu: int
 ) -> np.ndarray:
-    """The norm of rows, their product, a ReLU and a residual; parts: arrays that the product reads besides rows."""
+    """Return the norm of rows, their product, a ReLU and a residual; parts: arrays that the product reads besides
+    rows.
+    """
     rows, *rest = [*inputs, *[None] * (4 + parts - len(inputs))]
     weights, (gain, bias, residual) = rest[:parts], rest[parts:]
     assert rows is not None
@@ -216,7 +222,9 @@ def attention(query: np.ndarray, keys: np.ndarray, values: np.ndarray, scale: fl
 
 
 def candidates(logits: np.ndarray, count: int, allowed: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The columns of the largest logits of each row, and their log-probabilities in float64; allowed: as logits."""
+    """Return the columns of the largest logits of each row, and their log-probabilities in float64; allowed: as
+    logits.
+    """
     exact = logits.astype(np.float64)
     if allowed is not None:
         exact = np.where(allowed, exact, -np.inf)
@@ -227,14 +235,14 @@ def candidates(logits: np.ndarray, count: int, allowed: np.ndarray | None = None
 
 
 def instruction_sets() -> list[str]:
-    """The instruction sets of the library that this processor has."""
+    """Return the instruction sets of the library that this processor has."""
     names = ("amx", "avx512_vnni", "avx_vnni", "avx2", "neon", "portable")
     ask = "from lingon.serving.runtime.device import instruction_set; print(instruction_set())"
     return [name for name in names if in_process(name, ask).strip() == name.encode()]
 
 
 def in_process(instruction_set: str, code: str, *arguments: str) -> bytes:
-    """What a Python program writes in a process whose operators use one instruction set."""
+    """Return what a Python program writes in a process whose operators use one instruction set."""
     environment: Mapping[str, str] = {**os.environ, "LINGON_KERNELS": instruction_set}
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
@@ -242,13 +250,13 @@ def in_process(instruction_set: str, code: str, *arguments: str) -> bytes:
 
 def print_outputs() -> None:
     """Print a digest of each result; every NaN counts as the same."""
-    for place, value in enumerate(outputs()):
+    for position, value in enumerate(outputs()):
         held = np.where(np.isnan(value), value.dtype.type(np.nan), value) if value.dtype.kind == "f" else value
-        print(place, hashlib.sha256(held.tobytes()).hexdigest())  # noqa: T201
+        print(position, hashlib.sha256(held.tobytes()).hexdigest())  # noqa: T201
 
 
 def outputs() -> Iterator[np.ndarray]:
-    """The results of all operators, of several shapes and magnitudes."""
+    """Yield the results of all operators, of several shapes and magnitudes."""
     for seed, scale in enumerate((1.0, 1e-38, 1e30, 30.0)):
         draw = np.random.default_rng(seed)
 
@@ -285,7 +293,7 @@ def halves(*values: np.ndarray) -> list[np.ndarray]:
 
 
 def products(draw: np.random.Generator, rows: np.ndarray) -> Iterator[np.ndarray]:
-    """The results of Linear and FloatLinear, with every norm, and of PackedLinear."""
+    """Yield the results of Linear and FloatLinear, with every norm, and of PackedLinear."""
     inputs, outputs = rows.shape[1], 93
     columns = draw.integers(-63, 64, (inputs, outputs)).astype(np.int8)
     weights = columns, draw.random(outputs, np.float32), draw.random(outputs, np.float32)

@@ -35,7 +35,7 @@ MARK = re.compile(r"<!-- (not run|file|prints): ?(.*?) ?-->")
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class CodeBlock:
     """A fenced block of code.
 
     mark: what the comment on the line before says: "not run" with the reason, "file" with a name, "prints", or nothing
@@ -58,25 +58,25 @@ class Block:
 
 
 def tokens(page: Path) -> list[Token]:
-    """The parts of a page."""
+    """Return the parts of a page."""
     return MarkdownIt().parse(page.read_text(encoding="utf-8"))
 
 
-def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page."""
+def blocks(page: Path) -> list[CodeBlock]:
+    """Return the fenced blocks of a page."""
     found, mark = [], ("", "")
     for token in tokens(page):
         if token.type == "html_block" and (comment := MARK.search(token.content)):
             mark = comment[1], comment[2]
         elif token.type == "fence":
             line = token.map[0] + 1 if token.map else 0
-            found.append(Block(page, line, token.info.strip(), token.content, *mark))
+            found.append(CodeBlock(page, line, token.info.strip(), token.content, *mark))
             mark = ("", "")
     return found
 
 
-def runs(block: Block) -> bool:
-    """Whether a reader runs the block, and so does a test."""
+def runs(block: CodeBlock) -> bool:
+    """Return whether a reader runs the block, and so does a test."""
     return block.language in ("bash", "python") and not block.mark
 
 
@@ -97,7 +97,7 @@ class Session:
         for path in (ROOT / "models").iterdir():
             (folder / "models" / path.name).symlink_to(path)
 
-    def run(self, block: Block) -> None:
+    def run(self, block: CodeBlock) -> None:
         """Do what a reader does with a block: save it as a file, run it, or compare what was printed."""
         if block.mark == "file":
             (self.folder / block.argument).write_text(self._here(block.text), encoding="utf-8")
@@ -123,7 +123,7 @@ class Session:
         if self._server is not None and self._server.stdout is not None:
             self._server.stdout.close()
 
-    def _run(self, block: Block) -> None:
+    def _run(self, block: CodeBlock) -> None:
         text = self._here(block.text)
         command = ["bash", "-euo", "pipefail", "-c", text] if block.language == "bash" else [sys.executable, "-c", text]
         ran = subprocess.run(
@@ -140,7 +140,7 @@ class Session:
         assert ran.returncode == 0, f"{where(block)}: exit code {ran.returncode}\n{text}\n{ran.stdout}"
         self._printed = ran.stdout
 
-    def _serve(self, block: Block) -> None:
+    def _serve(self, block: CodeBlock) -> None:
         """Start the server of a block and wait until it is ready; a page has one server at a time."""
         self.close()
         text = self._here(block.text)
@@ -163,7 +163,7 @@ class Session:
                 return
         raise AssertionError(f"{where(block)}: the server ended early\n{''.join(said)}")
 
-    def _start_proxy(self, block: Block) -> None:
+    def _start_proxy(self, block: CodeBlock) -> None:
         """Start the proxy of a block and wait until it listens."""
         command, quiet = ["bash", "-c", f"exec {self._here(block.text)}"], subprocess.DEVNULL
         self._proxy = subprocess.Popen(command, cwd=self.folder, env=self._environment(), stdout=quiet, stderr=quiet)
@@ -171,7 +171,7 @@ class Session:
         eventually_blocking(lambda: socket.create_connection(ready).close() is None, 30, ignoring=(OSError,))
 
     def _here(self, text: str) -> str:
-        """A page's text with the ports of this session."""
+        """Return a page's text with the ports of this session."""
         for port, free in self.ports.items():
             text = re.sub(rf"\b{port}\b", str(free), text)
         return text
@@ -204,11 +204,11 @@ def free_ports(count: int) -> list[int]:
 
 
 def matches(expected: str, printed: str) -> bool:
-    """Whether a text was printed, apart from white space; `...` stands for anything."""
+    """Return whether a text was printed, apart from white space; `...` stands for anything."""
     words = [re.escape(" ".join(part.split())) for part in expected.split("...")]
     return re.search(r"\s*.*?\s*".join(words), " ".join(printed.split()), re.DOTALL) is not None
 
 
-def where(block: Block) -> str:
-    """The place of a block, for messages."""
+def where(block: CodeBlock) -> str:
+    """Return the position of a block, for messages."""
     return f"{block.page.relative_to(ROOT)}:{block.line}"

@@ -95,7 +95,7 @@ MOST_IN_FLIGHT_MIB = 32.0
 """MiB that connections may hold while they are read: some messages, or 1,500 started calls; a bomb would take 100."""
 
 
-class Answer(NamedTuple):
+class CallEnd(NamedTuple):
     """The end of a call; details: the serialised google.rpc.Status."""
 
     code: grpc.StatusCode
@@ -123,11 +123,11 @@ class ServerProcess:
     def port(self) -> int:
         return int(self.address.rpartition(":")[2])
 
-    def send(self, method: str, raw: bytes, seconds: float = 10 * RESPONSE_SECONDS, **more: Any) -> Answer:
+    def send(self, method: str, raw: bytes, seconds: float = 10 * RESPONSE_SECONDS, **more: Any) -> CallEnd:
         """Call a method of the service with these bytes."""
         return self.call(SERVICE + method, raw, seconds, **more)
 
-    def call(self, path: str, raw: bytes, seconds: float = 10 * RESPONSE_SECONDS, **more: Any) -> Answer:
+    def call(self, path: str, raw: bytes, seconds: float = 10 * RESPONSE_SECONDS, **more: Any) -> CallEnd:
         """Call any path."""
         try:
             if path.endswith("Stream"):
@@ -136,8 +136,8 @@ class ServerProcess:
                 replies = self.channel.unary_unary(path)(raw, timeout=seconds, **more)
         except grpc.RpcError as error:
             trailers = dict(error.trailing_metadata() or ())
-            return Answer(error.code(), error.details() or "", trailers.get("grpc-status-details-bin", b""), b"")
-        return Answer(grpc.StatusCode.OK, "", b"", replies)
+            return CallEnd(error.code(), error.details() or "", trailers.get("grpc-status-details-bin", b""), b"")
+        return CallEnd(grpc.StatusCode.OK, "", b"", replies)
 
     def translate(self, *texts: str, **fields: Any) -> pb.TranslateResponse:
         """Call Translate, which must succeed."""
@@ -146,7 +146,7 @@ class ServerProcess:
         return pb.TranslateResponse.FromString(answer.reply)
 
     def is_healthy(self) -> bool:
-        """Whether the process runs, reports SERVING and translates."""
+        """Return whether the process runs, reports SERVING and translates."""
         health = health_pb2_grpc.HealthStub(self.channel)
         serving = health.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE).status
         (result,) = self.translate("Tom lives in Boston.").results
@@ -169,11 +169,11 @@ class ServerProcess:
         return peaks, growths
 
     def descriptors(self) -> int:
-        """The number of open files and sockets."""
+        """Return the number of open files and sockets."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def logged(self) -> str:
-        """The whole log."""
+        """Return the whole log."""
         return self.log.read_text(encoding="utf-8")
 
     def _status(self, name: str) -> int:
@@ -184,7 +184,7 @@ class ServerProcess:
 
 
 def is_prompt(work: Callable[[], object]) -> bool:
-    """Whether one of three tries takes less than RESPONSE_SECONDS; a busy machine may delay a single one."""
+    """Return whether one of three tries takes less than RESPONSE_SECONDS; a busy machine may delay a single one."""
     for _ in range(3):
         start = time.monotonic()
         work()
@@ -193,7 +193,7 @@ def is_prompt(work: Callable[[], object]) -> bool:
     return False
 
 
-def details_of(answer: Answer) -> status_pb2.Status:
+def details_of(answer: CallEnd) -> status_pb2.Status:
     return status_pb2.Status.FromString(answer.details)
 
 
@@ -254,5 +254,5 @@ def stays_healthy(server: ServerProcess, within: float = RESPONSE_SECONDS) -> It
 
 
 def log_entries(server: ServerProcess) -> list[dict[str, Any]]:
-    """The entries of the JSON log."""
+    """Return the entries of the JSON log."""
     return [json.loads(line) for line in server.logged().splitlines()]

@@ -35,7 +35,7 @@ class Prometheus:
     url: str
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """The data that the HTTP API of Prometheus returns."""
+        """Return the data that the HTTP API of Prometheus returns."""
         query = urlencode(parameters)
         with urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=10) as answer:
             content = json.load(answer)
@@ -43,12 +43,12 @@ class Prometheus:
         return content["data"]
 
     def query(self, expression: str) -> list[Any]:
-        """The current series of an expression."""
+        """Return the current series of an expression."""
         found: list[Any] = self.ask("query", query=expression)["result"]
         return found
 
     def firing(self, **labels: str) -> set[str]:
-        """The names of the firing alerts with these labels."""
+        """Return the names of the firing alerts with these labels."""
         return {
             alert["labels"]["alertname"]
             for alert in self.ask("alerts")["alerts"]
@@ -88,7 +88,7 @@ SENTENCES = (ROOT / "tests" / "data" / "tatoeba.en").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
-class Watch(Prometheus):
+class PrometheusWatch(Prometheus):
     """A Prometheus and the server that it scrapes.
 
     folder: holds the files that turn the server's failpoints on
@@ -103,12 +103,14 @@ class Watch(Prometheus):
 
 
 def lowered(expression: str) -> str:
-    """The expression of an alert with a threshold that every value passes, so that it fires if its series exist."""
+    """Return the expression of an alert with a threshold that every value passes, so that it fires if its series
+    exist.
+    """
     return re.sub(r"< [\d.]+", "< 1e12", re.sub(r"(?:>|==) [\d.]+", ">= 0", expression))
 
 
 def rules(change: Callable[[str], str], kind: str) -> Any:
-    """All alert rules with changed expressions and without a waiting time."""
+    """Return all alert rules with changed expressions and without a waiting time."""
     content = read(ALERTS)
     for group in content["groups"]:
         group["name"] += f"-{kind}"
@@ -154,7 +156,7 @@ def settings(folder: Path, key: str) -> Path:
 
 
 @contextmanager
-def watched(folder: Path, patience: float = 60) -> Iterator[Watch]:
+def watched(folder: Path, patience: float = 60) -> Iterator[PrometheusWatch]:
     """Run both; the block starts when the dashboard has data."""
     key = new_key()
     with serving(ROOT / "models" / "en-de", "--config", settings(folder, key)) as server:
@@ -162,7 +164,7 @@ def watched(folder: Path, patience: float = 60) -> Iterator[Watch]:
         caller = threading.Thread(target=load, args=(server.address, folder, key, stop), daemon=True)
         with running_prometheus(folder, config) as url:
             try:
-                watch = Watch(url, server, folder)
+                watch = PrometheusWatch(url, server, folder)
                 caller.start()
                 wait_until(lambda: len(watch.query("lingon_ready[20s]")[0]["values"]) > 15, patience)
                 yield watch

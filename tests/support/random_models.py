@@ -29,7 +29,7 @@ from lingon.bundle.manifest import (
 )
 from lingon.bundle.names import GOLDEN, SHORTLIST
 from lingon.bundle.store import Bundle, write_bundle
-from lingon.export.gates import Reference, draw_grid
+from lingon.export.gates import CaseReference, draw_grid
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, states_of, weight_files
 from lingon.export.graphs.transformer import TransformerGraphs
@@ -41,7 +41,7 @@ from lingon.serving.runtime.runner import BatchShape, Encoded, Step
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, PAD, UNK, LanguageTokens, Tokenizer
 from lingon.training.batches import EncodedPairs
-from lingon.training.checkpoint import Checkpoint, Progress
+from lingon.training.checkpoint import Checkpoint, TrainingProgress
 from lingon.training.config import load_config
 from lingon.training.corpus import Pair
 from lingon.training.model_settings import MODEL_KINDS, ModelSettings, TransformerSettings
@@ -212,7 +212,7 @@ def manifest_of(model: AnyModel, precision: str = "fp32", reads: tuple[str, ...]
 
 
 @functools.cache
-def random_grid(seed: int = 0, **settings: Any) -> list[Reference]:
+def random_grid(seed: int = 0, **settings: Any) -> list[CaseReference]:
     """Return what random_model computes on the grid of the gates."""
     model = random_model(seed, **settings)
     return draw_grid(model, limits_of(model))
@@ -303,7 +303,7 @@ def recurrent_model(name: str, seed: int | None = None, **settings: Any) -> AnyM
 
 
 @functools.cache
-def recurrent_grid(name: str, **settings: Any) -> list[Reference]:
+def recurrent_grid(name: str, **settings: Any) -> list[CaseReference]:
     """Return what recurrent_model computes on the grid of the gates."""
     model = recurrent_model(name, **settings)
     return draw_grid(model, limits_of(model))
@@ -316,7 +316,7 @@ def recurrent_runner(name: str, precision: str = "fp32", threads: int = 1, **set
 
 
 @functools.cache
-def emulated_grid(name: str, precision: str) -> list[Reference]:
+def emulated_grid(name: str, precision: str) -> list[CaseReference]:
     """Return what the model computes that emulates the 8-bit graphs of recurrent_model, in a precision."""
     model = recurrent_model(name)
     emulated = build(model, precision, WeightFiles(), random_pairs(8), shortlist=False).emulated
@@ -338,7 +338,7 @@ def random_checkpoint(folder: Path, pairs: list[Pair], seed: int = 0, *, byte_pi
         config = config.model_copy(update={"model": config.model.model_copy(update={"never_generated": never})})
     torch.manual_seed(seed)
     model = Transformer(config.model, tokenizer.source_vocab, tokenizer.target_vocab).eval()
-    return Checkpoint(config, tokenizer, model, Progress(step=7), folder)
+    return Checkpoint(config, tokenizer, model, TrainingProgress(step=7), folder)
 
 
 def accept_any_quality(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,7 +353,7 @@ def accept_any_quality(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def decided(model: Transformer, gain: float = 20) -> Transformer:
-    """The model with random weights that give various translations; a large gain gives large margins."""
+    """Return the model with random weights that give various translations; a large gain gives large margins."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -380,7 +380,9 @@ def step(
 
 
 def decode(runner: OnnxRunner, encoded: Encoded, rows: list[int], width: int, capacity: int = 16) -> list[np.ndarray]:
-    """The log-probabilities of the candidates in STEPS steps of fixed tokens, for some rows of an encoder batch."""
+    """Return the log-probabilities of the candidates in STEPS steps of fixed tokens, for some rows of an encoder
+    batch.
+    """
     buffers = runner.open(BatchShape(len(rows), 1, width, capacity))
     for slot, row in enumerate(rows):
         buffers.place(slot, encoded, row)
@@ -396,13 +398,15 @@ PHRASES = ["the fox", "jumps", "over", "a dog", "my box"]
 
 @functools.cache
 def letters_tokenizer() -> bytes:
-    """A tokenizer of VOCAB pieces that reads every lower-case text."""
+    """Return a tokenizer of VOCAB pieces that reads every lower-case text."""
     words = " ".join(PHRASES).split()
-    return train_sentencepiece([f"{word}{LETTERS[place:]} {LETTERS}" for place, word in enumerate(words * 4)], VOCAB)
+    return train_sentencepiece(
+        [f"{word}{LETTERS[position:]} {LETTERS}" for position, word in enumerate(words * 4)], VOCAB
+    )
 
 
 def system_model(name: str, seed: int = 1) -> AnyModel:
-    """The model that `publish` exports: `transformer`, or one of the recurrent systems."""
+    """Return the model that `publish` exports: `transformer`, or one of the recurrent systems."""
     return random_model(seed) if name == "transformer" else recurrent_model(name, seed=seed)
 
 
@@ -434,7 +438,9 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 @functools.cache
 def tokenizer_model() -> bytes:
-    lines = [f"{word}{LETTERS[place:]} {LETTERS[:place]}" for place, word in enumerate(" ".join(TEXTS).split() * 3)]
+    lines = [
+        f"{word}{LETTERS[position:]} {LETTERS[:position]}" for position, word in enumerate(" ".join(TEXTS).split() * 3)
+    ]
     return train_sentencepiece(lines, VOCAB, control_symbols=CODES)
 
 

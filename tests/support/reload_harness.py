@@ -28,7 +28,7 @@ TEXT = "Tom lives in Boston."
 
 
 def expected(text: str, version: str | int) -> str:
-    """The translation of a text: odd versions return the text, even ones its pieces in reverse order."""
+    """Return the translation of a text: odd versions return the text, even ones its pieces in reverse order."""
     return text if int(version) % 2 else tokenizer().decode(tokenizer().encode_source(text)[-2::-1])
 
 
@@ -87,7 +87,7 @@ class AdministeredServer:
         return self.server.loader
 
     def threads(self) -> list[threading.Thread]:
-        """The threads of this server that run engines or load models."""
+        """Return the threads of this server that run engines or load models."""
         alive = [thread for thread in threading.enumerate() if thread.name.startswith(("engine", "loading"))]
         return [thread for thread in alive if thread not in self.earlier]
 

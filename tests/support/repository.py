@@ -14,5 +14,5 @@ FULL = os.environ.get("TEST_SCALE", "") == "full"
 
 
 def scaled(gate: int, full: int) -> int:
-    """The number of cases: `gate`, or `full` with TEST_SCALE=full."""
+    """Return the number of cases: `gate`, or `full` with TEST_SCALE=full."""
     return full if FULL else gate

@@ -90,7 +90,7 @@ VALID = st.one_of(translations(), scores())
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """A valid request with flipped bits, and with removed, doubled or inserted parts."""
+    """Return a valid request with flipped bits, and with removed, doubled or inserted parts."""
     raw = bytearray(draw(VALID))
     for _ in range(draw(st.integers(1, 6))):
         begin = draw(st.integers(0, len(raw)))
@@ -149,9 +149,9 @@ async def _ended(server: echo_engine.RunningServer, data: bytes) -> grpc.StatusC
 
 
 def inputs() -> list[bytes]:
-    """The seeds of fuzzing: every message with every method."""
+    """Return the seeds of fuzzing: every message with every method."""
     messages = [message.SerializeToString() for message in SEEDS]
-    return [bytes([place]) + message for place in range(len(METHODS)) for message in [b"", *messages]]
+    return [bytes([position]) + message for position in range(len(METHODS)) for message in [b"", *messages]]
 
 
 def main() -> None:

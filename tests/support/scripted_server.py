@@ -27,7 +27,7 @@ MODEL = {"model": "en-de", "version": "1"}
 
 
 @dataclass
-class Fault:
+class ScriptedFault:
     """The error that ends a call instead of an answer; details: error details of the status."""
 
     code: grpc.StatusCode
@@ -46,18 +46,18 @@ class Fault:
         context.abort(self.code, self.message)
 
 
-def queue_full(seconds: float) -> Fault:
+def queue_full(seconds: float) -> ScriptedFault:
     retry = error_details_pb2.RetryInfo()
     retry.retry_delay.FromMilliseconds(int(1000 * seconds))
     info = error_details_pb2.ErrorInfo(reason="QUEUE_FULL", domain="lingon")
-    return Fault(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much is waiting", (info, retry))
+    return ScriptedFault(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much is waiting", (info, retry))
 
 
 @dataclass
 class FakeService(translation_pb2_grpc.TranslationServiceServicer):
     """faults: one is taken by each call, in order; delay: seconds before every answer"""
 
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[ScriptedFault] = field(default_factory=list)
     max_texts: int = 4
     delay: float = 0.0
     requests: list[Any] = field(default_factory=list)
@@ -68,7 +68,7 @@ class FakeService(translation_pb2_grpc.TranslationServiceServicer):
 
     def Translate(self, request: pb.TranslateRequest, context: grpc.ServicerContext) -> pb.TranslateResponse:
         self._begin(request, context)
-        results = [translated(text, request, place) for place, text in enumerate(request.texts)]
+        results = [translated(text, request, position) for position, text in enumerate(request.texts)]
         return pb.TranslateResponse(results=results, **MODEL)
 
     def TranslateStream(
@@ -91,7 +91,7 @@ class FakeService(translation_pb2_grpc.TranslationServiceServicer):
         )
         return pb.ListModelsResponse(models=[model], max_texts=self.max_texts)
 
-    def _begin(self, request: Any, context: grpc.ServicerContext) -> Fault | None:
+    def _begin(self, request: Any, context: grpc.ServicerContext) -> ScriptedFault | None:
         with self.lock:
             self.requests.append(request)
             self.arrivals.append(time.monotonic())
@@ -105,14 +105,14 @@ class FakeService(translation_pb2_grpc.TranslationServiceServicer):
     @staticmethod
     def _events(request: pb.TranslateStreamRequest) -> Iterator[pb.TranslateStreamResponse]:
         yield pb.TranslateStreamResponse(start=pb.StreamStart(**MODEL))
-        for place, text in enumerate(request.texts):
-            result = translated(text, request, place)
+        for position, text in enumerate(request.texts):
+            result = translated(text, request, position)
             for character in result.hypotheses[0].text if result.hypotheses else "":
-                yield pb.TranslateStreamResponse(delta=pb.TextDelta(text_index=place, text=character))
-            yield pb.TranslateStreamResponse(done=pb.TextDone(text_index=place, result=result))
+                yield pb.TranslateStreamResponse(delta=pb.TextDelta(text_index=position, text=character))
+            yield pb.TranslateStreamResponse(done=pb.TextDone(text_index=position, result=result))
 
 
-def translated(text: str, request: Any, place: int) -> pb.TextResult:
+def translated(text: str, request: Any, position: int) -> pb.TextResult:
     """Upper case; "bad" is an error, "long" is split or refused, a sampled text names seed and index."""
     if "bad" in text:
         status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message="too many tokens")
@@ -120,7 +120,7 @@ def translated(text: str, request: Any, place: int) -> pb.TextResult:
         return pb.TextResult(status=status)
     if "long" in text and request.options.long_text != pb.LONG_TEXT_POLICY_SPLIT:
         message = (
-            f"texts[{place}] has 9 tokens, the model reads 5 at most; shorten it or set options.long_text to "
+            f"texts[{position}] has 9 tokens, the model reads 5 at most; shorten it or set options.long_text to "
             "LONG_TEXT_POLICY_SPLIT"
         )
         status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message=message)
@@ -131,8 +131,8 @@ def translated(text: str, request: Any, place: int) -> pb.TextResult:
         status.details.add().Pack(error_details_pb2.ErrorInfo(reason="EMPTY_TEXT", domain="lingon"))
         return pb.TextResult(status=status)
     options = request.options
-    target = text.upper() + (f" {options.sampling.seed}+{place}" if options.HasField("sampling") else "")
-    prefix = request.target_prefixes[place] if request.target_prefixes else ""
+    target = text.upper() + (f" {options.sampling.seed}+{position}" if options.HasField("sampling") else "")
+    prefix = request.target_prefixes[position] if request.target_prefixes else ""
     words = target.split(" ")
     hypotheses = [
         pb.Hypothesis(
@@ -175,9 +175,9 @@ def pieces_of(text: str) -> list[pb.Piece]:
     found, begin = [], 0
     for word in text.split(" "):
         for start in range(0, len(word), 3):
-            cut, place = word[start : start + 3], begin + start
+            cut, position = word[start : start + 3], begin + start
             name = cut if start else f"▁{cut}"
-            found.append(pb.Piece(piece=name, span=pb.Span(begin=place, end=place + len(cut))))
+            found.append(pb.Piece(piece=name, span=pb.Span(begin=position, end=position + len(cut))))
         begin += len(word) + 1
     return [*found, pb.Piece(piece="</s>", span=pb.Span(begin=len(text), end=len(text)))]
 

@@ -48,7 +48,7 @@ SHIFTS = scaled(1, len(MODES))
 TOLERANCE = 1e-5
 """With a shortlist, a probability is a sum over the union of a batch, whose order depends on the other sentences."""
 
-Request = tuple[tuple[int, ...], Options]
+SearchRequest = tuple[tuple[int, ...], Options]
 
 
 @functools.cache
@@ -91,24 +91,24 @@ def options(source: Sequence[int], **wanted: Any) -> Options:
 
 
 def sentence_modes(seed: int = 0) -> list[tuple[int, str]]:
-    """The index of every sentence with one of the modes: each mode has a quarter of the sentences."""
+    """Return the index of every sentence with one of the modes: each mode has a quarter of the sentences."""
     modes, shift = list(MODES), seed % SHIFTS
-    return [(place, modes[(place + shift) % len(modes)]) for place in range(len(sources()))]
+    return [(position, modes[(position + shift) % len(modes)]) for position in range(len(sources()))]
 
 
-def request_of(place: int, mode: str) -> Request:
-    return sources()[place], options(sources()[place], **MODES[mode])
+def request_of(position: int, mode: str) -> SearchRequest:
+    return sources()[position], options(sources()[position], **MODES[mode])
 
 
 @functools.cache
 def translated_alone(precision: str, seed: int) -> list[Any]:
-    """The result of each of `sentence_modes`, alone in its batch."""
+    """Return the result of each of `sentence_modes`, alone in its batch."""
     with started_engine(runner(precision)) as engine:
-        return [answer(engine, request_of(place, mode)) for place, mode in sentence_modes(seed)]
+        return [answer(engine, request_of(position, mode)) for position, mode in sentence_modes(seed)]
 
 
-def answer(engine: Engine, request: Request) -> Any:
-    """The result of one request."""
+def answer(engine: Engine, request: SearchRequest) -> Any:
+    """Return the result of one request."""
     done: queue.SimpleQueue[Any] = queue.SimpleQueue()
     engine.submit([_job(request, done.put)])
     return done.get(timeout=PATIENCE)
@@ -160,14 +160,16 @@ class MixedTraffic:
         limits = {"max_rows": draw.choice([8, 24, 64]), "max_batch_tokens": draw.choice([200, 1024])}
         return cls(seed, 1 + seed % 2, 1 + seed // 2 % 2, {**limits, "spread": draw.choice([1, 16])})
 
-    def answers(self, engine: Engine, wanted: Sequence[Request]) -> list[Any]:
-        """The result of each request, sent in random order and bursts among other jobs, of which some are cancelled."""
+    def answers(self, engine: Engine, wanted: Sequence[SearchRequest]) -> list[Any]:
+        """Return the result of each request, sent in random order and bursts among other jobs, of which some are
+        cancelled.
+        """
         draw, done = random.Random(self.seed), queue.SimpleQueue[tuple[int, Any]]()
         order = draw.sample(range(len(wanted)), len(wanted))
         found: dict[int, Any] = {}
         sent = 0
         while len(found) < len(wanted):
-            burst = [order[place] for place in range(sent, min(sent + draw.randint(1, 60), len(order)))]
+            burst = [order[position] for position in range(sent, min(sent + draw.randint(1, 60), len(order)))]
             sent += len(burst)
             jobs = [_job(wanted[index], functools.partial(_note, done, index)) for index in burst]
             others = [_other_job(draw) for _ in range(len(burst) // 16 + 1)] if burst else []
@@ -185,27 +187,29 @@ class MixedTraffic:
 
 
 def translated_in_batches(seed: int, precision: str, faults: Failpoints | None = None) -> list[Any]:
-    """The result of each of `sentence_modes` in the mixed traffic of this seed."""
+    """Return the result of each of `sentence_modes` in the mixed traffic of this seed."""
     traffic = MixedTraffic.drawn(seed)
     model: Runner = runner(precision, traffic.threads)
     with started_engine(FaultyRunner(model, faults) if faults else model, traffic.workers, **traffic.limits) as engine:
-        return traffic.answers(engine, [request_of(place, mode) for place, mode in sentence_modes(seed)])
+        return traffic.answers(engine, [request_of(position, mode) for position, mode in sentence_modes(seed)])
 
 
 def differences(seed: int, precision: str, found: Sequence[Any]) -> list[str]:
-    """The first few results that differ from those alone, in their tokens or in a bit of their scores.
+    """Return the first few results that differ from those alone, in their tokens or in a bit of their scores.
 
     With a shortlist, scores may differ by TOLERANCE.
     """
     named = zip(sentence_modes(seed), translated_alone(precision, seed % SHIFTS), found, strict=True)
     wrong = (
-        f"{place}, {mode}: {mine} not {right}" for (place, mode), right, mine in named if not alike(mode, mine, right)
+        f"{position}, {mode}: {mine} not {right}"
+        for (position, mode), right, mine in named
+        if not alike(mode, mine, right)
     )
     return list(itertools.islice(wrong, 3))
 
 
 def alike(mode: str, mine: Any, right: Any) -> bool:
-    """Whether two results of one request are the same."""
+    """Return whether two results of one request are the same."""
     if "shortlist" not in mode or isinstance(mine, RequestError):
         return bool(mine == right)
     near = all(
@@ -225,12 +229,14 @@ def _note(done: queue.SimpleQueue[tuple[int, Any]], index: int, answer: Any) -> 
     done.put((index, answer))
 
 
-def _job(request: Request, on_done: Any) -> DecodeJob:
+def _job(request: SearchRequest, on_done: Any) -> DecodeJob:
     return DecodeJob(source_ids=request[0], options=request[1], on_done=on_done)
 
 
 def _other_job(draw: random.Random) -> DecodeJob | ScoreJob:
-    """A job whose result is not checked: long, of another beam size, sampled, restricted, with a prefix, or scored."""
+    """Return a job whose result is not checked: long, of another beam size, sampled, restricted, with a prefix, or
+    scored.
+    """
     source = draw.choice([*sources(), *long_sources() * 2])
     if draw.random() < 0.2:
         return ScoreJob(source_ids=source, target_ids=draw.choice(sources())[:-1], on_done=_ignore)
@@ -266,7 +272,7 @@ class RealServer:
         return reply
 
     def counted(self, name: str, **labels: str) -> float:
-        """The value of a counter; 0 if nothing was counted yet."""
+        """Return the value of a counter; 0 if nothing was counted yet."""
         return self.server.metrics.registry.get_sample_value(name, labels) or 0.0
 
 

@@ -63,7 +63,7 @@ Result = TypeVar("Result")
 
 
 def run_to_end(generator: Generator[None, None, Result]) -> Result:
-    """What a generator returns."""
+    """Return what a generator returns."""
     while True:
         try:
             next(generator)
@@ -76,7 +76,7 @@ ROUNDS = 8
 QUADRATIC = 3.4  # from which on there is no doubt
 DOUBLINGS = 3
 
-Work = Callable[[], object]
+MeasuredWork = Callable[[], object]
 
 
 class Growth(NamedTuple):
@@ -92,7 +92,7 @@ class Growth(NamedTuple):
 
 
 def growth_of(
-    prepare: Callable[[int], Work],
+    prepare: Callable[[int], MeasuredWork],
     size: int,
     *,
     worth: float = 0.0,
@@ -124,7 +124,7 @@ def growth_of(
     return min(found, key=lambda each: each.ratio)
 
 
-def _growth_at(single: Work, double: Work) -> Growth:
+def _growth_at(single: MeasuredWork, double: MeasuredWork) -> Growth:
     """Return the least times of several runs, as many as it takes to tell linear from quadratic.
 
     Runs alternate between the sizes, so that a busy machine slows both alike.
@@ -137,7 +137,7 @@ def _growth_at(single: Work, double: Work) -> Growth:
     return found
 
 
-def _seconds(work: Work) -> float:
+def _seconds(work: MeasuredWork) -> float:
     gc.disable()  # it would add time for the objects of others
     try:
         begin = time.process_time()

@@ -14,7 +14,7 @@ from lingon.text import BOS, EOS, PAD, UNK
 
 
 def train_sentencepiece(lines: Iterable[str], vocab_size: int, **options: Any) -> bytes:
-    """A model trained on lines, with the special ids of lingon.text; options: of sentencepiece's trainer."""
+    """Return a model trained on lines, with the special ids of lingon.text; options: of sentencepiece's trainer."""
     model = io.BytesIO()
     special_ids = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS, "unk_id": UNK}
     unchanged = {"normalization_rule_name": "identity"}  # lingon.text.normalise is the only place that changes text
@@ -50,11 +50,11 @@ def learn_merges(tokens: Counter[str], count: int) -> list[tuple[str, str]]:
 def merge_all(word: tuple[str, ...], pair: tuple[str, str]) -> tuple[str, ...]:
     """Return a word with every occurrence of a pair merged, from left to right."""
     found: list[str] = []
-    place = 0
-    while place < len(word):
-        both = word[place : place + 2] == pair
-        found.append(word[place] + word[place + 1] if both else word[place])
-        place += 2 if both else 1
+    position = 0
+    while position < len(word):
+        both = word[position : position + 2] == pair
+        found.append(word[position] + word[position + 1] if both else word[position])
+        position += 2 if both else 1
     return tuple(found)
 
 

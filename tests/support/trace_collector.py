@@ -17,7 +17,7 @@ UNSET, ERROR = trace_pb2.Status.STATUS_CODE_UNSET, trace_pb2.Status.STATUS_CODE_
 PHASES = ["queue", "encode", "decode", "detokenise"]
 
 
-class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+class SpanCollector(trace_service_pb2_grpc.TraceServiceServicer):
     """Receives spans as an OpenTelemetry collector does."""
 
     def __init__(self) -> None:
@@ -40,12 +40,12 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
         return sorted(found, key=lambda span: span.start_time_unix_nano)
 
     def call(self) -> Any:
-        """The only span of a call."""
+        """Return the only span of a call."""
         (span,) = (span for span in self.spans if span.kind == SERVER)
         return span
 
     def phases(self, text: int = 0) -> list[Any]:
-        """The spans of one text."""
+        """Return the spans of one text."""
         return [span for span in self.spans if values(span).get("lingon.text") == text]
 
 
@@ -58,9 +58,9 @@ def names(spans: list[Any]) -> list[str]:
 
 
 @contextmanager
-def running_collector(environment: pytest.MonkeyPatch) -> Iterator[Collector]:
+def running_collector(environment: pytest.MonkeyPatch) -> Iterator[SpanCollector]:
     """Run a collector; servers started in the block send their spans to it."""
-    received = Collector()
+    received = SpanCollector()
     server = grpc.server(ThreadPoolExecutor(2))
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(received, server)
     environment.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")

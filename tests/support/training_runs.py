@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lingon.training.checkpoint import Progress
+from lingon.training.checkpoint import TrainingProgress
 from lingon.training.config import Config, load_config
 from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.transformer import Transformer
@@ -177,6 +177,6 @@ def same(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
     return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
 
 
-def counted(progress: Progress) -> dict[str, Any]:
+def counted(progress: TrainingProgress) -> dict[str, Any]:
     """Return the progress of a run without the times."""
     return {name: getattr(progress, name) for name in progress.__slots__ if name != "seconds"}

@@ -75,7 +75,7 @@ SEARCHES = {"greedy": SearchSettings(), "beam 4": SearchSettings(beam_size=4)}
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptFindings:
     """What Transformers found; version: its own.
 
     ids, translations: of TEXTS by form; translations by search too, as ids without the end
@@ -86,14 +86,14 @@ class Kept:
     translations: dict[str, dict[str, list[list[int]]]]
 
 
-def read_kept() -> Kept:
+def read_kept() -> KeptFindings:
     """Read what was found."""
     with tarfile.open(KEPT) as archive:
         file = archive.extractfile(FOUND)
         assert file is not None
         found = json.load(file)
     assert found["texts"] == TEXTS, "other texts than those that were translated: see the top of this file"
-    return Kept(found["version"], found["ids"], found["translations"])
+    return KeptFindings(found["version"], found["ids"], found["translations"])
 
 
 def write_form(name: str, folder: Path) -> Path:

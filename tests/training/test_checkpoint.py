@@ -12,7 +12,7 @@ from lingon.errors import CheckpointError
 from lingon.text import Tokenizer
 from lingon.training import checkpoint as files
 from lingon.training.checkpoint import (
-    Progress,
+    TrainingProgress,
     average_checkpoints,
     load_checkpoint,
     load_weights,
@@ -33,21 +33,23 @@ def save(corpus: Path, tokenizer: Tokenizer) -> Callable[..., Transformer]:
     def save(
         folder: Path,
         seed: int = 0,
-        progress: Progress | None = None,
+        progress: TrainingProgress | None = None,
         words: Tokenizer = tokenizer,
         **settings: object,
     ) -> Transformer:
         torch.manual_seed(seed)
         shaped = config.model_copy(update={"model": config.model.model_copy(update=settings)})
         model = Transformer(shaped.model, words.source_vocab, words.target_vocab)
-        save_checkpoint(folder, shaped, words, model, progress or Progress(step=seed))
+        save_checkpoint(folder, shaped, words, model, progress or TrainingProgress(step=seed))
         return model
 
     return save
 
 
 def test_a_checkpoint_is_read_back_as_it_was_saved(tmp_path: Path, save: Callable[..., Transformer]) -> None:
-    progress = Progress(step=7, epoch=2, batch=3, best_bleu=12.5, best_chrf=40.5, best_loss=2.5, stale=1, seconds=1.5)
+    progress = TrainingProgress(
+        step=7, epoch=2, batch=3, best_bleu=12.5, best_chrf=40.5, best_loss=2.5, stale=1, seconds=1.5
+    )
     model = save(tmp_path / "c", 3, progress)
     loaded = load_checkpoint(tmp_path / "c")
     assert same(loaded.model.state_dict(), model.state_dict())
@@ -72,9 +74,9 @@ def test_a_checkpoint_is_read_back_as_it_was_saved(tmp_path: Path, save: Callabl
 def test_validations_are_compared_by_bleu_then_chrf_then_loss(
     bleu: float, chrf: float, loss: float, better: bool
 ) -> None:
-    best = Progress(best_bleu=12.5, best_chrf=40.5, best_loss=2.5)
+    best = TrainingProgress(best_bleu=12.5, best_chrf=40.5, best_loss=2.5)
     assert best.is_better(bleu, chrf, loss) == better
-    assert Progress().is_better(0.0, 0.0, loss), "the first validation is the best one so far"
+    assert TrainingProgress().is_better(0.0, 0.0, loss), "the first validation is the best one so far"
 
 
 def test_a_tied_weight_is_stored_once(tmp_path: Path, save: Callable[..., Transformer]) -> None:
@@ -98,7 +100,7 @@ def test_a_run_loads_its_best_checkpoint_or_without_validation_its_last(
 
 def test_old_checkpoints_are_removed_but_not_the_best(tmp_path: Path, save: Callable[..., Transformer]) -> None:
     for step in range(1, 6):
-        save(files.step_folder(tmp_path, step), step, Progress(step=step, validated=step))
+        save(files.step_folder(tmp_path, step), step, TrainingProgress(step=step, validated=step))
     files.mark_best(tmp_path, files.step_folder(tmp_path, 2), {})
     files.remove_old_checkpoints(tmp_path, keep=2)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
@@ -127,7 +129,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, save: Callab
 
 
 def test_a_failure_half_way_leaves_nothing(tmp_path: Path, save: Callable[..., Transformer]) -> None:
-    unwritable = Progress(step=object())  # type: ignore[arg-type]  # the last file cannot be written
+    unwritable = TrainingProgress(step=object())  # type: ignore[arg-type]  # the last file cannot be written
     with pytest.raises(TypeError):
         save(tmp_path / "run" / "c", 1, unwritable)
     assert list((tmp_path / "run").iterdir()) == []

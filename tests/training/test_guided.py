@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lingon.alignment import Agreement, GoldLinks, agreement, piece_links, word_links
+from lingon.alignment import GoldLinks, LinkCounts, agreement, piece_links, word_links
 from lingon.errors import CorpusError, SettingsError
 from lingon.serving.translation.replies import spans
 from lingon.training.batches import encode_pairs
@@ -54,10 +54,10 @@ def guided_config(folder: Path, weight: float, kind: str = "transformer", **trai
     return Config.model_validate(values)
 
 
-def agreement_of(trainer: Trainer, folder: Path) -> Agreement:
+def agreement_of(trainer: Trainer, folder: Path) -> LinkCounts:
     """Compare the links of the guided heads on the validation text with the right ones."""
     corpus = trainer.config.data.valid[0].model_copy(update={"alignment": folder / "valid.align"})
-    model, tokenizer, total = trainer.model.eval(), trainer.tokenizer, Agreement()
+    model, tokenizer, total = trainer.model.eval(), trainer.tokenizer, LinkCounts()
     assert isinstance(model, AttentionModel)
     layer, heads = trainer.config.guided
     for pair in read_linked_pairs(corpus):

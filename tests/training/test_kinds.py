@@ -12,7 +12,13 @@ import torch
 from lingon.errors import CheckpointError, SettingsError
 from lingon.text import Tokenizer
 from lingon.training.batches import encode_pairs
-from lingon.training.checkpoint import Progress, average_checkpoints, load_checkpoint, load_weights, save_checkpoint
+from lingon.training.checkpoint import (
+    TrainingProgress,
+    average_checkpoints,
+    load_checkpoint,
+    load_weights,
+    save_checkpoint,
+)
 from lingon.training.config import Config, load_config
 from lingon.training.model_settings import MODEL_KINDS, TransformerSettings
 from lingon.training.models.build import build_model
@@ -48,7 +54,7 @@ def config_of(folder: Path, kind: str, **settings: Any) -> Config:
 def saved(folder: Path, config: Config, tokenizer: Tokenizer) -> AnyModel:
     torch.manual_seed(5)
     model = build_model(config.model, tokenizer.source_vocab, tokenizer.target_vocab).eval()
-    save_checkpoint(folder, config, tokenizer, model, Progress(step=3))
+    save_checkpoint(folder, config, tokenizer, model, TrainingProgress(step=3))
     return model
 
 

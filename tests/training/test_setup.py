@@ -16,7 +16,7 @@ import pytest
 
 from lingon.errors import CheckpointError, LingonError, SettingsError
 from lingon.training import checkpoint as files
-from lingon.training.checkpoint import Progress, load_checkpoint
+from lingon.training.checkpoint import TrainingProgress, load_checkpoint
 from lingon.training.cli import average
 from lingon.training.config import TokenizerSettings, TrainingSettings
 from lingon.training.corpus import Pair
@@ -310,7 +310,7 @@ def test_a_checkpoint_that_a_kill_kept_from_its_removal_goes_at_the_resume(corpu
     kept = files.saved_steps(corpus / "run")
     assert len(kept) < 3
     shutil.copytree(kept[-1], files.step_folder(corpus / "run", 1))
-    files.save_progress(files.step_folder(corpus / "run", 1), Progress(step=1, validated=1))
+    files.save_progress(files.step_folder(corpus / "run", 1), TrainingProgress(step=1, validated=1))
     train(config, corpus / "run")
     assert files.saved_steps(corpus / "run") == kept
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from lingon.errors import CheckpointError, CorpusError, LingonError, SettingsError
 from lingon.text import Tokenizer
 from lingon.training import checkpoint as files
-from lingon.training.checkpoint import Progress, load_checkpoint, save_checkpoint
+from lingon.training.checkpoint import TrainingProgress, load_checkpoint, save_checkpoint
 from lingon.training.config import OriginSettings, TokenizerSettings, TrainingSettings, load_config
 from lingon.training.corpus import Pair
 from lingon.training.report import Report
@@ -194,7 +194,7 @@ def test_fine_tuning_keeps_the_origin_the_frame_and_what_is_never_generated_unle
     model = start.config.model.model_copy(update={"never_generated": (7, 9)})
     frame = start.config.tokenizer.model_copy(update={"source_end": False})
     imported = start.config.model_copy(update={"origin": origin, "model": model, "tokenizer": frame})
-    save_checkpoint(corpus / "imported", imported, start.tokenizer, start.model, Progress())
+    save_checkpoint(corpus / "imported", imported, start.tokenizer, start.model, TrainingProgress())
     for given, expected in (({}, (7, 9)), ({"never_generated": [8]}, (8,))):
         config = write_config(corpus, **{**short(), "model": given})
         run = corpus / f"tuned-{expected[0]}"

@@ -1,1 +1,1 @@
-"""The models, their interface and their loss; it imports of `training` only the settings."""
+"""The models, their interface and their loss. It imports of `training` only the settings."""

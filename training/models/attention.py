@@ -64,8 +64,9 @@ def attend(query: Tensor, past: KeyValue, visible: Tensor | None = None, *, caus
 
     query: (batch, heads, target_length, head_dim)
     past: keys and values (batch, heads, source_length, head_dim)
-    visible: (batch, 1, 1 or target_length, source_length), True where a key may be seen; None if every key may be seen.
-        Or what is added to the scores, (batch, heads, target_length, source_length), -inf where a key may not be seen.
+    visible: (batch, 1, 1 or target_length, source_length), True where a key may be seen, or None if every key may be
+        seen. Or what is added to the scores, (batch, heads, target_length, source_length), -inf where a key may not be
+        seen.
     causal: whether position i sees only the keys 0 to i
 
     Returns the concatenated heads (batch, target_length, heads * head_dim).
@@ -86,7 +87,7 @@ def attention_weights(query: Tensor, key: Tensor, visible: Tensor | None = None,
 
 
 def _softmax(scores: Tensor, visible: Tensor | None, *, causal: bool) -> Tensor:
-    """Return the weights of scores (batch, heads, target_length, source_length); keys that are not seen have 0."""
+    """Return the weights of scores (batch, heads, target_length, source_length). Keys that are not seen have 0."""
     if visible is not None:
         scores = scores.masked_fill(~visible, -math.inf) if visible.dtype == torch.bool else scores + visible
     if causal:
@@ -95,12 +96,13 @@ def _softmax(scores: Tensor, visible: Tensor | None, *, causal: bool) -> Tensor:
 
 
 def feature_map(heads: Tensor) -> Tensor:
-    """Return phi(x) = elu(x) + 1, Katharopoulos et al. (2020), equation 7; every element is positive or 0."""
+    """Return phi(x) = elu(x) + 1, Katharopoulos et al. (2020), equation 7. Every element is positive or 0."""
     return functional.elu(heads) + 1
 
 
 def attend_linearly(query: Tensor, past: KeyValue, visible: Tensor | None = None) -> Tensor:
-    """Linear attention of Katharopoulos et al. (2020), equations 4 to 6; no matrix of length x length is made.
+    """Return the linear attention of Katharopoulos et al. (2020), equations 4 to 6. No matrix of length x length is
+    made.
 
     V'_i = phi(Q_i)^T (sum_j phi(K_j) V_j^T) / (phi(Q_i)^T sum_j phi(K_j)). The first sum is a state of head_dim x
     head_dim, computed once for all queries. It is in float32 in mixed precision too, since float16 ends at 65,504.
@@ -141,18 +143,18 @@ class DotProductHeads(nn.Module):
     """The heads of equation 1; without weights of its own."""
 
     def forward(self, query: Tensor, past: KeyValue, visible: Tensor | None = None, *, causal: bool = False) -> Tensor:
-        """Return the concatenated heads; see `attend`."""
+        """Return the concatenated heads. See `attend`."""
         return attend(query, past, visible, causal=causal)
 
     def weights(self, query: Tensor, key: Tensor, visible: Tensor | None = None, *, causal: bool = False) -> Tensor:
-        """Return the weights of the values; see `attention_weights`."""
+        """Return the weights of the values. See `attention_weights`."""
         return attention_weights(query, key, visible, causal=causal)
 
 
 class AdditiveHeads(DotProductHeads):
-    """Additive scores in the place of scaled dot products: w^T tanh(q + k) with a w for each head.
+    """Additive scores instead of scaled dot products: w^T tanh(q + k) with a w for each head.
 
-    Bahdanau et al. (2015), appendix A.1.2; the products of q and k with W1 and W2 are the projections of the heads.
+    Bahdanau et al. (2015), appendix A.1.2. The products of q and k with W1 and W2 are the projections of the heads.
     """
 
     def __init__(self, settings: TransformerSettings) -> None:
@@ -209,7 +211,7 @@ class QueryNormProducts(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence over itself, section 3.2.2; one product gives queries, keys and values.
+    """Multi-head attention of a sequence over itself, section 3.2.2. One product gives queries, keys and values.
 
     With a norm of the queries, there are two products.
     """
@@ -297,14 +299,14 @@ class CrossAttention(nn.Module):
 
 
 # Relative positions of T5: a learned bias of each score for the distance of its key.
-# Raffel et al. (2020), section 2.1; the ranges of the buckets are those of its code.
+# Raffel et al. (2020), section 2.1. The ranges of the buckets are those of its code.
 
 
 class RelativeBias(nn.Module):
-    """A bias for each head and bucket of distances; all layers of a side share it, and cross-attention has none.
+    """A bias for each head and bucket of distances. All layers of a side share it, and cross-attention has none.
 
     Half of the buckets hold one distance each, the others ranges that grow with the logarithm of the distance. With
-    both_sides, half of all buckets are for keys after the query; otherwise those keys are in the bucket of distance 0.
+    both_sides, half of all buckets are for keys after the query. Otherwise those keys are in the bucket of distance 0.
     """
 
     def __init__(self, settings: TransformerSettings, *, both_sides: bool) -> None:

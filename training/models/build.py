@@ -52,7 +52,9 @@ def build_unset(settings: ModelSettings, source_vocab: int, target_vocab: int) -
 
 
 class _Undrawn(TorchFunctionMode):
-    """Leaves tensors as they are where random values would be drawn; their memory is taken when they are written."""
+    """A mode that leaves tensors as they are where random values would be drawn. Their memory is taken when they are
+    written.
+    """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -36,7 +36,7 @@ def select_rows(values: Values, rows: Tensor) -> Values:
 
 
 class TranslationModel(nn.Module, ABC, Generic[Memory, Past]):
-    """An encoder and a decoder. Training uses `forward`; search uses `encode`, `start` and `decode_step`.
+    """An encoder and a decoder. Training uses `forward`. Search uses `encode`, `start` and `decode_step`.
 
     Memory: what the decoder reads of a batch of sources, computed once
     Past: what the decoder keeps of the tokens of each row, replaced at every step
@@ -86,7 +86,7 @@ class TranslationModel(nn.Module, ABC, Generic[Memory, Past]):
         """
 
     def log_probs(self, logits: Tensor) -> Tensor:
-        """Return log-probabilities (..., vocab) for search; pieces that are never generated have probability 0."""
+        """Return log-probabilities (..., vocab) for search. Pieces that are never generated have probability 0."""
         return (logits.float() + self.forbidden).log_softmax(dim=-1)
 
     def _tie(self, source: nn.Embedding, target: nn.Embedding) -> None:
@@ -121,7 +121,7 @@ class WithAttention(nn.Module):
         self.model = model
 
     def forward(self, source_ids: Tensor, source_lengths: Tensor, target_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what `decode_with_attention` returns; the arguments are those of `TranslationModel.forward`."""
+        """Return what `decode_with_attention` returns. The arguments are those of `TranslationModel.forward`."""
         return self.model.decode_with_attention(target_ids, self.model.encode(source_ids, source_lengths))
 
 

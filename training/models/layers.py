@@ -212,7 +212,7 @@ class SSRU(nn.Module):
     """Kim et al. (2019), section 3.1: a cell whose gate reads the input alone, so that one product computes all gates.
 
     f_t = sigmoid(x_t W_f + b_f), c_t = f_t * c_(t-1) + (1 - f_t) * (x_t W + b), y_t = max(0, c_t), with c_0 = 0. The
-    paper has no b; a model that has none has zeros there. W_f and W are one matrix, W_f first.
+    paper has no b. A model that has none has zeros there. W_f and W are one matrix, W_f first.
     """
 
     def __init__(self, settings: TransformerSettings) -> None:
@@ -226,7 +226,7 @@ class SSRU(nn.Module):
         return CellState(weight.new_zeros(rows, weight.size(1)), lengths)
 
     def forward(self, hidden: Tensor, visible: Tensor | None = None, *, causal: bool = True) -> Tensor:
-        """Return (batch, length, dim), from hidden of the same shape; every position reads those up to it."""
+        """Return (batch, length, dim), from hidden of the same shape. Every position reads those up to it."""
         assert visible is None
         assert causal
         keep, new = self._gated(hidden)
@@ -237,7 +237,7 @@ class SSRU(nn.Module):
         return torch.stack(found, dim=1).relu()
 
     def step(self, hidden: Tensor, past: CellState) -> tuple[Tensor, CellState]:
-        """Read one more position, hidden (rows, 1, dim); return (rows, 1, dim), and the state after it."""
+        """Read one more position, hidden (rows, 1, dim), and return (rows, 1, dim), and the state after it."""
         keep, new = self._gated(hidden)
         cell = keep[:, 0] * past.cell + new[:, 0]
         return cell[:, None].relu(), CellState(cell, past.length + 1)

@@ -14,7 +14,7 @@ DIAGONAL_WIDTH = 0.2  # share of a sentence: the g of Tachibana et al. (2018)
 
 
 def smoothed_loss(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
-    """Return the sum over tokens of the cross-entropy with label smoothing; labels that are PAD add nothing.
+    """Return the sum over tokens of the cross-entropy with label smoothing. Labels that are PAD add nothing.
 
     Szegedy et al. (2016), section 7, with a uniform prior; used by Vaswani et al. (2017), section 5.4. With
     q(k) = (1 - smoothing) * [k = label] + smoothing / vocab, the loss of a token is -sum over k of q(k) log p(k).

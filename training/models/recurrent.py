@@ -77,7 +77,7 @@ class Recurrence(nn.Module, ABC):
         return self.read_by_steps(inputs, lengths)
 
     def read_by_steps(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, RecurrentState]:
-        """Return what `read` returns; the hidden states beyond a row's length are that of its last token."""
+        """Return what `read` returns. The hidden states beyond a row's length are that of its last token."""
         state, outputs = self.start(inputs.size(0)), []
         within = torch.arange(inputs.size(1), device=lengths.device)[:, None, None] < lengths[None, :, None]
         for projected, real in zip(self.project(inputs).unbind(1), within, strict=True):
@@ -92,7 +92,7 @@ class GatedUnit(Recurrence):
 
     r = sigmoid(W_r x + U_r h), z = sigmoid(W_z x + U_z h), n = tanh(W_n x + r * (U_n h)), h' = (1 - z) * n + z * h
 
-    Every product has a bias. The paper has tanh(W_n x + U_n (r * h)), and z in the place of 1 - z.
+    Every product has a bias. The paper has tanh(W_n x + U_n (r * h)), and z instead of 1 - z.
     """
 
     tensors = 1
@@ -120,7 +120,7 @@ class LongShortTermMemory(Recurrence):
 
     i, f, o = sigmoid(W x + U h) of their own, g = tanh(W_g x + U_g h), c' = f * c + i * g, h' = o * tanh(c')
 
-    Every product has a bias. `read` goes step by step, because the kernel returns the cell only at the padded end; on a
+    Every product has a bias. `read` goes step by step, because the kernel returns the cell only at the padded end. On a
     CPU that takes as long as the kernel.
     """
 
@@ -150,7 +150,7 @@ def recurrence(settings: RecurrentSettings, input_dim: int, dim: int) -> Recurre
 def reverse_rows(values: Tensor, lengths: Tensor, kept: int = 0) -> Tensor:
     """Return values (batch, length, ...) with the first `length - kept` positions of each row in reverse order.
 
-    lengths: (batch); the other positions stay in their places
+    lengths: (batch). The other positions stay where they are
     """
     positions = torch.arange(values.size(1), device=lengths.device)[None]
     turned = (lengths - kept)[:, None]
@@ -159,7 +159,7 @@ def reverse_rows(values: Tensor, lengths: Tensor, kept: int = 0) -> Tensor:
 
 
 class Stack(nn.Module):
-    """Layers in one direction; each reads the hidden states of the one below, with dropout (Zaremba et al., 2014)."""
+    """Layers in one direction. Each reads the hidden states of the one below, with dropout (Zaremba et al., 2014)."""
 
     def __init__(self, settings: RecurrentSettings, layers: int, input_dim: int) -> None:
         super().__init__()
@@ -252,7 +252,7 @@ class ScaledDot(Score):
 class Content(Score):
     """b s^T h / (|s| |h|): the cosine, Graves et al. (2014), equations 5 and 6.
 
-    The key strength b is one learned number, which begins at 1; the paper's controller emits one at every step.
+    The key strength b is one learned number, which begins at 1. The paper's controller emits one at every step.
     """
 
     def __init__(self) -> None:
@@ -335,7 +335,7 @@ class Perceptron(Score):
 def make_score(name: str, dim: int, annotation_dim: int, attention_dim: int) -> Score:
     """Return a score by its name in the settings.
 
-    dim: of a state of the decoder; dot, scaled-dot and content need annotation_dim = dim
+    dim: of a state of the decoder. Dot, scaled-dot and content need annotation_dim = dim
     attention_dim: of the hidden layers of additive, concat and mlp
     """
     match name:
@@ -356,7 +356,7 @@ def make_score(name: str, dim: int, annotation_dim: int, attention_dim: int) -> 
 
 
 def masked_softmax(scores: Tensor, visible: Tensor) -> Tensor:
-    """Return weights (rows, target_length, source_length) that sum to 1; what is not visible has exactly 0.
+    """Return weights (rows, target_length, source_length) that sum to 1. What is not visible has exactly 0.
 
     visible: (rows, 1 or target_length, source_length), True at one position of each row at least
     """
@@ -386,7 +386,7 @@ class Rnnenc(TranslationModel[RnnencMemory, list[RecurrentState]]):
 
     (Sutskever et al., section 2). Each decoder layer begins with the last state of its encoder layer. The last state is
     all that the decoder has of the source. Cho et al. (equation 3) also show it to the decoder at every step, and
-    transform it before (appendix A.1.2); these two are left out. The past is the state of every decoder layer.
+    transform it before (appendix A.1.2). These two are left out. The past is the state of every decoder layer.
     """
 
     settings: RnnencSettings
@@ -482,12 +482,12 @@ class Rnnsearch(AttentionModel[RnnsearchMemory, RecurrentState]):
         s_0 = tanh(W_s backward h_1)                           appendix A.2.2
         e_ti = score(s_{t-1}, h_i), alpha_t = softmax(e_t)     equation 6
         c_t = sum over i of alpha_ti h_i                       equation 5
-        s_t = f(s_{t-1}, y_{t-1}, c_t)                         section 3.1; f reads [y_{t-1}; c_t]
+        s_t = f(s_{t-1}, y_{t-1}, c_t)                         section 3.1. F reads [y_{t-1}; c_t]
         u_t = U s_t + V y_{t-1} + C c_t                        appendix A.2.2, of width 2 * embedding_dim
         m_t = [max(u_t,2j-1, u_t,2j)] over all j               maxout
         p(y_t) = softmax(W_o m_t)
 
-    u_t has s_t, as equation 4 says; the appendix has s_{t-1}. An LSTM begins with a cell that is computed as s_0 is.
+    u_t has s_t, as equation 4 says. The appendix has s_{t-1}. An LSTM begins with a cell that is computed as s_0 is.
     The past is the decoder's state.
     """
 
@@ -648,11 +648,11 @@ class Luong(AttentionModel[LuongMemory, LuongPast]):
         a_t = tanh(W_c [c_t; s_t])                 equation 5, the attentional state
         p(y_t) = softmax(W_s a_t)                  equation 6
 
-    h and s are the states of the last layers; every decoder layer begins with the last state of its encoder layer, and
+    h and s are the states of the last layers. Every decoder layer begins with the last state of its encoder layer, and
     a_0 = 0. Local attention, section 3.2, sees the source positions j, counted from 0, with |j - p_t| <= D:
 
         local-monotonic:   p_t = t                                       the last source token, if the target is longer
-        local-predictive:  p_t = S sigmoid(v_p^T tanh(W_p s_t))          equation 9; S is the number of source tokens
+        local-predictive:  p_t = S sigmoid(v_p^T tanh(W_p s_t))          equation 9. S is the number of source tokens
                            alpha_t(j) exp(-(j - p_t)^2 / (2 sigma^2))    equation 10, sigma = D / 2, not normalised
     """
 

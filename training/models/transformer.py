@@ -74,7 +74,7 @@ class DecoderLayer(nn.Module):
         """Return (batch, target_length, dim), from hidden of the same shape.
 
         memory, visible: as in `TransformerMemory`
-        bias: what self-attention adds to its scores, see `RelativeBias.causal`; None without relative positions
+        bias: what self-attention adds to its scores, see `RelativeBias.causal`, or None without relative positions
         """
         return self._rest(self._attend_to_itself(hidden, bias), memory, visible)
 
@@ -89,7 +89,7 @@ class DecoderLayer(nn.Module):
     def step(
         self, hidden: Tensor, past: LayerPast, memory: KeyValue, visible: Tensor, bias: Tensor | None = None
     ) -> tuple[Tensor, LayerPast]:
-        """Decode one new position, hidden (batch, 1, dim); return it, and the past with this position added.
+        """Decode one new position, hidden (batch, 1, dim), and return it, and the past with this position added.
 
         bias: as in `forward`, of the new position alone
         """
@@ -125,7 +125,7 @@ class Transformer(AttentionModel[TransformerMemory, list[LayerPast]]):
         encoder = nn.ModuleList(EncoderLayer(settings) for _ in range(settings.encoder_layers))
         decoder = nn.ModuleList(DecoderLayer(settings) for _ in range(settings.decoder_layers))
         self.encoder, self.decoder = cast("Sequence[EncoderLayer]", encoder), cast("Sequence[DecoderLayer]", decoder)
-        # A post-norm layer ends with a norm; a stack of pre-norm layers needs a final one (Xiong et al., 2020).
+        # A post-norm layer ends with a norm. A stack of pre-norm layers needs a final one (Xiong et al., 2020).
         self.encoder_norm = norm_of(settings) if settings.final_norm else nn.Identity()
         self.decoder_norm = norm_of(settings) if settings.final_norm else nn.Identity()
         relative = settings.positions == "relative"

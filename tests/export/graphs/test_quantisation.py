@@ -11,7 +11,7 @@ import torch
 
 from lingon.export.graphs.layers import Int8MatMul
 from lingon.export.graphs.onnx_writer import GraphBuilder, WeightFiles
-from lingon.export.graphs.quantisation import MAX_WEIGHT, Range, calibrate, quantise_columns, smooth_and_calibrate
+from lingon.export.graphs.quantisation import MAX_WEIGHT, InputRange, calibrate, quantise_columns, smooth_and_calibrate
 from lingon.text import BOS
 from lingon.training.models.transformer import Transformer
 from tests.support.random_models import random_model, random_pairs, random_runner
@@ -30,7 +30,7 @@ OPTIONS += [
 ]
 
 
-def product(rows: np.ndarray, weight: np.ndarray, seen: Range) -> np.ndarray:
+def product(rows: np.ndarray, weight: np.ndarray, seen: InputRange) -> np.ndarray:
     """Return rows W^T as an 8-bit graph computes it."""
     weights = WeightFiles()
     graph = GraphBuilder("product", weights, np.float32, file="int8.bin")
@@ -62,7 +62,7 @@ def test_the_largest_sums_are_exact_on_every_processor(depth: int, sign: int) ->
     """Activations of 255 and weights at the end of their range are the first to saturate 16 bits."""
     assert np.iinfo(np.int16).max >= 2 * 255 * MAX_WEIGHT
     rows, weight = np.full((5, depth), 255, np.float32), np.full((8, depth), sign * MAX_WEIGHT, np.float32)
-    found = product(rows, weight, Range(0, 255))
+    found = product(rows, weight, InputRange(0, 255))
     assert (found == sign * 255 * MAX_WEIGHT * depth).all()
 
 
@@ -75,8 +75,10 @@ def test_weights_stay_within_their_bound_and_near_their_values(size: float) -> N
     assert (np.abs(columns * scale[:, None] - weight) <= scale[:, None] / 2 + 1e-6 * size).all()
 
 
-@pytest.mark.parametrize("seen", [Range(0, 5), Range(-1, 3), Range(-4, 0), Range(-2e-3, 1e-3), Range(0, 0)])
-def test_zero_stays_zero_within_every_range(seen: Range) -> None:
+@pytest.mark.parametrize(
+    "seen", [InputRange(0, 5), InputRange(-1, 3), InputRange(-4, 0), InputRange(-2e-3, 1e-3), InputRange(0, 0)]
+)
+def test_zero_stays_zero_within_every_range(seen: InputRange) -> None:
     assert 0 <= seen.zero_point <= 255
     assert (product(np.zeros((3, 16), np.float32), np.ones((4, 16), np.float32), seen) == 0).all()
 
@@ -113,7 +115,7 @@ def test_ranges_are_those_of_every_sentence_whatever_the_number_of_threads() -> 
         model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *target]]))
     hook.remove()
     low, high = min(float(each.min()) for each in inputs), max(float(each.max()) for each in inputs)
-    assert found[0]["output"] == Range(pytest.approx(low), pytest.approx(high))
+    assert found[0]["output"] == InputRange(pytest.approx(low), pytest.approx(high))
 
 
 def test_quantisation_after_a_relu_replaces_the_relu() -> None:

@@ -23,7 +23,7 @@ from lingon.training.search import SearchSettings, translate
 from tests.support.ctranslate2_models import (
     FORMS,
     Array,
-    Form,
+    SavedForm,
     content_of,
     save_ctranslate2,
     save_opennmt,
@@ -298,7 +298,7 @@ def test_absurd_numbers_in_the_head_take_no_memory(changed: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS[::3], ids=[form.name for form in FORMS[::3]])
-def test_a_file_of_an_older_format_that_is_cut_is_one_line(tmp_path: Path, form: Form) -> None:
+def test_a_file_of_an_older_format_that_is_cut_is_one_line(tmp_path: Path, form: SavedForm) -> None:
     path = save_opennmt(tmp_path / "files", form) / "model.bin"
     content = path.read_bytes()
     for length in [*range(0, 1000, 97), *range(2000, len(content), 29_973), len(content) - 1]:
@@ -317,7 +317,7 @@ def test_a_file_of_an_older_format_that_is_cut_is_one_line(tmp_path: Path, form:
         (FORMS[-1], 4 + 2 + len("TransformerSpec") + 1, 0, "the revision of the model must be 1 to 7, is 0"),
     ],
 )
-def test_unknown_versions_are_one_line(tmp_path: Path, form: Form, place: int, value: int, message: str) -> None:
+def test_unknown_versions_are_one_line(tmp_path: Path, form: SavedForm, place: int, value: int, message: str) -> None:
     path = save_opennmt(tmp_path / "files", form) / "model.bin"
     content = path.read_bytes()
     path.write_bytes(content[:place] + struct.pack("<I", value) + content[place + 4 :])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lingon.errors import SettingsError, SourceModelError, Unsupported
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.serving.in_process import LocalTranslator
@@ -136,7 +136,7 @@ def test_what_needs_sentencepiece_is_refused_in_one_line(imported: Imported, tmp
 def test_a_bundle_serves_it(imported: Imported, tmp_path: Path) -> None:
     """Translations are those of PyTorch, links lie within the texts, and words are refused."""
     settings = ExportSettings(precisions=("fp32",), shortlist=None, parity_sentences=10, gate_sentences=10)
-    texts = Texts([Pair(text, "") for text in TEXTS[:20]])
+    texts = ExportTexts([Pair(text, "") for text in TEXTS[:20]])
     bundle = pipeline.export_imported(imported, tmp_path / "en-de", texts, settings, silent)
     tokenizer = imported.checkpoint.tokenizer
     sources = [tokenizer.encode_source(text) for text in TEXTS]

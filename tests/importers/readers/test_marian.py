@@ -15,7 +15,7 @@ import torch
 
 from lingon.bundle.store import Bundle
 from lingon.errors import SourceModelError
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.serving.in_process import LocalTranslator
@@ -29,8 +29,8 @@ from tests.support.marian_models import (
     PRE_NORM,
     STUDENT,
     TARGET_TIED,
-    Form,
     Marian,
+    MarianForm,
     binary,
     lexicon,
     names_of,
@@ -218,7 +218,7 @@ OUTPUT_SCALES: dict[str, tuple[bool, dict[str, float | None], float]] = {
 
 def save_with_output_scales(folder: Path, scales: dict[str, float | None], *, two: bool) -> Path:
     """Save a student with these scales of the output; that of decoder_Wemb is an 8-bit scalar, None is an empty one."""
-    form = Form(STUDENT | TARGET_TIED if two else STUDENT, two=two)
+    form = MarianForm(STUDENT | TARGET_TIED if two else STUDENT, two=two)
     model, files = written(form, folder / "float32")
     plain = {name: 24.0 for name in model.tensors if name[-2:-1] == "W" or name.endswith(("_W", "_Wf"))}
     found, integers = quantised(model, plain | {name: scale for name, scale in scales.items() if scale is not None})
@@ -303,7 +303,7 @@ def exported(imported: Imported, folder: Path, log: list[str], precisions: str =
     settings = ExportSettings(
         precisions=tuple(precisions.split(",")), shortlist_by_default=True, parity_sentences=5, gate_sentences=30
     )
-    texts = Texts([Pair(text, "") for text in TEXTS[:30]])
+    texts = ExportTexts([Pair(text, "") for text in TEXTS[:30]])
     return pipeline.export_imported(imported, folder, texts, settings, log.append)
 
 

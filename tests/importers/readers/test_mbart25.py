@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lingon.errors import SettingsError, SourceModelError
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.importers.toolkits import transformers as toolkit
@@ -55,7 +55,7 @@ def test_the_code_of_the_source_follows_the_end_token_and_nothing_is_forced(impo
 
 
 def test_one_bundle_serves_several_sources(imported: Imported, tmp_path: Path) -> None:
-    texts = Texts([Pair(text, "") for text in TEXTS])
+    texts = ExportTexts([Pair(text, "") for text in TEXTS])
     settings = ExportSettings(precisions=("fp32",), shortlist=None, parity_sentences=4, gate_sentences=4)
     bundle = pipeline.export_imported(imported, tmp_path / "models" / "many", texts, settings, silent)
     assert (bundle.manifest.source_language, bundle.manifest.target_language) == ("mul", "de")

@@ -11,7 +11,7 @@ import pytest
 
 from lingon.bundle.manifest import Languages, SourceLanguage, TargetLanguage
 from lingon.errors import InvalidRequest, SettingsError, SourceModelError, UnknownModel
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.importers.readers.codes import M2M_100, tags_of
@@ -118,7 +118,7 @@ def test_a_language_that_the_model_lacks_is_named(folder: Path) -> None:
 def test_one_bundle_serves_several_pairs(tmp_path: Path) -> None:
     source = save_multilingual(tmp_path / "m2m", "m2m_100", seed=3, ends=3.0)
     imported = pipeline.read_source(source, PAIR, silent)
-    texts = Texts([Pair(text, "") for text in TEXTS])
+    texts = ExportTexts([Pair(text, "") for text in TEXTS])
     settings = ExportSettings(precisions=("fp32",), shortlist=None, parity_sentences=5, gate_sentences=5)
     bundle = pipeline.export_imported(imported, tmp_path / "models" / "many", texts, settings, silent)
     assert (bundle.manifest.source_language, bundle.manifest.target_language) == ("mul", "mul")

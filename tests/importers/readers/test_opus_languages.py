@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lingon.errors import SettingsError
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.importers.toolkits import transformers as toolkit
@@ -50,7 +50,7 @@ def test_the_code_of_the_first_target_is_compared_with_transformers(folder: Path
 def test_one_bundle_serves_the_chosen_targets_with_the_tokens_of_transformers(
     folder: Path, imported: Imported, tmp_path: Path
 ) -> None:
-    texts = Texts([Pair(text, "") for text in TEXTS])
+    texts = ExportTexts([Pair(text, "") for text in TEXTS])
     settings = ExportSettings(precisions=("fp32",), shortlist=None, parity_sentences=4, gate_sentences=4)
     bundle = pipeline.export_imported(imported, tmp_path / "models" / "many", texts, settings, silent)
     assert (bundle.manifest.source_language, bundle.manifest.target_language) == ("en", "mul")

@@ -15,7 +15,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from lingon.cli.main import main
 from lingon.errors import LingonError, SettingsError, SourceModelError
-from lingon.export.settings import ExportSettings, Texts
+from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.importers import pipeline
 from lingon.importers.files.tensors import SAFETENSORS
 from lingon.importers.pipeline import Imported, ImportSettings
@@ -215,7 +215,7 @@ def test_one_verified_bundle_serves_two_target_languages(tmp_path: Path, kind: s
     imported = pipeline.read_source(source, ImportSettings(languages=(["en"], ["de", "fr"])), silent)
     pipeline.check_imported(imported, source, TEXTS[:5], ImportSettings(compare=True, least_log_prob=-9), silent)
     settings = ExportSettings(precisions=("fp32",), shortlist=None, parity_sentences=5, gate_sentences=5)
-    texts = Texts([Pair(text, "") for text in TEXTS[:10]])
+    texts = ExportTexts([Pair(text, "") for text in TEXTS[:10]])
     bundle = pipeline.export_imported(imported, tmp_path / "models" / "many", texts, settings, silent)
     assert bundle.manifest.precisions["fp32"].gate == "passed"
     with LocalTranslator(bundle.folder, device="cpu") as translator:

@@ -16,7 +16,7 @@ from lingon.importers.toolkits import marian as toolkit
 from lingon.training.search import SearchSettings, translate
 from tests.support.foreign_clients import NODE_CLIENT
 from tests.support.marian_engine import KEPT_LINES, marian_beam, read_kept
-from tests.support.marian_models import FORMS, LINES, Files, in_8_bits, measured_alphas, written
+from tests.support.marian_models import FORMS, LINES, MarianFiles, in_8_bits, measured_alphas, written
 
 NAME = r"Marian's engine \(bergamot-translator 0\.4\.9\) in float32"
 
@@ -39,11 +39,11 @@ def test_translations_are_those_that_the_engine_made(tmp_path: Path, name: str) 
 
 
 @pytest.fixture(scope="module", params=["SSRU, pre-norm", "untied, two vocabularies"])
-def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Files:
+def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> MarianFiles:
     return written(FORMS[request.param], tmp_path_factory.mktemp("marian") / "files")[1]
 
 
-def compare(files: Files, *, wanted: bool | None = None, changed: str = "") -> list[str]:
+def compare(files: MarianFiles, *, wanted: bool | None = None, changed: str = "") -> list[str]:
     imported = files.imported()
     if changed:
         with torch.no_grad():
@@ -52,7 +52,7 @@ def compare(files: Files, *, wanted: bool | None = None, changed: str = "") -> l
 
 
 @pytest.mark.foreign("node")
-def test_a_model_is_confirmed_by_the_engine(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_confirmed_by_the_engine(files: MarianFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(NODE_CLIENT)
     assert compare(files, wanted=True) == [
         "Marian's engine (bergamot-translator 0.4.9) in float32: beam size 1, length penalty 0: tokens of 10 of 10 "
@@ -69,14 +69,16 @@ def test_a_file_of_8_bits_is_confirmed_too(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.foreign("node")
-def test_a_model_that_was_read_wrongly_is_refused(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_was_read_wrongly_is_refused(files: MarianFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(NODE_CLIENT)
     with pytest.raises(ParityError, match=rf"{NAME}: beam size 1, length penalty 0: .* has other tokens"):
         compare(files, changed="decoder.1.feed_forward.inner.weight")
 
 
 @pytest.mark.foreign("node")
-def test_a_model_that_the_engine_cannot_load_is_not_confirmed(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_the_engine_cannot_load_is_not_confirmed(
+    files: MarianFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(NODE_CLIENT)
     imported = files.imported()
     content = files.model.read_bytes()
@@ -89,7 +91,7 @@ def test_a_model_that_the_engine_cannot_load_is_not_confirmed(files: Files, monk
 
 
 def test_without_the_engine_a_line_says_how_to_install_it(
-    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    files: MarianFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     remedy = (

@@ -26,7 +26,7 @@ from tests.support.ctranslate2_models import (
     HEADS,
     SEARCHES,
     SIDES,
-    Form,
+    SavedForm,
     ctranslate2_answers,
     joint_pieces,
     pieces_of,
@@ -49,7 +49,7 @@ def silent(line: str) -> None:
     """A log that nobody reads."""
 
 
-def kept(form: Form) -> Answers:
+def kept(form: SavedForm) -> Answers:
     """Return what CTranslate2 answered for a form; 16-bit floats hold the weights exactly."""
     found: Answers = KEPT["answers"]["float32" if form.kind == "float16" else form.kind]
     return found
@@ -82,7 +82,7 @@ def table() -> Iterator[list[dict[str, Any]]]:
 
 @forms
 def test_translations_and_scores_are_those_of_ctranslate2(
-    tmp_path: Path, form: Form, table: list[dict[str, Any]]
+    tmp_path: Path, form: SavedForm, table: list[dict[str, Any]]
 ) -> None:
     imported = pipeline.read_source(save_opennmt(tmp_path / "files", form), SETTINGS, silent)
     assert not imported.checkpoint.tokenizer.source_end
@@ -124,7 +124,7 @@ def test_attention_is_that_of_ctranslate2(tmp_path: Path) -> None:
 
 @pytest.mark.peer
 @forms
-def test_the_kept_answers_are_those_of_the_toolkit(tmp_path: Path, form: Form) -> None:
+def test_the_kept_answers_are_those_of_the_toolkit(tmp_path: Path, form: SavedForm) -> None:
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed")
     found = ctranslate2_answers(save_opennmt(tmp_path / "files", form))
     for search, expected in kept(form).items():

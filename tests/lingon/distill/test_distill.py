@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from lingon.cli.backend import BackendOptions, Translator, open_translator
+from lingon.cli.backend import BackendOptions, ListTranslator, open_translator
 from lingon.client.results import TextResult, TextWarning, Translation
 from lingon.distill.shards import (
     PLAN,
     SHARDS,
     SOURCE,
     TARGET,
-    Choice,
-    Plan,
+    DistillPlan,
+    PairChoice,
     Shards,
-    Text,
-    Translated,
+    TeacherText,
+    TeacherTranslation,
     chosen,
     digest,
     fault_of,
@@ -40,7 +40,7 @@ REFERENCES = (ROOT / "tests/data/tatoeba.de").read_text().splitlines()[:60]
 
 
 @pytest.fixture(scope="module")
-def translator() -> Iterator[Translator]:
+def translator() -> Iterator[ListTranslator]:
     with open_translator(BackendOptions(model=str(MODEL))) as opened:
         yield opened
 
@@ -48,7 +48,7 @@ def translator() -> Iterator[Translator]:
 class Ending:
     """A translator that fails at the request of this number, as if the process was killed there."""
 
-    def __init__(self, translator: Translator, last: int = 10**9) -> None:
+    def __init__(self, translator: ListTranslator, last: int = 10**9) -> None:
         self.translator, self.last, self.texts = translator, last, list[str]()
 
     def translate(self, texts: Sequence[str], **options: Any) -> list[TextResult]:
@@ -59,12 +59,14 @@ class Ending:
         return self.translator.translate(texts, **options)
 
 
-def distilled(folder: Path, translator: Any, choice: Choice = Choice.BEST, **options: Any) -> tuple[bytes, bytes]:
+def distilled(
+    folder: Path, translator: Any, choice: PairChoice = PairChoice.BEST, **options: Any
+) -> tuple[bytes, bytes]:
     """Run in a folder; returns the contents of the files of sources and of translations."""
-    texts = [Text(source, (reference,)) for source, reference in zip(LINES, REFERENCES, strict=True)]
+    texts = [TeacherText(source, (reference,)) for source, reference in zip(LINES, REFERENCES, strict=True)]
     teacher = Teacher(translator, {"beam_size": 2, **options})  # type: ignore[typeddict-item]
     model = teacher.model_for(texts[0])
-    shards = Shards(folder, Plan(len(texts), digest(texts), model, options, shard_texts=7), texts)
+    shards = Shards(folder, DistillPlan(len(texts), digest(texts), model, options, shard_texts=7), texts)
     teacher.translate(shards, model, lambda lines, read: None)
     shards.publish(choice)
     return gzip.decompress((folder / SOURCE).read_bytes()), gzip.decompress((folder / TARGET).read_bytes())
@@ -75,20 +77,23 @@ def test_a_text_of_several_corpora_occurs_once_with_all_its_translations(tmp_pat
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     sources, targets = [tmp_path / "a.en", tmp_path / "b.en"], [tmp_path / "a.de", tmp_path / "b.de"]
-    assert unique_texts(sources, targets) == [Text("one", ("eins", "eine")), Text("two", ("zwei",))]
-    assert unique_texts(sources, []) == [Text("one"), Text("two")]
+    assert unique_texts(sources, targets) == [TeacherText("one", ("eins", "eine")), TeacherText("two", ("zwei",))]
+    assert unique_texts(sources, []) == [TeacherText("one"), TeacherText("two")]
     (tmp_path / "empty").write_text("\n \n")
     with pytest.raises(CorpusError, match="empty: no text"):
         unique_texts([tmp_path / "empty"], [])
 
 
 def test_which_translations_become_pairs() -> None:
-    text, found = Text("tea", ("eine Tasse Tee", "Tee")), ["ein Kaffee", "", "eine Tasse Tee", "ein Kaffee", "der Tee"]
-    assert chosen(Choice.BEST, text, found) == ["ein Kaffee"]
-    assert chosen(Choice.ALL, text, found) == ["ein Kaffee", "eine Tasse Tee", "der Tee"]
-    assert chosen(Choice.CLOSEST, text, found) == ["eine Tasse Tee"]
-    assert chosen(Choice.CLOSEST, Text("tea"), found) == ["ein Kaffee"]
-    assert chosen(Choice.BEST, text, ["", " "]) == []
+    text, found = (
+        TeacherText("tea", ("eine Tasse Tee", "Tee")),
+        ["ein Kaffee", "", "eine Tasse Tee", "ein Kaffee", "der Tee"],
+    )
+    assert chosen(PairChoice.BEST, text, found) == ["ein Kaffee"]
+    assert chosen(PairChoice.ALL, text, found) == ["ein Kaffee", "eine Tasse Tee", "der Tee"]
+    assert chosen(PairChoice.CLOSEST, text, found) == ["eine Tasse Tee"]
+    assert chosen(PairChoice.CLOSEST, TeacherText("tea"), found) == ["ein Kaffee"]
+    assert chosen(PairChoice.BEST, text, ["", " "]) == []
 
 
 def test_a_suspect_translation_is_not_fit_for_training() -> None:
@@ -101,7 +106,7 @@ def test_a_suspect_translation_is_not_fit_for_training() -> None:
     assert fault_of(TextResult(error=ServerError("too long", 3, reason="TEXT_TOO_LONG"))) == "text_too_long"
 
 
-def test_a_run_writes_what_the_teacher_translates(tmp_path: Path, translator: Translator) -> None:
+def test_a_run_writes_what_the_teacher_translates(tmp_path: Path, translator: ListTranslator) -> None:
     sources, targets = distilled(tmp_path, translator)
     results = translator.translate(LINES, beam_size=2)
     expected = [(line, found.text) for line, found in zip(LINES, results, strict=True) if fault_of(found) is None]
@@ -114,7 +119,7 @@ def test_a_run_writes_what_the_teacher_translates(tmp_path: Path, translator: Tr
 
 @pytest.mark.parametrize("requests", [1, 3, 7])
 def test_a_run_that_was_ended_goes_on_and_writes_the_same_bytes(
-    tmp_path: Path, translator: Translator, requests: int
+    tmp_path: Path, translator: ListTranslator, requests: int
 ) -> None:
     undisturbed = distilled(tmp_path / "whole", translator)
     with pytest.raises(LingonError, match="killed"):
@@ -126,16 +131,16 @@ def test_a_run_that_was_ended_goes_on_and_writes_the_same_bytes(
     assert len(resumed.texts) - 1 == 60 - 7 * done, "only the missing shards, and one text to learn the model"
 
 
-def test_all_hypotheses_are_pairs_with_the_same_source(tmp_path: Path, translator: Translator) -> None:
-    sources, targets = distilled(tmp_path, translator, Choice.ALL, num_hypotheses=2)
+def test_all_hypotheses_are_pairs_with_the_same_source(tmp_path: Path, translator: ListTranslator) -> None:
+    sources, targets = distilled(tmp_path, translator, PairChoice.ALL, num_hypotheses=2)
     pairs = list(zip(sources.splitlines(), targets.splitlines(), strict=True))
     assert len(pairs) > 100
     assert len(set(pairs)) == len(pairs)
 
 
 def test_a_folder_of_other_texts_options_or_another_model_is_refused(tmp_path: Path) -> None:
-    texts = [Text("one"), Text("two")]
-    plan = Plan(2, digest(texts), "en-de/6", {"beam_size": 4})
+    texts = [TeacherText("one"), TeacherText("two")]
+    plan = DistillPlan(2, digest(texts), "en-de/6", {"beam_size": 4})
     Shards(tmp_path, plan, texts)
     for change, message in (
         ({"digest": digest(texts[:1])}, "begun with another value of digest"),
@@ -151,17 +156,17 @@ def test_a_folder_of_other_texts_options_or_another_model_is_refused(tmp_path: P
 
 @pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\u0085"])
 def test_a_line_separator_in_a_translation_ends_no_line(tmp_path: Path, separator: str) -> None:
-    texts = [Text(f"black{separator}tea"), Text("milk")]
-    shards = Shards(tmp_path, Plan(2, digest(texts), "en-de/5", {}), texts)
-    shards.write(0, [Translated((f"schwarzer{separator}Tee",)), Translated(("Milch",))])
-    assert shards.publish(Choice.BEST).pairs == 2
+    texts = [TeacherText(f"black{separator}tea"), TeacherText("milk")]
+    shards = Shards(tmp_path, DistillPlan(2, digest(texts), "en-de/5", {}), texts)
+    shards.write(0, [TeacherTranslation((f"schwarzer{separator}Tee",)), TeacherTranslation(("Milch",))])
+    assert shards.publish(PairChoice.BEST).pairs == 2
     assert list(read_parallel(tmp_path / SOURCE, tmp_path / TARGET)) == [
         (f"black{separator}tea", "schwarzer Tee"),
         ("milk", "Milch"),
     ]
 
 
-def test_a_damaged_shard_is_named(tmp_path: Path, translator: Translator) -> None:
+def test_a_damaged_shard_is_named(tmp_path: Path, translator: ListTranslator) -> None:
     distilled(tmp_path, translator)
     shard = tmp_path / SHARDS / "00003.jsonl.gz"
     shard.write_bytes(shard.read_bytes()[:-9])
@@ -169,9 +174,9 @@ def test_a_damaged_shard_is_named(tmp_path: Path, translator: Translator) -> Non
         distilled(tmp_path, translator)
 
 
-def test_a_server_that_replaces_the_teacher_ends_the_run(tmp_path: Path, translator: Translator) -> None:
-    texts = [Text(line) for line in LINES[:3]]
-    shards = Shards(tmp_path, Plan(3, digest(texts), "en-de/5", {}), texts)
+def test_a_server_that_replaces_the_teacher_ends_the_run(tmp_path: Path, translator: ListTranslator) -> None:
+    texts = [TeacherText(line) for line in LINES[:3]]
+    shards = Shards(tmp_path, DistillPlan(3, digest(texts), "en-de/5", {}), texts)
     with pytest.raises(LingonError, match="the teacher is en-de/9 now; this run was begun with en-de/5"):
         Teacher(translator, {}).translate(shards, "en-de/5", lambda lines, read: None)
     assert shards.missing() == [0]
@@ -200,8 +205,8 @@ def test_options_that_do_not_fit_are_named(tmp_path: Path, options: list[str], c
 
 @pytest.mark.parametrize("line", ["1", "null", "[]", "{}", '"x"', "[null, 1]", "[[], []]", "[1]", "[" * 100_000])
 def test_a_shard_with_a_line_that_is_none_of_ours_is_named(tmp_path: Path, line: str) -> None:
-    texts = [Text("tea")]
-    shards = Shards(tmp_path, Plan(1, digest(texts), "en-de/5", {}), texts)
+    texts = [TeacherText("tea")]
+    shards = Shards(tmp_path, DistillPlan(1, digest(texts), "en-de/5", {}), texts)
     (tmp_path / SHARDS / "00000.jsonl.gz").write_bytes(gzip.compress(f"{line}\n".encode()))
     with pytest.raises(LingonError, match=r"00000\.jsonl\.gz: damaged"):
-        shards.publish(Choice.BEST)
+        shards.publish(PairChoice.BEST)

@@ -8,7 +8,17 @@ import pytest
 
 from lingon import Model
 from lingon.documents import UnreadableDocument, read_document
-from lingon.documents.inline import MOST_AROUND, Around, InlineText, Node, Piece, Point, depth_of, tags_of, write
+from lingon.documents.inline import (
+    MOST_AROUND,
+    Around,
+    FormattedText,
+    InlineText,
+    Node,
+    Point,
+    depth_of,
+    tags_of,
+    write,
+)
 from lingon.segments.markup import read_xml
 from lingon.segments.markup_tokens import MarkupRules
 from tests.support.documents import archive, docx, field, files_of, odt, paragraph, pptx, run
@@ -17,9 +27,9 @@ from tests.support.timing import LINEAR, growth_of
 
 
 def nested(depth: int) -> list[Node[bytes]]:
-    nodes: list[Node[bytes]] = [Piece("Tom ", b"b"), Point(b"."), Piece("and I")]
+    nodes: list[Node[bytes]] = [FormattedText("Tom ", b"b"), Point(b"."), FormattedText("and I")]
     for _ in range(depth):
-        nodes = [Piece("a "), Around(b"<", nodes, b">"), Point(b"!"), Piece(" b")]
+        nodes = [FormattedText("a "), Around(b"<", nodes, b">"), Point(b"!"), FormattedText(" b")]
     return nodes
 
 
@@ -39,7 +49,7 @@ def test_more_links_and_marks_inside_each_other_are_refused():
 
 @pytest.mark.parametrize("kept", [f"https://example.org/{'a' * 80}", "{ name, one two three four }"])
 def test_the_format_of_most_words_has_no_tags_and_a_string_that_is_kept_is_one_word(kept: str):
-    inline = InlineText([Piece("Read "), Piece(kept, b"bold"), Piece(" first.")])
+    inline = InlineText([FormattedText("Read "), FormattedText(kept, b"bold"), FormattedText(" first.")])
     assert inline.text == f'Read <f i="1">{kept}</f> first.'
 
 
@@ -178,14 +188,14 @@ def test_each_link_of_a_document_has_the_translation_of_its_own_text(pair: str):
 
 def test_lists_inside_other_nodes_and_between_breaks_are_read():
     def linked(text: str) -> Around[bytes]:
-        return Around(b"<", [Piece(text)], b">", link=True)
+        return Around(b"<", [FormattedText(text)], b">", link=True)
 
     nodes: list[Node[bytes]] = [
-        Around(b"[", [linked("Home"), Piece(" "), linked("Help")], b"]"),
+        Around(b"[", [linked("Home"), FormattedText(" "), linked("Help")], b"]"),
         Point(b"!", splits=True),
-        Piece("See "),
+        FormattedText("See "),
         linked("This"),
-        Piece(" or "),
+        FormattedText(" or "),
         linked("That"),
     ]
     inline = InlineText(nodes)
@@ -202,7 +212,10 @@ def test_reading_links_takes_a_time_linear_in_their_number(unit: int):
         for number in range(size):
             if unit == 2 and len(nodes) == 8:
                 nodes = [Around(b"", nodes, b"")] if number < 500 else nodes
-            nodes += [Around(b"<", [Piece("Home")], b">", link=True), Piece(" | " if unit == 1 else " ")]
+            nodes += [
+                Around(b"<", [FormattedText("Home")], b">", link=True),
+                FormattedText(" | " if unit == 1 else " "),
+            ]
         return lambda: InlineText(nodes).text
 
     assert growth_of(work, 2_000).ratio <= LINEAR

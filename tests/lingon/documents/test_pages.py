@@ -6,7 +6,15 @@ import pytest
 
 from lingon import Model
 from lingon.documents import read_document
-from lingon.documents.pages import BLOCK_LINES, MOST_LINES, Languages, book_in, open_styles_in, page_in, word_styles_in
+from lingon.documents.pages import (
+    BLOCK_LINES,
+    MOST_LINES,
+    FileLanguages,
+    book_in,
+    open_styles_in,
+    page_in,
+    word_styles_in,
+)
 from tests.support.documents import OASIS, archive, docx, files_of, paragraph, run
 from tests.support.repository import ROOT
 from tests.support.timing import LINEAR, growth_of
@@ -37,7 +45,7 @@ def test_a_byte_order_mark_is_not_translated_and_stays(name: str, mark: str):
     assert document.write(document.texts) == content
 
 
-TO_GERMAN = Languages("en", "de")
+TO_GERMAN = FileLanguages("en", "de")
 
 
 @pytest.mark.parametrize(
@@ -60,14 +68,14 @@ TO_GERMAN = Languages("en", "de")
 )
 def test_a_page_says_the_target_language_and_its_elements_in_others_stay(page: str, expected: str):
     assert page_in(page, TO_GERMAN) == expected
-    assert page_in(page, Languages("en", "")) == page
+    assert page_in(page, FileLanguages("en", "")) == page
     assert read_document("a.html", page.encode(), "de", "en").write([page]) == expected.encode()
     assert read_document("a.html", page.encode()).write([page]) == page.encode()
 
 
 def test_without_a_known_source_language_it_is_that_which_the_file_says():
     page = "<html lang=en><body lang=fr>"
-    assert page_in(page, Languages("", "de-AT")) == "<html lang=de-AT><body lang=de-AT>"
+    assert page_in(page, FileLanguages("", "de-AT")) == "<html lang=de-AT><body lang=de-AT>"
 
 
 def test_a_book_says_the_target_language_in_its_package_its_contents_and_its_pages():
@@ -91,12 +99,12 @@ def test_a_book_says_the_target_language_in_its_package_its_contents_and_its_pag
     ("languages", "expected"),
     [
         (TO_GERMAN, 'w:val="de" w:eastAsia="zh-CN" w:bidi="ar-SA"'),
-        (Languages("", "ja"), 'w:val="ja" w:eastAsia="ja" w:bidi="ar-SA"'),
-        (Languages("", "he-IL"), 'w:val="he-IL" w:eastAsia="zh-CN" w:bidi="he-IL"'),
-        (Languages("fr", "de"), 'w:val="en-US" w:eastAsia="zh-CN" w:bidi="ar-SA"'),
+        (FileLanguages("", "ja"), 'w:val="ja" w:eastAsia="ja" w:bidi="ar-SA"'),
+        (FileLanguages("", "he-IL"), 'w:val="he-IL" w:eastAsia="zh-CN" w:bidi="he-IL"'),
+        (FileLanguages("fr", "de"), 'w:val="en-US" w:eastAsia="zh-CN" w:bidi="ar-SA"'),
     ],
 )
-def test_the_default_language_of_a_document_of_word_is_the_target_language(languages: Languages, expected: str):
+def test_the_default_language_of_a_document_of_word_is_the_target_language(languages: FileLanguages, expected: str):
     lang = 'w:val="en-US" w:eastAsia="zh-CN" w:bidi="ar-SA"'
     style = f"<w:style><w:rPr><w:lang {lang}/></w:rPr></w:style>"
     defaults = "<w:docDefaults><w:rPrDefault><w:rPr><w:sz/><w:lang {}/></w:rPr></w:rPrDefault></w:docDefaults>"
@@ -112,7 +120,7 @@ def test_the_default_language_of_an_open_document_is_the_target_language():
     old = f"{styles.format('en', 'US')}{own}{styles.format('la', 'none')}"
     expected = f"{styles.format('de', 'none')}{own}{styles.format('la', 'none')}"
     assert open_styles_in(old.encode(), TO_GERMAN).decode() == expected
-    assert open_styles_in(old.encode(), Languages("en", "de-AT")).decode() == expected.replace('"none"', '"AT"', 1)
+    assert open_styles_in(old.encode(), FileLanguages("en", "de-AT")).decode() == expected.replace('"none"', '"AT"', 1)
     spaces = f'xmlns:office="{OASIS}:office:1.0" xmlns:text="{OASIS}:text:1.0" xmlns:style="s" xmlns:fo="f"'
     root = f"<office:x {spaces}>{{}}</office:x>"
     content = archive({"content.xml": root.format("<text:p>Tom</text:p>"), "styles.xml": root.format(old)})

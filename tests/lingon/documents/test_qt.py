@@ -170,12 +170,12 @@ def test_a_translation_has_the_key_of_its_text_once(text: str, translation: str,
 
 @given(st.text("abc ÄÖ&%1{}漢<>.", max_size=12), st.text("abc ÄÖ%1{}漢.", min_size=1, max_size=12))
 def test_a_key_is_in_a_translation_as_often_as_in_its_text(text: str, translation: str):
-    from lingon.documents.inline import Piece
+    from lingon.documents.inline import FormattedText
 
     plain, key = without_key(text)
     assert len(text) - len(plain) == len(key)
-    (written,) = with_key([Piece(translation)], key)
-    assert isinstance(written, Piece)
+    (written,) = with_key([FormattedText(translation)], key)
+    assert isinstance(written, FormattedText)
     assert written.text.count("&") == len(key)
     assert re.sub(r"\(&.\)|&", "", written.text) == translation
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lingon.segments.capitals import is_in_capitals, lowered, names_of, raised
 from lingon.segments.protection import find_protected
-from lingon.segments.sentence import Request, Restored, Translate
+from lingon.segments.sentence import Restored, SentenceRequest, TranslateStep
 from lingon.segments.steps import translate_sentence
 
 NAMES = {"tom": "Tom", "i": "I", "tv": "TV"}
@@ -17,7 +17,7 @@ TEXTS = st.lists(
 ).map(" ".join)
 
 
-def translate(text: str, *answers: str) -> tuple[Restored, list[Request]]:
+def translate(text: str, *answers: str) -> tuple[Restored, list[SentenceRequest]]:
     steps, requests = translate_sentence(text, find_protected(text), ["Tom", "Boston"], NAMES), []
     try:
         requests.append(next(steps))
@@ -73,7 +73,7 @@ def test_a_name_is_what_a_vocabulary_has_with_a_capital_as_by_far_the_likelier_f
 
 def test_a_sentence_in_capitals_is_translated_in_lower_case_and_raised_but_for_what_is_protected():
     result, requests = translate("GO TO {x} ON THE STREET!", "Geh nach Tom auf die Straße!")
-    assert requests == [Translate("Go to Tom on the street!")]
+    assert requests == [TranslateStep("Go to Tom on the street!")]
     assert result.text == "GEH NACH {x} AUF DIE STRASSE!"
     assert [result.text[begin:end] for begin, end in result.kept] == ["{x}"]
 
@@ -85,4 +85,4 @@ def test_what_raising_would_double_is_not_raised():
 
 def test_a_sentence_in_normal_case_is_translated_as_it_is():
     result, requests = translate("Go home, NATO!", "Geh heim, NATO!")
-    assert (result.text, requests) == ("Geh heim, NATO!", [Translate("Go home, NATO!")])
+    assert (result.text, requests) == ("Geh heim, NATO!", [TranslateStep("Go home, NATO!")])

@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from lingon.segments.kept_forms import Kind
 from lingon.segments.protection import CODE, MARKS, find_protected
-from lingon.segments.sentence import Align, Answer, Means, Request, Restored, Steps, Translate
+from lingon.segments.sentence import (
+    Align,
+    Means,
+    Restored,
+    SentenceAnswer,
+    SentenceRequest,
+    SentenceSteps,
+    TranslateStep,
+)
 from lingon.segments.steps import translate_marked
 from tests.support.timing import LINEAR, growth_of
 
@@ -27,7 +35,7 @@ class Model:
     def __init__(self, faults: float = 0.0, seed: int = 0, *, aligns: bool = True) -> None:
         self.faults, self.random, self.aligns = faults, random.Random(seed), aligns
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: SentenceRequest) -> SentenceAnswer:
         if isinstance(request, Align):
             return self.links(request) if self.aligns else []
         output = [word for word in self.written(request.text) if self.random.random() >= self.faults]
@@ -42,7 +50,7 @@ class Model:
         words = words[::-1]
         return [*words[:-1], words[-1] + end[0]] if words else [end[0]]
 
-    def links(self, request: Align) -> Answer:
+    def links(self, request: Align) -> SentenceAnswer:
         sources = [found.span() for found in re.finditer(r"\S+", request.source)]
         targets = [found.span() for found in re.finditer(r"\S+", request.target)]
         if len(sources) != len(targets):
@@ -50,8 +58,8 @@ class Model:
         return list(zip(sources, reversed(targets), strict=True))
 
 
-def run(steps: Steps, model: Model) -> Restored:
-    answer: Answer | None = None
+def run(steps: SentenceSteps, model: Model) -> Restored:
+    answer: SentenceAnswer | None = None
     while True:
         try:
             request = next(steps) if answer is None else steps.send(answer)
@@ -130,8 +138,8 @@ def test_a_model_without_attention_translates_what_is_between_the_marks_apart():
 
 def test_written_quotation_marks_are_those_that_the_model_writes():
     class Quoting(Model):
-        def answer(self, request: Request) -> Answer:
-            assert request == Translate('He said "good morning" to Tom.')
+        def answer(self, request: SentenceRequest) -> SentenceAnswer:
+            assert request == TranslateStep('He said "good morning" to Tom.')
             return ["Er sagte „guten Morgen“ zu Tom."]
 
     result = translate(r"He said \"good morning\" to Tom.", Quoting())

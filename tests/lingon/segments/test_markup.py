@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lingon.errors import MarkupError, SettingsError
-from lingon.segments.markup import Markup, Translated, Written, read_html, read_xml
+from lingon.segments.markup import Markup, TranslatedBlock, WrittenMarkup, read_html, read_xml
 from lingon.segments.markup_blocks import STAND_IN, Block
 from lingon.segments.markup_tokens import TEXT, MarkupRules, html_tokens
-from lingon.segments.placing_alignment import Aligned, Kept
+from lingon.segments.placing_alignment import Aligned, KeptCopy
 from tests.support.documents import ANY_TEXT, WELL_FORMED
 from tests.support.timing import run_to_end
 
@@ -42,7 +42,7 @@ HOSTILE = [
 ]
 
 
-def translation_of(block: Block, text: str, segments: list[Aligned]) -> Translated:
+def translation_of(block: Block, text: str, segments: list[Aligned]) -> TranslatedBlock:
     """A translation in which STAND_IN stands, in each segment, for what is kept, in the same order."""
     kept: dict[int, int] = {}
     for (begin, end), (first, last), *_ in segments:
@@ -50,16 +50,16 @@ def translation_of(block: Block, text: str, segments: list[Aligned]) -> Translat
         found = (at for at in range(first, last) if text[at] == STAND_IN)
         kept.update(zip(inside, found, strict=False))
     aligned = [segment._replace(kept=pairs_in(segment, kept)) for segment in segments]
-    return Translated(text, tuple(aligned), kept)
+    return TranslatedBlock(text, tuple(aligned), kept)
 
 
-def pairs_in(segment: Aligned, kept: dict[int, int]) -> list[Kept]:
+def pairs_in(segment: Aligned, kept: dict[int, int]) -> list[KeptCopy]:
     """What is kept in a segment, by the places of STAND_IN."""
     begin, end = segment.source
-    return [Kept((place, place + 1), (copy, copy + 1)) for place, copy in kept.items() if begin <= place < end]
+    return [KeptCopy((place, place + 1), (copy, copy + 1)) for place, copy in kept.items() if begin <= place < end]
 
 
-def written(markup: Markup, translations: list[Translated | None]) -> Written:
+def written(markup: Markup, translations: list[TranslatedBlock | None]) -> WrittenMarkup:
     """The text with its translations, in one go."""
     return run_to_end(markup.write(translations))
 
@@ -160,8 +160,8 @@ def test_a_kept_string_keeps_its_spelling_beside_other_marks(kept: str, around: 
     text = block.text.replace("Hi", "Salut").replace(",", ":")
     source, target = (each.index(kept) for each in (block.text, text))
     spans = (source, source + len(kept)), (target, target + len(kept))
-    segment = Aligned((0, len(block.text)), (0, len(text)), None, [Kept(*spans, [spans[0]])])
-    result = written(markup, [Translated(text, (segment,), {})]).text
+    segment = Aligned((0, len(block.text)), (0, len(text)), None, [KeptCopy(*spans, [spans[0]])])
+    result = written(markup, [TranslatedBlock(text, (segment,), {})]).text
     assert result.count(kept.replace("<", "&lt;")) == 1
     assert "&gt;" not in result
 

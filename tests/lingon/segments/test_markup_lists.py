@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.markup import Markup, Translated, read_html
+from lingon.segments.markup import Markup, TranslatedBlock, read_html
 from lingon.segments.markup_tokens import MarkupRules
 from lingon.segments.placing_alignment import Aligned
 from tests.support.documents import ANY_TEXT
@@ -61,7 +61,7 @@ def written(markup: Markup) -> str:
     for block in markup.blocks:
         span = (0, len(block.text))
         results.append(
-            Translated(block.text.swapcase(), (Aligned(span, span),), {place: place for place in block.kept})
+            TranslatedBlock(block.text.swapcase(), (Aligned(span, span),), {place: place for place in block.kept})
         )
     return run_to_end(markup.write(results)).text
 

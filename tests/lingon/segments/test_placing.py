@@ -8,8 +8,8 @@ import re
 import pytest
 
 from lingon.segments.placing import place
-from lingon.segments.placing_alignment import Aligned, Inline, Kept, needs_weights
-from tests.support.timing import LINEAR, Work, growth_of
+from lingon.segments.placing_alignment import Aligned, Inline, KeptCopy, needs_weights
+from tests.support.timing import LINEAR, MeasuredWork, growth_of
 
 
 def shown(text: str, inlines: list[Inline], tags: list) -> str:
@@ -128,7 +128,7 @@ def test_what_is_kept_is_aligned_to_itself():
     source, target = "\ufffc is \ufffc", "x \ufffc y \ufffc"
     weights = [[0.5] * 3] * 4
     inlines = [Inline(0, 1), Inline(5, 6)]
-    kept = [Kept((0, 1), (6, 7)), Kept((5, 6), (2, 3))]
+    kept = [KeptCopy((0, 1), (6, 7)), KeptCopy((5, 6), (2, 3))]
     tags = place(source, target, [Aligned((0, 6), (0, 7), weights, kept)], inlines)
     assert shown(target, inlines, tags) == "x <1>\ufffc</1> y <0>\ufffc</0>"
 
@@ -174,7 +174,7 @@ def random_kept(rng: random.Random) -> tuple[str, str, Aligned]:
     source, sources = f"see {source}", [(begin + 4, end + 4) for begin, end in sources]
     target, moved = kept_text(rng, [strings[place] for place in order])
     targets = {place: moved[number] for number, place in enumerate(order)}
-    kept = [Kept(span, targets[place], [span]) for place, span in enumerate(sources)]
+    kept = [KeptCopy(span, targets[place], [span]) for place, span in enumerate(sources)]
     weights = [[rng.random() for _ in source.split()] for _ in target.split()] if rng.random() < 0.8 else None
     return source, target, Aligned((0, len(source)), (0, len(target)), weights, kept)
 
@@ -250,7 +250,7 @@ def test_elements_around_each_other_and_around_one_kept_string_all_stay_around_i
 )
 def test_tags_written_inside_a_string_that_is_kept_whole_come_around_it(inlines, expected):
     source, target = "{name} is here", "{name} ist da"
-    kept = [Kept((0, 6), (0, 6), [(0, 6)])]
+    kept = [KeptCopy((0, 6), (0, 6), [(0, 6)])]
     segment = Aligned((0, 14), (0, 13), links(source, target, "0-0 1-1 2-2"), kept)
     given = [Inline(*each) for each in inlines]
     assert shown(target, given, place(source, target, [segment], given)) == expected
@@ -258,7 +258,7 @@ def test_tags_written_inside_a_string_that_is_kept_whole_come_around_it(inlines,
 
 def test_tags_inside_a_string_that_is_read_stay_where_they_were():
     source, target = "costs 102000 now", "jetzt kostet es 102000"
-    kept = [Kept((6, 12), (16, 22))]
+    kept = [KeptCopy((6, 12), (16, 22))]
     segment = Aligned((0, 16), (0, 22), links(source, target, "0-1 1-0 2-0"), kept)
     inlines = [Inline(8, 12), Inline(10, 10, 0)]
     assert shown(target, inlines, place(source, target, [segment], inlines)) == "jetzt kostet es 10<0>20<1/>00</0>"
@@ -269,7 +269,7 @@ def test_an_element_over_all_between_two_strings_that_divide_covers_all_of_its_t
     source, target = "{n, one {a file} two {two files}}", "{n, one {Datei} two {zwei Dateien}}"
     dividers = re.compile(r"\{n, one \{|\} two \{|\}\}")
     both = zip(dividers.finditer(source), dividers.finditer(target), strict=True)
-    kept = [Kept(one.span(), other.span(), [one.span()], divides=True) for one, other in both]
+    kept = [KeptCopy(one.span(), other.span(), [one.span()], divides=True) for one, other in both]
     inlines = [Inline(9, 15), Inline(22, 31), Inline(22, 25, 1)]
     tags = place(source, target, [Aligned((0, 33), (0, 35), weights, kept)], inlines)
     assert shown(target, inlines, tags).replace("<2>zwei</2>", "zwei") == (
@@ -279,7 +279,7 @@ def test_an_element_over_all_between_two_strings_that_divide_covers_all_of_its_t
 
 def test_strings_that_divide_and_change_their_order_are_kept_as_others_are():
     source, target = "{a} one {b} two", "{b} zwei {a} eins"
-    kept = [Kept((0, 3), (9, 12), divides=True), Kept((8, 11), (0, 3), divides=True)]
+    kept = [KeptCopy((0, 3), (9, 12), divides=True), KeptCopy((8, 11), (0, 3), divides=True)]
     inlines = [Inline(0, 3), Inline(4, 7), Inline(8, 11)]
     segment = Aligned((0, 15), (0, 17), links(source, target, "0-2 1-3 2-0 3-1"), kept)
     assert shown(target, inlines, place(source, target, [segment], inlines)) == "<2>{b}</2> zwei <0>{a}</0> <1>eins</1>"
@@ -287,7 +287,7 @@ def test_strings_that_divide_and_change_their_order_are_kept_as_others_are():
 
 def test_equal_strings_that_are_kept_are_told_apart_by_the_caller():
     source, target = "{x} and {x}", "{x} und {x}"
-    crossed = [Kept((0, 3), (8, 11)), Kept((8, 11), (0, 3))]
+    crossed = [KeptCopy((0, 3), (8, 11)), KeptCopy((8, 11), (0, 3))]
     inlines = [Inline(0, 3), Inline(8, 11)]
     tags = place(source, target, [Aligned((0, 11), (0, 11), None, crossed)], inlines)
     assert shown(target, inlines, tags) == "<1>{x}</1> und <0>{x}</0>"
@@ -336,11 +336,11 @@ def test_an_element_around_whole_sentences_covers_their_translations_with_all_pu
 
 @pytest.mark.parametrize("part", ['"a ', '"a" ', "((", ")a(", "a'b ", "{x} ", '"{x}"-a ', "!a! ", "a“-b “", "... "])
 def test_placing_takes_a_time_linear_in_the_text(part):
-    def work(size: int) -> Work:
+    def work(size: int) -> MeasuredWork:
         count = size // len(part)
         text = part * count
         spans = [found.span() for found in re.finditer(r"\{x\}", text)]
-        kept = [Kept(span, span, [span]) for span in spans]
+        kept = [KeptCopy(span, span, [span]) for span in spans]
         inlines = [Inline(0, len(text))] + [Inline(at, at + 2, 0) for at in range(0, len(text) - 2, 4)]
         source = text.replace("a", "c")
         segment = Aligned((0, len(text)), (0, len(text)), None, kept)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lingon.segments.kept_forms import FORMS, WORD, Form, Kind, ProtectedSpan, merge
+from lingon.segments.kept_forms import FORMS, WORD, KeptForm, Kind, ProtectedSpan, merge
 from lingon.segments.kept_messages import MESSAGES
 from lingon.segments.protection import KeptStrings, find_protected, spans_of, with_figures
 from lingon.segments.sentence import kept_strings
@@ -183,7 +183,7 @@ def sibling(example: str, chance: random.Random) -> str:
 
 
 @pytest.mark.parametrize(("form", "example"), EXAMPLES, ids=[f"{form.name}: {example}" for form, example in EXAMPLES])
-def test_each_example_is_found_whole_in_every_arrangement(form: Form, example: str):
+def test_each_example_is_found_whole_in_every_arrangement(form: KeptForm, example: str):
     for arrangement in ARRANGEMENTS:
         text = arrangement.replace("{}", example)
         found = [text[begin:end] for begin, end, _ in find_protected(text)]
@@ -191,7 +191,7 @@ def test_each_example_is_found_whole_in_every_arrangement(form: Form, example: s
 
 
 @pytest.mark.parametrize("form", FORMS, ids=[form.name for form in FORMS])
-def test_each_form_has_two_examples_or_more_and_finds_them_itself(form: Form):
+def test_each_form_has_two_examples_or_more_and_finds_them_itself(form: KeptForm):
     assert len(set(form.examples)) > 1 or form.kind is Kind.PLACEHOLDER
     for example in form.examples:
         assert form.may_be_in(example)
@@ -208,7 +208,7 @@ def test_strings_with_other_figures_are_found_as_well(seed: int):
 
 
 @pytest.mark.parametrize(("form", "example"), EXAMPLES, ids=[f"{form.name}: {example}" for form, example in EXAMPLES])
-def test_words_that_touch_a_string_are_kept_with_it_if_the_table_says_so(form: Form, example: str):
+def test_words_that_touch_a_string_are_kept_with_it_if_the_table_says_so(form: KeptForm, example: str):
     text = f"Go {example} on"
     assert kept_strings(text, find_protected(text)) == [example]
     if not (example[0].isalnum() or example[-1].isalnum() or form.kind is Kind.CODE or example == 2 * "\\"):

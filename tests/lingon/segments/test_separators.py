@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.segments.protection import find_protected
-from lingon.segments.sentence import Custom, Restored, Separators, Translate
+from lingon.segments.sentence import Custom, Restored, Separators, TranslateStep
 from lingon.segments.steps import translate_sentence
 from tests.support.timing import LINEAR, growth_of
 
@@ -64,7 +64,7 @@ def translate(text: str, *outputs: str, custom: Custom | None = TO_GERMAN) -> tu
     try:
         request = next(steps)
         while True:
-            assert isinstance(request, Translate)
+            assert isinstance(request, TranslateStep)
             sent.append(request.text)
             request = steps.send([waiting.pop(0)])
     except StopIteration as done:

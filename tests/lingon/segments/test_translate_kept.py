@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from lingon.segments.kept_forms import Kind, ProtectedSpan
 from lingon.segments.protection import KeptStrings, find_protected
-from lingon.segments.sentence import Align, Answer, Means, Request, Restored, Steps, Translate, leaves_words
+from lingon.segments.sentence import (
+    Align,
+    Means,
+    Restored,
+    SentenceAnswer,
+    SentenceRequest,
+    SentenceSteps,
+    TranslateStep,
+    leaves_words,
+)
 from lingon.segments.steps import translate_kept
 
 KEEP = KeptStrings(["Acme"])
@@ -35,15 +44,15 @@ class Model:
     def __init__(self, seed: int, faults: float) -> None:
         self.random = random.Random(seed)
         self.faults = faults
-        self.requests: list[Request] = []
+        self.requests: list[SentenceRequest] = []
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: SentenceRequest) -> SentenceAnswer:
         self.requests.append(request)
         if isinstance(request, Align):
             return self.links(request)
         return [self.translate(request) for _ in range(self.random.randint(0, 2) if self.faults else 1)]
 
-    def translate(self, request: Translate) -> str:
+    def translate(self, request: TranslateStep) -> str:
         known = request.prefix.split()
         output = known + [self.word(word) for word in request.text.split()[len(known) :] if not self.fault()]
         for _ in range(len(output)):
@@ -65,8 +74,8 @@ class Model:
         return self.random.random() < self.faults
 
 
-def run(steps: Steps, model: Model) -> Restored:
-    answer: Answer | None = None
+def run(steps: SentenceSteps, model: Model) -> Restored:
+    answer: SentenceAnswer | None = None
     while True:
         try:
             request = next(steps) if answer is None else steps.send(answer)
@@ -137,11 +146,11 @@ def test_many_different_strings_take_a_time_that_is_linear_in_their_number():
 class Scripted(Model):
     """A model with fixed answers."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *answers: SentenceAnswer) -> None:
         super().__init__(0, 0.0)
         self.answers = list(answers)
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: SentenceRequest) -> SentenceAnswer:
         self.requests.append(request)
         return self.answers.pop(0)
 
@@ -149,7 +158,7 @@ class Scripted(Model):
 def test_a_word_of_the_text_is_no_stand_in():
     model = Scripted(["Tom sah Boston."])
     assert translate("Tom saw {x}.", model) == Restored("Tom sah {x}.", ((8, 11),), Means.STAND_IN)
-    assert model.requests == [Translate("Tom saw Boston.")]
+    assert model.requests == [TranslateStep("Tom saw Boston.")]
 
 
 def test_a_later_hypothesis_is_taken_if_the_best_one_loses_the_stand_in():
@@ -163,14 +172,14 @@ def test_a_second_word_is_tried_before_a_prefix():
 
 def test_a_result_names_the_outputs_that_it_is_made_of():
     model = Scripted(["Ich sah."], ["Ich sah es.", "Ich sah Boston."])
-    assert translate("I saw {x}.", model).outputs == ((Translate("I saw Boston."), "Ich sah Boston."),)
+    assert translate("I saw {x}.", model).outputs == ((TranslateStep("I saw Boston."), "Ich sah Boston."),)
     model = Scripted(["Ich sah ihn."], ["Ich."], [((6, 9), (8, 11))], ["Ich sah Tom."])
-    assert translate("I saw {x}.", model).outputs == ((Translate("I saw Tom.", "Ich sah Tom"), "Ich sah Tom."),)
+    assert translate("I saw {x}.", model).outputs == ((TranslateStep("I saw Tom.", "Ich sah Tom"), "Ich sah Tom."),)
     model = Scripted(["Ich."], ["Ich."], [], ["Ich."], ["Ich sah."], ["Heute."])
-    parts = (Translate("I saw"), "Ich sah."), (Translate("today."), "Heute.")
+    parts = (TranslateStep("I saw"), "Ich sah."), (TranslateStep("today."), "Heute.")
     assert translate("I saw \t{x}\xa0today.", model).outputs == parts
     assert translate("{a}, {b}", Model(0, 0.0)).outputs == ()
-    assert translate("I saw.", Scripted([" "])).outputs == ((Translate("I saw."), " "),)
+    assert translate("I saw.", Scripted([" "])).outputs == ((TranslateStep("I saw."), " "),)
 
 
 def test_a_lost_stand_in_is_forced_where_it_is_aligned():
@@ -178,22 +187,22 @@ def test_a_lost_stand_in_is_forced_where_it_is_aligned():
     assert translate("I saw {x} today.", model) == Restored("Ich sah {x} heute.", ((8, 11),), Means.PLACED)
     assert model.requests[2:] == [
         Align("I saw Tom today.", "Ich sah ihn heute."),
-        Translate("I saw Tom today.", "Ich sah Tom"),
+        TranslateStep("I saw Tom today.", "Ich sah Tom"),
     ]
 
 
 def test_a_doubled_stand_in_is_translated_again_from_its_first_place():
     model = Scripted(["Tom sah Tom heute."], ["Boston Boston."], ["Tom sah es heute."])
     assert translate("I saw {x} today.", model).text == "{x} sah es heute."
-    assert model.requests[-1] == Translate("I saw Tom today.", "Tom")
+    assert model.requests[-1] == TranslateStep("I saw Tom today.", "Tom")
 
 
 def test_a_sentence_is_split_where_no_word_comes_out_and_keeps_its_blanks():
-    lost: Answer = ["Ich."]
+    lost: SentenceAnswer = ["Ich."]
     model = Scripted(lost, lost, [], lost, ["Ich sah."], ["Heute."])
     result = translate("I saw \t{x}\xa0today.", model)
     assert result == Restored("Ich sah \t{x}\xa0Heute.", ((9, 12),), Means.SPLIT)
-    assert model.requests[-2:] == [Translate("I saw"), Translate("today.")]
+    assert model.requests[-2:] == [TranslateStep("I saw"), TranslateStep("today.")]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +217,7 @@ def test_a_sentence_is_split_where_no_word_comes_out_and_keeps_its_blanks():
 def test_what_is_no_part_of_the_grammar_stays_at_its_end_of_the_sentence(text: str, sent: str):
     model = Model(0, 0.0)
     result = translate(text, model)
-    assert [request.text for request in model.requests if isinstance(request, Translate)] == [sent.rstrip(":")]
+    assert [request.text for request in model.requests if isinstance(request, TranslateStep)] == [sent.rstrip(":")]
     assert (result.text, result.means) == (text.replace(sent, sent.upper()), Means.NONE)
 
 
@@ -238,10 +247,10 @@ def test_a_figure_after_a_number_makes_it_another():
 
 
 def test_a_forced_word_stays_when_the_next_one_is_forced():
-    both: Answer = [((6, 9), (8, 10)), ((14, 20), (8, 10))]
+    both: SentenceAnswer = [((6, 9), (8, 10)), ((14, 20), (8, 10))]
     model = Scripted(["Ich sah es."], ["Ich."], both, ["Ich sah Tom."], both, ["Ich sah Tom Boston."])
     assert translate("I saw {x} and {y}.", model).text == "Ich sah {x} {y}."
-    assert [request.prefix for request in model.requests if isinstance(request, Translate)][-2:] == [
+    assert [request.prefix for request in model.requests if isinstance(request, TranslateStep)][-2:] == [
         "Ich sah Tom",
         "Ich sah Tom Boston",
     ]
@@ -255,7 +264,7 @@ def test_the_arms_of_a_message_are_translated_apart_and_its_skeleton_stays():
     text = "{n, plural, one {# file is open} other {# files are open}}"
     model = Model(0, 0.0)
     assert translate(text, model).text == "{n, plural, one {# FILE IS OPEN} other {# FILES ARE OPEN}}"
-    assert model.requests == [Translate("file is open"), Translate("files are open")]
+    assert model.requests == [TranslateStep("file is open"), TranslateStep("files are open")]
 
 
 @pytest.mark.parametrize(
@@ -312,7 +321,7 @@ def test_a_model_reads_what_it_can_of_a_string_that_it_cannot_read(kept: str, re
     text = f"go {kept} now"
     model = Model(0, 0.0)
     result = run(translate_kept(text, [ProtectedSpan(3, 3 + len(kept), Kind.UNKNOWN)], WORDS), model)
-    assert model.requests[0] == Translate(f"go {read} now")
+    assert model.requests[0] == TranslateStep(f"go {read} now")
     assert result.text.count(kept) == 1
     assert len(model.requests) <= 2
 
@@ -322,20 +331,20 @@ def test_the_texts_beside_a_sign_that_separates_are_translated_apart_without_a_w
     model = Model(0, 0.0)
     spans = [ProtectedSpan(place, place + 1, Kind.BORDER) for place, each in enumerate(text) if each == "›"]
     assert run(translate_kept(text, spans, WORDS), model) == Restored("GO › HOME › NOW", ((3, 4), (10, 11)))
-    assert model.requests == [Translate("go"), Translate("home"), Translate("now")]
+    assert model.requests == [TranslateStep("go"), TranslateStep("home"), TranslateStep("now")]
 
 
 def test_a_mark_that_is_no_letter_is_not_seen_at_an_end():
     model = Model(0, 0.0)
     assert run(translate_kept("① go home", [ProtectedSpan(0, 1, Kind.UNKNOWN)], WORDS), model).text == "① GO HOME"
-    assert model.requests == [Translate("go home")]
+    assert model.requests == [TranslateStep("go home")]
 
 
 def test_a_translation_that_has_lost_all_other_words_is_not_taken():
     model = Scripted(["Boston."], ["London!"], ["Heim"])
     result = run(translate_kept("Москва home", [ProtectedSpan(0, 6, Kind.UNKNOWN)], ["Boston", "London"]), model)
     assert result.text == "Москва Heim"
-    assert model.requests[-1] == Translate("home")
+    assert model.requests[-1] == TranslateStep("home")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.segments.layout import Split, TextLayout
-from lingon.segments.markup import Markup, PlainText, Translated, Written, read_html, read_xml
+from lingon.segments.markup import Markup, PlainText, TranslatedBlock, WrittenMarkup, read_html, read_xml
 from lingon.segments.markup_tokens import MarkupRules
 from lingon.segments.placing_alignment import Aligned
 from tests.support.documents import ANY_TEXT, WELL_FORMED
@@ -42,12 +42,12 @@ PARTS = [
 ]
 
 
-def written(markup: Markup, translate=str.swapcase) -> Written:
+def written(markup: Markup, translate=str.swapcase) -> WrittenMarkup:
     results = []
     for block in markup.blocks:
         text = translate(block.text)
         segment = Aligned((0, len(block.text)), (0, len(text)))
-        results.append(Translated(text, (segment,), {place: place for place in block.kept}))
+        results.append(TranslatedBlock(text, (segment,), {place: place for place in block.kept}))
     return run_to_end(markup.write(results))
 
 
@@ -122,7 +122,7 @@ def test_each_value_stays_in_its_tag_wherever_that_is_placed(page: str, chance: 
         if block.tag < 0 and not block.kept:
             chance.shuffle(words)
         text = " ".join(words)
-        results.append(Translated(text, (Aligned((0, len(block.text)), (0, len(text))),), {}))
+        results.append(TranslatedBlock(text, (Aligned((0, len(block.text)), (0, len(text))),), {}))
     result = run_to_end(markup.write(results))
     assert sorted(values_in(result.text)) == sorted(
         (tag, [(name, _translated(tag, name, value)) for name, value in found]) for tag, found in values_in(page)

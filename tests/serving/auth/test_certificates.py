@@ -25,7 +25,7 @@ from lingon.serving.auth.cli import new
 from lingon.serving.settings import load
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from tests.support.credentials import Authority, Pair, bearer, client_credentials, write_key_file
+from tests.support.credentials import Authority, CertificatePair, bearer, client_credentials, write_key_file
 from tests.support.echo_engine import RunningServer, running
 from tests.support.timing import eventually
 
@@ -44,14 +44,14 @@ async def mutual(folder: Path, **settings: Any) -> AsyncIterator[RunningServer]:
 
 
 @asynccontextmanager
-async def channel_with(port: int, certificate: Pair) -> AsyncIterator[grpc.aio.Channel]:
+async def channel_with(port: int, certificate: CertificatePair) -> AsyncIterator[grpc.aio.Channel]:
     options = (("grpc.use_local_subchannel_pool", 1),)  # otherwise channels share connections
     credentials = client_credentials(OURS, certificate)
     async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options) as channel:
         yield channel
 
 
-async def end_of(port: int, certificate: Pair, key: str | None = None, method: str = "") -> tuple[str, str]:
+async def end_of(port: int, certificate: CertificatePair, key: str | None = None, method: str = "") -> tuple[str, str]:
     """The code and the message of a call on a new connection."""
     path = method or "/lingon.translation.v1.TranslationService/Translate"
     metadata = bearer(key) if key else ()
@@ -65,7 +65,7 @@ async def end_of(port: int, certificate: Pair, key: str | None = None, method: s
     return "OK", ""
 
 
-def named(common_name: str, *names: str) -> Pair:
+def named(common_name: str, *names: str) -> CertificatePair:
     return OURS.sign(common_name, names=names, addresses=())
 
 
@@ -87,7 +87,7 @@ def test_a_pattern_admits_a_name_that_is_equal_or_has_one_more_label(pattern: st
     assert admits(pattern, name) is admitted
 
 
-ADMITTED: list[tuple[Pair, str]] = [
+ADMITTED: list[tuple[CertificatePair, str]] = [
     (named("shop"), "OK"),
     (named("", "shop"), "OK"),
     (named("other", "a.clients.example"), "OK"),
@@ -179,7 +179,7 @@ async def test_the_list_of_one_authority_revokes_no_certificate_of_another(tmp_p
 
 @given(st.lists(st.integers(1, 2**159 - 1), max_size=5), st.booleans())
 def test_the_revoked_certificates_are_those_that_another_reader_finds(serials: list[int], twice: bool):
-    pem = OURS.revoke(*(Pair(b"", b"", serial) for serial in dict.fromkeys(serials)))
+    pem = OURS.revoke(*(CertificatePair(b"", b"", serial) for serial in dict.fromkeys(serials)))
     lists = revocation_lists(pem * (1 + twice), "file")
     assert {int.from_bytes(serial) for _, serial in lists.revoked} == set(serials)
     assert lists.not_after == x509.load_pem_x509_crl(pem).next_update_utc.timestamp()

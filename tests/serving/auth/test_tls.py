@@ -25,7 +25,7 @@ from lingon.serving.auth.tls import TlsFiles
 from lingon.serving.settings import Settings
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from tests.support.credentials import Authority, Pair, client_credentials
+from tests.support.credentials import Authority, CertificatePair, client_credentials
 from tests.support.echo_engine import running
 
 OURS, THEIRS = Authority("ours"), Authority("theirs")
@@ -51,13 +51,13 @@ async def status_of(port: int, credentials: grpc.ChannelCredentials | None, host
     return "OK"
 
 
-def mutual(folder: Path, server: Pair = SERVER, authority: Authority = OURS) -> dict[str, Path]:
+def mutual(folder: Path, server: CertificatePair = SERVER, authority: Authority = OURS) -> dict[str, Path]:
     """Write the files of a server that requires client certificates; returns its settings."""
     (folder / "ca.crt").write_bytes(authority.pem)
     return {**server.write(folder), "tls_client_ca": folder / "ca.crt"}
 
 
-UNTRUSTED_CLIENTS: dict[str, tuple[Pair, grpc.ChannelCredentials | None]] = {
+UNTRUSTED_CLIENTS: dict[str, tuple[CertificatePair, grpc.ChannelCredentials | None]] = {
     "no TLS": (SERVER, None),
     "the client trusts another authority": (SERVER, client_credentials(THEIRS, CLIENT)),
     "the certificate of the server expired": (OURS.sign(lasts=EXPIRED), client_credentials(OURS, CLIENT)),

@@ -6,11 +6,11 @@ import pytest
 
 from lingon.errors import Cancelled, WontFinish
 from lingon.serving.engine.scheduler import AT_ONCE, NEVER, Scheduler
-from tests.support.engine_harness import Clock, job, make_scheduler, next_step, of_caller
+from tests.support.engine_harness import ManualClock, job, make_scheduler, next_step, of_caller
 
 
 def test_a_job_that_would_miss_its_deadline_is_refused_while_others_are_queued() -> None:
-    clock = Clock()
+    clock = ManualClock()
     scheduler = make_scheduler(1, clock, max_rows=1)
     serve_a_hundred_a_second(scheduler, clock, waiting=100)
     with pytest.raises(WontFinish, match=r"the deadline is in 0.30 s, and the work would take about 1.0\d s"):
@@ -18,7 +18,7 @@ def test_a_job_that_would_miss_its_deadline_is_refused_while_others_are_queued()
     scheduler.submit([job(deadline=clock.now + 1.1)])
 
 
-def serve_a_hundred_a_second(scheduler: Scheduler, clock: Clock, waiting: int) -> None:
+def serve_a_hundred_a_second(scheduler: Scheduler, clock: ManualClock, waiting: int) -> None:
     """Let so many jobs wait while 100 others are done in a second, so that the scheduler knows its throughput."""
     for _ in range(waiting):
         scheduler.submit([job()])
@@ -30,7 +30,7 @@ def serve_a_hundred_a_second(scheduler: Scheduler, clock: Clock, waiting: int) -
 
 
 def test_the_forecast_for_a_caller_is_that_of_a_call_like_those_before() -> None:
-    clock = Clock()
+    clock = ManualClock()
     scheduler = make_scheduler(1, clock, max_rows=1)
     assert scheduler.forecast("") == AT_ONCE
     serve_a_hundred_a_second(scheduler, clock, waiting=100)
@@ -38,7 +38,7 @@ def test_the_forecast_for_a_caller_is_that_of_a_call_like_those_before() -> None
 
 
 def test_the_forecast_for_a_caller_knows_nothing_of_the_large_calls_of_another() -> None:
-    clock = Clock()
+    clock = ManualClock()
     scheduler = make_scheduler(1, clock, max_rows=1)
     scheduler.submit([of_caller("small")])
     ((small,), _) = next_step(scheduler, 0)
@@ -51,7 +51,7 @@ def test_the_forecast_for_a_caller_knows_nothing_of_the_large_calls_of_another()
 
 
 def test_the_own_work_of_a_call_does_not_count_as_waiting() -> None:
-    clock = Clock()
+    clock = ManualClock()
     scheduler = make_scheduler(1, clock, max_rows=1)
     scheduler.submit([of_caller("large", 500)])
     ((large,), _) = next_step(scheduler, 0)
@@ -72,7 +72,7 @@ def test_the_forecast_for_a_caller_that_fills_the_queue_is_infinite() -> None:
 
 
 def test_cancelled_jobs_do_not_affect_the_estimate() -> None:
-    clock = Clock()
+    clock = ManualClock()
     scheduler = make_scheduler(1, clock, max_rows=1)
     scheduler.submit([job()])
     ((slow,), _) = next_step(scheduler, 0)

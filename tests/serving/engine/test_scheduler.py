@@ -15,7 +15,7 @@ from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.policy import LIGHT, MAIN, ROUND, SHORT_SAVED, PresentWork
 from lingon.serving.engine.scheduler import CONTENTION_SECONDS, NullObserver, Scheduler, StepPlan, Ticket, Turn
-from tests.support.engine_harness import Clock, calls, job, make_scheduler, next_step, of_caller
+from tests.support.engine_harness import ManualClock, calls, job, make_scheduler, next_step, of_caller
 from tests.support.timing import eventually_blocking
 
 
@@ -102,7 +102,7 @@ def test_a_cancelled_queued_job_is_removed_once_by_the_first_worker_that_steps()
 
 
 def test_queued_and_running_jobs_expire_at_their_deadline() -> None:
-    clock = Clock()
+    clock = ManualClock()
     scheduler = make_scheduler(clock=clock, max_rows=2)
     soon = clock.now + 0.3
     jobs = [job(deadline=soon), job(deadline=soon + 0.2), job(deadline=soon)]
@@ -196,7 +196,7 @@ def test_a_job_dropped_from_a_full_queue_ends_with_queue_full() -> None:
 
 
 def test_a_job_whose_deadline_has_passed_is_refused_as_not_begun() -> None:
-    clock = Clock()
+    clock = ManualClock()
     scheduler = make_scheduler(clock=clock)
     with pytest.raises(NotBegun) as raised:
         scheduler.submit([job(), job(deadline=clock.now)])
@@ -205,7 +205,7 @@ def test_a_job_whose_deadline_has_passed_is_refused_as_not_begun() -> None:
 
 
 def test_a_follow_up_job_is_accepted_even_after_its_deadline() -> None:
-    clock = Clock()
+    clock = ManualClock()
     scheduler = make_scheduler(1, clock, max_rows=1)
     rest = ScoreJob(source_ids=(5, 2), target_ids=(7,), on_done=print, follow_up=True, deadline=clock.now, call=1)
     scheduler.submit([rest])
@@ -250,7 +250,7 @@ def test_a_short_call_beside_long_ones_of_its_caller_is_admitted_although_all_ro
 
 
 def test_short_calls_run_apart_from_the_others_for_a_share_of_the_time() -> None:
-    clock = Clock()
+    clock = ManualClock()
     scheduler = make_scheduler(1, clock, max_rows=16)
     scheduler.submit(heavy_jobs(40, 90))
     next_step(scheduler, 0)
@@ -373,7 +373,7 @@ def test_a_lane_receives_time_in_proportion_to_its_callers() -> None:
 
 
 def test_runs_stay_short_for_a_while_after_another_caller_left() -> None:
-    clock = Clock()
+    clock = ManualClock()
     scheduler, light = make_scheduler(1, clock, max_rows=16), of_caller("light")
     scheduler.submit(
         [

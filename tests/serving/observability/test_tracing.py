@@ -23,7 +23,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import engine_harness
 from tests.support.echo_engine import EchoRunner, running
 from tests.support.timing import eventually
-from tests.support.trace_collector import PHASES, UNSET, Collector, names, running_collector, values
+from tests.support.trace_collector import PHASES, UNSET, SpanCollector, names, running_collector, values
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
@@ -35,12 +35,12 @@ DEPRECATED = set(
 
 
 @pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[SpanCollector]:
     with running_collector(monkeypatch) as found:
         yield found
 
 
-async def test_every_sentence_has_spans_of_its_phases_below_the_span_of_its_call(collector: Collector):
+async def test_every_sentence_has_spans_of_its_phases_below_the_span_of_its_call(collector: SpanCollector):
     async with running(EchoRunner(delay=0.002), traces=True) as server:
         call = server.call("Tom lives", "the sea", "")
         await call
@@ -76,7 +76,7 @@ async def test_every_sentence_has_spans_of_its_phases_below_the_span_of_its_call
 
 @pytest.mark.parametrize("name", [None, "translator-7"])
 async def test_the_service_name_comes_from_the_environment(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch, name: str | None
+    collector: SpanCollector, monkeypatch: pytest.MonkeyPatch, name: str | None
 ):
     if name:
         monkeypatch.setenv("OTEL_SERVICE_NAME", name)
@@ -87,7 +87,7 @@ async def test_the_service_name_comes_from_the_environment(
     assert values(resource)["telemetry.sdk.language"] == "python"
 
 
-async def test_the_queue_span_lasts_until_the_batch_has_a_free_row(collector: Collector):
+async def test_the_queue_span_lasts_until_the_batch_has_a_free_row(collector: SpanCollector):
     runner = EchoRunner()
     async with running(runner, traces=True, max_rows=1) as server:
         runner.gate.clear()
@@ -102,7 +102,7 @@ async def test_the_queue_span_lasts_until_the_batch_has_a_free_row(collector: Co
     assert [span.end_time_unix_nano > opened for span in waits] == [False, True]
 
 
-async def test_no_name_of_an_attribute_is_deprecated(collector: Collector):
+async def test_no_name_of_an_attribute_is_deprecated(collector: SpanCollector):
     async with running(EchoRunner(faulty="sea"), traces=True) as server:
         await server.translate("Tom", "the sea")
         with pytest.raises(grpc.aio.AioRpcError):
@@ -134,7 +134,7 @@ def test_the_engine_writes_the_time_of_every_phase():
         assert stamps.ended - stamps.encoded >= 3 * runner.delay, "three steps"
 
 
-async def test_streams_and_scores_and_alignments_have_their_phases(collector: Collector):
+async def test_streams_and_scores_and_alignments_have_their_phases(collector: SpanCollector):
     async with running(traces=True) as server:
         await server.stream("Tom lives")
         pairs = [pb.ScorePair(source="", target="x"), pb.ScorePair(source="Tom", target="Tom")]
@@ -157,7 +157,7 @@ async def test_streams_and_scores_and_alignments_have_their_phases(collector: Co
 
 @pytest.mark.parametrize("state", ["vendor=1", f"{CANARY}[=1,{CANARY}"])
 async def test_a_call_belongs_to_the_trace_of_its_caller(
-    collector: Collector, caplog: pytest.LogCaptureFixture, state: str
+    collector: SpanCollector, caplog: pytest.LogCaptureFixture, state: str
 ):
     caplog.set_level(logging.DEBUG, "lingon.serving.rpc.interceptors")
     async with running(traces=True) as server:
@@ -182,7 +182,7 @@ async def test_a_call_belongs_to_the_trace_of_its_caller(
         "00-" + "4" * 5000,
     ],
 )
-async def test_a_malformed_parent_is_ignored(collector: Collector, caplog: pytest.LogCaptureFixture, sent: str):
+async def test_a_malformed_parent_is_ignored(collector: SpanCollector, caplog: pytest.LogCaptureFixture, sent: str):
     async with running(traces=True) as server:
         await server.stub.Translate(pb.TranslateRequest(texts=["Tom"]), metadata=(("traceparent", sent),))
     assert not any(record.name.startswith("opentelemetry") for record in caplog.records), "callers could flood the log"
@@ -205,7 +205,7 @@ SAMPLED, UNSAMPLED = TRACEPARENT, TRACEPARENT[:-1] + "0"
     ],
 )
 async def test_the_flag_of_a_caller_decides_what_is_recorded_only_if_it_is_trusted(
-    collector: Collector,
+    collector: SpanCollector,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     sampler: str | None,
@@ -227,7 +227,7 @@ async def test_the_flag_of_a_caller_decides_what_is_recorded_only_if_it_is_trust
 
 
 async def test_a_caller_cannot_have_its_calls_recorded_by_its_choice_of_a_trace_id(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
+    collector: SpanCollector, monkeypatch: pytest.MonkeyPatch
 ):
     """The sampler records trace ids whose last 64 bits are below a bound; these are 0 and 1."""
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
@@ -239,7 +239,7 @@ async def test_a_caller_cannot_have_its_calls_recorded_by_its_choice_of_a_trace_
     assert collector.spans == []
 
 
-async def test_no_text_or_key_is_in_any_span(collector: Collector):
+async def test_no_text_or_key_is_in_any_span(collector: SpanCollector):
     key = (("authorization", f"Bearer {CANARY}"), ("x-api-key", CANARY), ("baggage", f"a={CANARY}"))
     text = f"Tom lives in {CANARY}."
     async with running(EchoRunner(faulty="sea"), traces=True) as server:

@@ -22,11 +22,11 @@ from lingon.serving.server import open_tracer
 from tests.support.echo_engine import EchoRunner, running
 from tests.support.repository import ROOT
 from tests.support.timing import eventually
-from tests.support.trace_collector import ERROR, PHASES, SERVER, UNSET, Collector, names, running_collector, values
+from tests.support.trace_collector import ERROR, PHASES, SERVER, UNSET, SpanCollector, names, running_collector, values
 
 
 @pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[SpanCollector]:
     with running_collector(monkeypatch) as found:
         yield found
 
@@ -47,7 +47,7 @@ def deaf() -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
-async def test_a_cancelled_call_has_its_spans(collector: Collector):
+async def test_a_cancelled_call_has_its_spans(collector: SpanCollector):
     runner = EchoRunner(endless=True)
     async with running(runner, traces=True) as server:
         runner.gate.clear()
@@ -65,7 +65,7 @@ async def test_a_cancelled_call_has_its_spans(collector: Collector):
         assert spans[-1].end_time_unix_nano <= collector.call().end_time_unix_nano
 
 
-async def test_an_expired_call_has_its_spans(collector: Collector):
+async def test_an_expired_call_has_its_spans(collector: SpanCollector):
     runner = EchoRunner(endless=True)
     async with running(runner, traces=True, max_rows=1) as server:
         runner.gate.clear()
@@ -81,7 +81,7 @@ async def test_an_expired_call_has_its_spans(collector: Collector):
     assert {values(span)["error.type"] for span in last} == {"DEADLINE_EXCEEDED"}
 
 
-async def test_only_the_spans_of_a_failed_text_have_its_error(collector: Collector):
+async def test_only_the_spans_of_a_failed_text_have_its_error(collector: SpanCollector):
     async with running(EchoRunner(faulty="sea"), traces=True) as server:
         await server.translate("Tom lives", "the sea")
     assert failure(collector.call()) is None
@@ -90,7 +90,7 @@ async def test_only_the_spans_of_a_failed_text_have_its_error(collector: Collect
     assert values(collector.phases(1)[-1])["error.type"] == "ENGINE_FAULT"
 
 
-async def test_a_refused_call_has_no_phases(collector: Collector):
+async def test_a_refused_call_has_no_phases(collector: SpanCollector):
     runner = EchoRunner()
     async with running(runner, traces=True, max_queue_texts=1, max_rows=1) as server:
         labels = {"model": "en-de", "version": "1"}
@@ -110,7 +110,7 @@ async def test_a_refused_call_has_no_phases(collector: Collector):
     assert [span.name for span in collector.spans if span.parent_span_id == refused.span_id] == []
 
 
-async def test_spans_of_a_dead_engine_have_its_error(collector: Collector):
+async def test_spans_of_a_dead_engine_have_its_error(collector: SpanCollector):
     async with running(EchoRunner(dies_at=3), traces=True) as server:
         with pytest.raises(grpc.aio.AioRpcError):
             await server.translate("Tom lives in Boston.")
@@ -136,7 +136,7 @@ async def test_a_dead_collector_delays_neither_calls_nor_the_stop(monkeypatch: p
 
 
 async def test_calls_continue_if_spans_are_created_faster_than_sent(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
+    collector: SpanCollector, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "2")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1")

@@ -40,7 +40,7 @@ from lingon.serving.rpc.arrival import (
 )
 from lingon.serving.rpc.calls import PATIENCE_SECONDS, SERVICE
 from lingon.status import CLIENT_ADDRESS, DEFAULT_DEADLINE
-from tests.support.engine_harness import Clock, calls, make_scheduler, next_step
+from tests.support.engine_harness import ManualClock, calls, make_scheduler, next_step
 from tests.support.timing import eventually
 
 key: ContextVar[str] = ContextVar("key", default="")
@@ -515,7 +515,7 @@ def context(port: str, deadline: float | None) -> Any:
 
 def answered(deadlines: dict[str, float | None], seed: int) -> tuple[Counter[str], float]:
     """Return the calls of each port that end in time at twice the capacity, and the longest wait of one, in seconds."""
-    clock, draw = Clock(), random.Random(seed)
+    clock, draw = ManualClock(), random.Random(seed)
     scheduler = make_scheduler(1, clock, max_rows=1, max_queue_texts=100_000, max_queue_tokens=1_000_000)
     gate, counts = AdmissionGate(), None
     gate.open()

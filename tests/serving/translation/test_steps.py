@@ -7,7 +7,7 @@ import random
 import pytest
 
 from lingon.segments.kept_forms import Kind, ProtectedSpan
-from lingon.segments.placing_alignment import Kept
+from lingon.segments.placing_alignment import KeptCopy
 from lingon.segments.protection import find_protected
 from lingon.segments.sentence import Restored, kept_spans, kept_strings
 from lingon.serving.decoding.job import Options
@@ -29,7 +29,7 @@ def spans_of(text: str, *strings: str) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def shown(text: str, target: str, pairs: list[Kept]) -> list[tuple[str, str]]:
+def shown(text: str, target: str, pairs: list[KeptCopy]) -> list[tuple[str, str]]:
     return [(text[slice(*each.source)], target[slice(*each.target)]) for each in pairs]
 
 
@@ -63,7 +63,7 @@ def test_the_spans_of_kept_strings_have_their_texts():
 @pytest.mark.parametrize("kind", [Kind.URL, Kind.EMAIL, Kind.PATH, Kind.NUMBER, Kind.KEEP])
 def test_what_a_reader_sees_may_have_tags_inside(kind):
     (pair,) = kept_pairs("see abc", [ProtectedSpan(4, 7, kind)], Restored("abc!", ((0, 3),)))
-    assert pair == Kept((4, 7), (0, 3), [])
+    assert pair == KeptCopy((4, 7), (0, 3), [])
 
 
 def test_strings_that_changed_are_paired_in_their_order():
