@@ -420,12 +420,19 @@ async def test_refused_requests_log_a_few_lines(caplog: pytest.LogCaptureFixture
     }
 
 
+async def raged_until_answered(storm: Storm, clients: int) -> None:
+    """Rage for three seconds, and on a machine that stands still meanwhile until a reply was read."""
+    await storm.rage(3.0, clients)
+    while not storm.did["replies"]:
+        await storm.rage(3.0, clients)
+
+
 async def test_a_storm_of_clients_leaves_nothing_behind():
     clients, before = 24, alive(OpenConnections)
     async with gateway() as http:
         shared = new_one(before)
         storm = Storm(http.port, seed=7)
-        raging = asyncio.create_task(storm.rage(3.0, clients))
+        raging = asyncio.create_task(raged_until_answered(storm, clients))
         most = [0, 0]
         while not raging.done():
             most = [max(most[0], unanswered()), max(most[1], shared.budget.held_bytes)]
@@ -435,7 +442,6 @@ async def test_a_storm_of_clients_leaves_nothing_behind():
         assert (await http.post("/v1/translate", {"texts": ["Tom"]})).status == 200
     assert most[0] <= clients + 1
     assert most[1] <= 64 << 20
-    assert storm.did["replies"] > 0
 
 
 def test_connections_that_wait_are_taken_several_at_a_time():

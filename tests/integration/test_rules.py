@@ -12,7 +12,8 @@ from lingon.serving.decoding.job import Hypothesis, Options, Sampling
 from lingon.serving.decoding.rules import ForcedWords, Rules
 from lingon.serving.decoding.spelling import Pieces, Spelling
 from tests.support.engine_harness import Recorder, options_for, running_engine
-from tests.support.naive_search import NaiveRules, NaiveSearch, is_valid, logits_after, text_of
+from tests.support.naive_rules import is_valid, text_of
+from tests.support.naive_search import NaiveRules, NaiveSearch, logits_after
 from tests.support.random_models import VOCAB, random_runner, random_sources
 
 BYTES = [0xC3, 0xA9, 0xA4, 0xE2, 0x82, 0xAC, 0x62, 0x20]

@@ -40,7 +40,8 @@ class Service(FakeService):
             context.abort(grpc.StatusCode.INTERNAL, "planted")
         if "slow" in request.texts:
             ended = threading.Event()
-            context.add_callback(ended.set)
+            if not context.add_callback(ended.set):
+                ended.set()  # the call was cancelled before it began here
             with self.lock:
                 self.slow += 1
             ended.wait(20)  # the call would end after 30

@@ -24,7 +24,7 @@ from lingon.serving.decoding.spelling import (
 )
 from lingon.text import UNK
 from tests.support.echo_engine import tokenizer, vocabulary
-from tests.support.naive_search import is_valid, naive_permits
+from tests.support.naive_rules import is_valid, naive_permits
 
 
 def test_the_texts_of_pieces_joined_are_the_text_of_their_tokens() -> None:
