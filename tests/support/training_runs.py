@@ -9,15 +9,18 @@ import random
 import shutil
 import socket
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lingon.cli.main import main
 from lingon.training.checkpoint import Progress
 from lingon.training.config import Config, load_config
 from lingon.training.model_settings import TransformerSettings
@@ -190,6 +193,21 @@ def _with_rank(rank: int, port: int, work: Callable[..., Any], *arguments: objec
 def train_here(config: Path, run: Path) -> int:
     """Train in this process; return the number of updates."""
     return train(load_config(config), run).progress.step
+
+
+def start_train(errors: Path, *arguments: object) -> Any:
+    """Start `lingon train` in a process of its own, whose standard error is a file."""
+    process = _FORKS.Process(target=_train_verb, args=(errors, [*map(str, arguments)]))
+    process.start()
+    return process
+
+
+def _train_verb(errors: Path, arguments: list[str]) -> None:
+    warnings.simplefilter("error")
+    with errors.open("wb") as file:
+        os.dup2(file.fileno(), sys.stderr.fileno())
+    verb = EntryPoint("train", "lingon.training.cli:train", "lingon.verbs")
+    sys.exit(main(["train", *arguments], entries=[verb]))
 
 
 def log_of(run: Path, kind: str) -> list[dict[str, Any]]:
