@@ -143,7 +143,7 @@ def test_the_pieces_of_languages_are_there_and_no_text_is_encoded_to_them(pairs:
 
 def test_a_piece_that_every_tokenizer_has_is_refused(pairs: list[Pair]) -> None:
     sides = {"sources": [{"language": "en", "before": ["<0x41>"]}], "targets": [{"language": "de"}]}
-    with pytest.raises(SettingsError, match=r"^languages: every tokenizer has a piece '<0x41>'; choose another$"):
+    with pytest.raises(SettingsError, match=r"^languages: .*'<0x41>'"):
         train_tokenizer(pairs, TokenizerSettings(vocab_size=290), LanguageSettings.model_validate(sides))
 
 
@@ -269,7 +269,7 @@ def test_a_run_of_several_pairs_is_averaged_and_evaluated_for_each(run: Path, tm
     for language, expected in ((None, "de"), ("de", "de"), ("fr", "fr")):
         found = translate_lines(tmp_path / "mean", ["1 2"], target_language=language, **search)
         assert found.language == expected
-    with pytest.raises(SettingsError, match="--target-language must be a language of the checkpoint: de, fr; got 'it'"):
+    with pytest.raises(SettingsError, match=r"--target-language must be .* de, fr; got 'it'"):
         translate_lines(tmp_path / "mean", ["1 2"], target_language="it", **search)
 
 

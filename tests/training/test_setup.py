@@ -125,7 +125,7 @@ def test_a_run_stopped_at_its_last_update_is_done_only_after_its_validation(corp
     config = write_config(corpus, **with_training(max_steps=6))
     stopped = train(config, corpus / "run", cut=5)
     assert stopped.progress.step == 6
-    with pytest.raises(LingonError, match="stopped by a signal after step 6; run the same command again to resume"):
+    with pytest.raises(LingonError, match=r"after step 6; .*resume"):
         outcome(stopped)
     again = train(config, corpus / "run")
     assert outcome(again).startswith("ended after step 6; best BLEU ")
