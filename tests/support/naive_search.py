@@ -10,11 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from lingon.text import BOS, EOS, FORBIDDEN, UNK
-from lingon.training.models.transformer import Transformer
-from tests.support.random_models import random_model
 
 
 def text_of(pieces: Any, tokens: Sequence[int]) -> bytes:
@@ -73,7 +70,12 @@ class Naive:
 @functools.cache
 def logits_after(seed: int, source: tuple[int, ...], tokens: tuple[int, ...]) -> np.ndarray:
     """The logits, (vocab), of the token after these, computed from the beginning."""
-    model: Transformer = random_model(seed)
+    # Here, because tests of the server use the rules above, and run without PyTorch.
+    import torch
+
+    from tests.support.random_models import random_model
+
+    model = random_model(seed)
     with torch.inference_mode():
         logits = model(torch.tensor([source]), torch.tensor([len(source)]), torch.tensor([[BOS, *tokens]]))[0, -1]
     found: np.ndarray = logits.double().numpy().copy()
