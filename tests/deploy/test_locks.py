@@ -77,26 +77,10 @@ def test_a_server_gets_no_library_of_training(name: str):
 
 def test_make_installs_by_hash_all_but_torch():
     installs = re.findall(r"^\t\$\(BIN\)/python -m pip install (.*)$", MAKEFILE, re.MULTILINE)
-    by_hash = [line for line in installs if "--require-hashes" in line]
-    rest = [line for line in installs if line not in by_hash]
-    assert [re.findall(r"locks/(\w+)\.txt", line) for line in by_hash] == [
-        ["ray"],
-        ["build", "serve"],
-        ["build", "dev"],
-    ]
-    assert rest == [
-        "--quiet --no-deps --no-build-isolation --editable .",
-        "--quiet --no-compile --no-build-isolation --editable '.[serve,export,dev]'",
-    ]
+    of_the_clone = [line for line in installs if "--no-build-isolation --editable" in line]
+    assert len(of_the_clone) == 2
+    assert [line for line in installs if "--require-hashes" not in line] == of_the_clone
     assert not any(lock.OF_TORCH.match(f"{name}==") for name in locked(LOCKS["dev"]))
-
-
-def test_make_says_that_it_installs_before_it_is_silent_for_long():
-    """pip runs with --quiet, and takes half a minute or more."""
-    recipes = [recipe.splitlines() for recipe in re.findall(r"^\S.*done:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)]
-    first = [lines[0] for lines in recipes if any("pip install --quiet" in line for line in lines)]
-    assert len(first) == 2
-    assert [line for line in first if not re.match(r'\t@echo "installs .* into \.venv: ', line)] == []
 
 
 def test_make_audit_looks_at_every_lock_with_a_tool_that_is_locked_itself():

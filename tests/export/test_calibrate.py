@@ -68,7 +68,7 @@ def test_too_little_training_text_is_refused_and_the_text_data_stays(old: Bundle
     """A version without the lengths and the profiles of the one before was written, because few pairs tell neither."""
     first = add_text_data(old.folder, CalibrationText.of(PAIRS))
     few = [*PAIRS[:999], ("no translation", " ")]
-    with pytest.raises(SettingsError, match="the training text must have 1,000 pairs of sentences or more, has 999"):
+    with pytest.raises(SettingsError, match=r"training text .*1,000 .*999"):
         add_text_data(first.folder, CalibrationText.of(few))
     assert open_bundle(old.folder.parent).folder == first.folder
 
@@ -94,9 +94,7 @@ def test_a_folder_whose_name_is_no_number_is_no_version(old: Bundle, beside: boo
     else:
         old.folder.rename(folder)
     before = sorted(old.folder.parent.iterdir())
-    with pytest.raises(
-        SettingsError, match=r"/old: its name must be a number, the version, got 'old'; name models/NAME"
-    ):
+    with pytest.raises(SettingsError, match=r"/old: .* got 'old'; name models/NAME"):
         add_text_data(folder, CalibrationText.of(PAIRS))
     assert sorted(old.folder.parent.iterdir()) == before
 

@@ -46,10 +46,10 @@ def test_fp32_for_cuda_that_finds_other_tokens_than_fp32_is_refused() -> None:
     expected = ExactSearch(runner, sources, found, 1, 0.0)
     assert check_agreement("fp32-cuda", found, expected, exact=True).identical == 2
     other = replace(found[1], tokens=(found[1].tokens[0] + 1, *found[1].tokens[1:]))
-    with pytest.raises(ParityError, match=r"^fp32-cuda: beam size 1: sentence 2 of 2 has other tokens than in fp32$"):
+    with pytest.raises(ParityError, match=r"^fp32-cuda: beam size 1: sentence 2 of 2 .* fp32$"):
         check_agreement("fp32-cuda", [found[0], other], expected, exact=True)
     moved = replace(found[0], log_probs=tuple(each - 2e-3 for each in found[0].log_probs))
-    with pytest.raises(ParityError, match=r"beam size 1: log-probabilities of translations differ by 2\.00e-03, more"):
+    with pytest.raises(ParityError, match=r"beam size 1: .* 2\.00e-03"):
         check_agreement("fp32-cuda", [moved, found[1]], expected, exact=True)
     broken = replace(found[0], log_probs=(math.nan, *found[0].log_probs[1:]))
     with pytest.raises(ParityError, match="not all finite"):
@@ -68,7 +68,7 @@ def test_only_a_near_tie_excuses_other_tokens_than_those_of_fp32(
     monkeypatch.setattr(lingon.export.gates_text, "NEAR_TIE", 1e9)
     report = check_agreement("fp32-cuda", [others[0], *found[1:]], expected, exact=True)
     assert (report.identical, report.near_ties) == (2, (1,))
-    with pytest.raises(ParityError, match=f"beam size {beam_size}: 3 of 3 sentences are near ties, at most 1 may be"):
+    with pytest.raises(ParityError, match=rf"beam size {beam_size}: 3 of 3 .* at most 1 "):
         check_agreement("fp32-cuda", others, expected, exact=True)
 
 
@@ -79,9 +79,7 @@ def test_lossy_arithmetic_may_change_a_quarter_of_the_translations() -> None:
     others = [replace(each, tokens=(each.tokens[0] + 1, *each.tokens[1:])) for each in found]
     report = check_agreement("int8", [*others[:2], *found[2:]], expected, exact=False)
     assert (report.identical, report.near_ties) == (6, ())
-    with pytest.raises(
-        ParityError, match="int8: beam size 1: 5 of 8 sentences have the tokens of fp32, at least 75% must"
-    ):
+    with pytest.raises(ParityError, match=r"int8: beam size 1: 5 of 8 .* at least 75%"):
         check_agreement("int8", [*others[:3], *found[3:]], expected, exact=False)
 
 
@@ -89,7 +87,7 @@ def test_lossy_arithmetic_passes_only_with_scores_close_to_fp32() -> None:
     exact = ["eins zwei drei vier", "fünf sechs sieben acht"]
     found = check_quality("int8", exact, exact, exact)
     assert (found["bleu"], found["identical"], found["sentences"]) == (found["fp32_bleu"], 2, 2)
-    with pytest.raises(ParityError, match=r"int8: BLEU \d+\.\d\d .* not within 0.2 and 0.3 of fp32's 100.00"):
+    with pytest.raises(ParityError, match=r"int8: BLEU \d+\.\d\d .* 0.2 and 0.3 .* 100.00"):
         check_quality("int8", ["eins zwei drei", exact[1]], exact, exact)
 
 
@@ -108,7 +106,7 @@ def test_translations_without_blanks_are_like_those_of_fp32_if_their_characters_
     with pytest.raises(ParityError, match=r"^int8: against the translations of fp32, "):
         check_likeness("int8", ["我不知道。"] * 30, exact)
     assert check_quality("int8", exact, exact, exact, "zh")["bleu"] == pytest.approx(100)
-    with pytest.raises(ParityError, match=r"^int8: BLEU 9\d\.\d\d and chrF .* not within 0.2 and 0.3 of fp32's 100.00"):
+    with pytest.raises(ParityError, match=r"^int8: BLEU 9\d\.\d\d and chrF .* 0.2 and 0.3 .* 100.00"):
         check_quality("int8", ["请给我两杯水。", *exact[1:]], exact, exact, "zh")
 
 

@@ -110,7 +110,7 @@ def test_int8_that_loses_too_much_quality_leaves_no_bundle(
 
 
 def test_ranges_and_shortlist_need_text(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="int8 needs sentences to measure activation ranges on, got none"):
+    with pytest.raises(SettingsError, match=r"int8 needs sentences .* got none"):
         export_checkpoint(
             checkpoint,
             tmp_path / "digits",
@@ -354,7 +354,7 @@ def test_of_few_sentences_one_may_be_a_near_tie(
     texts = [pair.source for pair in pairs[:2]]
     report = gates.check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts[:1], 4, 1.0)
     assert str(report) == "0 of 1 sentences identical, 1 near ties (at most 1)"
-    with pytest.raises(ParityError, match="2 of 2 sentences are near ties, at most 1 may be; the first is"):
+    with pytest.raises(ParityError, match=r"2 of 2 sentences .* at most 1 "):
         gates.check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts, 4, 1.0)
 
 

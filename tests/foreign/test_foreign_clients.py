@@ -9,9 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests.support.foreign_clients import NODE_CLIENT, MissingClient, has_node_packages, missing, run
+from tests.support.foreign_clients import NODE_CLIENT, has_node_packages, missing
 from tests.support.repository import ROOT
 
 
@@ -30,22 +28,6 @@ def test_without_a_package_manager_the_error_names_the_packages_and_the_command(
         f"lingon: error: these Debian packages are missing: {', '.join(names)}; "
         f"as root: apt-get install --no-install-recommends {' '.join(names)}\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("errors", "cause"),
-    [
-        ("W: a warning\nE: Unable to locate package h2load\n", "E: Unable to locate package h2load"),
-        ("npm error code E1\nnpm error request to x failed, reason: y\nnpm error log: z\n",
-         "npm error request to x failed, reason: y"),
-        ("something else\n", "something else"),
-        ("", "exit code 3"),
-    ],
-)  # fmt: skip
-def test_the_error_of_a_failed_installation_is_the_line_with_its_cause(errors: str, cause: str):
-    with pytest.raises(MissingClient) as raised:
-        run(["sh", "-c", 'printf "%s" "$0" >&2; exit 3', errors], "install h2load")
-    assert str(raised.value) == f"cannot install h2load: {cause}"
 
 
 def test_a_missing_command_is_named():

@@ -213,7 +213,7 @@ def test_options_that_do_not_go_together_are_refused(lingon_align: Verb, options
 
 
 def test_a_head_that_the_model_does_not_have_is_an_error_with_its_bound(lingon_align: Verb) -> None:
-    with pytest.raises(LingonError, match="--head must be 0 to 0 for cross attention of this model, got 3"):
+    with pytest.raises(LingonError, match=r"--head must be 0 to 0 .* got 3"):
         lingon_align(PAIRS, *model(DIGITS), "--layer", 0, "--head", 3)
 
 

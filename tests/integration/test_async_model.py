@@ -135,7 +135,7 @@ async def test_a_model_whose_load_is_cancelled_is_freed() -> None:
 
 async def test_a_model_that_is_not_loaded_says_so() -> None:
     model = AsyncModel(MODEL)
-    with pytest.raises(LingonError, match=r"^this model is not loaded; use `async with`, or await load\(\)$"):
+    with pytest.raises(LingonError, match=r"not loaded; .*`async with`.* load\(\)"):
         await model.translate("Tom")
     await model.close()
     with pytest.raises(SettingsError, match="threads must be at least 1, got 0"):

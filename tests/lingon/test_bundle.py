@@ -271,7 +271,7 @@ def test_a_full_disk_is_named_and_nothing_is_left(tmp_path: Path) -> None:
 def test_a_copied_version_folder_is_refused(bundle: Bundle) -> None:
     model = bundle.folder.parent
     shutil.copytree(bundle.folder, model / "3")
-    with pytest.raises(BundleError, match=r"^.*/3/manifest\.json: declares version 1 in the folder of version 3$"):
+    with pytest.raises(BundleError, match=r"/3/manifest\.json: .*version 1 .* version 3$"):
         open_bundle(model)
     assert open_bundle(model / "3").label == "en-de/1"  # a path that names the folder itself is opened
 

@@ -191,7 +191,7 @@ def test_of_a_text_without_any_detected_language_the_script_and_then_english_dec
 
 @pytest.mark.parametrize("text", [LONG, "Cancel"])
 def test_texts_are_refused_if_no_model_tells_their_possible_languages_apart(text: str):
-    with pytest.raises(NotTranslated, match="source language must be named: no served model tells en, fr apart"):
+    with pytest.raises(NotTranslated, match=r"source language must be named: .* en, fr "):
         sources([], [], text=text)
     assert sources([], text=text, served=("en", "de-AT")) == [TextLanguage("en", 0.0)]
     assert sources([], text="12:30") == [TextLanguage("en", 0.0)]
@@ -206,7 +206,7 @@ def test_a_variety_of_the_target_is_a_source_only_without_another_one():
 
 
 def test_texts_that_are_certainly_in_a_language_without_a_model_are_refused():
-    with pytest.raises(NotTranslated, match="detected to be 'cs', and no model translates from it to 'de'"):
+    with pytest.raises(NotTranslated, match=r"'cs', .* 'de'"):
         sources([("cs", 0.9995), ("en", 0.0005)])
     with pytest.raises(NotTranslated, match="'cs'"):
         sources([("cs", 0.98), ("en", 0.02)], [("cs", 0.97), ("en", 0.03)])

@@ -107,7 +107,7 @@ def test_a_model_with_a_piece_that_is_not_utf_8_is_refused(count: int) -> None:
         piece = b"\n\x01" + letter.encode()
         assert piece in model
         model = model.replace(piece, b"\n\x01\xff")
-    with pytest.raises(BundleError, match=r"^tokenizer\.model: not a sentencepiece model \(a piece is not UTF-8\)$"):
+    with pytest.raises(BundleError, match=r"^tokenizer\.model: .*UTF-8"):
         Tokenizer(model)
 
 
@@ -241,7 +241,7 @@ def test_the_span_of_a_space_is_all_white_space_that_it_was_read_from(gap: str):
 
 @pytest.mark.parametrize("span", [(-1, 0), (0, 4), (2, 1)])
 def test_a_span_that_is_not_in_the_text_is_refused(span: tuple[int, int]):
-    with pytest.raises(LingonError, match=r"span must be within 0 and 3, the length of the text, got \(-?\d, \d\)"):
+    with pytest.raises(LingonError, match=r"span must be within 0 and 3, .* got \(-?\d, \d\)"):
         NormalisedText(" a b ").original_span(span)
 
 

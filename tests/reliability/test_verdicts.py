@@ -13,7 +13,7 @@ import pytest
 from lingon.errors import LingonError
 from tests.reliability import checker
 from tests.reliability.checker import Call, Scrape
-from tests.reliability.checks import Checks, Row, best, read_rows, save, summary, table
+from tests.reliability.checks import Checks, Row, best, read_rows, save, summary
 from tests.reliability.drains import accepted_but_refused
 from tests.reliability.history import History, Outcome, TextOutcome, line, read
 
@@ -111,39 +111,6 @@ def test_a_failed_check_comes_first_with_its_bound():
     assert checks.found(["value"]) == "FAILED codes: OK, bound = INTERNAL; value: 0.5"
 
 
-@pytest.mark.parametrize(
-    ("value", "unit", "shown"),
-    [
-        (0.0213, "s", "21.3 ms"),
-        (2.0, "s", "2 s"),
-        (1.66, "x", "1.66 x"),
-        (123.4, "MB", "123 MB"),
-        (math.nan, "s", "unknown"),
-    ],
-)
-def test_a_number_is_written_as_a_person_writes_it(value: float, unit: str, shown: str):
-    checks = Checks()
-    checks.measured("value", value, unit)
-    assert checks.done[0].value == shown
-
-
-@pytest.mark.parametrize(
-    ("value", "shown"),
-    [
-        ({"NOT_SERVING"}, "NOT_SERVING"),
-        (["1", "2"], "1, 2"),
-        (set(), "none"),
-        (None, "none"),
-        (True, "yes"),
-        (40.0, "40"),
-    ],
-)
-def test_a_value_is_written_without_the_notation_of_python(value: object, shown: str):
-    checks = Checks()
-    checks.equal("value", value, value)
-    assert (checks.done[0].value, checks.done[0].bound) == (shown, f"= {shown}")
-
-
 DAY = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
 
@@ -168,10 +135,6 @@ def test_a_file_that_holds_no_results_is_not_overwritten(tmp_path: Path):
     with pytest.raises(LingonError, match="not a file of results"):
         save([row()], tmp_path, [], DAY)
     assert (tmp_path / "2026-01-02-reliability.json").read_text() == "[]"
-
-
-def test_the_table_is_markdown():
-    assert table([row()]).splitlines()[-1] == "| slow readers | some\\|thing | bound | pass |"
 
 
 def test_rows_are_read_as_they_were_saved_and_counted(tmp_path: Path):

@@ -31,6 +31,7 @@ PORTS = (
     "9901",
 )  # of the pages: gRPC, metrics, admin, HTTP, Envoy and its own
 SERVERS = {"make serve": "lingon serve models"}  # the recipe of the Makefile, without the installation
+BENCHMARKS = {"lingon bench attention-cost --quick", "lingon bench multi30k --quick"}  # each takes a minute
 MARK = re.compile(r"<!-- (not run|file|prints): ?(.*?) ?-->")
 
 
@@ -76,8 +77,8 @@ def blocks(page: Path) -> list[CodeBlock]:
 
 
 def runs(block: CodeBlock) -> bool:
-    """Return whether a reader runs the block, and so does a test."""
-    return block.language in ("bash", "python") and not block.mark
+    """Return whether a test runs the block as a reader does; tests/bench runs the benchmarks."""
+    return block.language in ("bash", "python") and not block.mark and block.text.strip() not in BENCHMARKS
 
 
 class Session:

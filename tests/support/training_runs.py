@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import shutil
+import socket
 import sys
+import warnings
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lingon.cli.main import main
 from lingon.training.checkpoint import TrainingProgress
 from lingon.training.config import Config, load_config
 from lingon.training.model_settings import TransformerSettings
@@ -162,6 +168,46 @@ def train(
         before(trainer)
         trainer.run()
     return trainer
+
+
+# All processes are forks of one that has loaded PyTorch and what its optimisers load: each would take seconds to do so.
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["tests.support.training_runs", "torch._dynamo"])
+
+
+def in_two_processes(work: Callable[..., Any], *arguments: object) -> list[Any]:
+    """Return what a function of a module returns in each of two processes with the environment that torchrun sets."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with ProcessPoolExecutor(2, mp_context=_FORKS) as pool:
+        both = [pool.submit(_with_rank, rank, port, work, *arguments) for rank in (0, 1)]
+        return [each.result(timeout=120) for each in both]
+
+
+def _with_rank(rank: int, port: int, work: Callable[..., Any], *arguments: object) -> Any:
+    place = {"WORLD_SIZE": 2, "RANK": rank, "LOCAL_RANK": rank, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    os.environ.update({name: str(value) for name, value in place.items()})
+    return work(*arguments)
+
+
+def train_here(config: Path, run: Path) -> int:
+    """Train in this process; return the number of updates."""
+    return train(load_config(config), run).progress.step
+
+
+def start_train(errors: Path, *arguments: object) -> Any:
+    """Start `lingon train` in a process of its own, whose standard error is a file."""
+    process = _FORKS.Process(target=_train_verb, args=(errors, [*map(str, arguments)]))
+    process.start()
+    return process
+
+
+def _train_verb(errors: Path, arguments: list[str]) -> None:
+    warnings.simplefilter("error")
+    with errors.open("wb") as file:
+        os.dup2(file.fileno(), sys.stderr.fileno())
+    verb = EntryPoint("train", "lingon.training.cli:train", "lingon.verbs")
+    sys.exit(main(["train", *arguments], entries=[verb]))
 
 
 def log_of(run: Path, kind: str) -> list[dict[str, Any]]:

@@ -176,7 +176,7 @@ def test_a_checkpoint_is_asked_for_its_own_languages(run: Path) -> None:
     own = translate_lines(run, ["1 2"], **search)  # type: ignore[arg-type]
     assert own.language == "de"
     assert translate_lines(run, ["1 2"], **search, source_language="en", target_language="de") == own  # type: ignore[arg-type]
-    with pytest.raises(SettingsError, match="--source-language must be a language of the checkpoint: en; got 'de'"):
+    with pytest.raises(SettingsError, match=r"--source-language must be .* en; got 'de'"):
         translate_lines(run, ["1 2"], **search, **languages)  # type: ignore[arg-type]
 
 

@@ -106,7 +106,7 @@ def test_a_resumed_run_says_that_its_links_have_changed(corpus: Path, capsys: py
 def test_a_text_without_a_link_is_refused(corpus: Path) -> None:
     config = short(corpus)
     (corpus / "train.align").write_text("\n" * 300, encoding="utf-8")
-    with pytest.raises(CorpusError, match=r"train\.align: none of 300 pairs that pass the filters has a link$"):
+    with pytest.raises(CorpusError, match=r"train\.align: none of 300 pairs .* link$"):
         train(config, corpus / "run")
 
 

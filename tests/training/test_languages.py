@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from collections import Counter
 from pathlib import Path
 from statistics import fmean
@@ -37,16 +36,15 @@ from lingon.training.corpus import (
 from lingon.training.evaluation import translate_lines
 from lingon.training.tokenizer import train_tokenizer
 from lingon.training.trainer import outcome
-from tests.support.repository import ROOT
 from tests.support.training_runs import (
     config_text,
     corpus_block,
     counted,
+    in_two_processes,
     log_of,
-    one_thread,
     same,
     train,
-    train_command,
+    train_here,
     weights_of,
     write_config,
     write_config_of_pairs,
@@ -145,7 +143,7 @@ def test_the_pieces_of_languages_are_there_and_no_text_is_encoded_to_them(pairs:
 
 def test_a_piece_that_every_tokenizer_has_is_refused(pairs: list[Pair]) -> None:
     sides = {"sources": [{"language": "en", "before": ["<0x41>"]}], "targets": [{"language": "de"}]}
-    with pytest.raises(SettingsError, match=r"^languages: every tokenizer has a piece '<0x41>'; choose another$"):
+    with pytest.raises(SettingsError, match=r"^languages: .*'<0x41>'"):
         train_tokenizer(pairs, TokenizerSettings(vocab_size=290), LanguageSettings.model_validate(sides))
 
 
@@ -200,11 +198,7 @@ def test_a_run_stopped_and_resumed_has_the_weights_of_one_never_stopped(corpora:
 
 def test_two_processes_compute_the_weights_of_one(corpora: Path) -> None:
     alone = train(write_config_of_pairs(corpora, **FEW), corpora / "one")
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    command = train_command(corpora / "config.toml", "--output", corpora / "two")
-    command = [command[0], *torchrun, *command]
-    result = subprocess.run(command, cwd=ROOT, env=one_thread(), capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr
+    assert in_two_processes(train_here, corpora / "config.toml", corpora / "two") == [24, 24]
     one, two = ([line["loss"] for line in log_of(corpora / name, "train")] for name in ("one", "two"))
     assert two == pytest.approx(one, rel=1e-4)
     together = load_checkpoint(files.step_folder(corpora / "two", 24))
@@ -275,7 +269,7 @@ def test_a_run_of_several_pairs_is_averaged_and_evaluated_for_each(run: Path, tm
     for language, expected in ((None, "de"), ("de", "de"), ("fr", "fr")):
         found = translate_lines(tmp_path / "mean", ["1 2"], target_language=language, **search)
         assert found.language == expected
-    with pytest.raises(SettingsError, match="--target-language must be a language of the checkpoint: de, fr; got 'it'"):
+    with pytest.raises(SettingsError, match=r"--target-language must be .* de, fr; got 'it'"):
         translate_lines(tmp_path / "mean", ["1 2"], target_language="it", **search)
 
 

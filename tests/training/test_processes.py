@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,16 @@ from lingon.training.processes import (
 )
 from lingon.training.setup import check_accumulation
 from tests.support.repository import ROOT
-from tests.support.training_runs import log_of, one_thread, train, train_command, weights_of, write_config
+from tests.support.training_runs import (
+    in_two_processes,
+    log_of,
+    one_thread,
+    train,
+    train_command,
+    train_here,
+    weights_of,
+    write_config,
+)
 
 SETTINGS: dict[str, Any] = {
     "model": {"dropout": 0.2},
@@ -48,16 +57,9 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def two_processes(*arguments: object) -> list[str]:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    return [*torchrun, *train_command(*arguments)]
-
-
 def test_two_processes_compute_the_weights_of_one(corpus: Path) -> None:
     alone = train(write_config(corpus, **SETTINGS), corpus / "one")
-    command = two_processes(corpus / "config.toml", "--output", corpus / "two")
-    result = subprocess.run(command, cwd=ROOT, env=one_thread(), capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr
+    assert in_two_processes(train_here, corpus / "config.toml", corpus / "two") == [20, 20]
     for figure in ("step", "loss", "gradient_norm", "epoch", "learning_rate"):
         one, two = ([line[figure] for line in log_of(corpus / run, "train")] for run in ("one", "two"))
         assert two == pytest.approx(one, rel=1e-4)
@@ -75,10 +77,12 @@ def _felt(name: str, weight: Tensor) -> Tensor:
 
 
 def test_a_signal_stops_all_processes_at_the_same_step_and_one_process_can_resume(corpus: Path) -> None:
+    """As torchrun starts them."""
     settings = {**SETTINGS, "training": {**SETTINGS["training"], "max_steps": 400, "valid_every": 1000}}
     write_config(corpus, **settings)
-    command = two_processes(corpus / "config.toml", "--output", corpus / "run")
-    process = subprocess.Popen(command, cwd=ROOT, env=one_thread(), stderr=subprocess.PIPE, text=True)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    command = train_command(corpus / "config.toml", "--output", corpus / "run")
+    process = subprocess.Popen([*torchrun, *command], cwd=ROOT, env=one_thread(), stderr=subprocess.PIPE, text=True)
     log = corpus / "run" / "log.jsonl"
     while process.poll() is None and (not log.exists() or log.read_text().count("\n") < 3):
         time.sleep(0.02)
@@ -121,26 +125,16 @@ def test_a_missing_device_is_an_error_of_one_line(name: str, devices: int, proce
     assert message in str(caught.value)
 
 
-JOINED = """
-from torch import distributed
-from lingon.training.processes import join_processes
-with join_processes("cpu") as group:
-    print(distributed.group.WORLD._get_backend(group.device).options._timeout)
-    distributed.barrier()  # the other process may still be connecting to this one
-"""
+def timeout_of_collectives() -> timedelta:
+    with join_processes("cpu") as group:
+        world: Any = torch.distributed.group.WORLD
+        found: timedelta = world._get_backend(group.device).options._timeout
+        group.barrier()  # the other process may still be connecting to this one
+        return found
 
 
 def test_a_collective_waits_for_a_process_for_hours() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    place = {**one_thread(), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", JOINED], cwd=ROOT, env={**place, "RANK": str(rank)}, stdout=subprocess.PIPE
-        )
-        for rank in (0, 1)
-    ]
-    assert [process.communicate(timeout=60)[0] for process in both] == [b"1 day, 0:00:00\n"] * 2
+    assert in_two_processes(timeout_of_collectives) == [timedelta(days=1)] * 2
 
 
 def test_a_world_size_that_is_no_number_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,7 +127,7 @@ def _plan(config: Any, pairs: list[Pair], tokenizer: Tokenizer) -> list[Any]:
 
 
 def test_accumulate_beyond_the_batches_of_an_epoch_is_rejected(corpus: Path) -> None:
-    with pytest.raises(SettingsError, match=r"training\.accumulate must be at most 4, the batches of an epoch, got 50"):
+    with pytest.raises(SettingsError, match=r"training\.accumulate must be at most 4, .* got 50"):
         train(write_config(corpus, **short(accumulate=50)), corpus / "run")
 
 
@@ -278,7 +278,7 @@ def test_a_missing_corpus_fails_before_training(corpus: Path) -> None:
 def test_a_loss_that_is_not_finite_ends_the_run_without_a_checkpoint(corpus: Path, valid_every: int) -> None:
     rate = {"learning_rate": 1e30, "warmup_steps": 1, "max_steps": 20, "valid_every": valid_every, "log_every": 5}
     harm = {1: r"the validation loss at step 1 is", 20: r"the loss at step 2 is"}[valid_every]
-    with pytest.raises(LingonError, match=rf"{harm} nan; lower training\.learning_rate; nothing was saved"):
+    with pytest.raises(LingonError, match=rf"{harm} nan; lower training\.learning_rate"):
         train(write_config(corpus, **short(**rate)), corpus / "run")
     assert files.saved_steps(corpus / "run") == []
 

@@ -95,7 +95,7 @@ def test_placed_memory_is_cut_or_continued_with_zeros(length: int, dtype: Any) -
 @pytest.mark.parametrize("block", [0, -1, 3, 2**40])
 def test_blocks_that_do_not_divide_an_entry_are_refused(block: int) -> None:
     array = Device(CPU).allocate((2, 4, 5), np.float32)
-    with pytest.raises(ValueError, match=rf"^blocks must divide the 80 bytes of an entry, got {8 * block}$"):
+    with pytest.raises(ValueError, match=rf"\b80\b.* got {8 * block}$"):
         array.in_blocks(np.int64, block)
 
 

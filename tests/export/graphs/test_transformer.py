@@ -96,11 +96,9 @@ def test_fp16_graphs_are_close_to_the_model_on_the_cpu(options: dict[str, Any]) 
 
 
 def test_graphs_of_another_model_fail_the_gate() -> None:
-    with pytest.raises(ParityError, match=r"fp32: log-probabilities of steps differ by .* more than 1e-03"):
+    with pytest.raises(ParityError, match=r"fp32: .*steps.* 1e-03"):
         check_tensors(random_runner(0), "fp32", random_grid(1))
-    with pytest.raises(
-        ParityError, match=r"fp32: encoder attention of layer \d, head \d differs by .* more than 1e-04"
-    ):
+    with pytest.raises(ParityError, match=r"fp32: encoder attention of layer \d, head \d .* 1e-04"):
         check_attention(random_runner(0), "fp32", random_grid(1))
 
 

@@ -101,7 +101,7 @@ def test_sentencepiece_models_may_lie_elsewhere(tmp_path: Path, opus: Path, orig
     named = ImportSettings(languages=(["en"], ["de"]), pieces=pieces)
     found = pipeline.read_source(folder, named, silent).checkpoint.tokenizer
     assert found.files() == original.checkpoint.tokenizer.files()
-    with pytest.raises(SettingsError, match="--source-pieces and --target-pieces are for folders of CTranslate2 alone"):
+    with pytest.raises(SettingsError, match=r"--source-pieces and --target-pieces .* CTranslate2"):
         pipeline.read_source(opus, named, silent)
 
 

@@ -159,7 +159,7 @@ def test_a_folder_must_have_one_model_and_its_vocabulary(folder: Path, pieces: b
 def test_a_table_must_have_a_row_for_each_piece(folder: Path, pieces: bytes) -> None:
     rows = rows_of(pieces)
     save_npz(folder / "model.npz", Marian.random((rows - 1, rows - 1), 1, 0.0))
-    with pytest.raises(SourceModelError, match=f"Wemb must have a row for each of the {rows} pieces of vocab.ende.spm"):
+    with pytest.raises(SourceModelError, match=rf"Wemb .* {rows} pieces of vocab.ende.spm"):
         read(folder)
 
 
@@ -214,7 +214,7 @@ def test_a_type_of_one_processor_is_refused(tmp_path: Path, pieces: bytes) -> No
     model, integers = quantised(model_of(pieces, **STUDENT), {})
     path = tmp_path / "model.bin"
     path.write_bytes(binary(model, integers, kind=0x1801))
-    with pytest.raises(SourceModelError, match=r"has the type 0x1801; Lingon reads float32, float16 and intgemm8"):
+    with pytest.raises(SourceModelError, match=r"0x1801; .* float32, float16 and intgemm8"):
         open_model(path)
 
 
@@ -325,12 +325,10 @@ def test_every_flipped_bit_of_a_binary_shortlist_is_found(tmp_path: Path) -> Non
 def test_a_shortlist_of_another_vocabulary_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "lex.bin"
     path.write_bytes(lexicon([[4], [], [], []], 1))
-    with pytest.raises(
-        SourceModelError, match="a target vocabulary of 4 pieces, has 4 source pieces and the target id 4"
-    ):
+    with pytest.raises(SourceModelError, match=r"4 pieces, .* target id 4"):
         read_lexicon(path, NUMBERING, NUMBERING, (4, 4), shared=False)
     (tmp_path / "lex.s2t").write_text("a b\n")
-    with pytest.raises(SourceModelError, match="line 1 must be a target piece, a source piece and a number, is 'a b'"):
+    with pytest.raises(SourceModelError, match=r"line 1 must be .* is 'a b'"):
         read_lexicon(tmp_path / "lex.s2t", NUMBERING, NUMBERING, (4, 4), shared=False)
 
 

@@ -197,16 +197,14 @@ def test_files_that_do_not_say_it_are_one_line(tmp_path: Path) -> None:
     for side in ("source", "target"):
         path = folder / f"{side}_vocabulary.json"
         path.write_text(path.read_text(encoding="utf-8").replace("<blank>", "<pad>"), encoding="utf-8")
-    with pytest.raises(
-        SourceModelError, match=r"do not say whether a source ends with </s>: give --source-end if"
-    ) as e:
+    with pytest.raises(SourceModelError, match=r"</s>: give --source-end") as e:
         pipeline.read_source(folder, SETTINGS, silent)
     assert len(str(e.value).splitlines()) == 1
     for given in (True, False):
         settings = ImportSettings(languages=SETTINGS.languages, source_end=given)
         assert pipeline.read_source(folder, settings, silent).checkpoint.tokenizer.source_end == given
     contradicting = save_opennmt(tmp_path / "contradicting", FORMS[-4], config={"add_source_eos": True})
-    with pytest.raises(SettingsError, match="add_source_eos is true, so that --no-source-end cannot be right"):
+    with pytest.raises(SettingsError, match=r"add_source_eos is true, .*--no-source-end"):
         pipeline.read_source(contradicting, ImportSettings(source_end=False), silent)
 
 

@@ -15,6 +15,7 @@ from lingon.documents.document import MOST_TAGS
 from lingon.documents.xml_tree import MOST_TAG_BYTES
 from tests.support.documents import docx, run, xlsx
 from tests.support.hostile_documents import SUFFIXES, growth, patterns
+from tests.support.repository import scaled
 from tests.support.timing import LINEAR
 
 FILES = {
@@ -54,7 +55,7 @@ def test_braces_and_line_breaks_count_as_marks():
 
 
 WORTH = 0.02  # seconds of CPU time, well above noise
-COUNT = int(os.environ.get("LINGON_PATTERNS", "6"))
+COUNT = int(os.environ.get("LINGON_PATTERNS", scaled(3, 12)))
 SEED = int(os.environ.get("LINGON_SEED", "1"))
 
 

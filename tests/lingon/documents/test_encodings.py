@@ -103,9 +103,7 @@ def test_what_is_utf_8_is_read_as_utf_8(text: str):
     ],
 )
 def test_an_encoding_that_is_not_sure_is_refused_in_one_line(content: bytes):
-    with pytest.raises(
-        UnreadableDocument, match=r"^the file is not UTF-8: .* at byte \d+; its encoding cannot be told"
-    ):
+    with pytest.raises(UnreadableDocument, match=r"^the file is not UTF-8: .* at byte \d+; "):
         read_encoded(content)
 
 

@@ -261,9 +261,7 @@ def test_cells_that_the_rows_of_tables_lack_are_counted():
         return f"|{'a|' * columns}\n|{'-|' * columns}\n" + "b\n" * rows + "\n"
 
     assert len(read_document("a.md", table(10, 10).encode()).texts) == 20
-    with pytest.raises(
-        UnreadableDocument, match=r"^in the file the rows of its tables lack 9,900 cells; at most 1,605$"
-    ):
+    with pytest.raises(UnreadableDocument, match=r"9,900 cells; at most 1,605$"):
         read_document("a.md", table(100, 100).encode())
 
 

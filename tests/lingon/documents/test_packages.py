@@ -213,7 +213,7 @@ def test_the_kind_of_a_file_without_a_name_is_found(content: bytes, suffix: str)
 
 
 def test_an_archive_of_another_kind_without_a_name_is_refused():
-    with pytest.raises(UnreadableDocument, match=r"^the file has no suffix, and is an archive of no known kind$"):
+    with pytest.raises(UnreadableDocument, match=r"no suffix.* archive"):
         suffix_of(archive({"a": "b"}))
 
 

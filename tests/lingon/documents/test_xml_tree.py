@@ -45,7 +45,7 @@ def test_elements_after_a_long_comment_have_their_places(begin: str, end: str, m
 
 def test_the_address_of_a_namespace_which_each_name_repeats_is_bounded():
     read_document("a.docx", docx(f"<x xmlns='{'u' * MOST_ADDRESS}'/>"))
-    with pytest.raises(UnreadableDocument, match="a namespace with an address of 1,001 characters; at most 1,000"):
+    with pytest.raises(UnreadableDocument, match=r"namespace .* 1,001 characters; at most 1,000"):
         read_document("a.docx", docx(f"<x xmlns='{'u' * (MOST_ADDRESS + 1)}'/>"))
 
 

@@ -49,7 +49,7 @@ def is_blank(text: str) -> bool:
     return all(character.isspace() or is_invisible(character) for character in text)
 
 
-@settings(max_examples=scaled(150, 10_000))
+@settings(max_examples=scaled(100, 10_000))
 @given(TEXTS, st.sampled_from(Split), LANGUAGES)
 def test_the_segments_in_their_own_places_give_the_text_back(text: str, split: Split, language: str):
     document = TextLayout.of(text, split, language)

@@ -23,13 +23,13 @@ def segments(text: str, split: Split) -> list[str]:
     return [text[begin:end] for begin, end in cut(text, split, "en") if begin < end]
 
 
-@settings(max_examples=scaled(200, 5_000))
+@settings(max_examples=scaled(100, 5_000))
 @given(st.lists(st.sampled_from([*PROSE, *LINES]), min_size=2, max_size=30).map("".join))
 def test_the_sentences_of_both_parts_are_those_of_the_whole(text: str):
     check(text, pb.SENTENCE_SPLITTING_ON)
 
 
-@settings(max_examples=scaled(200, 5_000))
+@settings(max_examples=scaled(100, 5_000))
 @given(st.lists(st.sampled_from(PROSE), min_size=2, max_size=30).map("".join))
 def test_the_sentences_of_both_parts_of_wrapped_text_are_those_of_the_whole(text: str):
     check(text, pb.SENTENCE_SPLITTING_NONEWLINES)

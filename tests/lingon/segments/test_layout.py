@@ -77,7 +77,7 @@ def test_the_mark_of_an_item_and_its_blanks_are_no_part_of_the_text(mark: str):
         assert segments(f"{mark}{blanks}{text}") == [text]
 
 
-@settings(max_examples=scaled(200, 5_000))
+@settings(max_examples=scaled(100, 5_000))
 @given(
     st.lists(st.sampled_from([*BULLETS, *BOXES]), max_size=3),
     st.sampled_from([*NUMBERS, *LETTERS, *ROMANS, ""]),
@@ -237,7 +237,7 @@ def test_a_text_without_letters_is_nothing_to_translate(text: str, split: Split)
 PIECES = [*MARKS, *TEXTS, *BLANKS, *CRUMBS, *WITHOUT_LETTERS, "\n", r"\n", " | ", " > ", "   ", "(", "“", "C:\\"]
 
 
-@settings(max_examples=scaled(300, 10_000))
+@settings(max_examples=scaled(100, 10_000))
 @given(st.lists(st.sampled_from(PIECES), max_size=30).map("".join), st.sampled_from(Split))
 def test_the_texts_in_their_own_places_give_the_whole_back(text: str, split: Split):
     document = TextLayout.of(text, split, "en")
@@ -263,7 +263,7 @@ CROSSING = [
 ]
 
 
-@settings(max_examples=scaled(300, 10_000))
+@settings(max_examples=scaled(100, 10_000))
 @given(st.lists(st.sampled_from([*CROSSING, *MARKS, *TEXTS, " ", "\n", "\t", " | "]), max_size=20).map("".join))
 def test_a_string_that_is_kept_is_whole_in_a_segment_or_outside_of_all(text: str):
     spans = find_protected(text, KEPT)

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.errors import MarkupError, SettingsError
@@ -79,7 +79,6 @@ def markup_of(text: str) -> Counter[str]:
 
 
 @given(ANY_TEXT)
-@settings(max_examples=100)
 def test_html_whose_text_comes_back_unchanged_is_the_same_byte_for_byte(text):
     markup = read_html(text)
     assert translated(markup, str) == text
@@ -92,7 +91,6 @@ def test_xml_whose_text_comes_back_unchanged_is_the_same_byte_for_byte(text):
 
 
 @given(ANY_TEXT)
-@settings(max_examples=100)
 def test_xml_that_is_not_well_formed_is_refused_in_one_line_that_names_the_place(text):
     try:
         read = translated(read_xml(text), str)
@@ -105,13 +103,11 @@ def test_xml_that_is_not_well_formed_is_refused_in_one_line_that_names_the_place
 
 
 @given(ANY_TEXT.filter(lambda text: STAND_IN not in text))
-@settings(max_examples=100)
 def test_a_translation_of_html_has_every_tag_and_comment_exactly_once(text):
     assert markup_of(translated(read_html(text))) == markup_of(text)
 
 
 @given(st.lists(WELL_FORMED, max_size=4).map("".join))
-@settings(max_examples=50)
 def test_a_translation_of_xml_is_well_formed_and_has_each_element_in_the_same_ones(text):
     before, after = (f"<r>{each}</r>" for each in (text, translated(read_xml(text))))
     assert sorted(paths(ElementTree.fromstring(after))) == sorted(paths(ElementTree.fromstring(before)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.segments.layout import Split, TextLayout
@@ -24,19 +24,16 @@ def unchanged(seen: PlainText) -> tuple[TextLayout, WrittenText]:
     return document, written(seen, document, sentences)
 
 
-@settings(max_examples=300, deadline=None)
 @given(ANY_TEXT)
 def test_html_whose_sentences_are_unchanged_is_the_text_again(text: str):
     assert unchanged(PlainText.of(read_html(text)))[1].text == text
 
 
-@settings(max_examples=200, deadline=None)
 @given(WELL_FORMED)
 def test_xml_whose_sentences_are_unchanged_is_the_text_again(text: str):
     assert unchanged(PlainText.of(read_xml(text)))[1].text == text
 
 
-@settings(max_examples=200, deadline=None)
 @given(ANY_TEXT, st.integers(0, 9))
 def test_the_spans_of_sentences_are_in_order_and_where_they_are_written(text: str, length: int):
     seen = PlainText.of(read_html(text))

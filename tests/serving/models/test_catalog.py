@@ -117,5 +117,5 @@ def test_models_of_one_pair_and_of_several_stand_side_by_side():
     assert catalog.find("", "en", "fr-CA").model == "en-fr/1", "the closest language"
     assert catalog.find("", "en", "fr").model == "many/1"
     assert catalog.find("", "fr", "").model == "fr-en/3"
-    with pytest.raises(InvalidRequest, match="several models fit; give both languages or name one of many/1, fr-en/3"):
+    with pytest.raises(InvalidRequest, match=r"several models fit; .* many/1, fr-en/3"):
         catalog.find("", "", "en")
