@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -375,6 +376,8 @@ class Planner:
         size = RequestSize("texts", self._limits, options.samples, check_queue)
         plans: list[TextPlan | RequestError] = []
         for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True)):
+            if plans and time.monotonic() > time_slice.end:
+                await time_slice.yield_if_due()
             try:
                 begun = bool(prefix) or options.alternatives > 0
                 if options.text.format is Format.PIECES:
@@ -387,7 +390,6 @@ class Planner:
                 raise
             except InvalidRequest as error:
                 plans.append(error.with_traceback(None))  # its frames hold `plans`: no reference cycle
-            await time_slice.yield_if_due()
         return plans
 
     async def plan_pairs(
@@ -399,6 +401,8 @@ class Planner:
             raise InvalidRequest("format", "format must be plain or pieces; the text of markup can be scored alone")
         plans: list[PairPlan | RequestError] = []
         for index, pair in enumerate(request.pairs):
+            if plans and time.monotonic() > time_slice.end:
+                await time_slice.yield_if_due()
             try:
                 if written is Format.PIECES:
                     plan = self._pair_in_pieces(pair, f"pairs[{index}]", size)
@@ -410,7 +414,6 @@ class Planner:
                 size.add_sentence(len(plan.source_ids) + len(plan.target_ids))
                 size.add_attention(count_weights(attention, len(plan.source_ids), len(plan.target_ids) + 1))
                 plans.append(plan)
-            await time_slice.yield_if_due()
         return plans
 
     async def _plan_text(
@@ -442,10 +445,12 @@ class Planner:
             size,
         )
         begin, longest = 0, len(source.text.strip())  # begin: of the next sentence in the normalised text
-        for segment, spans in source.sentences(options.text, self._manifest.source_language):
+        sentences = source.sentences(options.text, self._manifest.source_language)
+        for place, (segment, spans) in enumerate(sentences):
+            if place and time.monotonic() > time_slice.end:
+                await time_slice.yield_if_due()
             if not _is_read(source.text, segment, options.text):
                 size.add_part_without_letters()
-                await time_slice.yield_if_due()
                 continue
             has = "has" if whole or segment[1] - segment[0] == longest else "has a sentence of"
             sentence = source.text[slice(*segment)]
@@ -454,7 +459,6 @@ class Planner:
                 own: Sequence[Part] = [await reader.in_steps(steps, has)]
             else:
                 own = await reader.parts(sentence, has)
-            await time_slice.yield_if_due()
             if not own:
                 continue
             before = source.text[segments[-1][1] if segments else 0 : segment[0]]
@@ -607,18 +611,20 @@ class _Reader:
         limits, done, parts = self.limits, list[tuple[str, str]](), list[Part]()
         check_size(sentence, self.field, limits, splits=self.splits, most=len(sentence), has=has)
         for block in blocks(sentence, most_characters(limits.max_source_tokens)):
+            if done and time.monotonic() > self.time_slice.end:
+                await self.time_slice.yield_if_due()
             self.size.add_characters(len(block))
             done.append((block, normalise(block)))
-            await self.time_slice.yield_if_due()
         text = joined(done)
         reading = None
         if self.alphabet is not None and not self.alphabet.knows(text):
             reading = await read_as(self.alphabet, text, keeps=False)
         read = text if reading is None else reading.text
         for part in parts_of(read, self.field, self.tokenizer, limits, splits=self.splits, has=has):
+            if parts and time.monotonic() > self.time_slice.end:
+                await self.time_slice.yield_if_due()
             self.size.add_sentence(len(part.source_ids))
             parts.append(part if reading is None else as_sent(part, text, reading))
-            await self.time_slice.yield_if_due()
         return parts
 
     async def in_steps(self, steps: Steps, has: str) -> Part:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -219,7 +220,8 @@ class TextTask:
     async def _part(self, part: int, in_steps: Sequence[asyncio.Future[PartHypothesis]]) -> list[PartHypothesis]:
         answers = [await pending.answer() for pending in self._jobs[part]]
         found = [await each for each in in_steps]
-        await self._time_slice.yield_if_due()
+        if (part or self.index) and time.monotonic() > self._time_slice.end:
+            await self._time_slice.yield_if_due()
         with current().phase("detokenise", self.index):
             found += [self._with_text(part, one) for answer in answers for one in answer]
         if self._detokenizer is not None:

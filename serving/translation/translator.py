@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
@@ -269,11 +270,12 @@ class Translator:
         on_growth = events.grown if events is not None else None
         aligns = bool(self.manifest.alignment.heads)
         model = TextModel(self.manifest.limits, self._tokenizer, self._guarding, aligns, self._lexicon)
-        tasks = []
+        tasks: list[TextTask] = []
         for index, plan in enumerate(plans):
             if isinstance(plan, TextPlan):
+                if tasks and time.monotonic() > time_slice.end:
+                    await time_slice.yield_if_due()
                 tasks.append(TextTask(index, plan, client, options, model, time_slice, on_growth))
-                await time_slice.yield_if_due()
         return tasks
 
     def _submit(self, client: EngineClient, tasks: Sequence[RequestTask[Result]]) -> None:
