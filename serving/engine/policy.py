@@ -19,8 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from lingon.serving.decoding.job import Job
-
 Key = TypeVar("Key")
 STALE = 2  # times the entries of the keys, which the heap has at most, and SPARE more, before those without a use leave
 SPARE = 64
@@ -61,7 +59,9 @@ class FairQueue(Generic[Key]):
         return self._heap[0][2]
 
     def charge(self, key: Key, cost: float) -> None:
-        """Count work that a key received; the key stays."""
+        """Count work that a key received; the key stays. A key that is alone takes nothing from others."""
+        if len(self._entries) == 1:
+            return
         tag = self._entries[key][0]
         self._clock = max(tag, self._clock + cost / len(self._entries))
         self._push(key, tag + cost)
@@ -99,11 +99,6 @@ Party = str
 SHORT = "\0"  # no caller has it in its name
 
 
-def party_of(job: Job) -> Party:
-    """Return the party of a job."""
-    return job.caller + SHORT if job.short else job.caller
-
-
 class ShortTime:
     """The time that short calls may still take; the caller passes the time on its clock."""
 
@@ -123,7 +118,10 @@ class ShortTime:
 
 
 class Lanes:
-    """The work of each party, the parties in each lane, and the time that each lane has received."""
+    """The work of each party, the parties in each lane, and the time that each lane has received.
+
+    contended: whether a heavy party and another one are present, so that the others join the lane LIGHT
+    """
 
     def __init__(self, workers: int) -> None:
         self.short_time = ShortTime(workers)
@@ -131,11 +129,7 @@ class Lanes:
         self._heavy: set[Party] = set()
         self._running: tuple[Counter[Party], Counter[Party]] = (Counter(), Counter())  # jobs of each party in each lane
         self._order: FairQueue[int] = FairQueue()
-
-    @property
-    def contended(self) -> bool:
-        """Whether a heavy party and another one are present, so that the others join the lane LIGHT."""
-        return bool(self._heavy) and len(self._work) > 1
+        self.contended = False
 
     def lane_of(self, party: Party) -> int:
         """Return the lane that a job of this party would join now."""
@@ -148,6 +142,7 @@ class Lanes:
         self._work[party] += cost
         if self._work[party] >= HEAVY:
             self._heavy.add(party)
+        self.contended = len(self._work) > 1 and bool(self._heavy)
 
     def join(self, lane: int, party: Party) -> None:
         """Count a job that was admitted to a lane."""
@@ -159,6 +154,7 @@ class Lanes:
         _subtract(self._work, party, cost)
         if self._work[party] < HEAVY:
             self._heavy.discard(party)
+        self.contended = len(self._work) > 1 and bool(self._heavy)
         if lane is not None:
             _subtract(self._running[lane], party, 1)
             if not self._running[lane]:
@@ -172,7 +168,7 @@ class Lanes:
         """Count time that a worker spent on a lane."""
         if lane == LIGHT and any(party.endswith(SHORT) for party in self._running[LIGHT]):
             self.short_time.spend(seconds)
-        if self._running[lane]:
+        if self._running[MAIN] and self._running[LIGHT]:  # a lane that is alone has all the time
             self._order.charge(lane, seconds / len(self._running[lane]))
 
 

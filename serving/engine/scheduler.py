@@ -14,9 +14,9 @@ from typing import NamedTuple, Protocol
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job
-from lingon.serving.engine.cost import ThroughputEstimator, TypicalCalls, cost_of, cost_of_steps, rows_of
+from lingon.serving.engine.cost import ThroughputEstimator, TypicalCalls, cost_of, cost_of_steps
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.policy import LIGHT, MAIN, Lanes, PresentWork, Running, admits, fair_share, party_of
+from lingon.serving.engine.policy import LIGHT, MAIN, SHORT, Lanes, PresentWork, Running, admits, fair_share
 from lingon.serving.engine.queue import Queue
 
 
@@ -139,7 +139,10 @@ AT_ONCE, NEVER = Forecast(0.0, 0.0), Forecast(math.inf, math.inf)
 
 
 class Scheduler:
-    """Hands jobs to workers 0, 1, ...; safe from any thread."""
+    """Hands jobs to workers 0, 1, ...; safe from any thread.
+
+    most_rows: over all workers; one worker may use all of them
+    """
 
     def __init__(
         self,
@@ -152,6 +155,7 @@ class Scheduler:
         """clock: returns seconds; the deadlines of jobs are on it. changed: on which workers without work sleep."""
         self._spread, self._clock, self._workers = limits.spread, clock, workers
         self._worker_rows = [limits.max_rows] * workers  # the most rows of each worker
+        self.most_rows = limits.max_rows
         self._observer = observer
         self._queue = Queue(limits)
         self._tickets: dict[int, Ticket] = {}
@@ -176,15 +180,11 @@ class Scheduler:
             queued = len(self._queue)
             return EngineLoad(queued, self._queue.tokens, self._queue.cost, len(self._tickets) - queued)
 
-    @property
-    def most_rows(self) -> int:
-        """The most rows over all workers; one worker may use all of them."""
-        return min(self._worker_rows)
-
     def limit_rows(self, worker: int, rows: int) -> None:
         """Hand out no more rows than a worker has memory for."""
         with self._changed:
             self._worker_rows[worker] = rows
+            self.most_rows = min(self._worker_rows)
             if not self._failed:  # the observer may be that of a new engine already
                 self._observer.rows_limited(self.most_rows)
             self._changed.notify_all()
@@ -210,13 +210,14 @@ class Scheduler:
         """Enqueue all of these jobs of one call or none; see `lingon.serving.engine.engine.Engine.submit`."""
         now, cost = self._clock(), sum(map(cost_of, jobs))
         with self._changed:
-            self._check_open()
+            if self._failed or self._stopping:
+                raise self._closed()
             dropped = self._queue.make_room(jobs)
             if jobs:
                 self._typical.record(jobs[0].caller, cost, max(len(job.source_ids) for job in jobs))
                 if self._present.is_short(cost) and self._lanes.short_time.is_left(now):
                     for job in jobs:
-                        job.short = True
+                        job.party = job.caller + SHORT
             self._check_deadline(jobs, cost, now)
             for job in dropped:
                 self._queue.remove(job.number)
@@ -225,8 +226,8 @@ class Scheduler:
             self._queue.add(jobs)
             for job in jobs:
                 self._tickets[job.number] = Ticket(job, now)
-                self._lanes.submit(party_of(job), cost_of(job))
-                self._present.add(cost_of(job))
+                self._lanes.submit(job.party, job.cost)
+                self._present.add(job.cost)
                 if job.deadline is not None and job.deadline < self._earliest:
                     self._earliest = job.deadline
             # Workers without work are all alike, and each of them takes a job or none of them does. No other thread
@@ -236,7 +237,8 @@ class Scheduler:
     def check_texts(self, caller: str, texts: int) -> None:
         """Raise what `submit` would raise for so many texts of a caller, whatever they are."""
         with self._changed:
-            self._check_open()
+            if self._failed or self._stopping:
+                raise self._closed()
             self._queue.check_texts(caller, texts)
 
     def forecast(self, caller: str) -> Forecast:
@@ -246,7 +248,7 @@ class Scheduler:
         queue is empty, as for `submit`, and if `submit` would say something else than QueueFull.
         """
         with self._changed:
-            if not len(self._queue) or self._failed or self._stopping:
+            if not self._queue.rows or self._failed or self._stopping:
                 return AT_ONCE
             try:
                 self._queue.check_texts(caller, 1)
@@ -257,11 +259,10 @@ class Scheduler:
             begun = self._estimator.estimate(cost - typical.cost, 0)
             return Forecast(self._estimator.estimate(cost, typical.tokens), begun)
 
-    def _check_open(self) -> None:
+    def _closed(self) -> RequestError:
         if self._failed:
-            raise EngineLost("the engine is being restarted; try again")
-        if self._stopping:
-            raise Draining("the model is being unloaded; try again")
+            return EngineLost("the engine is being restarted; try again")
+        return Draining("the model is being unloaded; try again")
 
     def _check_deadline(self, jobs: Sequence[Job], cost: int, now: float) -> None:
         """Refuse jobs that would miss their deadline, by the work queued before them; an empty queue takes all."""
@@ -271,10 +272,10 @@ class Scheduler:
         deadline = min(deadlines)
         if deadline <= now:
             raise NotBegun("the deadline passed before the work was begun")
-        if not len(self._queue):
+        if not self._queue.rows:
             return
         longest = max([len(job.source_ids) for job in jobs if isinstance(job, DecodeJob)], default=0)
-        needed = self._estimator.estimate(self._queue.most_cost_before(party_of(jobs[0]), cost), longest)
+        needed = self._estimator.estimate(self._queue.most_cost_before(jobs[0].party, cost), longest)
         if now + needed > deadline:  # the exact cost takes a loop over all calls of the caller
             needed = self._estimator.estimate(self._queue.cost_before(jobs), longest)
         if now + needed > deadline:
@@ -293,15 +294,24 @@ class Scheduler:
         """
         with self._changed:
             while True:
-                removed, admitted = self._removed(worker), self._admitted(worker)
+                removed = self._removed(worker) if self._to_remove or self._clock() >= self._earliest else []
+                for turns in self._turns.values():
+                    turns[worker] += 1
+                admitted = self._admitted(worker) if self._queue.rows else []
                 if self._freed_rows:
-                    self._offer_freed_rows()
+                    self._freed_rows = False
+                    if self._queue.rows:
+                        self._offer_freed_rows()
                 if last is not None:  # after the admission: a lane that has just got work goes before the one that ran
                     self._lanes.charge(*last)
                     last = None
-                if removed or admitted or not self._is_idle(worker):
-                    return StepPlan(removed, admitted, self._next_lane(worker), self._is_contended())
-                if self._failed or (self._stopping and not len(self._queue)):
+                lanes = self._running.lanes_of(worker)
+                if lanes:
+                    lane = lanes[0] if len(lanes) == 1 else self._lanes.next(lanes.__contains__)
+                    return StepPlan(removed, admitted, lane, self._is_contended())
+                if removed:
+                    return StepPlan(removed, admitted, MAIN, self._is_contended())
+                if self._failed or (self._stopping and not self._queue.rows):
                     return None
                 if not self._changed.wait(patience):
                     return StepPlan([], [], idle=True)
@@ -314,15 +324,13 @@ class Scheduler:
                 return
             assert ticket.worker is not None
             self._to_remove.pop(job.number, None)
-            cost = cost_of(job)
-            self._running.add(ticket.lane or MAIN, ticket.worker, -rows_of(job), -cost)
-            self._lanes.leave(ticket.lane, party_of(job), cost)
-            self._present.remove(cost)
+            self._running.add(ticket.lane or MAIN, ticket.worker, -job.rows, -job.cost)
+            self._lanes.leave(ticket.lane, job.party, job.cost)
+            self._present.remove(job.cost)
             if isinstance(job, DecodeJob) and ticket.started < math.inf:
                 self._estimator.record_end(len(job.source_ids), self._clock() - ticket.started)
-                unforeseen = cost_of_steps(job, steps) - cost
-                if unforeseen > 0:  # it became longer than its source
-                    self._queue.charge(job, unforeseen)
+                if self._queue.rows and (unforeseen := cost_of_steps(job, steps) - job.cost) > 0:
+                    self._queue.charge(job, unforeseen)  # it became longer than its source
             self._freed_rows = True
             if self._stopping and not self._tickets:
                 self._changed.notify_all()
@@ -345,6 +353,7 @@ class Scheduler:
             self._failed = True
             for ticket in self._tickets.values():
                 if ticket.worker is None:
+                    self._queue.remove(ticket.job.number)
                     self._assign(ticket, worker)
             self._changed.notify_all()
             return [ticket.job for ticket in self._tickets.values() if ticket.worker == worker]
@@ -370,7 +379,7 @@ class Scheduler:
 
     def _removed(self, worker: int) -> list[tuple[Job, RequestError]]:
         """Return the jobs to remove: those of the worker, and queued ones, which become its own."""
-        if self._earliest < math.inf and (now := self._clock()) >= self._earliest:
+        if (now := self._clock()) >= self._earliest:
             self._expire(now)
         if not self._to_remove:
             return []
@@ -380,8 +389,9 @@ class Scheduler:
             ticket.started = math.inf  # a job that is cut short says nothing of the running time of others
             if ticket.worker is None:
                 self._observer.left_queue(self._clock() - ticket.submitted)
+                self._queue.remove(ticket.job.number)
                 self._assign(ticket, worker)
-        if not len(self._queue):
+        if not self._queue.rows:
             self._estimator.record_start(0.0, self._clock(), more=False)
         return [(ticket.job, self._to_remove.pop(ticket.job.number)) for ticket in found]
 
@@ -396,23 +406,12 @@ class Scheduler:
 
     def _offer_freed_rows(self) -> None:
         """Wake workers that sleep for lack of rows, if the one whose jobs ended has left rows to them."""
-        self._freed_rows = False
-        if self._queue.rows and not self._is_full() and any(map(self._is_idle, range(self._workers))):
+        if not self._is_full() and not all(map(self._running.lanes_of, range(self._workers))):
             self._changed.notify_all()
 
     def _is_full(self) -> bool:
         """Whether all jobs share one lane and it has all its rows, as in most turns of a busy engine."""
         return not self._lanes.contended and self._running.are_full(self.most_rows)
-
-    def _is_idle(self, worker: int) -> bool:
-        return not self._running.lanes_of(worker)
-
-    def _next_lane(self, worker: int) -> int:
-        """Return the lane that a worker serves next; MAIN if it has no rows."""
-        lanes = self._running.lanes_of(worker)
-        if len(lanes) > 1:
-            return self._lanes.next(lanes.__contains__)
-        return lanes[0] if lanes else MAIN
 
     def _is_contended(self) -> bool:
         """Whether a heavy caller and another one have work, or had a moment ago."""
@@ -423,15 +422,13 @@ class Scheduler:
 
     def _admitted(self, worker: int) -> list[Ticket]:
         """Return the jobs that join the batches of a worker."""
-        for turns in self._turns.values():
-            turns[worker] += 1
-        if not self._queue.rows or self._is_full():
+        if self._is_full():
             return []
         lanes = (LIGHT, MAIN) if self._lanes.contended else (MAIN,)
         admitted = [each for lane in lanes for each in self._fill(lane, worker)]
         if admitted:
-            cost = sum(cost_of(each.job) for each in admitted)
-            self._estimator.record_start(cost, self._clock(), more=len(self._queue) > 0)
+            cost = sum(each.job.cost for each in admitted)
+            self._estimator.record_start(cost, self._clock(), more=self._queue.rows > 0)
         return admitted
 
     def _fill(self, lane: int, worker: int) -> list[Ticket]:
@@ -461,13 +458,12 @@ class Scheduler:
         """Hand a job that left the queue to a worker."""
         ticket, now = self._tickets[job.number], self._clock()
         ticket.lane, ticket.started = lane, now
-        self._lanes.join(lane, party_of(job))
+        self._lanes.join(lane, job.party)
         self._assign(ticket, worker)
         self._observer.left_queue(now - ticket.submitted)
         return ticket
 
     def _assign(self, ticket: Ticket, worker: int) -> None:
         """Make a worker responsible for the outcome of a job."""
-        self._queue.remove(ticket.job.number)
         ticket.worker = worker
-        self._running.add(ticket.lane or MAIN, worker, rows_of(ticket.job), cost_of(ticket.job))
+        self._running.add(ticket.lane or MAIN, worker, ticket.job.rows, ticket.job.cost)

@@ -55,8 +55,6 @@ class OpenBatch:
 
     def first_token_waits(self) -> list[float]:
         """Return the seconds from the submission of each job that has had its first step just now."""
-        if not self.no_token_yet:
-            return []
         now = time.monotonic()
         waits = [now - submitted for submitted in self.no_token_yet.values()]
         self.no_token_yet.clear()
@@ -73,7 +71,7 @@ class Batches:
     @property
     def has_rows(self) -> bool:
         """Whether any batch has sentences."""
-        return any(batch.running for batch in self._open.values())
+        return any(batch.running.live for batch in self._open.values())
 
     @property
     def state_bytes(self) -> int:
@@ -104,7 +102,7 @@ class Batches:
         own = BatchKey(job.options.beam_size, width_for(len(job.source_ids)), job.options.shortlist)
         found: BatchKey | None = None
         for key, batch in self._open.items() if self._runner.any_width else ():
-            alike = key.beam_size == own.beam_size and key.shortlist == own.shortlist and batch.running
+            alike = key.beam_size == own.beam_size and key.shortlist == own.shortlist and batch.running.live > 0
             fits = alike and own.width <= key.width <= MOST_WIDER * own.width
             if fits and (found is None or key.width < found.width):
                 found = key
@@ -113,7 +111,7 @@ class Batches:
     def next(self) -> OpenBatch | None:
         """Return the batch whose latest step is the longest ago, as the one to step now; None if none has sentences."""
         for key, batch in self._open.items():
-            if batch.running:
+            if batch.running.live:
                 self._open[key] = self._open.pop(key)
                 return batch
         return None
@@ -132,20 +130,22 @@ class Batches:
 
     def free_empty(self) -> None:
         """Free the batches without sentences."""
-        self._free_if(lambda batch: True)
+        for batch in self._empty():
+            self.free(batch)
 
     def free_large(self) -> None:
         """Free the empty batches that have used much memory: filling new memory takes less time than they ran."""
-        self._free_if(lambda batch: batch.running.used_bytes > SPARE_BYTES)
+        for batch in self._empty():
+            if batch.running.used_bytes > SPARE_BYTES:
+                self.free(batch)
 
     def _free_all_but_spare(self) -> None:
         """Free the empty batches except the latest ones: clients may ask for any beam size and any length."""
-        for batch in [batch for batch in self._open.values() if not batch.running][:-SPARE_BATCHES]:
+        for batch in self._empty()[:-SPARE_BATCHES]:
             self.free(batch)
 
-    def _free_if(self, condition: Callable[[OpenBatch], bool]) -> None:
-        for batch in [batch for batch in self._open.values() if not batch.running and condition(batch)]:
-            self.free(batch)
+    def _empty(self) -> list[OpenBatch]:
+        return [batch for batch in self._open.values() if not batch.running.live]
 
 
 logger = logging.getLogger(__name__)
@@ -236,8 +236,10 @@ class Worker:
         else:
             lane.began = self._begin(lane, short=False)
             self._step_next(lane)
-        self._free_scorer_memory()
-        self._raise_rows()
+        if self._scored > -math.inf:
+            self._free_scorer_memory()
+        if self._limits.lacked > -math.inf:
+            self._raise_rows()
 
     def _serve_briefly(self, lane: Lane) -> None:
         """Run the encoder, the scorer or the decoder once, the decoder every second time at least."""
@@ -252,7 +254,7 @@ class Worker:
         if batch is not None:
             self.since = time.monotonic()
             self._step(lane, batch)
-            if not batch.running:
+            if not batch.running.live:
                 self._free_large_batches()
 
     def _remove(self, removed: Sequence[tuple[Job, RequestError]]) -> None:
@@ -268,8 +270,9 @@ class Worker:
         for number, lane in self._lanes.items():
             for kind, waiting in ((DecodeJob, lane.to_encode), (ScoreJob, lane.to_score)):
                 jobs = [each for each in admitted if each.lane == number and isinstance(each.job, kind)]
-                batches = encoder_batches([_width(each.job) for each in jobs], self._limits.batch_tokens)
-                waiting.extend([jobs[index] for index in batch] for batch in batches)
+                if jobs:
+                    batches = encoder_batches([_width(each.job) for each in jobs], self._limits.batch_tokens)
+                    waiting.extend([jobs[index] for index in batch] for batch in batches)
 
     def _begin(self, lane: Lane, *, short: bool) -> bool:
         """Encode a batch of admitted sentences, else score a batch of pairs, if the decoder has had its time.
@@ -340,7 +343,7 @@ class Worker:
 
     def _free_scorer_memory(self) -> None:
         """Free the memory that the scorer keeps for its next run, if none is expected."""
-        if self._scored > -math.inf and (self._has_no_work() or time.monotonic() > self._scored + KEEP_SECONDS):
+        if self._has_no_work() or time.monotonic() > self._scored + KEEP_SECONDS:
             self._scored = -math.inf
             self._runner.free_memory()
 
@@ -372,7 +375,7 @@ class Worker:
         running, start = batch.running, time.perf_counter()
         try:
             running.compact()
-            live, rows = len(running) * running.beam_size, running.rows
+            live, rows = running.live * running.beam_size, running.rows
             ended = running.step()
         except MemoryError:
             lane.batches.free(batch)
@@ -382,8 +385,9 @@ class Worker:
         lane.score_debt -= seconds
         self._observer.stepped(live, rows, running.copied_bytes, seconds, running.steps)
         running.copied_bytes = 0
-        for waited in batch.first_token_waits():
-            self._observer.first_token(waited)
+        if batch.no_token_yet:
+            for waited in batch.first_token_waits():
+                self._observer.first_token(waited)
         for job, outcome in ended:
             self._end(job, outcome)
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
-from lingon.serving.engine.cost import cost_of, rows_of, tokens_of
+from lingon.serving.engine.cost import cost_of
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.policy import LIGHT, MAIN, reserved_rows
 from lingon.serving.engine.scheduler import EngineLoad, NullObserver, Scheduler, Ticket, Turn
@@ -201,7 +201,7 @@ class History:
         assert job.number not in self.admitted, "a job starts twice"
         assert job.number not in self.cancelled
         rows, most, reserve = self.rows(), self.limits.max_rows, reserved_rows(self.limits.max_rows)
-        own, total = rows[lane] + rows_of(job), sum(rows) + rows_of(job)
+        own, total = rows[lane] + job.rows, sum(rows) + job.rows
         if rows[lane]:
             assert own <= most
             assert total <= most + reserve
@@ -210,7 +210,7 @@ class History:
     def rows(self) -> list[int]:
         """Return the running rows of each lane."""
         running = [each for work in self.workers for each in work.running.values()]
-        return [sum(rows_of(each.job) for each in running if each.lane == lane) for lane in (MAIN, LIGHT)]
+        return [sum(each.job.rows for each in running if each.lane == lane) for lane in (MAIN, LIGHT)]
 
     def end(self, work: Work, numbers: Sequence[int], steps: int) -> None:
         """End a turn: the removed jobs and these running ones have their outcome."""
@@ -231,7 +231,7 @@ class History:
         waiting = [job for number, job in self.jobs.items() if number not in self.admitted]
         assert load.queued + load.running == len(self.jobs)
         assert load.queued <= min(len(waiting), self.limits.max_queue_texts)
-        assert load.queued_tokens <= min(sum(map(tokens_of, waiting)), self.limits.max_queue_tokens)
+        assert load.queued_tokens <= min(sum(each.tokens for each in waiting), self.limits.max_queue_tokens)
         assert load.queued_work <= sum(map(cost_of, waiting))
         assert self.scheduler.idle == (not self.jobs)
 

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lingon.serving.decoding.job import DecodeJob, Options
-from lingon.serving.engine.cost import WINDOW, ThroughputEstimator, cost_of, rows_of
+from lingon.serving.engine.cost import WINDOW, ThroughputEstimator, cost_of
 from lingon.serving.engine.limits import EngineLimits, encoder_batches
 from lingon.serving.engine.policy import ROUND, SMALL, FairQueue, admits, fair_share
 from lingon.serving.engine.queue import Queue
@@ -40,7 +40,7 @@ def admit_in_turn(running: list[int], waiting: list[int], most_rows: int = 1000)
         changed = False
         for worker in range(len(running)):
             share = fair_share(worker, running, queue.rows, few=sentences < EngineLimits().spread)
-            taken = sum(map(rows_of, queue.admit(running[worker], most_rows, share)))
+            taken = sum(each.rows for each in queue.admit(running[worker], most_rows, share))
             running[worker] += taken
             changed |= taken > 0
     assert len(queue) == 0 or most_rows < 1000

@@ -180,15 +180,12 @@ def test_a_running_batch_admits_queued_jobs_in_rounds() -> None:
 
 def test_a_job_dropped_from_a_full_queue_ends_with_queue_full() -> None:
     scheduler = make_scheduler(1, max_rows=1, max_queue_texts=2)
-    running, flood = job(), [job(), job()]
+    running, flood = job(), [of_caller("flood"), of_caller("flood")]
     scheduler.submit([running])
     assert next_step(scheduler, 0)[0] == [running]
-    for call, one in enumerate(flood, 1):
-        one.caller, one.call = "flood", call
+    for one in flood:
         scheduler.submit([one])
-    other = job()
-    other.caller = "other"
-    scheduler.submit([other])
+    scheduler.submit([of_caller("other")])
     assert next_step(scheduler, 0) == ([], [(flood[1], QueueFull)])
     scheduler.close(flood[1])
     scheduler.close(running)
@@ -423,8 +420,7 @@ def test_a_follow_up_job_is_never_dropped(*, decoded: bool) -> None:
         waiting = [scored(follow_up=follow_up) for _ in range(2)]
         for one in waiting:
             scheduler.submit([one])
-        other = job()
-        other.caller = "other"
+        other = of_caller("other")
         if follow_up:
             with pytest.raises(QueueFull):
                 scheduler.submit([other])
