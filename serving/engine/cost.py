@@ -45,7 +45,7 @@ def cost_of(job: Job) -> int:
 def cost_of_steps(job: DecodeJob, target_tokens: int) -> int:
     """Return the work of a translation whose rows have so many target tokens each."""
     options, token = job.options, DECODE
-    if options.needs_logits:
+    if options.sampling is not None or options.rules is not None:
         sampled = options.sampling is not None
         token = token_cost(sampled=sampled, restricted=options.restricts, forced=options.forces_words)
     return max(round(ENCODE * len(job.source_ids) + token * target_tokens * options.beam_size), 1)

@@ -254,8 +254,8 @@ class Worker:
         if batch is not None:
             self.since = time.monotonic()
             self._step(lane, batch)
-            if not batch.running.live:
-                self._free_large_batches()
+            if not batch.running.live and batch.running.used_bytes > SPARE_BYTES:
+                lane.batches.free(batch)  # filling new memory takes less time than it ran
 
     def _remove(self, removed: Sequence[tuple[Job, RequestError]]) -> None:
         numbers = {job.number for job, _ in removed}
@@ -375,7 +375,7 @@ class Worker:
         running, start = batch.running, time.perf_counter()
         try:
             running.compact()
-            live, rows = running.live * running.beam_size, running.rows
+            rows = running.live * running.beam_size  # no slot is free
             ended = running.step()
         except MemoryError:
             lane.batches.free(batch)
@@ -383,7 +383,7 @@ class Worker:
             return
         seconds = time.perf_counter() - start
         lane.score_debt -= seconds
-        self._observer.stepped(live, rows, running.copied_bytes, seconds, running.steps)
+        self._observer.stepped(rows, rows, running.copied_bytes, seconds, running.steps)
         running.copied_bytes = 0
         if batch.no_token_yet:
             for waited in batch.first_token_waits():

@@ -172,7 +172,8 @@ class TextTask:
             if self._options.return_alignment or self._options.coverage_penalty or any(self._plan.tagged):
                 found = await self._scored(found)
         finally:
-            await _ended([each for futures in in_steps.values() for each in futures])
+            if in_steps:
+                await _ended([each for futures in in_steps.values() for each in futures])
         most = max(map(len, found), default=1)
         return [part * most if len(part) == 1 else part for part in found]
 
