@@ -14,7 +14,7 @@ from lingon.errors import QueueFull
 from lingon.serving.decoding.job import Job
 from lingon.serving.engine.cost import cost_of
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.policy import FairQueue, Party
+from lingon.serving.engine.policy import FairQueue, Party, giving_way
 
 
 @dataclass(slots=True)
@@ -128,7 +128,8 @@ class Queue:
         most = self._limits.max_queue_texts
         if texts > most or len(self._jobs) + texts <= most:  # more than `most` are refused for good
             return
-        if caller == max(self._parties, key=lambda each: self._parties[each].cost, default=caller):
+        own = self._parties[caller].cost if caller in self._parties else 0
+        if giving_way(self._parties, lambda party: self._parties[party].cost, own) is None:
             raise self._too_many(texts)
 
     def cost_before(self, jobs: Sequence[Job]) -> float:
@@ -232,9 +233,9 @@ class Queue:
         own = work.pop(jobs[0].party, 0) + sum(map(cost_of, jobs))
         calls = {party: self._parties[party].waiting_calls() for party in work}
         while work:
-            heaviest = max(work, key=work.__getitem__)
-            call = next(calls[heaviest], None) if work[heaviest] > own else None
-            if call is None:
+            heaviest = giving_way(work, work.__getitem__, own)
+            call = None if heaviest is None else next(calls[heaviest], None)
+            if heaviest is None or call is None:
                 return
             work[heaviest] -= sum(job.cost for job in call)
             yield call

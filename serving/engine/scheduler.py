@@ -16,7 +16,7 @@ from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, Qu
 from lingon.serving.decoding.job import DecodeJob, Job
 from lingon.serving.engine.cost import ThroughputEstimator, TypicalCalls, cost_of, cost_of_steps
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.policy import LIGHT, MAIN, SHORT, Lanes, PresentWork, Running, admits, fair_share
+from lingon.serving.engine.policy import LIGHT, MAIN, NOTHING, SHORT, Lanes, PresentWork, Running, intake
 from lingon.serving.engine.queue import Queue
 
 
@@ -434,21 +434,23 @@ class Scheduler:
     def _fill(self, lane: int, worker: int) -> list[Ticket]:
         """Start the queued jobs that join the worker's batches of a lane."""
         rows, free = self._running.rows[lane], self._running.free_rows(lane, self.most_rows)
-        joining = min(self._queue.rows, free)
-        if not admits(rows[worker], joining, self._turns[lane][worker]):
+        contended = self._lanes.contended
+        taken = intake(
+            worker,
+            rows,
+            self._running.work[lane],
+            queued=self._queue.rows,
+            queued_work=self._queue.cost,
+            free=free,
+            steps=self._turns[lane][worker],
+            few=len(self._tickets) < self._spread,
+            contended=contended,
+        )
+        if taken is NOTHING:
             return []
-        most_rows = rows[worker] + free
-        share, most_work = most_rows, math.inf
-        contended, few = self._lanes.contended, len(self._tickets) < self._spread
-        # What a job that runs has left is not known, so that its work says little beside a small queue.
-        small = self._queue.cost < self._running.mean_work(lane)
-        if few or contended or small or joining < self._queue.rows:
-            share = fair_share(worker, rows, joining, few=few)
-        else:  # all that is queued joins now: the workers end together if they have as much work
-            most_work = self._running.missing_work(lane, worker, self._queue.cost)
         joins = (lambda party: self._lanes.lane_of(party) == lane) if contended else None
-        alone = not any(rows)
-        jobs = self._queue.admit(rows[worker], most_rows, share, most_work=most_work, alone=alone, joins=joins)
+        most_rows, alone = rows[worker] + free, not any(rows)
+        jobs = self._queue.admit(rows[worker], most_rows, taken.rows, most_work=taken.work, alone=alone, joins=joins)
         started = [self._start(job, worker, lane) for job in jobs]
         if started:
             self._turns[lane][worker] = 0
