@@ -154,6 +154,8 @@ class _QueuedJob:
     rows: of a batch that it takes
     tokens: that are known: those of its source, and of the target that it scores
     cost: in units of `lingon.serving.engine.cost`, which computes it once; 0 until then
+    submitted, started: when the engine took it, and when a worker did, on the clock of the scheduler
+    worker, lane: which have it; None while it is queued, and lane if it never joins one
     """
 
     source_ids: tuple[int, ...]
@@ -166,6 +168,10 @@ class _QueuedJob:
     rows: int = field(init=False)
     tokens: int = field(init=False)
     cost: int = field(default=0, init=False)
+    submitted: float = field(default=0.0, init=False)
+    started: float = field(default=math.inf, init=False)
+    worker: int | None = field(default=None, init=False)
+    lane: int | None = field(default=None, init=False)
     number: int = field(default_factory=_numbers.__next__)
 
 

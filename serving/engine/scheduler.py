@@ -9,7 +9,6 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
@@ -89,21 +88,6 @@ class NullObserver:
 CONTENTION_SECONDS = 2.0  # seconds for which runs stay short after a heavy caller and another one had work together
 
 
-@dataclass(slots=True)
-class Ticket:
-    """A job that has no outcome yet, with times on the scheduler's clock; workers read job, submitted and lane.
-
-    worker: None while the job is queued
-    lane: None until it joins one
-    """
-
-    job: Job
-    submitted: float
-    worker: int | None = None
-    lane: int | None = None
-    started: float = math.inf
-
-
 class Turn(NamedTuple):
     """What a worker has done since its last plan: which lane it served, and for how many seconds."""
 
@@ -122,7 +106,7 @@ class StepPlan(NamedTuple):
     """
 
     removed: list[tuple[Job, RequestError]]
-    admitted: list[Ticket]
+    admitted: list[Job]
     lane: int = MAIN
     short: bool = False
     idle: bool = False
@@ -158,7 +142,7 @@ class Scheduler:
         self.most_rows = limits.max_rows
         self._observer = observer
         self._queue = Queue(limits)
-        self._tickets: dict[int, Ticket] = {}
+        self._jobs: dict[int, Job] = {}
         self._to_remove: dict[int, RequestError] = {}
         self._earliest = math.inf  # no deadline is before it
         self._lanes, self._contended_until = Lanes(workers), -math.inf
@@ -178,7 +162,7 @@ class Scheduler:
         """Return what is queued and running."""
         with self._changed:
             queued = len(self._queue)
-            return EngineLoad(queued, self._queue.tokens, self._queue.cost, len(self._tickets) - queued)
+            return EngineLoad(queued, self._queue.tokens, self._queue.cost, len(self._jobs) - queued)
 
     def limit_rows(self, worker: int, rows: int) -> None:
         """Hand out no more rows than a worker has memory for."""
@@ -198,7 +182,7 @@ class Scheduler:
     def idle(self) -> bool:
         """Whether no job is queued or running."""
         with self._changed:
-            return not self._tickets
+            return not self._jobs
 
     @property
     def contended(self) -> bool:
@@ -225,7 +209,8 @@ class Scheduler:
                 self._to_remove.setdefault(job.number, QueueFull(message))
             self._queue.add(jobs)
             for job in jobs:
-                self._tickets[job.number] = Ticket(job, now)
+                job.submitted = now
+                self._jobs[job.number] = job
                 self._lanes.submit(job.party, job.cost)
                 self._present.add(job.cost)
                 if job.deadline is not None and job.deadline < self._earliest:
@@ -284,7 +269,7 @@ class Scheduler:
     def cancel(self, jobs: Sequence[Job]) -> None:
         """Remove these jobs before the next step; jobs that ended are ignored."""
         with self._changed:
-            self._cancel([job.number for job in jobs if job.number in self._tickets])
+            self._cancel([job.number for job in jobs if job.number in self._jobs])
 
     def next(self, worker: int, last: Turn | None = None, patience: float | None = None) -> StepPlan | None:
         """Return what a worker does next; sleeps while there is no work. None when it has to end.
@@ -319,20 +304,19 @@ class Scheduler:
     def close(self, job: Job, steps: int = 0) -> None:
         """Forget a job that has its outcome; steps: of the decoder that a translation took."""
         with self._changed:
-            ticket = self._tickets.pop(job.number, None)
-            if ticket is None:  # `take_all` returned it
+            if self._jobs.pop(job.number, None) is None:  # `take_all` returned it
                 return
-            assert ticket.worker is not None
+            assert job.worker is not None
             self._to_remove.pop(job.number, None)
-            self._running.add(ticket.lane or MAIN, ticket.worker, -job.rows, -job.cost)
-            self._lanes.leave(ticket.lane, job.party, job.cost)
+            self._running.add(job.lane or MAIN, job.worker, -job.rows, -job.cost)
+            self._lanes.leave(job.lane, job.party, job.cost)
             self._present.remove(job.cost)
-            if isinstance(job, DecodeJob) and ticket.started < math.inf:
-                self._estimator.record_end(len(job.source_ids), self._clock() - ticket.started)
+            if isinstance(job, DecodeJob) and job.started < math.inf:
+                self._estimator.record_end(len(job.source_ids), self._clock() - job.started)
                 if self._queue.rows and (unforeseen := cost_of_steps(job, steps) - job.cost) > 0:
                     self._queue.charge(job, unforeseen)  # it became longer than its source
             self._freed_rows = True
-            if self._stopping and not self._tickets:
+            if self._stopping and not self._jobs:
                 self._changed.notify_all()
 
     def stop(self, timeout: float) -> bool:
@@ -343,29 +327,29 @@ class Scheduler:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-            done = self._changed.wait_for(lambda: not self._tickets or self._failed, timeout)
-            self._cancel(list(self._tickets))
+            done = self._changed.wait_for(lambda: not self._jobs or self._failed, timeout)
+            self._cancel(list(self._jobs))
             return done and not self._failed
 
     def fail(self, worker: int) -> list[Job]:
         """Take no more jobs, because this worker died; returns its jobs and all queued ones."""
         with self._changed:
             self._failed = True
-            for ticket in self._tickets.values():
-                if ticket.worker is None:
-                    self._queue.remove(ticket.job.number)
-                    self._assign(ticket, worker)
+            for job in self._jobs.values():
+                if job.worker is None:
+                    self._queue.remove(job.number)
+                    self._assign(job, worker)
             self._changed.notify_all()
-            return [ticket.job for ticket in self._tickets.values() if ticket.worker == worker]
+            return [job for job in self._jobs.values() if job.worker == worker]
 
     def take_all(self) -> list[Job]:
         """Take no more jobs, and forget the present ones, which are returned: the caller ends them."""
         with self._changed:
             self._failed = self.all_taken = True
-            jobs = [ticket.job for ticket in self._tickets.values()]
+            jobs = list(self._jobs.values())
             for job in jobs:
                 self._queue.remove(job.number)
-            self._tickets.clear()
+            self._jobs.clear()
             self._to_remove.clear()
             self._running, self._lanes = Running(self._workers), Lanes(self._workers)
             self._present = PresentWork()
@@ -383,22 +367,21 @@ class Scheduler:
             self._expire(now)
         if not self._to_remove:
             return []
-        tickets = [self._tickets[number] for number in self._to_remove]
-        found = [ticket for ticket in tickets if ticket.worker in (None, worker)]
-        for ticket in found:
-            ticket.started = math.inf  # a job that is cut short says nothing of the running time of others
-            if ticket.worker is None:
-                self._observer.left_queue(self._clock() - ticket.submitted)
-                self._queue.remove(ticket.job.number)
-                self._assign(ticket, worker)
+        found = [job for job in map(self._jobs.__getitem__, self._to_remove) if job.worker in (None, worker)]
+        for job in found:
+            job.started = math.inf  # a job that is cut short says nothing of the running time of others
+            if job.worker is None:
+                self._observer.left_queue(self._clock() - job.submitted)
+                self._queue.remove(job.number)
+                self._assign(job, worker)
         if not self._queue.rows:
             self._estimator.record_start(0.0, self._clock(), more=False)
-        return [(ticket.job, self._to_remove.pop(ticket.job.number)) for ticket in found]
+        return [(job, self._to_remove.pop(job.number)) for job in found]
 
     def _expire(self, now: float) -> None:
         self._earliest = math.inf
-        for number, ticket in self._tickets.items():
-            deadline = math.inf if ticket.job.deadline is None else ticket.job.deadline
+        for number, job in self._jobs.items():
+            deadline = math.inf if job.deadline is None else job.deadline
             if deadline <= now:
                 self._to_remove.setdefault(number, Expired("the deadline passed before the text was done"))
             else:
@@ -420,18 +403,18 @@ class Scheduler:
             return True
         return self._contended_until > -math.inf and self._clock() < self._contended_until
 
-    def _admitted(self, worker: int) -> list[Ticket]:
+    def _admitted(self, worker: int) -> list[Job]:
         """Return the jobs that join the batches of a worker."""
         if self._is_full():
             return []
         lanes = (LIGHT, MAIN) if self._lanes.contended else (MAIN,)
         admitted = [each for lane in lanes for each in self._fill(lane, worker)]
         if admitted:
-            cost = sum(each.job.cost for each in admitted)
+            cost = sum(each.cost for each in admitted)
             self._estimator.record_start(cost, self._clock(), more=self._queue.rows > 0)
         return admitted
 
-    def _fill(self, lane: int, worker: int) -> list[Ticket]:
+    def _fill(self, lane: int, worker: int) -> list[Job]:
         """Start the queued jobs that join the worker's batches of a lane."""
         rows, free = self._running.rows[lane], self._running.free_rows(lane, self.most_rows)
         contended = self._lanes.contended
@@ -443,7 +426,7 @@ class Scheduler:
             queued_work=self._queue.cost,
             free=free,
             steps=self._turns[lane][worker],
-            few=len(self._tickets) < self._spread,
+            few=len(self._jobs) < self._spread,
             contended=contended,
         )
         if taken is NOTHING:
@@ -451,21 +434,20 @@ class Scheduler:
         joins = (lambda party: self._lanes.lane_of(party) == lane) if contended else None
         most_rows, alone = rows[worker] + free, not any(rows)
         jobs = self._queue.admit(rows[worker], most_rows, taken.rows, most_work=taken.work, alone=alone, joins=joins)
-        started = [self._start(job, worker, lane) for job in jobs]
-        if started:
+        for job in jobs:
+            self._start(job, worker, lane)
+        if jobs:
             self._turns[lane][worker] = 0
-        return started
+        return jobs
 
-    def _start(self, job: Job, worker: int, lane: int) -> Ticket:
+    def _start(self, job: Job, worker: int, lane: int) -> None:
         """Hand a job that left the queue to a worker."""
-        ticket, now = self._tickets[job.number], self._clock()
-        ticket.lane, ticket.started = lane, now
+        job.lane, job.started = lane, self._clock()
         self._lanes.join(lane, job.party)
-        self._assign(ticket, worker)
-        self._observer.left_queue(now - ticket.submitted)
-        return ticket
+        self._assign(job, worker)
+        self._observer.left_queue(job.started - job.submitted)
 
-    def _assign(self, ticket: Ticket, worker: int) -> None:
+    def _assign(self, job: Job, worker: int) -> None:
         """Make a worker responsible for the outcome of a job."""
-        ticket.worker = worker
-        self._running.add(ticket.lane or MAIN, worker, ticket.job.rows, ticket.job.cost)
+        job.worker = worker
+        self._running.add(job.lane or MAIN, worker, job.rows, job.cost)

@@ -24,7 +24,7 @@ from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, ScoreJob
 from lingon.serving.engine.limits import EngineLimits, MemoryLimits, encoder_batches
 from lingon.serving.engine.policy import LIGHT, MAIN
-from lingon.serving.engine.scheduler import Observer, Scheduler, StepPlan, Ticket, Turn
+from lingon.serving.engine.scheduler import Observer, Scheduler, StepPlan, Turn
 from lingon.serving.runtime.runner import BatchShape, Runner, padded, width_for
 
 SPARE_BATCHES = 3  # empty batches whose memory a worker keeps in each lane
@@ -167,8 +167,8 @@ class Lane:
     """
 
     batches: Batches
-    to_encode: deque[list[Ticket]] = field(default_factory=deque)
-    to_score: deque[list[Ticket]] = field(default_factory=deque)
+    to_encode: deque[list[Job]] = field(default_factory=deque)
+    to_score: deque[list[Job]] = field(default_factory=deque)
     score_debt: float = 0.0
     began: bool = False
 
@@ -181,7 +181,7 @@ class Lane:
         """Forget these jobs."""
         self.batches.remove(numbers)
         for waiting in (self.to_encode, self.to_score):
-            kept = [[each for each in batch if each.job.number not in numbers] for batch in waiting]
+            kept = [[each for each in batch if each.number not in numbers] for batch in waiting]
             waiting.clear()
             waiting.extend(filter(None, kept))
 
@@ -265,13 +265,13 @@ class Worker:
         for job, error in removed:
             self._end(job, error)
 
-    def _admit(self, admitted: Sequence[Ticket]) -> None:
+    def _admit(self, admitted: Sequence[Job]) -> None:
         """Put jobs into their lanes, those of similar length together."""
         for number, lane in self._lanes.items():
             for kind, waiting in ((DecodeJob, lane.to_encode), (ScoreJob, lane.to_score)):
-                jobs = [each for each in admitted if each.lane == number and isinstance(each.job, kind)]
+                jobs = [each for each in admitted if each.lane == number and isinstance(each, kind)]
                 if jobs:
-                    batches = encoder_batches([_width(each.job) for each in jobs], self._limits.batch_tokens)
+                    batches = encoder_batches([_width(each) for each in jobs], self._limits.batch_tokens)
                     waiting.extend([jobs[index] for index in batch] for batch in batches)
 
     def _begin(self, lane: Lane, *, short: bool) -> bool:
@@ -289,10 +289,10 @@ class Worker:
             return False
         return True
 
-    def _take(self, waiting: deque[list[Ticket]], graph: str, *, short: bool) -> list[Ticket]:
+    def _take(self, waiting: deque[list[Job]], graph: str, *, short: bool) -> list[Job]:
         """Remove the first batch, or as much of it as makes a short run."""
         batch = waiting.popleft()
-        most = max(int(SHORT_RUN * self._speed.get(graph, 0.0)) // _width(batch[-1].job), 1)  # the last one is longest
+        most = max(int(SHORT_RUN * self._speed.get(graph, 0.0)) // _width(batch[-1]), 1)  # the last one is longest
         if short and len(batch) > most:
             waiting.appendleft(batch[most:])
             batch = batch[:most]
@@ -306,29 +306,28 @@ class Worker:
         self._speed[graph] = known + SPEED_WEIGHT * (speed - known)
         return seconds
 
-    def _encode(self, lane: Lane, admitted: Sequence[Ticket]) -> None:
-        jobs = [each.job for each in admitted]
-        start = self.since = _start(jobs)
-        ids, lengths = padded([job.source_ids for job in jobs])
+    def _encode(self, lane: Lane, admitted: Sequence[Job]) -> None:
+        start = self.since = _start(admitted)
+        ids, lengths = padded([job.source_ids for job in admitted])
         try:
             encoded, now = self._runner.encode(ids, lengths), time.monotonic()
         except MemoryError:
             self._halve(lane.to_encode, admitted)
             return
-        for index, (job, ticket) in enumerate(zip(jobs, admitted, strict=True)):
+        for index, job in enumerate(admitted):
             assert isinstance(job, DecodeJob)
             if job.phase_times is not None:
                 job.phase_times.encoded = now
             try:
                 batch = lane.batches.batch_for(job, self._limits.rows)
             except MemoryError:
-                self._lower_rows(jobs[index:])
+                self._lower_rows(admitted[index:])
                 break
             if (error := batch.running.admit(job, encoded, index, self._piece_ids(job))) is not None:
                 self._end(job, error)
                 continue
-            batch.no_token_yet[job.number] = ticket.submitted
-        self._observer.encoded(len(jobs), int(lengths.sum()), ids.size, self._measure("encoder", ids.size, start))
+            batch.no_token_yet[job.number] = job.submitted
+        self._observer.encoded(len(admitted), int(lengths.sum()), ids.size, self._measure("encoder", ids.size, start))
 
     def _piece_ids(self, job: DecodeJob) -> np.ndarray | None:
         """Return the pieces of a job's shortlist; None without one."""
@@ -351,8 +350,8 @@ class Worker:
         """Whether this worker has no jobs and the queue has none for it."""
         return not any(lane.has_work for lane in self._lanes.values()) and not self._scheduler.load().queued
 
-    def _score(self, lane: Lane, admitted: Sequence[Ticket]) -> None:
-        pairs = [each.job for each in admitted if isinstance(each.job, ScoreJob)]
+    def _score(self, lane: Lane, admitted: Sequence[Job]) -> None:
+        pairs = [each for each in admitted if isinstance(each, ScoreJob)]
         start = self.since = _start(pairs)
         source_ids, source_lengths = padded([job.source_ids for job in pairs])
         target_ids, target_lengths = padded([job.target_ids for job in pairs])
@@ -391,10 +390,10 @@ class Worker:
         for job, outcome in ended:
             self._end(job, outcome)
 
-    def _halve(self, waiting: deque[list[Ticket]], admitted: Sequence[Ticket]) -> None:
+    def _halve(self, waiting: deque[list[Job]], admitted: Sequence[Job]) -> None:
         """Put a batch for which there was no memory back in two halves."""
         if len(admitted) == 1:
-            self._lower_rows([admitted[0].job])
+            self._lower_rows([admitted[0]])
             return
         self._free_idle_memory()
         self._limits.halve_tokens(time.monotonic())
@@ -406,7 +405,7 @@ class Worker:
 
         Jobs that wait for the encoder end too: the smaller batches may have no slots for them.
         """
-        waiting = [each.job for lane in self._lanes.values() for batch in lane.to_encode for each in batch]
+        waiting = [each for lane in self._lanes.values() for batch in lane.to_encode for each in batch]
         for lane in self._lanes.values():
             lane.to_encode.clear()
         self._free_idle_memory()
