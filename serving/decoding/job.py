@@ -153,6 +153,7 @@ class _QueuedJob:
         `lingon.serving.engine.policy`
     rows: of a batch that it takes
     tokens: that are known: those of its source, and of the target that it scores
+    width: tokens of its row in the encoder, or in the scorer, which computes logits of all target tokens
     cost: in units of `lingon.serving.engine.cost`, which computes it once; 0 until then
     submitted, started: when the engine took it, and when a worker did, on the clock of the scheduler
     worker, lane: which have it; None while it is queued, and lane if it never joins one
@@ -167,6 +168,7 @@ class _QueuedJob:
     party: str = field(init=False)
     rows: int = field(init=False)
     tokens: int = field(init=False)
+    width: int = field(init=False)
     cost: int = field(default=0, init=False)
     submitted: float = field(default=0.0, init=False)
     started: float = field(default=math.inf, init=False)
@@ -194,7 +196,8 @@ class DecodeJob(_QueuedJob):
     bias: PrefixBias | None = None
 
     def __post_init__(self) -> None:
-        self.party, self.rows, self.tokens = self.caller, self.options.beam_size, len(self.source_ids)
+        self.party, self.rows = self.caller, self.options.beam_size
+        self.tokens = self.width = len(self.source_ids)
 
     def biased_token(self, tokens: Sequence[int]) -> int | None:
         """Return the token of the soft prefix that a hypothesis may have next; None after its end, or off it.
@@ -228,6 +231,7 @@ class ScoreJob(_QueuedJob):
 
     def __post_init__(self) -> None:
         self.party, self.rows, self.tokens = self.caller, 1, len(self.source_ids) + len(self.target_ids)
+        self.width = max(len(self.source_ids), len(self.target_ids) + 1)
 
 
 Job = DecodeJob | ScoreJob

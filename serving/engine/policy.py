@@ -124,12 +124,23 @@ class Lanes:
     """
 
     def __init__(self, workers: int) -> None:
-        self.short_time = ShortTime(workers)
+        self._short_time = ShortTime(workers)
         self._work: Counter[Party] = Counter()  # units of each party, queued and running
         self._heavy: set[Party] = set()
         self._running: tuple[Counter[Party], Counter[Party]] = (Counter(), Counter())  # jobs of each party in each lane
         self._order: FairQueue[int] = FairQueue()
+        self._total = self._squares = 0  # of the units of all jobs that are queued and running
         self.contended = False
+
+    def is_short(self, cost: int, now: float) -> bool:
+        """Whether a call of this work runs apart: it is much shorter than the work under way, and time is left for it.
+
+        The typical job is that of a unit of work drawn by chance, not a job drawn by chance: a few long sentences among
+        many short ones are most of the work.
+        """
+        if self._total < HEAVY or max(SHORTER * cost, LONG) * self._total > self._squares:
+            return False
+        return self._short_time.is_left(now)
 
     def lane_of(self, party: Party) -> int:
         """Return the lane that a job of this party would join now."""
@@ -139,6 +150,8 @@ class Lanes:
 
     def submit(self, party: Party, cost: int) -> None:
         """Count a job that was queued."""
+        self._total += cost
+        self._squares += cost * cost
         self._work[party] += cost
         if self._work[party] >= HEAVY:
             self._heavy.add(party)
@@ -151,6 +164,8 @@ class Lanes:
 
     def leave(self, lane: int | None, party: Party, cost: int) -> None:
         """Count a job that ended; lane: None if it was never admitted."""
+        self._total -= cost
+        self._squares -= cost * cost
         _subtract(self._work, party, cost)
         if self._work[party] < HEAVY:
             self._heavy.discard(party)
@@ -167,34 +182,9 @@ class Lanes:
     def charge(self, lane: int, seconds: float) -> None:
         """Count time that a worker spent on a lane."""
         if lane == LIGHT and any(party.endswith(SHORT) for party in self._running[LIGHT]):
-            self.short_time.spend(seconds)
+            self._short_time.spend(seconds)
         if self._running[MAIN] and self._running[LIGHT]:  # a lane that is alone has all the time
             self._order.charge(lane, seconds / len(self._running[lane]))
-
-
-class PresentWork:
-    """The work of the jobs that are queued and running, in units."""
-
-    def __init__(self) -> None:
-        self._total = self._squares = 0
-
-    def add(self, cost: int) -> None:
-        """Count a job that was queued."""
-        self._total += cost
-        self._squares += cost * cost
-
-    def remove(self, cost: int) -> None:
-        """Count a job that ended."""
-        self._total -= cost
-        self._squares -= cost * cost
-
-    def is_short(self, cost: int) -> bool:
-        """Whether a call of this work is much shorter than the work under way, and that is heavy.
-
-        The typical job is that of a unit of work drawn by chance, not a job drawn by chance: a few long sentences among
-        many short ones are most of the work.
-        """
-        return self._total >= HEAVY and max(SHORTER * cost, LONG) * self._total <= self._squares
 
 
 class Running:

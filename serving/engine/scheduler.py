@@ -15,7 +15,7 @@ from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, Qu
 from lingon.serving.decoding.job import DecodeJob, Job
 from lingon.serving.engine.cost import ThroughputEstimator, TypicalCalls, cost_of, cost_of_steps
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.policy import LIGHT, MAIN, NOTHING, SHORT, Lanes, PresentWork, Running, intake
+from lingon.serving.engine.policy import LIGHT, MAIN, NOTHING, SHORT, Lanes, Running, intake
 from lingon.serving.engine.queue import Queue
 
 
@@ -146,7 +146,6 @@ class Scheduler:
         self._to_remove: dict[int, RequestError] = {}
         self._earliest = math.inf  # no deadline is before it
         self._lanes, self._contended_until = Lanes(workers), -math.inf
-        self._present = PresentWork()
         self._running = Running(workers)
         # Turns of each worker since its last admission to a lane.
         self._turns = {lane: [0] * workers for lane in (MAIN, LIGHT)}
@@ -199,7 +198,7 @@ class Scheduler:
             dropped = self._queue.make_room(jobs)
             if jobs:
                 self._typical.record(jobs[0].caller, cost, max(len(job.source_ids) for job in jobs))
-                if self._present.is_short(cost) and self._lanes.short_time.is_left(now):
+                if self._lanes.is_short(cost, now):
                     for job in jobs:
                         job.party = job.caller + SHORT
             self._check_deadline(jobs, cost, now)
@@ -212,7 +211,6 @@ class Scheduler:
                 job.submitted = now
                 self._jobs[job.number] = job
                 self._lanes.submit(job.party, job.cost)
-                self._present.add(job.cost)
                 if job.deadline is not None and job.deadline < self._earliest:
                     self._earliest = job.deadline
             # Workers without work are all alike, and each of them takes a job or none of them does. No other thread
@@ -310,7 +308,6 @@ class Scheduler:
             self._to_remove.pop(job.number, None)
             self._running.add(job.lane or MAIN, job.worker, -job.rows, -job.cost)
             self._lanes.leave(job.lane, job.party, job.cost)
-            self._present.remove(job.cost)
             if isinstance(job, DecodeJob) and job.started < math.inf:
                 self._estimator.record_end(len(job.source_ids), self._clock() - job.started)
                 if self._queue.rows and (unforeseen := cost_of_steps(job, steps) - job.cost) > 0:
@@ -352,7 +349,6 @@ class Scheduler:
             self._jobs.clear()
             self._to_remove.clear()
             self._running, self._lanes = Running(self._workers), Lanes(self._workers)
-            self._present = PresentWork()
             self._changed.notify_all()
             return jobs
 

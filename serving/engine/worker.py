@@ -271,7 +271,7 @@ class Worker:
             for kind, waiting in ((DecodeJob, lane.to_encode), (ScoreJob, lane.to_score)):
                 jobs = [each for each in admitted if each.lane == number and isinstance(each, kind)]
                 if jobs:
-                    batches = encoder_batches([_width(each) for each in jobs], self._limits.batch_tokens)
+                    batches = encoder_batches([each.width for each in jobs], self._limits.batch_tokens)
                     waiting.extend([jobs[index] for index in batch] for batch in batches)
 
     def _begin(self, lane: Lane, *, short: bool) -> bool:
@@ -292,7 +292,7 @@ class Worker:
     def _take(self, waiting: deque[list[Job]], graph: str, *, short: bool) -> list[Job]:
         """Remove the first batch, or as much of it as makes a short run."""
         batch = waiting.popleft()
-        most = max(int(SHORT_RUN * self._speed.get(graph, 0.0)) // _width(batch[-1]), 1)  # the last one is longest
+        most = max(int(SHORT_RUN * self._speed.get(graph, 0.0)) // batch[-1].width, 1)  # the last one is longest
         if short and len(batch) > most:
             waiting.appendleft(batch[most:])
             batch = batch[:most]
@@ -450,11 +450,6 @@ class Worker:
         except Exception:
             logger.exception("a job's on_done failed")
         self._scheduler.close(job, steps)
-
-
-def _width(job: Job) -> int:
-    """Return the tokens of a job's row in the encoder, or in the scorer, which computes logits of all target tokens."""
-    return max(len(job.source_ids), len(job.target_ids) + 1) if isinstance(job, ScoreJob) else len(job.source_ids)
 
 
 def _start(jobs: Sequence[Job]) -> float:

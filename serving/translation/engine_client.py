@@ -63,9 +63,11 @@ class ValidUtf8:
 
     def again(self, job: DecodeJob, found: Sequence[Hypothesis]) -> tuple[Options, tuple[int, ...]] | None:
         """Return the options and the prefix with which a job is decoded once more; None if it need not be."""
+        if job.options.rules is not None:
+            return None
         prefix = job.shown_prefix
         whole = [self._spelling.whole(each.tokens, len(prefix)) for each in found]
-        if job.options.rules is not None or all(map(_is_whole, found, whole)):
+        if whole == [len(each.tokens) for each in found]:
             return None
         kept = found[0].tokens[: whole[0]] if job.options.beam_size == 1 else prefix
         bound = job.options.max_output_tokens - (len(kept) - len(prefix))
@@ -84,10 +86,6 @@ def rejoined(job: DecodeJob, first: Hypothesis, kept: int, second: Hypothesis) -
     generated = max(len(log_probs) - len(job.shown_prefix), 1)
     score = sum(log_probs) / generated**job.options.length_penalty
     return replace(second, log_probs=log_probs, score=score)
-
-
-def _is_whole(hypothesis: Hypothesis, whole: int) -> bool:
-    return whole == len(hypothesis.tokens)
 
 
 Answer = TypeVar("Answer")

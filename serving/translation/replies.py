@@ -252,7 +252,7 @@ def text_result(
     return pb.TextResult(
         hypotheses=hypotheses,
         warnings=[*_warnings(plan, whole, hypotheses), *warnings],
-        confidence=lowest_confidence(judged.parts),
+        confidence=lowest_confidence(judged.parts) if judged.parts else None,
         shortlist=options.job.shortlist and bool(plan.parts),
         normalised_text=plan.text if options.return_alignment else "",
         sentences=_sentences(plan, whole[0], layouts[0], judged) if options.text.return_sentences else (),

@@ -146,7 +146,8 @@ class Translator:
         client = self._client(deadline, caller)
         tasks = await self._tasks(plans, client, options, time_slice)
         done = await self._run(client, tasks, at_once=any(task.submits_more for task in tasks))
-        results = await _in_order(done, plans, text_error, time_slice)
+        whole = len(done) == len(plans)
+        results = [*done.values()] if whole else await _in_order(done, plans, text_error, time_slice)
         return pb.TranslateResponse(results=results, options=options.message, **self._header)
 
     def resolve(self, asked: pb.DecodingOptions, text: pb.TextOptions | None = None) -> ResolvedOptions:

@@ -13,7 +13,7 @@ import pytest
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.policy import LIGHT, MAIN, ROUND, SHORT_SAVED, PresentWork
+from lingon.serving.engine.policy import LIGHT, MAIN, ROUND, SHORT_SAVED, Lanes
 from lingon.serving.engine.scheduler import CONTENTION_SECONDS, NullObserver, Scheduler, StepPlan, Turn
 from tests.support.engine_harness import Clock, calls, job, make_scheduler, next_step, of_caller
 from tests.support.timing import eventually_blocking
@@ -266,18 +266,18 @@ def test_short_calls_run_apart_from_the_others_for_a_share_of_the_time() -> None
 
 
 def test_a_few_long_sentences_among_many_short_ones_make_a_short_call_short() -> None:
-    work = PresentWork()
-    assert not work.is_short(0), "there is no work"
+    lanes = Lanes(1)
+    assert not lanes.is_short(0, now=0.0), "there is no work"
     for cost in [5] * 100:
-        work.add(cost)
-    assert not work.is_short(1), "the others are short as well"
+        lanes.submit("", cost)
+    assert not lanes.is_short(1, now=0.0), "the others are short as well"
     for cost in [120] * 16:
-        work.add(cost)
-    assert work.is_short(30)
-    assert not work.is_short(34)
+        lanes.submit("", cost)
+    assert lanes.is_short(30, now=0.0)
+    assert not lanes.is_short(34, now=0.0)
     for cost in [120] * 16:
-        work.remove(cost)
-    assert not work.is_short(1)
+        lanes.leave(None, "", cost)
+    assert not lanes.is_short(1, now=0.0)
 
 
 def test_the_reserved_rows_are_a_quarter() -> None:
