@@ -128,7 +128,7 @@ class Lanes:
         self._work: Counter[Party] = Counter()  # units of each party, queued and running
         self._heavy: set[Party] = set()
         self._running: tuple[Counter[Party], Counter[Party]] = (Counter(), Counter())  # jobs of each party in each lane
-        self._order: FairQueue[int] = FairQueue()
+        self._ahead = 0.0  # seconds that MAIN has had more than LIGHT since both have jobs, for each of their parties
         self._total = self._squares = 0  # of the units of all jobs that are queued and running
         self.contended = False
 
@@ -159,7 +159,6 @@ class Lanes:
 
     def join(self, lane: int, party: Party) -> None:
         """Count a job that was admitted to a lane."""
-        self._order.join(lane)
         self._running[lane][party] += 1
 
     def leave(self, lane: int | None, party: Party, cost: int) -> None:
@@ -173,18 +172,19 @@ class Lanes:
         if lane is not None:
             _subtract(self._running[lane], party, 1)
             if not self._running[lane]:
-                self._order.leave(lane)
+                self._ahead = 0.0
 
-    def next(self, has_work: Callable[[int], bool]) -> int:
-        """Return the lane to serve next among those for which has_work is true; there must be one."""
-        return self._order.next(has_work)
+    def next(self) -> int:
+        """Return the lane that a worker serves next that has jobs in both."""
+        return LIGHT if self._ahead > 0 else MAIN
 
     def charge(self, lane: int, seconds: float) -> None:
         """Count time that a worker spent on a lane."""
         if lane == LIGHT and any(party.endswith(SHORT) for party in self._running[LIGHT]):
             self._short_time.spend(seconds)
-        if self._running[MAIN] and self._running[LIGHT]:  # a lane that is alone has all the time
-            self._order.charge(lane, seconds / len(self._running[lane]))
+        if self._running[MAIN] and self._running[LIGHT]:
+            share = seconds / len(self._running[lane])
+            self._ahead += share if lane == MAIN else -share
 
 
 class Running:

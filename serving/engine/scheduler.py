@@ -290,7 +290,7 @@ class Scheduler:
                     last = None
                 lanes = self._running.lanes_of(worker)
                 if lanes:
-                    lane = lanes[0] if len(lanes) == 1 else self._lanes.next(lanes.__contains__)
+                    lane = lanes[0] if len(lanes) == 1 else self._lanes.next()
                     return StepPlan(removed, admitted, lane, self._is_contended())
                 if removed:
                     return StepPlan(removed, admitted, MAIN, self._is_contended())
