@@ -49,37 +49,44 @@ class LagMonitor:
 
 
 class TimeSlice:
-    """Divides the long work of a request on the event loop into short slices, so that other tasks run between them."""
+    """Divides the long work of a request on the event loop into short slices, so that other tasks run between them.
+
+    A request has one, and asks before every unit of work but the first, which takes a fraction of a slice: a request
+    of one short sentence never asks. Most of the others find by one look at the clock that no slice is over:
+
+        if time.monotonic() > time_slice.end:
+            await time_slice.yield_if_due()
+
+    end: of the current slice, on the clock of `time.monotonic`
+    """
 
     def __init__(self, caller: str = "") -> None:
         """caller: the key of fair service between requests that have long work."""
         self.caller = caller
-        self._turns = _Turns.of(asyncio.get_running_loop())
-        self._begin()
+        self._turns = turns = _Turns.of(asyncio.get_running_loop())
+        self._iteration, self.end = turns.iteration(), time.monotonic() + MAX_SLICE
 
     async def yield_if_due(self) -> None:
-        """Let other tasks run if the current slice is longer than MAX_SLICE.
+        """Let other tasks run if the current slice is over.
 
         A slice begins with the first work of an iteration of the loop: what the request waited for was no work.
         """
-        if self._iteration != self._turns.iteration():
-            self._begin()
-        elif time.monotonic() - self._start > MAX_SLICE:
+        if time.monotonic() <= self.end:
+            return
+        if self._iteration == self._turns.iteration():
             await self._turns.wait(self.caller)
-            self._begin()
-
-    def _begin(self) -> None:
-        self._iteration, self._start = self._turns.iteration(), time.monotonic()
+        self._iteration, self.end = self._turns.iteration(), time.monotonic() + MAX_SLICE
 
     async def run(self, steps: Generator[None, None, Result]) -> Result:
         """Run a generator to its end, in slices; returns what it returns."""
         while True:
-            await self.yield_if_due()
             try:
                 next(steps)
             except StopIteration as end:
                 result: Result = end.value
                 return result
+            if time.monotonic() > self.end:
+                await self.yield_if_due()
 
 
 class IdleTime:

@@ -38,10 +38,13 @@ SequenceT = TypeVar("SequenceT", bound=TargetSequence)
 
 
 class RunningBatch(ABC, Generic[SequenceT]):
-    """The sequences of a running batch, in slots. Between two calls of `compact`, slots may be free."""
+    """The sequences of a running batch, in slots. Between two calls of `compact`, slots may be free.
+
+    live: the number of sequences
+    """
 
     def __init__(self, buffers: Buffers, shape: BatchShape) -> None:
-        self.beam_size = shape.beam_size
+        self.beam_size, self.live = shape.beam_size, 0
         self.steps = 0  # steps of the latest call of `step`
         self.copied_bytes = 0  # bytes of the past copied since the worker last reset this
         self._buffers, self._capacity = buffers, shape.capacity
@@ -54,7 +57,7 @@ class RunningBatch(ABC, Generic[SequenceT]):
         self._positions = buffers.positions.reshape(shape.sentences, shape.beam_size)
 
     def __len__(self) -> int:
-        return len(self._sequences) - len(self._free)
+        return self.live
 
     @property
     def jobs(self) -> list[DecodeJob]:
@@ -91,6 +94,7 @@ class RunningBatch(ABC, Generic[SequenceT]):
         except Exception as error:
             self._free.add(slot)
             return _request_error(error)
+        self.live += 1
         self._with_logits += job.options.needs_logits
         return None
 
@@ -102,6 +106,8 @@ class RunningBatch(ABC, Generic[SequenceT]):
 
     def compact(self) -> None:
         """Move sequences from the end into free slots, so that a step computes no unused rows."""
+        if not self._free:
+            return
         for target in sorted(self._free):
             while self._sequences and self._sequences[-1] is None:
                 self._sequences.pop()
@@ -127,9 +133,11 @@ class RunningBatch(ABC, Generic[SequenceT]):
 
     def _release(self, slot: int) -> DecodeJob:
         """Free a slot; returns its job."""
-        job = self._sequence(slot).job
-        self._sequences[slot] = None
+        sequence = self._sequences[slot]
+        assert sequence is not None
+        job, self._sequences[slot] = sequence.job, None
         self._free.add(slot)
+        self.live -= 1
         self._with_logits -= job.options.needs_logits
         return job
 

@@ -36,17 +36,6 @@ class GreedySequence:
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
 
-    def add(self, token: int, log_prob: float) -> bool:
-        """Add a token; returns whether it is the last, which the job alone decides, so that a batch changes nothing."""
-        self.tokens.append(token)
-        self.log_probs.append(log_prob)
-        length = len(self.tokens)
-        if token == EOS or length == self.max_steps:
-            return True
-        if length % LOOP_CHECK or not self.job.options.cut_loops:
-            return False
-        return is_looping(self.job.source_ids, self.tokens[len(self.job.prefix) :])
-
 
 class GreedyBatch(RunningBatch[GreedySequence]):
     """A batch in which every sentence has one hypothesis; a step copies nothing of the past.
@@ -80,9 +69,7 @@ class GreedyBatch(RunningBatch[GreedySequence]):
                         results.append((self._release(slot), ()))
                         continue
                     tokens[slot] = token
-                last = sequence.add(token, chosen)
-                if last or sequence.job.on_tokens is not None:
-                    results += self._stream_or_finish(slot, sequence, last=last)
+                results += self._read(slot, sequence, (token,), (chosen,))
             except Exception as error:  # of this sentence alone
                 results.append(self._fail(slot, error))
         self._next[:count, 0] = tokens
@@ -93,10 +80,13 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         """Return the number of steps that the buffers may take before the tokens are read."""
         if self._feeding is None:
             return 1
-        sequences = [sequence for _, sequence in self._slots()]
-        if not all(each.takes_best for each in sequences):
-            return 1
-        return min(self._feeding.most_steps, self._capacity - max(len(each.tokens) for each in sequences))
+        longest = 0
+        for each in self._sequences:
+            assert each is not None, "no slot is free"
+            if not each.takes_best:
+                return 1
+            longest = max(longest, len(each.tokens))
+        return min(self._feeding.most_steps, self._capacity - longest)
 
     def _several_steps(self, steps: int) -> list[JobResult]:
         """Decide some tokens of every sentence, each the likeliest one."""
@@ -104,25 +94,37 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         found = self._feeding.greedy_steps(len(self._sequences), steps)
         self.steps = len(found.tokens)
         results: list[JobResult] = []
-        of_slots = zip(zip(*found.tokens, strict=True), zip(*found.log_probs, strict=True), strict=True)
-        for slot, (tokens, log_probs) in enumerate(of_slots):
+        of_slots = zip(
+            self._sequences, zip(*found.tokens, strict=True), zip(*found.log_probs, strict=True), strict=True
+        )
+        for slot, (sequence, tokens, log_probs) in enumerate(of_slots):
+            assert sequence is not None
             try:
-                results += self._read(slot, tokens, log_probs)
+                results += self._read(slot, sequence, tokens, log_probs)
             except Exception as error:  # of this sentence alone
                 results.append(self._fail(slot, error))
         return results
 
-    def _read(self, slot: int, tokens: Sequence[int], log_probs: Sequence[float]) -> list[JobResult]:
-        """Continue a sentence with tokens, until it ends; returns its result then."""
-        sequence = self._sequence(slot)
+    def _read(
+        self, slot: int, sequence: GreedySequence, tokens: Sequence[int], log_probs: Sequence[float]
+    ) -> list[JobResult]:
+        """Continue a sentence with tokens, until it ends; returns its result then.
+
+        The job alone decides which token is the last, so that a batch changes nothing.
+        """
+        job, own = sequence.job, sequence.tokens
         for token, chosen in zip(tokens, log_probs, strict=True):
             if chosen != chosen:  # NaN
                 return [self._fail(slot)]
-            last = sequence.add(token, chosen)
-            if last or sequence.job.on_tokens is not None:
-                found = self._stream_or_finish(slot, sequence, last=last)
-                if last:
-                    return found
+            own.append(token)
+            sequence.log_probs.append(chosen)
+            last = token == EOS or len(own) == sequence.max_steps
+            if not last and job.options.cut_loops and len(own) % LOOP_CHECK == 0:
+                last = is_looping(job.source_ids, own[len(job.prefix) :])
+            if job.on_tokens is not None and token != EOS and len(own) > job.hidden:
+                job.on_tokens(token)
+            if last:
+                return [self._finish(slot, sequence)]
         return []
 
     def _start(self, slot: int, job: DecodeJob) -> GreedySequence:
@@ -154,16 +156,11 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         token, chosen, sequence.progress = row.next(options.sampling, step)
         return token, chosen
 
-    def _stream_or_finish(self, slot: int, sequence: GreedySequence, *, last: bool) -> list[JobResult]:
-        """Stream the last token, unless it is the end token; returns the result if the sequence is complete."""
-        finished = sequence.tokens[-1] == EOS
-        shown = not finished and len(sequence.tokens) > sequence.job.hidden
-        if shown and sequence.job.on_tokens is not None:
-            sequence.job.on_tokens(sequence.tokens[-1])
-        if not last:
-            return []
+    def _finish(self, slot: int, sequence: GreedySequence) -> JobResult:
+        """Free the slot of a sequence that is complete; returns its result."""
         job, log_probs = sequence.job, sequence.log_probs
+        finished = sequence.tokens[-1] == EOS
         tokens = sequence.tokens[:-1] if finished else sequence.tokens
         found = make_hypothesis(job, tokens, log_probs, sum(log_probs), sequence.progress, finished=finished)
         self._release(slot)
-        return [(job, (found,))]
+        return job, (found,)

@@ -148,10 +148,15 @@ class _QueuedJob:
         queue nor rejected because of its deadline
     deadline: in seconds of `time.monotonic`; None if there is none
     caller, call: the caller and the number of the call; queuing is fair between callers, and between the calls of one
-    short: whether it queues apart from the other calls of its caller; set by the engine, see
-        `lingon.serving.engine.policy`
     phase_times: filled in by the engine if given
-    cost: in units of `lingon.serving.engine.cost`, which computes it once
+    party: with which it is served fairly beside others: its caller, unless the engine says otherwise, see
+        `lingon.serving.engine.policy`
+    rows: of a batch that it takes
+    tokens: that are known: those of its source, and of the target that it scores
+    width: tokens of its row in the encoder, or in the scorer, which computes logits of all target tokens
+    cost: in units of `lingon.serving.engine.cost`, which computes it once; 0 until then
+    submitted, started: when the engine took it, and when a worker did, on the clock of the scheduler
+    worker, lane: which have it; None while it is queued, and lane if it never joins one
     """
 
     source_ids: tuple[int, ...]
@@ -159,9 +164,16 @@ class _QueuedJob:
     deadline: float | None = None
     caller: str = ""
     call: int = 0
-    short: bool = False
     phase_times: PhaseTimes | None = None
-    cost: int | None = None
+    party: str = field(init=False)
+    rows: int = field(init=False)
+    tokens: int = field(init=False)
+    width: int = field(init=False)
+    cost: int = field(default=0, init=False)
+    submitted: float = field(default=0.0, init=False)
+    started: float = field(default=math.inf, init=False)
+    worker: int | None = field(default=None, init=False)
+    lane: int | None = field(default=None, init=False)
     number: int = field(default_factory=_numbers.__next__)
 
 
@@ -182,6 +194,10 @@ class DecodeJob(_QueuedJob):
     prefix: tuple[int, ...] = ()
     hidden: int = 0
     bias: PrefixBias | None = None
+
+    def __post_init__(self) -> None:
+        self.party, self.rows = self.caller, self.options.beam_size
+        self.tokens = self.width = len(self.source_ids)
 
     def biased_token(self, tokens: Sequence[int]) -> int | None:
         """Return the token of the soft prefix that a hypothesis may have next; None after its end, or off it.
@@ -212,6 +228,10 @@ class ScoreJob(_QueuedJob):
     target_ids: tuple[int, ...]
     on_done: Callable[[Scored | RequestError], None]
     attention: AttentionChoice = ()
+
+    def __post_init__(self) -> None:
+        self.party, self.rows, self.tokens = self.caller, 1, len(self.source_ids) + len(self.target_ids)
+        self.width = max(len(self.source_ids), len(self.target_ids) + 1)
 
 
 Job = DecodeJob | ScoreJob

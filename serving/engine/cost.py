@@ -31,19 +31,9 @@ def token_cost(*, sampled: bool, restricted: bool, forced: bool) -> float:
     return DECODE + SAMPLE * sampled + RESTRICT * restricted + FORCE * forced
 
 
-def rows_of(job: Job) -> int:
-    """Return the rows of a batch that a job takes."""
-    return job.options.beam_size if isinstance(job, DecodeJob) else 1
-
-
-def tokens_of(job: Job) -> int:
-    """Return the tokens of a job that are known: those of its source, and of the target that it scores."""
-    return len(job.source_ids) + (0 if isinstance(job, DecodeJob) else len(job.target_ids))
-
-
 def cost_of(job: Job) -> int:
     """Return the work of a job in units, at least 1: a translation has as many tokens as the source at most."""
-    if job.cost is None:
+    if not job.cost:
         if isinstance(job, DecodeJob):
             target_tokens = min(len(job.source_ids), job.options.max_output_tokens) + len(job.prefix)
             job.cost = cost_of_steps(job, target_tokens)
@@ -54,8 +44,10 @@ def cost_of(job: Job) -> int:
 
 def cost_of_steps(job: DecodeJob, target_tokens: int) -> int:
     """Return the work of a translation whose rows have so many target tokens each."""
-    options = job.options
-    token = token_cost(sampled=options.sampling is not None, restricted=options.restricts, forced=options.forces_words)
+    options, token = job.options, DECODE
+    if options.sampling is not None or options.rules is not None:
+        sampled = options.sampling is not None
+        token = token_cost(sampled=sampled, restricted=options.restricts, forced=options.forces_words)
     return max(round(ENCODE * len(job.source_ids) + token * target_tokens * options.beam_size), 1)
 
 

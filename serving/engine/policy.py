@@ -16,10 +16,8 @@ import heapq
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, TypeVar
-
-from lingon.serving.decoding.job import Job
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 Key = TypeVar("Key")
 STALE = 2  # times the entries of the keys, which the heap has at most, and SPARE more, before those without a use leave
@@ -61,7 +59,9 @@ class FairQueue(Generic[Key]):
         return self._heap[0][2]
 
     def charge(self, key: Key, cost: float) -> None:
-        """Count work that a key received; the key stays."""
+        """Count work that a key received; the key stays. A key that is alone takes nothing from others."""
+        if len(self._entries) == 1:
+            return
         tag = self._entries[key][0]
         self._clock = max(tag, self._clock + cost / len(self._entries))
         self._push(key, tag + cost)
@@ -90,18 +90,13 @@ SHORTER = 3  # times the work of a short call is at most the typical work of a j
 LONG = 64  # units of a typical job from which on others wait long for it: two everyday sentences with a beam of 4
 SHORT_SHARE = 0.05  # of the time of the workers, for batches of short calls
 SHORT_SAVED = 0.1  # seconds of that time that may be saved up
-ROUND = 4  # steps between two admissions to a running batch, see `admits`
+ROUND = 4  # steps between two admissions to a running batch, see `intake`
 SMALL = 8  # rows; a smaller batch admits jobs at every step
 
 Party = str
 """Who is served fairly beside others: a caller, whose short calls are a party of their own, with SHORT at its end."""
 
 SHORT = "\0"  # no caller has it in its name
-
-
-def party_of(job: Job) -> Party:
-    """Return the party of a job."""
-    return job.caller + SHORT if job.short else job.caller
 
 
 class ShortTime:
@@ -123,19 +118,29 @@ class ShortTime:
 
 
 class Lanes:
-    """The work of each party, the parties in each lane, and the time that each lane has received."""
+    """The work of each party, the parties in each lane, and the time that each lane has received.
+
+    contended: whether a heavy party and another one are present, so that the others join the lane LIGHT
+    """
 
     def __init__(self, workers: int) -> None:
-        self.short_time = ShortTime(workers)
+        self._short_time = ShortTime(workers)
         self._work: Counter[Party] = Counter()  # units of each party, queued and running
         self._heavy: set[Party] = set()
         self._running: tuple[Counter[Party], Counter[Party]] = (Counter(), Counter())  # jobs of each party in each lane
-        self._order: FairQueue[int] = FairQueue()
+        self._ahead = 0.0  # seconds that MAIN has had more than LIGHT since both have jobs, for each of their parties
+        self._total = self._squares = 0  # of the units of all jobs that are queued and running
+        self.contended = False
 
-    @property
-    def contended(self) -> bool:
-        """Whether a heavy party and another one are present, so that the others join the lane LIGHT."""
-        return bool(self._heavy) and len(self._work) > 1
+    def is_short(self, cost: int, now: float) -> bool:
+        """Whether a call of this work runs apart: it is much shorter than the work under way, and time is left for it.
+
+        The typical job is that of a unit of work drawn by chance, not a job drawn by chance: a few long sentences among
+        many short ones are most of the work.
+        """
+        if self._total < HEAVY or max(SHORTER * cost, LONG) * self._total > self._squares:
+            return False
+        return self._short_time.is_left(now)
 
     def lane_of(self, party: Party) -> int:
         """Return the lane that a job of this party would join now."""
@@ -145,60 +150,41 @@ class Lanes:
 
     def submit(self, party: Party, cost: int) -> None:
         """Count a job that was queued."""
+        self._total += cost
+        self._squares += cost * cost
         self._work[party] += cost
         if self._work[party] >= HEAVY:
             self._heavy.add(party)
+        self.contended = len(self._work) > 1 and bool(self._heavy)
 
     def join(self, lane: int, party: Party) -> None:
         """Count a job that was admitted to a lane."""
-        self._order.join(lane)
         self._running[lane][party] += 1
 
     def leave(self, lane: int | None, party: Party, cost: int) -> None:
         """Count a job that ended; lane: None if it was never admitted."""
+        self._total -= cost
+        self._squares -= cost * cost
         _subtract(self._work, party, cost)
         if self._work[party] < HEAVY:
             self._heavy.discard(party)
+        self.contended = len(self._work) > 1 and bool(self._heavy)
         if lane is not None:
             _subtract(self._running[lane], party, 1)
             if not self._running[lane]:
-                self._order.leave(lane)
+                self._ahead = 0.0
 
-    def next(self, has_work: Callable[[int], bool]) -> int:
-        """Return the lane to serve next among those for which has_work is true; there must be one."""
-        return self._order.next(has_work)
+    def next(self) -> int:
+        """Return the lane that a worker serves next that has jobs in both."""
+        return LIGHT if self._ahead > 0 else MAIN
 
     def charge(self, lane: int, seconds: float) -> None:
         """Count time that a worker spent on a lane."""
         if lane == LIGHT and any(party.endswith(SHORT) for party in self._running[LIGHT]):
-            self.short_time.spend(seconds)
-        if self._running[lane]:
-            self._order.charge(lane, seconds / len(self._running[lane]))
-
-
-class PresentWork:
-    """The work of the jobs that are queued and running, in units."""
-
-    def __init__(self) -> None:
-        self._total = self._squares = 0
-
-    def add(self, cost: int) -> None:
-        """Count a job that was queued."""
-        self._total += cost
-        self._squares += cost * cost
-
-    def remove(self, cost: int) -> None:
-        """Count a job that ended."""
-        self._total -= cost
-        self._squares -= cost * cost
-
-    def is_short(self, cost: int) -> bool:
-        """Whether a call of this work is much shorter than the work under way, and that is heavy.
-
-        The typical job is that of a unit of work drawn by chance, not a job drawn by chance: a few long sentences among
-        many short ones are most of the work.
-        """
-        return self._total >= HEAVY and max(SHORTER * cost, LONG) * self._total <= self._squares
+            self._short_time.spend(seconds)
+        if self._running[MAIN] and self._running[LIGHT]:
+            share = seconds / len(self._running[lane])
+            self._ahead += share if lane == MAIN else -share
 
 
 class Running:
@@ -231,15 +217,6 @@ class Running:
             free = min(free, max(most_rows - total, reserve - own))
         return max(free, 0)
 
-    def mean_work(self, lane: int) -> float:
-        """Return the work of a worker in a lane, on average."""
-        return sum(self.work[lane]) / len(self.work[lane])
-
-    def missing_work(self, lane: int, worker: int, queued: int) -> float:
-        """Return the work by which a worker has less than its share of all work, of which so much is queued."""
-        work = self.work[lane]
-        return (sum(work) + queued) / len(work) - work[worker]
-
 
 def reserved_rows(most_rows: int) -> int:
     """Return the rows beyond most_rows that are kept for the lane that lacks rows."""
@@ -252,26 +229,61 @@ def _subtract(counter: Counter[Party], party: Party, amount: int) -> None:
         del counter[party]
 
 
-def fair_share(worker: int, running_rows: Sequence[int], waiting_rows: int, *, few: bool) -> int:
-    """Return the rows up to which a worker may fill its batch: all while sentences are few, else the mean of all.
+class Intake(NamedTuple):
+    """What a batch takes of the queue: jobs until it has so many rows, or until they make so many units of work."""
 
-    A few sentences are done sooner in one batch that has all cores than in several batches that share them.
+    rows: int
+    work: float = math.inf
 
-    running_rows: of each worker; waiting_rows: queued rows for which the limit leaves capacity
+
+NOTHING = Intake(0, 0.0)
+
+
+def intake(
+    worker: int,
+    rows: Sequence[int],
+    work: Sequence[float],
+    *,
+    queued: int,
+    queued_work: float,
+    free: int,
+    steps: int = ROUND,
+    few: bool = False,
+    contended: bool = False,
+) -> Intake:
+    """Return what the batch of a worker takes of the queue now.
+
+    The first case that holds decides:
+
+    1. The batch has SMALL rows or more, admitted less than ROUND steps ago, and would grow by less than half: NOTHING.
+       Jobs that join together are encoded together, which takes less time for each (short ones take half the time in
+       tens than in threes), and they share the gathering of a shortlist's output rows. A small batch gains more from
+       another row than it loses.
+    2. Sentences are few: all rows, if no batch is fuller, else NOTHING. They are done sooner in one batch that has all
+       cores than in several batches that share them.
+    3. Callers contend, or not all that is queued has room, or it is less work than a batch has: rows up to the mean of
+       all batches. What a running job has left is not known, so that its work says little beside a small queue.
+    4. All that is queued joins now: work up to the mean of all batches, so that they end together.
+
+    rows, work: of each worker in this lane, the work in units
+    queued, queued_work: rows and work in the queue
+    free: rows that jobs may take in this lane
+    steps: of the batch since its last admission
     """
-    if not few:
-        return -(-(sum(running_rows) + waiting_rows) // len(running_rows))
-    fullest = running_rows[worker] == max(running_rows)
-    return running_rows[worker] + (waiting_rows if fullest else 0)
+    own, joining, workers = rows[worker], min(queued, free), len(rows)
+    if own >= SMALL and steps < ROUND and 2 * joining < own:
+        return NOTHING
+    if few:
+        return Intake(own + joining) if own == max(rows) else NOTHING
+    if contended or joining < queued or queued_work < sum(work) / workers:
+        return Intake(-(-(sum(rows) + joining) // workers))
+    return Intake(own + free, (sum(work) + queued_work) / workers - work[worker])
 
 
-def admits(running_rows: int, joining_rows: int, steps: int) -> bool:
-    """Whether a running batch admits queued jobs now, `steps` steps after its last admission.
+def giving_way(keys: Iterable[Key], held: Callable[[Key], float], own: float) -> Key | None:
+    """Return the key that gives way to one that would hold `own`: the one that holds the most, if that is more.
 
-    Sentences that join together are encoded together, which takes less time for each (short ones take half the time in
-    tens than in threes), and they share the gathering of a shortlist's output rows. So jobs join in rounds. A small
-    batch gains more from another row than it loses, and admits at every step.
-
-    joining_rows: queued rows for which the limit leaves capacity
+    None if there is no such key: then the newcomer is refused.
     """
-    return running_rows < SMALL or steps >= ROUND or 2 * joining_rows >= running_rows
+    most = max(keys, key=held, default=None)
+    return most if most is not None and held(most) > own else None

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from lingon.errors import QueueFull
 from lingon.serving.decoding.job import Job
-from lingon.serving.engine.cost import cost_of, rows_of, tokens_of
+from lingon.serving.engine.cost import cost_of
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.policy import FairQueue, Party, party_of
+from lingon.serving.engine.policy import FairQueue, Party, giving_way
 
 
 @dataclass(slots=True)
@@ -35,16 +36,19 @@ class _PartyQueue:
 
     def add(self, job: Job) -> None:
         """Enqueue a job."""
-        if job.call not in self.calls:
-            self.calls[job.call] = _Call(started=job.follow_up)
+        call = self.calls.get(job.call)
+        if call is None:
+            call = self.calls[job.call] = _Call(started=job.follow_up)
             self._order.join(job.call)
-        self.calls[job.call].jobs[job.number] = job
-        self._count(job, 1)
+        call.jobs[job.number] = job
+        call.cost += job.cost
+        self.cost += job.cost
 
     def remove(self, job: Job) -> None:
         """Remove a job."""
-        self._count(job, -1)
         call = self.calls[job.call]
+        call.cost -= job.cost
+        self.cost -= job.cost
         del call.jobs[job.number]
         if not call.jobs:
             del self.calls[job.call]
@@ -54,9 +58,9 @@ class _PartyQueue:
         """Return the job to admit next."""
         return next(iter(self.calls[self._order.next()].jobs.values()))
 
-    def start(self, job: Job, cost: int) -> None:
-        """Count an admitted job of this cost as service of its call."""
-        self._order.charge(job.call, cost)
+    def start(self, job: Job) -> None:
+        """Count an admitted job as service of its call."""
+        self._order.charge(job.call, job.cost)
         self.calls[job.call].started = True
 
     def waiting_calls(self) -> Iterator[list[Job]]:
@@ -71,11 +75,6 @@ class _PartyQueue:
         """Return an upper bound of `cost_before` that takes no loop over the calls; exact if all have one cost."""
         return min(self.cost, len(self.calls) * cost)
 
-    def _count(self, job: Job, sign: int) -> None:
-        cost = sign * cost_of(job)
-        self.cost += cost
-        self.calls[job.call].cost += cost
-
 
 class Queue:
     """The queued jobs. Service is fair between parties, and between the calls of one party.
@@ -83,6 +82,8 @@ class Queue:
     A full queue drops the latest calls of the party with the most queued work, while that party has more than the new
     one (longest queue drop: Suter, Lakshman, Stiliadis, Choudhury: Design Considerations for Supporting TCP with
     Per-flow Queueing, 1998).
+
+    rows, tokens, cost: those of all queued jobs, see `lingon.serving.decoding.job`; no job has none of them
     """
 
     def __init__(self, limits: EngineLimits) -> None:
@@ -90,25 +91,10 @@ class Queue:
         self._jobs: dict[int, Job] = {}
         self._parties: dict[Party, _PartyQueue] = {}
         self._order: FairQueue[Party] = FairQueue()
-        self._tokens = self._rows = 0
+        self.rows = self.tokens = self.cost = 0
 
     def __len__(self) -> int:
         return len(self._jobs)
-
-    @property
-    def tokens(self) -> int:
-        """Queued tokens: of sources, and of targets to score."""
-        return self._tokens
-
-    @property
-    def cost(self) -> int:
-        """Queued work, in units of `lingon.serving.engine.cost`."""
-        return sum(queue.cost for queue in self._parties.values())
-
-    @property
-    def rows(self) -> int:
-        """Queued rows."""
-        return self._rows
 
     def make_room(self, jobs: Sequence[Job]) -> list[Job]:
         """Return the jobs to drop so that these jobs of one call fit; raises QueueFull if they do not fit.
@@ -116,23 +102,23 @@ class Queue:
         Follow-up jobs take half of the queue at most, and try again later: they cannot be dropped for another caller.
         """
         half_full = (
-            2 * len(self._jobs) > self._limits.max_queue_texts or 2 * self._tokens > self._limits.max_queue_tokens
+            2 * len(self._jobs) > self._limits.max_queue_texts or 2 * self.tokens > self._limits.max_queue_tokens
         )
         if half_full and jobs and all(job.follow_up for job in jobs):
             raise self._too_many(len(jobs))
-        texts, tokens = len(self._jobs) + len(jobs), self._tokens + sum(map(tokens_of, jobs))
+        texts, tokens = len(self._jobs) + len(jobs), self.tokens + sum(job.tokens for job in jobs)
         dropped: list[Job] = []
         for call in self._droppable(jobs) if jobs and not self._fits(texts, tokens) else ():
             dropped += call
             texts -= len(call)
-            tokens -= sum(map(tokens_of, call))
+            tokens -= sum(job.tokens for job in call)
             if self._fits(texts, tokens):
                 return dropped
         if texts > self._limits.max_queue_texts:
             raise self._too_many(len(jobs))
         if tokens > self._limits.max_queue_tokens:
             raise QueueFull(
-                f"{self._tokens} tokens are queued, {sum(map(tokens_of, jobs))} more would exceed the limit of "
+                f"{self.tokens} tokens are queued, {sum(job.tokens for job in jobs)} more would exceed the limit of "
                 f"{self._limits.max_queue_tokens}"
             )
         return dropped
@@ -142,13 +128,14 @@ class Queue:
         most = self._limits.max_queue_texts
         if texts > most or len(self._jobs) + texts <= most:  # more than `most` are refused for good
             return
-        if caller == max(self._parties, key=lambda each: self._parties[each].cost, default=caller):
+        own = self._parties[caller].cost if caller in self._parties else 0
+        if giving_way(self._parties, lambda party: self._parties[party].cost, own) is None:
             raise self._too_many(texts)
 
     def cost_before(self, jobs: Sequence[Job]) -> float:
         """Return the cost that is served before these jobs of one call are done, their own included."""
         own = sum(map(cost_of, jobs))
-        party = party_of(jobs[0])
+        party = jobs[0].party
         queue = self._parties.get(party)
         return self._with_others(party, own + (queue.cost_before(own) if queue else 0))
 
@@ -164,27 +151,30 @@ class Queue:
 
     def add(self, jobs: Sequence[Job]) -> None:
         """Enqueue the jobs of one call, the longest first, because it decides when the call is answered."""
-        for job in sorted(jobs, key=tokens_of, reverse=True) if len(jobs) > 1 else jobs:
-            if (party := party_of(job)) not in self._parties:
-                self._parties[party] = _PartyQueue()
-                self._order.join(party)
-            self._parties[party].add(job)
+        for job in sorted(jobs, key=attrgetter("tokens"), reverse=True) if len(jobs) > 1 else jobs:
+            cost = job.cost or cost_of(job)
+            queue = self._parties.get(job.party)
+            if queue is None:
+                queue = self._parties[job.party] = _PartyQueue()
+                self._order.join(job.party)
+            queue.add(job)
             self._jobs[job.number] = job
-            self._tokens += tokens_of(job)
-            self._rows += rows_of(job)
+            self.tokens += job.tokens
+            self.rows += job.rows
+            self.cost += cost
 
     def remove(self, number: int) -> Job | None:
         """Remove a job; returns None if it is not queued."""
         job = self._jobs.pop(number, None)
         if job is not None:
-            self._tokens -= tokens_of(job)
-            self._rows -= rows_of(job)
-            party = party_of(job)
-            queue = self._parties[party]
+            self.tokens -= job.tokens
+            self.rows -= job.rows
+            self.cost -= job.cost
+            queue = self._parties[job.party]
             queue.remove(job)
             if not queue.calls:
-                del self._parties[party]
-                self._order.leave(party)
+                del self._parties[job.party]
+                self._order.leave(job.party)
         return job
 
     def admit(
@@ -206,28 +196,26 @@ class Queue:
         joins: whether the jobs of a party may join; default: those of all
         """
         admitted, work = list[Job](), 0
-        while self._jobs and running_rows < share and work < most_work and self._has_any(joins):
+        while self._jobs and running_rows < share and work < most_work:
+            if joins is not None and not any(map(joins, self._parties)):
+                break
             party = self._order.next(joins)
             queue = self._parties[party]
             job = queue.next()
-            rows, cost = rows_of(job), cost_of(job)
-            if running_rows + rows > most_rows and (running_rows or not alone):
+            if running_rows + job.rows > most_rows and (running_rows or not alone):
                 break
-            running_rows += rows
-            work += cost
-            self._order.charge(party, cost)
-            queue.start(job, cost)
+            running_rows += job.rows
+            work += job.cost
+            self._order.charge(party, job.cost)
+            queue.start(job)
             self.remove(job.number)
             admitted.append(job)
         return admitted
 
-    def _has_any(self, joins: Callable[[Party], bool] | None) -> bool:
-        return joins is None or any(map(joins, self._parties))
-
     def charge(self, job: Job, cost: int) -> None:
         """Count work of an admitted job beyond its cost, which nobody could foresee, as service of its party."""
-        if (party := party_of(job)) in self._parties:
-            self._order.charge(party, cost)
+        if job.party in self._parties:
+            self._order.charge(job.party, cost)
 
     def _too_many(self, texts: int) -> QueueFull:
         most = self._limits.max_queue_texts
@@ -242,12 +230,12 @@ class Queue:
         Ends when that party has no more work than the caller of the new jobs would have, or none that may be dropped.
         """
         work = {party: queue.cost for party, queue in self._parties.items()}
-        own = work.pop(party_of(jobs[0]), 0) + sum(map(cost_of, jobs))
+        own = work.pop(jobs[0].party, 0) + sum(map(cost_of, jobs))
         calls = {party: self._parties[party].waiting_calls() for party in work}
         while work:
-            heaviest = max(work, key=work.__getitem__)
-            call = next(calls[heaviest], None) if work[heaviest] > own else None
-            if call is None:
+            heaviest = giving_way(work, work.__getitem__, own)
+            call = None if heaviest is None else next(calls[heaviest], None)
+            if heaviest is None or call is None:
                 return
-            work[heaviest] -= sum(map(cost_of, call))
+            work[heaviest] -= sum(job.cost for job in call)
             yield call

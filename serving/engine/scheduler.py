@@ -9,14 +9,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job
-from lingon.serving.engine.cost import ThroughputEstimator, TypicalCalls, cost_of, cost_of_steps, rows_of
+from lingon.serving.engine.cost import ThroughputEstimator, TypicalCalls, cost_of, cost_of_steps
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.policy import LIGHT, MAIN, Lanes, PresentWork, Running, admits, fair_share, party_of
+from lingon.serving.engine.policy import LIGHT, MAIN, NOTHING, SHORT, Lanes, Running, intake
 from lingon.serving.engine.queue import Queue
 
 
@@ -89,21 +88,6 @@ class NullObserver:
 CONTENTION_SECONDS = 2.0  # seconds for which runs stay short after a heavy caller and another one had work together
 
 
-@dataclass(slots=True)
-class Ticket:
-    """A job that has no outcome yet, with times on the scheduler's clock; workers read job, submitted and lane.
-
-    worker: None while the job is queued
-    lane: None until it joins one
-    """
-
-    job: Job
-    submitted: float
-    worker: int | None = None
-    lane: int | None = None
-    started: float = math.inf
-
-
 class Turn(NamedTuple):
     """What a worker has done since its last plan: which lane it served, and for how many seconds."""
 
@@ -122,7 +106,7 @@ class StepPlan(NamedTuple):
     """
 
     removed: list[tuple[Job, RequestError]]
-    admitted: list[Ticket]
+    admitted: list[Job]
     lane: int = MAIN
     short: bool = False
     idle: bool = False
@@ -139,7 +123,10 @@ AT_ONCE, NEVER = Forecast(0.0, 0.0), Forecast(math.inf, math.inf)
 
 
 class Scheduler:
-    """Hands jobs to workers 0, 1, ...; safe from any thread."""
+    """Hands jobs to workers 0, 1, ...; safe from any thread.
+
+    most_rows: over all workers; one worker may use all of them
+    """
 
     def __init__(
         self,
@@ -152,13 +139,13 @@ class Scheduler:
         """clock: returns seconds; the deadlines of jobs are on it. changed: on which workers without work sleep."""
         self._spread, self._clock, self._workers = limits.spread, clock, workers
         self._worker_rows = [limits.max_rows] * workers  # the most rows of each worker
+        self.most_rows = limits.max_rows
         self._observer = observer
         self._queue = Queue(limits)
-        self._tickets: dict[int, Ticket] = {}
+        self._jobs: dict[int, Job] = {}
         self._to_remove: dict[int, RequestError] = {}
         self._earliest = math.inf  # no deadline is before it
         self._lanes, self._contended_until = Lanes(workers), -math.inf
-        self._present = PresentWork()
         self._running = Running(workers)
         # Turns of each worker since its last admission to a lane.
         self._turns = {lane: [0] * workers for lane in (MAIN, LIGHT)}
@@ -174,17 +161,13 @@ class Scheduler:
         """Return what is queued and running."""
         with self._changed:
             queued = len(self._queue)
-            return EngineLoad(queued, self._queue.tokens, self._queue.cost, len(self._tickets) - queued)
-
-    @property
-    def most_rows(self) -> int:
-        """The most rows over all workers; one worker may use all of them."""
-        return min(self._worker_rows)
+            return EngineLoad(queued, self._queue.tokens, self._queue.cost, len(self._jobs) - queued)
 
     def limit_rows(self, worker: int, rows: int) -> None:
         """Hand out no more rows than a worker has memory for."""
         with self._changed:
             self._worker_rows[worker] = rows
+            self.most_rows = min(self._worker_rows)
             if not self._failed:  # the observer may be that of a new engine already
                 self._observer.rows_limited(self.most_rows)
             self._changed.notify_all()
@@ -198,7 +181,7 @@ class Scheduler:
     def idle(self) -> bool:
         """Whether no job is queued or running."""
         with self._changed:
-            return not self._tickets
+            return not self._jobs
 
     @property
     def contended(self) -> bool:
@@ -210,13 +193,14 @@ class Scheduler:
         """Enqueue all of these jobs of one call or none; see `lingon.serving.engine.engine.Engine.submit`."""
         now, cost = self._clock(), sum(map(cost_of, jobs))
         with self._changed:
-            self._check_open()
+            if self._failed or self._stopping:
+                raise self._closed()
             dropped = self._queue.make_room(jobs)
             if jobs:
                 self._typical.record(jobs[0].caller, cost, max(len(job.source_ids) for job in jobs))
-                if self._present.is_short(cost) and self._lanes.short_time.is_left(now):
+                if self._lanes.is_short(cost, now):
                     for job in jobs:
-                        job.short = True
+                        job.party = job.caller + SHORT
             self._check_deadline(jobs, cost, now)
             for job in dropped:
                 self._queue.remove(job.number)
@@ -224,9 +208,9 @@ class Scheduler:
                 self._to_remove.setdefault(job.number, QueueFull(message))
             self._queue.add(jobs)
             for job in jobs:
-                self._tickets[job.number] = Ticket(job, now)
-                self._lanes.submit(party_of(job), cost_of(job))
-                self._present.add(cost_of(job))
+                job.submitted = now
+                self._jobs[job.number] = job
+                self._lanes.submit(job.party, job.cost)
                 if job.deadline is not None and job.deadline < self._earliest:
                     self._earliest = job.deadline
             # Workers without work are all alike, and each of them takes a job or none of them does. No other thread
@@ -236,7 +220,8 @@ class Scheduler:
     def check_texts(self, caller: str, texts: int) -> None:
         """Raise what `submit` would raise for so many texts of a caller, whatever they are."""
         with self._changed:
-            self._check_open()
+            if self._failed or self._stopping:
+                raise self._closed()
             self._queue.check_texts(caller, texts)
 
     def forecast(self, caller: str) -> Forecast:
@@ -246,7 +231,7 @@ class Scheduler:
         queue is empty, as for `submit`, and if `submit` would say something else than QueueFull.
         """
         with self._changed:
-            if not len(self._queue) or self._failed or self._stopping:
+            if not self._queue.rows or self._failed or self._stopping:
                 return AT_ONCE
             try:
                 self._queue.check_texts(caller, 1)
@@ -257,11 +242,10 @@ class Scheduler:
             begun = self._estimator.estimate(cost - typical.cost, 0)
             return Forecast(self._estimator.estimate(cost, typical.tokens), begun)
 
-    def _check_open(self) -> None:
+    def _closed(self) -> RequestError:
         if self._failed:
-            raise EngineLost("the engine is being restarted; try again")
-        if self._stopping:
-            raise Draining("the model is being unloaded; try again")
+            return EngineLost("the engine is being restarted; try again")
+        return Draining("the model is being unloaded; try again")
 
     def _check_deadline(self, jobs: Sequence[Job], cost: int, now: float) -> None:
         """Refuse jobs that would miss their deadline, by the work queued before them; an empty queue takes all."""
@@ -271,10 +255,10 @@ class Scheduler:
         deadline = min(deadlines)
         if deadline <= now:
             raise NotBegun("the deadline passed before the work was begun")
-        if not len(self._queue):
+        if not self._queue.rows:
             return
         longest = max([len(job.source_ids) for job in jobs if isinstance(job, DecodeJob)], default=0)
-        needed = self._estimator.estimate(self._queue.most_cost_before(party_of(jobs[0]), cost), longest)
+        needed = self._estimator.estimate(self._queue.most_cost_before(jobs[0].party, cost), longest)
         if now + needed > deadline:  # the exact cost takes a loop over all calls of the caller
             needed = self._estimator.estimate(self._queue.cost_before(jobs), longest)
         if now + needed > deadline:
@@ -283,7 +267,7 @@ class Scheduler:
     def cancel(self, jobs: Sequence[Job]) -> None:
         """Remove these jobs before the next step; jobs that ended are ignored."""
         with self._changed:
-            self._cancel([job.number for job in jobs if job.number in self._tickets])
+            self._cancel([job.number for job in jobs if job.number in self._jobs])
 
     def next(self, worker: int, last: Turn | None = None, patience: float | None = None) -> StepPlan | None:
         """Return what a worker does next; sleeps while there is no work. None when it has to end.
@@ -293,15 +277,24 @@ class Scheduler:
         """
         with self._changed:
             while True:
-                removed, admitted = self._removed(worker), self._admitted(worker)
+                removed = self._removed(worker) if self._to_remove or self._clock() >= self._earliest else []
+                for turns in self._turns.values():
+                    turns[worker] += 1
+                admitted = self._admitted(worker) if self._queue.rows else []
                 if self._freed_rows:
-                    self._offer_freed_rows()
+                    self._freed_rows = False
+                    if self._queue.rows:
+                        self._offer_freed_rows()
                 if last is not None:  # after the admission: a lane that has just got work goes before the one that ran
                     self._lanes.charge(*last)
                     last = None
-                if removed or admitted or not self._is_idle(worker):
-                    return StepPlan(removed, admitted, self._next_lane(worker), self._is_contended())
-                if self._failed or (self._stopping and not len(self._queue)):
+                lanes = self._running.lanes_of(worker)
+                if lanes:
+                    lane = lanes[0] if len(lanes) == 1 else self._lanes.next()
+                    return StepPlan(removed, admitted, lane, self._is_contended())
+                if removed:
+                    return StepPlan(removed, admitted, MAIN, self._is_contended())
+                if self._failed or (self._stopping and not self._queue.rows):
                     return None
                 if not self._changed.wait(patience):
                     return StepPlan([], [], idle=True)
@@ -309,22 +302,18 @@ class Scheduler:
     def close(self, job: Job, steps: int = 0) -> None:
         """Forget a job that has its outcome; steps: of the decoder that a translation took."""
         with self._changed:
-            ticket = self._tickets.pop(job.number, None)
-            if ticket is None:  # `take_all` returned it
+            if self._jobs.pop(job.number, None) is None:  # `take_all` returned it
                 return
-            assert ticket.worker is not None
+            assert job.worker is not None
             self._to_remove.pop(job.number, None)
-            cost = cost_of(job)
-            self._running.add(ticket.lane or MAIN, ticket.worker, -rows_of(job), -cost)
-            self._lanes.leave(ticket.lane, party_of(job), cost)
-            self._present.remove(cost)
-            if isinstance(job, DecodeJob) and ticket.started < math.inf:
-                self._estimator.record_end(len(job.source_ids), self._clock() - ticket.started)
-                unforeseen = cost_of_steps(job, steps) - cost
-                if unforeseen > 0:  # it became longer than its source
-                    self._queue.charge(job, unforeseen)
+            self._running.add(job.lane or MAIN, job.worker, -job.rows, -job.cost)
+            self._lanes.leave(job.lane, job.party, job.cost)
+            if isinstance(job, DecodeJob) and job.started < math.inf:
+                self._estimator.record_end(len(job.source_ids), self._clock() - job.started)
+                if self._queue.rows and (unforeseen := cost_of_steps(job, steps) - job.cost) > 0:
+                    self._queue.charge(job, unforeseen)  # it became longer than its source
             self._freed_rows = True
-            if self._stopping and not self._tickets:
+            if self._stopping and not self._jobs:
                 self._changed.notify_all()
 
     def stop(self, timeout: float) -> bool:
@@ -335,31 +324,31 @@ class Scheduler:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-            done = self._changed.wait_for(lambda: not self._tickets or self._failed, timeout)
-            self._cancel(list(self._tickets))
+            done = self._changed.wait_for(lambda: not self._jobs or self._failed, timeout)
+            self._cancel(list(self._jobs))
             return done and not self._failed
 
     def fail(self, worker: int) -> list[Job]:
         """Take no more jobs, because this worker died; returns its jobs and all queued ones."""
         with self._changed:
             self._failed = True
-            for ticket in self._tickets.values():
-                if ticket.worker is None:
-                    self._assign(ticket, worker)
+            for job in self._jobs.values():
+                if job.worker is None:
+                    self._queue.remove(job.number)
+                    self._assign(job, worker)
             self._changed.notify_all()
-            return [ticket.job for ticket in self._tickets.values() if ticket.worker == worker]
+            return [job for job in self._jobs.values() if job.worker == worker]
 
     def take_all(self) -> list[Job]:
         """Take no more jobs, and forget the present ones, which are returned: the caller ends them."""
         with self._changed:
             self._failed = self.all_taken = True
-            jobs = [ticket.job for ticket in self._tickets.values()]
+            jobs = list(self._jobs.values())
             for job in jobs:
                 self._queue.remove(job.number)
-            self._tickets.clear()
+            self._jobs.clear()
             self._to_remove.clear()
             self._running, self._lanes = Running(self._workers), Lanes(self._workers)
-            self._present = PresentWork()
             self._changed.notify_all()
             return jobs
 
@@ -370,25 +359,25 @@ class Scheduler:
 
     def _removed(self, worker: int) -> list[tuple[Job, RequestError]]:
         """Return the jobs to remove: those of the worker, and queued ones, which become its own."""
-        if self._earliest < math.inf and (now := self._clock()) >= self._earliest:
+        if (now := self._clock()) >= self._earliest:
             self._expire(now)
         if not self._to_remove:
             return []
-        tickets = [self._tickets[number] for number in self._to_remove]
-        found = [ticket for ticket in tickets if ticket.worker in (None, worker)]
-        for ticket in found:
-            ticket.started = math.inf  # a job that is cut short says nothing of the running time of others
-            if ticket.worker is None:
-                self._observer.left_queue(self._clock() - ticket.submitted)
-                self._assign(ticket, worker)
-        if not len(self._queue):
+        found = [job for job in map(self._jobs.__getitem__, self._to_remove) if job.worker in (None, worker)]
+        for job in found:
+            job.started = math.inf  # a job that is cut short says nothing of the running time of others
+            if job.worker is None:
+                self._observer.left_queue(self._clock() - job.submitted)
+                self._queue.remove(job.number)
+                self._assign(job, worker)
+        if not self._queue.rows:
             self._estimator.record_start(0.0, self._clock(), more=False)
-        return [(ticket.job, self._to_remove.pop(ticket.job.number)) for ticket in found]
+        return [(job, self._to_remove.pop(job.number)) for job in found]
 
     def _expire(self, now: float) -> None:
         self._earliest = math.inf
-        for number, ticket in self._tickets.items():
-            deadline = math.inf if ticket.job.deadline is None else ticket.job.deadline
+        for number, job in self._jobs.items():
+            deadline = math.inf if job.deadline is None else job.deadline
             if deadline <= now:
                 self._to_remove.setdefault(number, Expired("the deadline passed before the text was done"))
             else:
@@ -396,23 +385,12 @@ class Scheduler:
 
     def _offer_freed_rows(self) -> None:
         """Wake workers that sleep for lack of rows, if the one whose jobs ended has left rows to them."""
-        self._freed_rows = False
-        if self._queue.rows and not self._is_full() and any(map(self._is_idle, range(self._workers))):
+        if not self._is_full() and not all(map(self._running.lanes_of, range(self._workers))):
             self._changed.notify_all()
 
     def _is_full(self) -> bool:
         """Whether all jobs share one lane and it has all its rows, as in most turns of a busy engine."""
         return not self._lanes.contended and self._running.are_full(self.most_rows)
-
-    def _is_idle(self, worker: int) -> bool:
-        return not self._running.lanes_of(worker)
-
-    def _next_lane(self, worker: int) -> int:
-        """Return the lane that a worker serves next; MAIN if it has no rows."""
-        lanes = self._running.lanes_of(worker)
-        if len(lanes) > 1:
-            return self._lanes.next(lanes.__contains__)
-        return lanes[0] if lanes else MAIN
 
     def _is_contended(self) -> bool:
         """Whether a heavy caller and another one have work, or had a moment ago."""
@@ -421,53 +399,51 @@ class Scheduler:
             return True
         return self._contended_until > -math.inf and self._clock() < self._contended_until
 
-    def _admitted(self, worker: int) -> list[Ticket]:
+    def _admitted(self, worker: int) -> list[Job]:
         """Return the jobs that join the batches of a worker."""
-        for turns in self._turns.values():
-            turns[worker] += 1
-        if not self._queue.rows or self._is_full():
+        if self._is_full():
             return []
         lanes = (LIGHT, MAIN) if self._lanes.contended else (MAIN,)
         admitted = [each for lane in lanes for each in self._fill(lane, worker)]
         if admitted:
-            cost = sum(cost_of(each.job) for each in admitted)
-            self._estimator.record_start(cost, self._clock(), more=len(self._queue) > 0)
+            cost = sum(each.cost for each in admitted)
+            self._estimator.record_start(cost, self._clock(), more=self._queue.rows > 0)
         return admitted
 
-    def _fill(self, lane: int, worker: int) -> list[Ticket]:
+    def _fill(self, lane: int, worker: int) -> list[Job]:
         """Start the queued jobs that join the worker's batches of a lane."""
         rows, free = self._running.rows[lane], self._running.free_rows(lane, self.most_rows)
-        joining = min(self._queue.rows, free)
-        if not admits(rows[worker], joining, self._turns[lane][worker]):
+        contended = self._lanes.contended
+        taken = intake(
+            worker,
+            rows,
+            self._running.work[lane],
+            queued=self._queue.rows,
+            queued_work=self._queue.cost,
+            free=free,
+            steps=self._turns[lane][worker],
+            few=len(self._jobs) < self._spread,
+            contended=contended,
+        )
+        if taken is NOTHING:
             return []
-        most_rows = rows[worker] + free
-        share, most_work = most_rows, math.inf
-        contended, few = self._lanes.contended, len(self._tickets) < self._spread
-        # What a job that runs has left is not known, so that its work says little beside a small queue.
-        small = self._queue.cost < self._running.mean_work(lane)
-        if few or contended or small or joining < self._queue.rows:
-            share = fair_share(worker, rows, joining, few=few)
-        else:  # all that is queued joins now: the workers end together if they have as much work
-            most_work = self._running.missing_work(lane, worker, self._queue.cost)
         joins = (lambda party: self._lanes.lane_of(party) == lane) if contended else None
-        alone = not any(rows)
-        jobs = self._queue.admit(rows[worker], most_rows, share, most_work=most_work, alone=alone, joins=joins)
-        started = [self._start(job, worker, lane) for job in jobs]
-        if started:
+        most_rows, alone = rows[worker] + free, not any(rows)
+        jobs = self._queue.admit(rows[worker], most_rows, taken.rows, most_work=taken.work, alone=alone, joins=joins)
+        for job in jobs:
+            self._start(job, worker, lane)
+        if jobs:
             self._turns[lane][worker] = 0
-        return started
+        return jobs
 
-    def _start(self, job: Job, worker: int, lane: int) -> Ticket:
+    def _start(self, job: Job, worker: int, lane: int) -> None:
         """Hand a job that left the queue to a worker."""
-        ticket, now = self._tickets[job.number], self._clock()
-        ticket.lane, ticket.started = lane, now
-        self._lanes.join(lane, party_of(job))
-        self._assign(ticket, worker)
-        self._observer.left_queue(now - ticket.submitted)
-        return ticket
+        job.lane, job.started = lane, self._clock()
+        self._lanes.join(lane, job.party)
+        self._assign(job, worker)
+        self._observer.left_queue(job.started - job.submitted)
 
-    def _assign(self, ticket: Ticket, worker: int) -> None:
+    def _assign(self, job: Job, worker: int) -> None:
         """Make a worker responsible for the outcome of a job."""
-        self._queue.remove(ticket.job.number)
-        ticket.worker = worker
-        self._running.add(ticket.lane or MAIN, worker, rows_of(ticket.job), cost_of(ticket.job))
+        job.worker = worker
+        self._running.add(job.lane or MAIN, worker, job.rows, job.cost)

@@ -24,7 +24,7 @@ from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, ScoreJob
 from lingon.serving.engine.limits import EngineLimits, MemoryLimits, encoder_batches
 from lingon.serving.engine.policy import LIGHT, MAIN
-from lingon.serving.engine.scheduler import Observer, Scheduler, StepPlan, Ticket, Turn
+from lingon.serving.engine.scheduler import Observer, Scheduler, StepPlan, Turn
 from lingon.serving.runtime.runner import BatchShape, Runner, padded, width_for
 
 SPARE_BATCHES = 3  # empty batches whose memory a worker keeps in each lane
@@ -55,8 +55,6 @@ class OpenBatch:
 
     def first_token_waits(self) -> list[float]:
         """Return the seconds from the submission of each job that has had its first step just now."""
-        if not self.no_token_yet:
-            return []
         now = time.monotonic()
         waits = [now - submitted for submitted in self.no_token_yet.values()]
         self.no_token_yet.clear()
@@ -73,7 +71,7 @@ class Batches:
     @property
     def has_rows(self) -> bool:
         """Whether any batch has sentences."""
-        return any(batch.running for batch in self._open.values())
+        return any(batch.running.live for batch in self._open.values())
 
     @property
     def state_bytes(self) -> int:
@@ -104,7 +102,7 @@ class Batches:
         own = BatchKey(job.options.beam_size, width_for(len(job.source_ids)), job.options.shortlist)
         found: BatchKey | None = None
         for key, batch in self._open.items() if self._runner.any_width else ():
-            alike = key.beam_size == own.beam_size and key.shortlist == own.shortlist and batch.running
+            alike = key.beam_size == own.beam_size and key.shortlist == own.shortlist and batch.running.live > 0
             fits = alike and own.width <= key.width <= MOST_WIDER * own.width
             if fits and (found is None or key.width < found.width):
                 found = key
@@ -113,7 +111,7 @@ class Batches:
     def next(self) -> OpenBatch | None:
         """Return the batch whose latest step is the longest ago, as the one to step now; None if none has sentences."""
         for key, batch in self._open.items():
-            if batch.running:
+            if batch.running.live:
                 self._open[key] = self._open.pop(key)
                 return batch
         return None
@@ -132,20 +130,22 @@ class Batches:
 
     def free_empty(self) -> None:
         """Free the batches without sentences."""
-        self._free_if(lambda batch: True)
+        for batch in self._empty():
+            self.free(batch)
 
     def free_large(self) -> None:
         """Free the empty batches that have used much memory: filling new memory takes less time than they ran."""
-        self._free_if(lambda batch: batch.running.used_bytes > SPARE_BYTES)
+        for batch in self._empty():
+            if batch.running.used_bytes > SPARE_BYTES:
+                self.free(batch)
 
     def _free_all_but_spare(self) -> None:
         """Free the empty batches except the latest ones: clients may ask for any beam size and any length."""
-        for batch in [batch for batch in self._open.values() if not batch.running][:-SPARE_BATCHES]:
+        for batch in self._empty()[:-SPARE_BATCHES]:
             self.free(batch)
 
-    def _free_if(self, condition: Callable[[OpenBatch], bool]) -> None:
-        for batch in [batch for batch in self._open.values() if not batch.running and condition(batch)]:
-            self.free(batch)
+    def _empty(self) -> list[OpenBatch]:
+        return [batch for batch in self._open.values() if not batch.running.live]
 
 
 logger = logging.getLogger(__name__)
@@ -167,8 +167,8 @@ class Lane:
     """
 
     batches: Batches
-    to_encode: deque[list[Ticket]] = field(default_factory=deque)
-    to_score: deque[list[Ticket]] = field(default_factory=deque)
+    to_encode: deque[list[Job]] = field(default_factory=deque)
+    to_score: deque[list[Job]] = field(default_factory=deque)
     score_debt: float = 0.0
     began: bool = False
 
@@ -181,7 +181,7 @@ class Lane:
         """Forget these jobs."""
         self.batches.remove(numbers)
         for waiting in (self.to_encode, self.to_score):
-            kept = [[each for each in batch if each.job.number not in numbers] for batch in waiting]
+            kept = [[each for each in batch if each.number not in numbers] for batch in waiting]
             waiting.clear()
             waiting.extend(filter(None, kept))
 
@@ -236,8 +236,10 @@ class Worker:
         else:
             lane.began = self._begin(lane, short=False)
             self._step_next(lane)
-        self._free_scorer_memory()
-        self._raise_rows()
+        if self._scored > -math.inf:
+            self._free_scorer_memory()
+        if self._limits.lacked > -math.inf:
+            self._raise_rows()
 
     def _serve_briefly(self, lane: Lane) -> None:
         """Run the encoder, the scorer or the decoder once, the decoder every second time at least."""
@@ -252,8 +254,8 @@ class Worker:
         if batch is not None:
             self.since = time.monotonic()
             self._step(lane, batch)
-            if not batch.running:
-                self._free_large_batches()
+            if not batch.running.live and batch.running.used_bytes > SPARE_BYTES:
+                lane.batches.free(batch)  # filling new memory takes less time than it ran
 
     def _remove(self, removed: Sequence[tuple[Job, RequestError]]) -> None:
         numbers = {job.number for job, _ in removed}
@@ -263,13 +265,14 @@ class Worker:
         for job, error in removed:
             self._end(job, error)
 
-    def _admit(self, admitted: Sequence[Ticket]) -> None:
+    def _admit(self, admitted: Sequence[Job]) -> None:
         """Put jobs into their lanes, those of similar length together."""
         for number, lane in self._lanes.items():
             for kind, waiting in ((DecodeJob, lane.to_encode), (ScoreJob, lane.to_score)):
-                jobs = [each for each in admitted if each.lane == number and isinstance(each.job, kind)]
-                batches = encoder_batches([_width(each.job) for each in jobs], self._limits.batch_tokens)
-                waiting.extend([jobs[index] for index in batch] for batch in batches)
+                jobs = [each for each in admitted if each.lane == number and isinstance(each, kind)]
+                if jobs:
+                    batches = encoder_batches([each.width for each in jobs], self._limits.batch_tokens)
+                    waiting.extend([jobs[index] for index in batch] for batch in batches)
 
     def _begin(self, lane: Lane, *, short: bool) -> bool:
         """Encode a batch of admitted sentences, else score a batch of pairs, if the decoder has had its time.
@@ -286,10 +289,10 @@ class Worker:
             return False
         return True
 
-    def _take(self, waiting: deque[list[Ticket]], graph: str, *, short: bool) -> list[Ticket]:
+    def _take(self, waiting: deque[list[Job]], graph: str, *, short: bool) -> list[Job]:
         """Remove the first batch, or as much of it as makes a short run."""
         batch = waiting.popleft()
-        most = max(int(SHORT_RUN * self._speed.get(graph, 0.0)) // _width(batch[-1].job), 1)  # the last one is longest
+        most = max(int(SHORT_RUN * self._speed.get(graph, 0.0)) // batch[-1].width, 1)  # the last one is longest
         if short and len(batch) > most:
             waiting.appendleft(batch[most:])
             batch = batch[:most]
@@ -303,29 +306,28 @@ class Worker:
         self._speed[graph] = known + SPEED_WEIGHT * (speed - known)
         return seconds
 
-    def _encode(self, lane: Lane, admitted: Sequence[Ticket]) -> None:
-        jobs = [each.job for each in admitted]
-        start = self.since = _start(jobs)
-        ids, lengths = padded([job.source_ids for job in jobs])
+    def _encode(self, lane: Lane, admitted: Sequence[Job]) -> None:
+        start = self.since = _start(admitted)
+        ids, lengths = padded([job.source_ids for job in admitted])
         try:
             encoded, now = self._runner.encode(ids, lengths), time.monotonic()
         except MemoryError:
             self._halve(lane.to_encode, admitted)
             return
-        for index, (job, ticket) in enumerate(zip(jobs, admitted, strict=True)):
+        for index, job in enumerate(admitted):
             assert isinstance(job, DecodeJob)
             if job.phase_times is not None:
                 job.phase_times.encoded = now
             try:
                 batch = lane.batches.batch_for(job, self._limits.rows)
             except MemoryError:
-                self._lower_rows(jobs[index:])
+                self._lower_rows(admitted[index:])
                 break
             if (error := batch.running.admit(job, encoded, index, self._piece_ids(job))) is not None:
                 self._end(job, error)
                 continue
-            batch.no_token_yet[job.number] = ticket.submitted
-        self._observer.encoded(len(jobs), int(lengths.sum()), ids.size, self._measure("encoder", ids.size, start))
+            batch.no_token_yet[job.number] = job.submitted
+        self._observer.encoded(len(admitted), int(lengths.sum()), ids.size, self._measure("encoder", ids.size, start))
 
     def _piece_ids(self, job: DecodeJob) -> np.ndarray | None:
         """Return the pieces of a job's shortlist; None without one."""
@@ -340,7 +342,7 @@ class Worker:
 
     def _free_scorer_memory(self) -> None:
         """Free the memory that the scorer keeps for its next run, if none is expected."""
-        if self._scored > -math.inf and (self._has_no_work() or time.monotonic() > self._scored + KEEP_SECONDS):
+        if self._has_no_work() or time.monotonic() > self._scored + KEEP_SECONDS:
             self._scored = -math.inf
             self._runner.free_memory()
 
@@ -348,8 +350,8 @@ class Worker:
         """Whether this worker has no jobs and the queue has none for it."""
         return not any(lane.has_work for lane in self._lanes.values()) and not self._scheduler.load().queued
 
-    def _score(self, lane: Lane, admitted: Sequence[Ticket]) -> None:
-        pairs = [each.job for each in admitted if isinstance(each.job, ScoreJob)]
+    def _score(self, lane: Lane, admitted: Sequence[Job]) -> None:
+        pairs = [each for each in admitted if isinstance(each, ScoreJob)]
         start = self.since = _start(pairs)
         source_ids, source_lengths = padded([job.source_ids for job in pairs])
         target_ids, target_lengths = padded([job.target_ids for job in pairs])
@@ -372,7 +374,7 @@ class Worker:
         running, start = batch.running, time.perf_counter()
         try:
             running.compact()
-            live, rows = len(running) * running.beam_size, running.rows
+            rows = running.live * running.beam_size  # no slot is free
             ended = running.step()
         except MemoryError:
             lane.batches.free(batch)
@@ -380,17 +382,18 @@ class Worker:
             return
         seconds = time.perf_counter() - start
         lane.score_debt -= seconds
-        self._observer.stepped(live, rows, running.copied_bytes, seconds, running.steps)
+        self._observer.stepped(rows, rows, running.copied_bytes, seconds, running.steps)
         running.copied_bytes = 0
-        for waited in batch.first_token_waits():
-            self._observer.first_token(waited)
+        if batch.no_token_yet:
+            for waited in batch.first_token_waits():
+                self._observer.first_token(waited)
         for job, outcome in ended:
             self._end(job, outcome)
 
-    def _halve(self, waiting: deque[list[Ticket]], admitted: Sequence[Ticket]) -> None:
+    def _halve(self, waiting: deque[list[Job]], admitted: Sequence[Job]) -> None:
         """Put a batch for which there was no memory back in two halves."""
         if len(admitted) == 1:
-            self._lower_rows([admitted[0].job])
+            self._lower_rows([admitted[0]])
             return
         self._free_idle_memory()
         self._limits.halve_tokens(time.monotonic())
@@ -402,7 +405,7 @@ class Worker:
 
         Jobs that wait for the encoder end too: the smaller batches may have no slots for them.
         """
-        waiting = [each.job for lane in self._lanes.values() for batch in lane.to_encode for each in batch]
+        waiting = [each for lane in self._lanes.values() for batch in lane.to_encode for each in batch]
         for lane in self._lanes.values():
             lane.to_encode.clear()
         self._free_idle_memory()
@@ -447,11 +450,6 @@ class Worker:
         except Exception:
             logger.exception("a job's on_done failed")
         self._scheduler.close(job, steps)
-
-
-def _width(job: Job) -> int:
-    """Return the tokens of a job's row in the encoder, or in the scorer, which computes logits of all target tokens."""
-    return max(len(job.source_ids), len(job.target_ids) + 1) if isinstance(job, ScoreJob) else len(job.source_ids)
 
 
 def _start(jobs: Sequence[Job]) -> float:

@@ -13,6 +13,7 @@ import functools
 import importlib.util
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,13 +49,15 @@ def instruction_set() -> str:
     return name.decode()
 
 
-def use_helpers(count: int) -> None:
-    """Have the operators that this thread runs from now on use so many threads beside it; 0: none.
+def helper_switch() -> Callable[[int], None]:
+    """Return what has the operators that a thread runs from now on use so many threads beside it; 0: none.
 
     The threads serve one thread of the process at a time, and compute nothing for the others meanwhile.
     """
-    if (loaded := library()) is not None:
-        loaded.lingon_kernels_use_helpers(count)
+    if (loaded := library()) is None:
+        return lambda count: None
+    switch: Callable[[int], None] = loaded.lingon_kernels_use_helpers
+    return switch
 
 
 def kernels_missing() -> str | None:

@@ -213,12 +213,14 @@ class OnnxBuffers:
     @raises_memory_error
     def step(self, sentences: int, *, logits: bool) -> Step:
         """Run one decoder step for the first `sentences` slots."""
-        with self._session as free:
-            session = self._session.for_step(free, sentences * self.beam_size)
+        with self._session as session:
+            if self._session.chooses:
+                session = self._session.for_step(session, sentences * self.beam_size)
             binding, step = self._bound_step(session, sentences, logits)
             start = time.perf_counter()
             session.run_with_iobinding(binding)
-            self._session.measure_step(session, sentences * self.beam_size, time.perf_counter() - start)
+            if self._session.chooses:
+                self._session.measure_step(session, sentences * self.beam_size, time.perf_counter() - start)
         return step
 
     @raises_memory_error
@@ -228,11 +230,12 @@ class OnnxBuffers:
         Reading the tokens and looking for jobs that wait to join takes the engine as long as a step of a small model.
         """
         found = GreedySteps([], [])
-        with self._session as free:
-            session = self._session.for_step(free, sentences)
+        with self._session as session:
+            if self._session.chooses:
+                session = self._session.for_step(session, sentences)
             binding, step = self._bound_step(session, sentences, logits=False)
             ids, log_probs = step.candidate_ids[:, 0], step.candidate_log_probs[:, 0]
-            token_ids, positions = self.token_ids[:sentences], self.positions[:sentences]
+            token_ids, positions = (self._arrays[name][:sentences] for name in (names.TOKEN_IDS, names.POSITIONS))
             start = time.perf_counter()
             stop = start + TURN_SECONDS
             while True:
@@ -242,7 +245,8 @@ class OnnxBuffers:
                 found.tokens.append(ids.tolist())
                 found.log_probs.append(log_probs.tolist())
                 begun, start = start, time.perf_counter()
-                self._session.measure_step(session, sentences, start - begun)
+                if self._session.chooses:
+                    self._session.measure_step(session, sentences, start - begun)
                 if len(found.tokens) == steps or EOS in found.tokens[-1] or start > stop:
                     return found
 

@@ -20,7 +20,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from lingon.errors import BundleError, DeviceError
-from lingon.serving.runtime.device import CPU, CUDA, LIBRARY, instruction_set, use_helpers
+from lingon.serving.runtime.device import CPU, CUDA, LIBRARY, helper_switch, instruction_set
 
 LACK_OF_MEMORY = "allocate memory", "out of memory", "ALLOC_FAILED", "bad_alloc"
 """Parts of the messages of ONNX Runtime, CUDA and cuBLAS for a lack of memory."""
@@ -372,7 +372,10 @@ class SessionPair(Generic[SessionT]):
 
     all_cores: the session that uses all cores
     shared_cores: the session that uses one thread's share of the cores
+    chooses: whether the session of a step depends on the time that steps take, see `for_step`
     """
+
+    chooses = True
 
     def __init__(self, all_cores: SessionT, shared_cores: SessionT, active_threads: ActiveThreads) -> None:
         self.all_cores, self.shared_cores, self._active_threads = all_cores, shared_cores, active_threads
@@ -416,28 +419,23 @@ class HelpedSession(SessionPair[SessionT]):
     helpers: the threads beside the one that runs the graph
     """
 
+    chooses = False
+
     def __init__(self, session: SessionT, active_threads: ActiveThreads, helpers: int) -> None:
         super().__init__(session, session, active_threads)
-        self._helpers = helpers
-        use_helpers(helpers)  # They start here: from a check at low priority they would have that for good.
-        use_helpers(0)
+        self._helpers, self._use = helpers, helper_switch()
+        self._use(helpers)  # They start here: from a check at low priority they would have that for good.
+        self._use(0)
 
     def __enter__(self) -> SessionT:
         if self._active_threads.begin():
-            use_helpers(self._helpers)
+            self._use(self._helpers)
         return self.all_cores
 
     def __exit__(self, *_: object) -> None:
-        use_helpers(0)
+        self._use(0)
         self._active_threads.end()
 
     def around(self, session: SessionT) -> HelpedSession[SessionT]:
         """Return another session with the same helpers."""
         return HelpedSession(session, self._active_threads, self._helpers)
-
-    def for_step(self, session: SessionT, rows: int) -> SessionT:
-        """Return the session."""
-        return session
-
-    def measure_step(self, session: SessionT, rows: int, seconds: float) -> None:
-        """Do nothing: there is no choice."""

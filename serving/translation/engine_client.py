@@ -7,7 +7,7 @@ import itertools
 import logging
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar
@@ -63,9 +63,11 @@ class ValidUtf8:
 
     def again(self, job: DecodeJob, found: Sequence[Hypothesis]) -> tuple[Options, tuple[int, ...]] | None:
         """Return the options and the prefix with which a job is decoded once more; None if it need not be."""
+        if job.options.rules is not None:
+            return None
         prefix = job.shown_prefix
         whole = [self._spelling.whole(each.tokens, len(prefix)) for each in found]
-        if job.options.rules is not None or all(map(_is_whole, found, whole)):
+        if whole == [len(each.tokens) for each in found]:
             return None
         kept = found[0].tokens[: whole[0]] if job.options.beam_size == 1 else prefix
         bound = job.options.max_output_tokens - (len(kept) - len(prefix))
@@ -84,10 +86,6 @@ def rejoined(job: DecodeJob, first: Hypothesis, kept: int, second: Hypothesis) -
     generated = max(len(log_probs) - len(job.shown_prefix), 1)
     score = sum(log_probs) / generated**job.options.length_penalty
     return replace(second, log_probs=log_probs, score=score)
-
-
-def _is_whole(hypothesis: Hypothesis, whole: int) -> bool:
-    return whole == len(hypothesis.tokens)
 
 
 Answer = TypeVar("Answer")
@@ -147,10 +145,18 @@ class PendingJob(Generic[Answer]):
     optional: whether its request can do without it, so that its error does not end the others
     """
 
-    __slots__ = ("job", "optional", "outcome")
+    __slots__ = ("_mend", "job", "optional", "outcome")
 
-    def __init__(self, job: Job, outcome: asyncio.Future[Answer | RequestError], *, optional: bool = False) -> None:
-        self.job, self.outcome, self.optional = job, outcome, optional
+    def __init__(
+        self,
+        job: Job,
+        outcome: asyncio.Future[Answer | RequestError],
+        mend: Callable[[Any, Answer], Awaitable[Answer]] | None = None,
+        *,
+        optional: bool = False,
+    ) -> None:
+        """mend: returns the answer to a job with its outcome; default: the outcome."""
+        self.job, self.outcome, self._mend, self.optional = job, outcome, mend, optional
 
     async def answer(self) -> Answer:
         """Return the outcome; raises the error that ended the job."""
@@ -158,23 +164,7 @@ class PendingJob(Generic[Answer]):
         if isinstance(outcome, RequestError):
             # A request that cancels its jobs does not read their outcomes: the engine was stopped.
             raise ModelUnloaded if isinstance(outcome, Cancelled) else outcome
-        return outcome
-
-
-class PendingTranslation(PendingJob[Hypotheses]):
-    """A sentence to translate. Its outcome may break a character; `answer` returns valid UTF-8."""
-
-    __slots__ = ("_client",)
-
-    def __init__(self, client: EngineClient, job: DecodeJob, outcome: asyncio.Future[Any], *, optional: bool) -> None:
-        super().__init__(job, outcome, optional=optional)
-        self._client = client
-
-    async def answer(self) -> Hypotheses:
-        """See PendingJob."""
-        found = await super().answer()
-        assert isinstance(self.job, DecodeJob)
-        return await self._client.in_valid_utf8(self.job, found)
+        return outcome if self._mend is None else await self._mend(self.job, outcome)
 
 
 class _CallFields(TypedDict):
@@ -215,14 +205,15 @@ class EngineClient:
         bias: PrefixBias | None = None,
         follow_up: bool = False,
         optional: bool = False,
-    ) -> PendingTranslation:
-        """Return a sentence to translate.
+    ) -> PendingJob[Hypotheses]:
+        """Return a sentence to translate; the engine's outcome may break a character, the answer is valid UTF-8.
 
         on_token: called on the loop with every token of a greedy search, up to one that breaks a character
         bias, follow_up: see DecodeJob; optional: see PendingJob
         """
         outcome: asyncio.Future[Any] = self._loop.create_future()
-        options = self._valid_utf8.options(options, prefix)
+        if prefix:
+            options = self._valid_utf8.options(options, prefix)
         if on_token is not None and options.rules is None:
             on_token = self._valid_utf8.until_broken(on_token, len(prefix))
         post = self._callbacks.post
@@ -237,7 +228,7 @@ class EngineClient:
             follow_up=follow_up,
             **self._call,
         )
-        return PendingTranslation(self, job, outcome, optional=optional)
+        return PendingJob(job, outcome, self.in_valid_utf8, optional=optional)
 
     def score(
         self,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -118,6 +119,8 @@ class RequestSize:
 
     What takes time without becoming a sentence or a token is counted too, before the work: so no request is planned for
     much more than half a second of CPU. By experiment, a megabyte of the worst signs took 2.4 s to cut into sentences.
+
+    most_characters: of all texts together; most_sentences: of all texts together, if each is translated once
     """
 
     def __init__(
@@ -143,16 +146,7 @@ class RequestSize:
         }
         self._most_weights, self._weights = limits.max_attention_weights, 0
         self._found = dict.fromkeys(self._most, 0)
-
-    @property
-    def most_characters(self) -> int:
-        """Characters of all texts together."""
-        return self._most["characters"]
-
-    @property
-    def most_sentences(self) -> int:
-        """Sentences of all texts together, if each is translated once."""
-        return self._most["sentences"]
+        self.most_characters, self.most_sentences = self._most["characters"], self._most["sentences"]
 
     def add_written(self, text: str, *, marked_up: bool) -> None:
         """Count a text as it was sent; raises RequestTooLarge."""
@@ -188,11 +182,13 @@ class RequestSize:
     def add_sentence(self, tokens: int) -> None:
         """Count a sentence to translate or a pair to score, of so many known tokens; raises RequestTooLarge.
 
-        Raises QueueFull, so that no more work is spent on what would be refused when it is complete.
+        Raises QueueFull, so that no more work is spent on what would be refused when it is complete. Before the first
+        sentence the request was checked as a whole.
         """
         self._add("sentences", self._jobs)
         self._add("tokens", self._jobs * tokens)
-        self._check_queue(self._found["sentences"])
+        if self._found["sentences"] > 1:
+            self._check_queue(self._found["sentences"])
 
     def add_attention(self, weights: int) -> None:
         """Count the attention weights that the result of a pair will have; raises RequestTooLarge."""
@@ -368,26 +364,29 @@ class Planner:
 
         check_queue: see RequestSize
         """
-        check_prefixes(request)
+        if request.target_prefixes:
+            check_prefixes(request)
         prefixes = request.target_prefixes or [""] * len(request.texts)
         if any(prefixes) and options.text.format.is_markup:
             raise InvalidRequest("target_prefixes", "target_prefixes cannot be used with a text.format with markup")
         size = RequestSize("texts", self._limits, options.samples, check_queue)
         plans: list[TextPlan | RequestError] = []
         for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True)):
+            if plans and time.monotonic() > time_slice.end:
+                await time_slice.yield_if_due()
             try:
                 begun = bool(prefix) or options.alternatives > 0
                 if options.text.format is Format.PIECES:
                     plan = self._plan_pieces(text, f"texts[{index}]", options, size)
                 else:
                     plan = await self._plan_text(text, f"texts[{index}]", options, time_slice, size, begun=begun)
-                prefix = without_mark(plan, prefix)
-                plans.append(self._with_prefix(plan, prefix, f"target_prefixes[{index}]", options))
+                if prefix and plan.parts:
+                    plan = self._with_prefix(plan, prefix, f"target_prefixes[{index}]", options)
+                plans.append(plan)
             except RequestTooLarge:
                 raise
             except InvalidRequest as error:
                 plans.append(error.with_traceback(None))  # its frames hold `plans`: no reference cycle
-            await time_slice.yield_if_due()
         return plans
 
     async def plan_pairs(
@@ -399,6 +398,8 @@ class Planner:
             raise InvalidRequest("format", "format must be plain or pieces; the text of markup can be scored alone")
         plans: list[PairPlan | RequestError] = []
         for index, pair in enumerate(request.pairs):
+            if plans and time.monotonic() > time_slice.end:
+                await time_slice.yield_if_due()
             try:
                 if written is Format.PIECES:
                     plan = self._pair_in_pieces(pair, f"pairs[{index}]", size)
@@ -410,7 +411,6 @@ class Planner:
                 size.add_sentence(len(plan.source_ids) + len(plan.target_ids))
                 size.add_attention(count_weights(attention, len(plan.source_ids), len(plan.target_ids) + 1))
                 plans.append(plan)
-            await time_slice.yield_if_due()
         return plans
 
     async def _plan_text(
@@ -442,10 +442,12 @@ class Planner:
             size,
         )
         begin, longest = 0, len(source.text.strip())  # begin: of the next sentence in the normalised text
-        for segment, spans in source.sentences(options.text, self._manifest.source_language):
-            if not _is_read(source.text, segment, options.text):
-                size.add_part_without_letters()
+        sentences = source.sentences(options.text, self._manifest.source_language)
+        for place, (segment, spans) in enumerate(sentences):
+            if place and time.monotonic() > time_slice.end:
                 await time_slice.yield_if_due()
+            if not source.is_simple and not _is_read(source.text, segment, options.text):
+                size.add_part_without_letters()
                 continue
             has = "has" if whole or segment[1] - segment[0] == longest else "has a sentence of"
             sentence = source.text[slice(*segment)]
@@ -454,18 +456,17 @@ class Planner:
                 own: Sequence[Part] = [await reader.in_steps(steps, has)]
             else:
                 own = await reader.parts(sentence, has)
-            await time_slice.yield_if_due()
             if not own:
                 continue
-            before = source.text[segments[-1][1] if segments else 0 : segment[0]]
-            begin += len(normalised_separator(before, first=not segments))
+            if before := source.text[segments[-1][1] if segments else 0 : segment[0]]:
+                begin += len(normalised_separator(before, first=not segments))
             parts += [part.of_sentence(len(segments), begin) for part in own]
             begin = parts[-1].begin + len(parts[-1].text)
             segments.append(segment)
-        if parts:
-            _add_alternatives(size, options, parts[0])
-        else:
+        if not parts:
             size.add_characters(len(text))
+        elif options.alternatives:
+            _add_alternatives(size, options, parts[0])
         if options.rules is not None:
             options.rules.check_parts(len(parts), field)
         tagged = source.plain.aligned(segments) if source.plain else ()
@@ -532,7 +533,7 @@ class Planner:
         return PairPlan(written[0], written[1], tuple(source), target, in_pieces=True)
 
     def _with_prefix(self, plan: TextPlan, prefix: str, name: str, options: ResolvedOptions) -> TextPlan:
-        if not prefix or not plan.parts:
+        if not (prefix := without_mark(plan, prefix)):
             return plan
         limits = self._manifest.limits
         if options.text.format is Format.PIECES:
@@ -572,7 +573,7 @@ def without_mark(plan: TextPlan, prefix: str) -> str:
     """Return a target prefix without the mark of a list that the text begins with: the translation gets it anyway."""
     mark = without_blanks_around(plan.document.separator(0))
     rest = prefix[next_visible(prefix, 0, len(prefix)) :]
-    return rest.removeprefix(mark) if mark and plan.parts else prefix
+    return rest.removeprefix(mark) if mark else prefix
 
 
 def _is_read(text: str, segment: Span, options: TextChoice) -> bool:
@@ -604,22 +605,33 @@ class _Reader:
 
     async def parts(self, sentence: str, has: str) -> Sequence[Part]:
         """Return the parts of a sentence that the model reads as it is."""
-        limits, done, parts = self.limits, list[tuple[str, str]](), list[Part]()
-        check_size(sentence, self.field, limits, splits=self.splits, most=len(sentence), has=has)
-        for block in blocks(sentence, most_characters(limits.max_source_tokens)):
-            self.size.add_characters(len(block))
-            done.append((block, normalise(block)))
-            await self.time_slice.yield_if_due()
-        text = joined(done)
+        limits, parts = self.limits, list[Part]()
+        if len(sentence) <= most_characters(limits.max_source_tokens):
+            self.size.add_characters(len(sentence))
+            text = normalise(sentence)
+        else:
+            check_size(sentence, self.field, limits, splits=self.splits, most=len(sentence), has=has)
+            text = await self._normalised(sentence)
         reading = None
         if self.alphabet is not None and not self.alphabet.knows(text):
             reading = await read_as(self.alphabet, text, keeps=False)
         read = text if reading is None else reading.text
         for part in parts_of(read, self.field, self.tokenizer, limits, splits=self.splits, has=has):
+            if parts and time.monotonic() > self.time_slice.end:
+                await self.time_slice.yield_if_due()
             self.size.add_sentence(len(part.source_ids))
             parts.append(part if reading is None else as_sent(part, text, reading))
-            await self.time_slice.yield_if_due()
         return parts
+
+    async def _normalised(self, sentence: str) -> str:
+        """Return a long sentence in NFC with single blanks."""
+        done = list[tuple[str, str]]()
+        for block in blocks(sentence, most_characters(self.limits.max_source_tokens)):
+            if time.monotonic() > self.time_slice.end:
+                await self.time_slice.yield_if_due()
+            self.size.add_characters(len(block))
+            done.append((block, normalise(block)))
+        return joined(done)
 
     async def in_steps(self, steps: Steps, has: str) -> Part:
         """Return a sentence as one part; without what is kept, it is bounded as any other sentence.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from lingon.bundle.manifest import Limits, Manifest
@@ -286,6 +287,7 @@ def normalised_separator(separator: str, *, first: bool = False) -> str:
     return before + text + (" " if separator[-1].isspace() else "")
 
 
+@cache
 def most_characters(tokens: int) -> int:
     """Return an upper bound for the code points of a text of so many tokens.
 

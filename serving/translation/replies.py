@@ -78,6 +78,10 @@ class Layout:
 
 def layout(plan: TextPlan, parts: Sequence[PartHypothesis]) -> Generator[None, None, Layout]:
     """Put a hypothesis together, by one of each part; yields now and then if there is markup."""
+    if plan.plain is None and len(parts) == len(plan.document.segments) == 1:  # most texts; nothing is to be joined
+        text, ((begin, end),) = parts[0].text, plan.document.segments
+        whole = plan.document.text[:begin] + text + plan.document.text[end:]
+        return Layout(whole, ((begin, begin + len(text)),), (begin,))
     own = plan.places()
     sentences = [join([parts[place].text for place in places]) for places in own]
     joined = plan.document.join([text for text, _ in sentences])
@@ -167,8 +171,9 @@ def judge_parts(
     """Return what the guard finds about each part; yields between them, since there may be a thousand."""
     found = []
     for place, part in enumerate(parts):
+        if place:
+            yield
         found.append(part_judgement(plan, place, part, guard, tokenizer))
-        yield
     return found
 
 
@@ -232,7 +237,7 @@ def text_result(
     Raises Degenerate if the request refuses what the guard suspects.
     """
     whole = [list(parts) for parts in zip(*found, strict=False)] or [[] for _ in range(options.num_hypotheses)]
-    if not options.alternatives:  # which are in the order of their first tokens
+    if len(whole) > 1 and not options.alternatives:  # which are in the order of their first tokens
         whole.sort(key=_order)
     hypotheses, layouts = list[pb.Hypothesis](), list[Layout]()
     for parts in whole:
@@ -243,17 +248,19 @@ def text_result(
         judged = Judged()
     elif judged is None:
         judged = Judged((yield from judge_parts(plan, whole[0], guard, tokenizer)))
-    warnings = guard_warnings(judged, refuses=policy == pb.GUARD_POLICY_REFUSE)
+    warnings = guard_warnings(judged, refuses=policy == pb.GUARD_POLICY_REFUSE) if judged.parts else []
     return pb.TextResult(
         hypotheses=hypotheses,
         warnings=[*_warnings(plan, whole, hypotheses), *warnings],
-        confidence=lowest_confidence(judged.parts),
+        confidence=lowest_confidence(judged.parts) if judged.parts else None,
         shortlist=options.job.shortlist and bool(plan.parts),
         normalised_text=plan.text if options.return_alignment else "",
         sentences=_sentences(plan, whole[0], layouts[0], judged) if options.text.return_sentences else (),
         usage=pb.Usage(
             source_tokens=plan.source_tokens,
-            target_tokens=sum(_tokens(part.hypothesis) for parts in whole for part in parts),
+            target_tokens=sum(
+                len(part.hypothesis.tokens) + part.hypothesis.finished for parts in whole for part in parts
+            ),
         ),
     )
 
@@ -386,6 +393,8 @@ def _hypothesis(
         missing_words=options.rules.missing(placed.text) if options.rules else (),
     )
     for place, (source, target_begin, part) in enumerate(zip(plan.parts, placed.parts, parts, strict=True)):
+        if place:
+            yield
         tokens = part.hypothesis.tokens
         if options.return_tokens:
             # The log-probabilities also have the end token.
@@ -402,7 +411,6 @@ def _hypothesis(
                     own = generated_spans(tokenizer, tokens, None if place else plan.begin)
             targets = [placed.span(*span) for span in _shifted(own, target_begin)]
             message.alignment.extend(_links(part.scored.attention, sources, targets))
-        yield
     return message
 
 
@@ -447,7 +455,7 @@ def _warnings(
     plan: TextPlan, whole: Sequence[Sequence[PartHypothesis]], hypotheses: Sequence[pb.Hypothesis]
 ) -> list[pb.Warning]:
     found = []
-    if is_blank(plan.document.text):
+    if not plan.parts and is_blank(plan.document.text):
         found.append(pb.Warning(code=pb.WARNING_CODE_EMPTY_SOURCE, message="the text has nothing to translate"))
     parts: Counter[int] = Counter()
     for part, read in zip(plan.parts, whole[0], strict=True):
@@ -470,7 +478,3 @@ def _warnings(
         message = f"{lacking} of {len(whole)} translations do not have all forced_words; see missing_words"
         found.append(pb.Warning(code=pb.WARNING_CODE_FORCED_WORDS, message=message))
     return found
-
-
-def _tokens(hypothesis: Hypothesis) -> int:
-    return len(hypothesis.tokens) + hypothesis.finished

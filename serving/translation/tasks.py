@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -171,7 +172,8 @@ class TextTask:
             if self._options.return_alignment or self._options.coverage_penalty or any(self._plan.tagged):
                 found = await self._scored(found)
         finally:
-            await _ended([each for futures in in_steps.values() for each in futures])
+            if in_steps:
+                await _ended([each for futures in in_steps.values() for each in futures])
         most = max(map(len, found), default=1)
         return [part * most if len(part) == 1 else part for part in found]
 
@@ -219,7 +221,8 @@ class TextTask:
     async def _part(self, part: int, in_steps: Sequence[asyncio.Future[PartHypothesis]]) -> list[PartHypothesis]:
         answers = [await pending.answer() for pending in self._jobs[part]]
         found = [await each for each in in_steps]
-        await self._time_slice.yield_if_due()
+        if (part or self.index) and time.monotonic() > self._time_slice.end:
+            await self._time_slice.yield_if_due()
         with current().phase("detokenise", self.index):
             found += [self._with_text(part, one) for answer in answers for one in answer]
         if self._detokenizer is not None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
@@ -141,10 +142,12 @@ class Translator:
         """
         options = self.resolve(request.options, request.text)
         time_slice = TimeSlice(caller)
-        client, plans = await self._planned(request, options, deadline, time_slice)
+        plans = await self.plan(request, options, time_slice)
+        client = self._client(deadline, caller)
         tasks = await self._tasks(plans, client, options, time_slice)
         done = await self._run(client, tasks, at_once=any(task.submits_more for task in tasks))
-        results = await _in_order(done, plans, text_error, time_slice)
+        whole = len(done) == len(plans)
+        results = [*done.values()] if whole else await _in_order(done, plans, text_error, time_slice)
         return pb.TranslateResponse(results=results, options=options.message, **self._header)
 
     def resolve(self, asked: pb.DecodingOptions, text: pb.TextOptions | None = None) -> ResolvedOptions:
@@ -172,7 +175,8 @@ class Translator:
         The jobs of the request are cancelled when this generator is closed: use it within `aclosing`.
         """
         time_slice = TimeSlice(caller)
-        client, plans = await self._planned(request, options, deadline, time_slice)
+        plans = await self.plan(request, options, time_slice)
+        client = self._client(deadline, caller)
         events = TextEvents()
         tasks = await self._tasks(plans, client, options, time_slice, events if options.streams else None)
         try:
@@ -241,19 +245,14 @@ class Translator:
     async def plan(
         self, request: Request, options: ResolvedOptions, time_slice: TimeSlice
     ) -> list[TextPlan | RequestError]:
-        """Return what is to be decoded for each text, or why it cannot be; raises RequestTooLarge and QueueFull."""
+        """Return what is to be decoded for each text, or why it cannot be; raises RequestTooLarge and QueueFull.
+
+        The engine has capacity for a request whose texts are read: QueueFull is raised as soon as it is certain.
+        """
+        self.engine.check_texts(time_slice.caller, len(request.texts))
         texts_read.set(True)
         check_queue = partial(self.engine.check_texts, time_slice.caller)
         return await self._planner.plan_texts(request, options, time_slice, check_queue)
-
-    async def _planned(
-        self, request: Request, options: ResolvedOptions, deadline: float | None, time_slice: TimeSlice
-    ) -> tuple[EngineClient, list[TextPlan | RequestError]]:
-        """Plan the texts of a request that the engine has capacity for; raises QueueFull as soon as it is certain."""
-        caller = time_slice.caller
-        self.engine.check_texts(caller, len(request.texts))
-        plans = await self.plan(request, options, time_slice)
-        return self._client(deadline, caller), plans
 
     def _client(self, deadline: float | None, caller: str) -> EngineClient:
         return EngineClient(self.engine, self._valid_utf8, deadline, caller, self._tokenizer.languages)
@@ -269,11 +268,12 @@ class Translator:
         on_growth = events.grown if events is not None else None
         aligns = bool(self.manifest.alignment.heads)
         model = TextModel(self.manifest.limits, self._tokenizer, self._guarding, aligns, self._lexicon)
-        tasks = []
+        tasks: list[TextTask] = []
         for index, plan in enumerate(plans):
             if isinstance(plan, TextPlan):
+                if tasks and time.monotonic() > time_slice.end:
+                    await time_slice.yield_if_due()
                 tasks.append(TextTask(index, plan, client, options, model, time_slice, on_growth))
-                await time_slice.yield_if_due()
         return tasks
 
     def _submit(self, client: EngineClient, tasks: Sequence[RequestTask[Result]]) -> None:

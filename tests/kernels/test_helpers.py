@@ -13,11 +13,15 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from lingon.serving.runtime.device import use_helpers
+from lingon.serving.runtime.device import helper_switch
 from tests.support.native_operators import in_process, same_bits, session_of
 
 pytestmark = pytest.mark.usefixtures("native_library")
 WIDTH = 512
+
+
+def use_helpers(count: int) -> None:
+    helper_switch()(count)
 
 
 @pytest.fixture(autouse=True)

@@ -105,7 +105,7 @@ def next_step(scheduler: Scheduler, worker: int) -> tuple[list[Job], list[tuple[
     """Return the jobs that a worker admits and the jobs that it removes, with the types of their errors."""
     plan = scheduler.next(worker)
     assert plan is not None
-    return [ticket.job for ticket in plan.admitted], [(job, type(error)) for job, error in plan.removed]
+    return plan.admitted, [(job, type(error)) for job, error in plan.removed]
 
 
 def of_caller(caller: str, length: int = 2) -> DecodeJob:

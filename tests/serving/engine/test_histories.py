@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, RequestError, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
-from lingon.serving.engine.cost import cost_of, rows_of, tokens_of
+from lingon.serving.engine.cost import cost_of
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.policy import LIGHT, MAIN, reserved_rows
-from lingon.serving.engine.scheduler import EngineLoad, NullObserver, Scheduler, Ticket, Turn
+from lingon.serving.engine.scheduler import EngineLoad, NullObserver, Scheduler, Turn
 from tests.support.repository import scaled
 
 pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
@@ -72,7 +72,7 @@ class Work:
     last: what the turn before did
     """
 
-    running: dict[int, Ticket] = field(default_factory=dict)
+    running: dict[int, Job] = field(default_factory=dict)
     removed: list[Job] = field(default_factory=list)
     in_turn: bool = False
     asleep: bool = False
@@ -175,8 +175,8 @@ class History:
             work.removed.append(job)
         for each in plan.admitted:
             self.check_admission(each)
-            self.admitted.add(each.job.number)
-            work.running[each.job.number] = each
+            self.admitted.add(each.number)
+            work.running[each.number] = each
         lanes = {each.lane for each in work.running.values()}
         assert plan.removed or plan.lane in lanes, "a worker serves a lane in which it has no work"
         work.in_turn, work.last = True, Turn(plan.lane, 0.01)
@@ -193,15 +193,15 @@ class History:
         }
         assert reasons[type(error)]
 
-    def check_admission(self, admission: Ticket) -> None:
+    def check_admission(self, job: Job) -> None:
         """Check that the job waited, and that its rows are free, unless it is alone in its lane."""
-        job, lane = admission.job, admission.lane
+        lane = job.lane
         assert lane is not None
         assert self.jobs.get(job.number) is job, "a job starts after its end"
         assert job.number not in self.admitted, "a job starts twice"
         assert job.number not in self.cancelled
         rows, most, reserve = self.rows(), self.limits.max_rows, reserved_rows(self.limits.max_rows)
-        own, total = rows[lane] + rows_of(job), sum(rows) + rows_of(job)
+        own, total = rows[lane] + job.rows, sum(rows) + job.rows
         if rows[lane]:
             assert own <= most
             assert total <= most + reserve
@@ -210,14 +210,14 @@ class History:
     def rows(self) -> list[int]:
         """Return the running rows of each lane."""
         running = [each for work in self.workers for each in work.running.values()]
-        return [sum(rows_of(each.job) for each in running if each.lane == lane) for lane in (MAIN, LIGHT)]
+        return [sum(each.rows for each in running if each.lane == lane) for lane in (MAIN, LIGHT)]
 
     def end(self, work: Work, numbers: Sequence[int], steps: int) -> None:
         """End a turn: the removed jobs and these running ones have their outcome."""
         for job in work.removed:
             self.close(job)
         for number in numbers:
-            self.close(work.running.pop(number).job, steps)
+            self.close(work.running.pop(number), steps)
         work.removed, work.in_turn = [], False
 
     def close(self, job: Job, steps: int = 0) -> None:
@@ -231,7 +231,7 @@ class History:
         waiting = [job for number, job in self.jobs.items() if number not in self.admitted]
         assert load.queued + load.running == len(self.jobs)
         assert load.queued <= min(len(waiting), self.limits.max_queue_texts)
-        assert load.queued_tokens <= min(sum(map(tokens_of, waiting)), self.limits.max_queue_tokens)
+        assert load.queued_tokens <= min(sum(each.tokens for each in waiting), self.limits.max_queue_tokens)
         assert load.queued_work <= sum(map(cost_of, waiting))
         assert self.scheduler.idle == (not self.jobs)
 

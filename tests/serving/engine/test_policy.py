@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lingon.serving.decoding.job import DecodeJob, Options
-from lingon.serving.engine.cost import WINDOW, ThroughputEstimator, cost_of, rows_of
+from lingon.serving.engine.cost import WINDOW, ThroughputEstimator, cost_of
 from lingon.serving.engine.limits import EngineLimits, encoder_batches
-from lingon.serving.engine.policy import ROUND, SMALL, FairQueue, admits, fair_share
+from lingon.serving.engine.policy import NOTHING, ROUND, SMALL, FairQueue, Intake, giving_way, intake
 from lingon.serving.engine.queue import Queue
 from lingon.serving.engine.scheduler import NullObserver, Scheduler
 from tests.support.engine_harness import make_scheduler, next_step, of_caller
@@ -39,8 +41,17 @@ def admit_in_turn(running: list[int], waiting: list[int], most_rows: int = 1000)
     while changed:
         changed = False
         for worker in range(len(running)):
-            share = fair_share(worker, running, queue.rows, few=sentences < EngineLimits().spread)
-            taken = sum(map(rows_of, queue.admit(running[worker], most_rows, share)))
+            share = intake(
+                worker,
+                running,
+                [0] * len(running),
+                queued=queue.rows,
+                queued_work=0,
+                free=1000,
+                few=sentences < EngineLimits().spread,
+                contended=True,
+            )
+            taken = sum(each.rows for each in queue.admit(running[worker], most_rows, share.rows))
             running[worker] += taken
             changed |= taken > 0
     assert len(queue) == 0 or most_rows < 1000
@@ -90,16 +101,46 @@ def test_all_queued_texts_are_taken_by_workers_below_the_mean(running: list[int]
     assert all(rows < mean + 1 + 8 for rows, before in zip(after, running, strict=True) if rows > before)
 
 
+def taken(running: int, queued: int, steps: int) -> Intake:
+    """Return what a batch takes that is alone, of a queue with little work."""
+    return intake(0, [running], [1000], queued=queued, queued_work=1, free=1000, steps=steps)
+
+
 @pytest.mark.parametrize("running", range(40))
 def test_a_queued_job_waits_for_at_most_one_round(running: int) -> None:
-    assert admits(running, 1, ROUND)
+    assert taken(running, 1, ROUND) == Intake(running + 1)
 
 
 def test_a_small_batch_admits_at_once_and_so_does_one_that_many_rows_wait_for() -> None:
-    assert admits(0, 1, 0)
-    assert admits(SMALL - 1, 1, 1)
-    assert admits(32, 16, 1)
-    assert not admits(32, 1, ROUND - 1)
+    assert taken(0, 1, 0) == Intake(1)
+    assert taken(SMALL - 1, 1, 1) == Intake(SMALL)
+    assert taken(32, 16, 1) == Intake(48)
+    assert taken(32, 1, ROUND - 1) is NOTHING
+
+
+@pytest.mark.parametrize(
+    ("worker", "given", "expected"),
+    [
+        (0, {"few": True}, NOTHING),
+        (1, {"few": True}, Intake(22)),
+        (0, {"contended": True}, Intake(13)),
+        (0, {"free": 8}, Intake(12)),
+        (0, {"queued_work": 149}, Intake(13)),
+        (0, {}, Intake(104, 200.0)),
+        (1, {}, Intake(112, 0.0)),
+    ],
+)
+def test_a_batch_takes_all_or_its_share_of_the_rows_or_of_the_work(
+    worker: int, given: dict[str, Any], expected: Intake
+) -> None:
+    assert intake(worker, [4, 12], [50, 250], **{"queued": 10, "queued_work": 200, "free": 100, **given}) == expected
+
+
+def test_the_key_that_holds_the_most_gives_way_if_that_is_more_than_the_newcomer_would_hold() -> None:
+    held = {"few": 1, "many": 5}
+    assert giving_way(held, held.__getitem__, 4) == "many"
+    assert giving_way(held, held.__getitem__, 5) is None, "the newcomer is refused"
+    assert giving_way({}, held.__getitem__, 0) is None
 
 
 def test_the_throughput_is_measured_only_while_the_queue_is_not_empty() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lingon.errors import QueueFull
 from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
-from lingon.serving.engine.cost import cost_of, rows_of
+from lingon.serving.engine.cost import cost_of
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.queue import Queue
 
@@ -221,10 +221,10 @@ def test_admission_keeps_the_order_and_never_exceeds_the_rows(beams: list[int], 
     queue.add(jobs)
     admitted = queue.admit(running, most_rows=12, share=100)
     assert admitted == jobs[: len(admitted)]
-    assert not admitted or running + sum(map(rows_of, admitted)) <= 12
+    assert not admitted or running + sum(each.rows for each in admitted) <= 12
     assert len(queue) == len(jobs) - len(admitted)
     assert queue.tokens == 3 * len(queue)
-    assert queue.rows == sum(map(rows_of, jobs[len(admitted) :]))
+    assert queue.rows == sum(each.rows for each in jobs[len(admitted) :])
 
 
 def test_a_job_wider_than_the_batch_runs_alone() -> None:

@@ -13,8 +13,8 @@ import pytest
 from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, QueueFull, WontFinish
 from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.policy import LIGHT, MAIN, ROUND, SHORT_SAVED, PresentWork
-from lingon.serving.engine.scheduler import CONTENTION_SECONDS, NullObserver, Scheduler, StepPlan, Ticket, Turn
+from lingon.serving.engine.policy import LIGHT, MAIN, ROUND, SHORT_SAVED, Lanes
+from lingon.serving.engine.scheduler import CONTENTION_SECONDS, NullObserver, Scheduler, StepPlan, Turn
 from tests.support.engine_harness import ManualClock, calls, job, make_scheduler, next_step, of_caller
 from tests.support.timing import eventually_blocking
 
@@ -60,7 +60,7 @@ def test_a_job_wakes_one_worker_of_several_and_its_end_wakes_none() -> None:
             eventually_blocking(lambda: changed.asleep == 2)
             scheduler.submit([only])
             done, waiting = wait(plans, return_when=FIRST_COMPLETED)
-            assert [each.job for plan in done for each in plan.result().admitted] == [only]
+            assert [each for plan in done for each in plan.result().admitted] == [only]
             scheduler.close(only)
             time.sleep(0.05)
             assert (changed.asleep, changed.waits) == (1, 2)
@@ -148,7 +148,7 @@ def test_a_worker_that_is_not_patient_hears_that_there_is_no_work_for_it() -> No
     scheduler.submit(jobs)
     plan = scheduler.next(0, patience=0.01)
     assert plan is not None
-    assert ([each.job for each in plan.admitted], plan.idle) == (jobs, False)
+    assert (plan.admitted, plan.idle) == (jobs, False)
     scheduler.close(jobs[0])
     assert scheduler.next(0, patience=0.01) == StepPlan([], [], idle=True)
 
@@ -180,15 +180,12 @@ def test_a_running_batch_admits_queued_jobs_in_rounds() -> None:
 
 def test_a_job_dropped_from_a_full_queue_ends_with_queue_full() -> None:
     scheduler = make_scheduler(1, max_rows=1, max_queue_texts=2)
-    running, flood = job(), [job(), job()]
+    running, flood = job(), [of_caller("flood"), of_caller("flood")]
     scheduler.submit([running])
     assert next_step(scheduler, 0)[0] == [running]
-    for call, one in enumerate(flood, 1):
-        one.caller, one.call = "flood", call
+    for one in flood:
         scheduler.submit([one])
-    other = job()
-    other.caller = "other"
-    scheduler.submit([other])
+    scheduler.submit([of_caller("other")])
     assert next_step(scheduler, 0) == ([], [(flood[1], QueueFull)])
     scheduler.close(flood[1])
     scheduler.close(running)
@@ -229,7 +226,7 @@ def test_a_caller_beside_a_heavy_one_has_a_lane_of_its_own_and_rows_although_all
     scheduler.submit([light])
     plan = scheduler.next(0)
     assert plan is not None
-    assert [(each.job, each.lane) for each in plan.admitted] == [(light, LIGHT)]
+    assert [(each, each.lane) for each in plan.admitted] == [(light, LIGHT)]
     assert plan.short
     assert scheduler.contended
 
@@ -244,7 +241,7 @@ def test_a_short_call_beside_long_ones_of_its_caller_is_admitted_although_all_ro
     scheduler.submit([short])
     plan = scheduler.next(0)
     assert plan is not None
-    assert [(each.job, each.lane) for each in plan.admitted] == [(short, LIGHT)]
+    assert [(each, each.lane) for each in plan.admitted] == [(short, LIGHT)]
     scheduler.submit([of_caller("heavy", 11) for _ in range(3)])
     assert next_step(scheduler, 0)[0] == [], "a call is as long as its texts together"
 
@@ -269,18 +266,18 @@ def test_short_calls_run_apart_from_the_others_for_a_share_of_the_time() -> None
 
 
 def test_a_few_long_sentences_among_many_short_ones_make_a_short_call_short() -> None:
-    work = PresentWork()
-    assert not work.is_short(0), "there is no work"
+    lanes = Lanes(1)
+    assert not lanes.is_short(0, now=0.0), "there is no work"
     for cost in [5] * 100:
-        work.add(cost)
-    assert not work.is_short(1), "the others are short as well"
+        lanes.submit("", cost)
+    assert not lanes.is_short(1, now=0.0), "the others are short as well"
     for cost in [120] * 16:
-        work.add(cost)
-    assert work.is_short(30)
-    assert not work.is_short(34)
+        lanes.submit("", cost)
+    assert lanes.is_short(30, now=0.0)
+    assert not lanes.is_short(34, now=0.0)
     for cost in [120] * 16:
-        work.remove(cost)
-    assert not work.is_short(1)
+        lanes.leave(None, "", cost)
+    assert not lanes.is_short(1, now=0.0)
 
 
 def test_the_reserved_rows_are_a_quarter() -> None:
@@ -296,7 +293,7 @@ def test_a_heavy_caller_gets_rows_although_many_light_callers_want_all_of_them()
     scheduler.submit(heavy_jobs(20))
     light = (of_caller(str(number)) for number in itertools.cycle(range(16)))
     scheduler.submit([job for job, _ in zip(light, range(32), strict=False)])
-    admitted, running, most = 0, list[Ticket](), 0
+    admitted, running, most = 0, list[Job](), 0
     for _ in range(20):  # every light job takes one turn, and another one follows it at once
         plan = scheduler.next(0)
         assert plan is not None
@@ -305,7 +302,7 @@ def test_a_heavy_caller_gets_rows_although_many_light_callers_want_all_of_them()
         most = max(most, len(running))
         for each in [each for each in running if each.lane == LIGHT]:
             running.remove(each)
-            scheduler.close(each.job)
+            scheduler.close(each)
             scheduler.submit([next(light)])
     assert admitted == 2, "the reserve of 8 rows"
     assert most == 10
@@ -423,8 +420,7 @@ def test_a_follow_up_job_is_never_dropped(*, decoded: bool) -> None:
         waiting = [scored(follow_up=follow_up) for _ in range(2)]
         for one in waiting:
             scheduler.submit([one])
-        other = job()
-        other.caller = "other"
+        other = of_caller("other")
         if follow_up:
             with pytest.raises(QueueFull):
                 scheduler.submit([other])

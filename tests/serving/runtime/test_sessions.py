@@ -135,7 +135,7 @@ def test_a_slow_step_among_the_first_ones_decides_nothing() -> None:
 
 def test_helpers_serve_a_thread_that_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(sessions, "use_helpers", asked.append)
+    monkeypatch.setattr(sessions, "helper_switch", lambda: asked.append)
     clock = Clock()
     session = HelpedSession("the session", ActiveThreads(clock), helpers=3)
     assert asked == [3, 0]  # the helpers start
@@ -158,11 +158,9 @@ def test_helpers_serve_a_thread_that_is_alone(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_steps_of_a_helped_session_are_never_without_helpers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "use_helpers", lambda _: None)
+    monkeypatch.setattr(sessions, "helper_switch", lambda: lambda _: None)
     session = HelpedSession("the session", ActiveThreads(Clock()), helpers=1)
-    for _ in range(2 * PROBES):
-        session.measure_step("the session", 1, SHORT_STEP / 2)
-    assert session.for_step("the session", 1) == "the session"
+    assert not session.chooses
     with session.around("another one") as used:
         assert used == "another one"
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from lingon.errors import InvalidRequest, QueueFull, RequestTooLarge, TextTooLong
+from lingon.serving import event_loop
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.event_loop import TimeSlice
@@ -20,7 +21,7 @@ from lingon.serving.translation.options import WHOLE
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import LIMITS, EchoRunner, bundle
-from tests.support.timing import eventually
+from tests.support.timing import counted_iterations, eventually
 
 
 async def test_the_event_loop_runs_other_tasks_while_long_texts_are_planned(tmp_path: Path):
@@ -38,6 +39,21 @@ async def test_the_event_loop_runs_other_tasks_while_long_texts_are_planned(tmp_
     assert max(len(part.source_ids) for part in plans.result()[0].parts) <= LIMITS.max_source_tokens
     assert len(plans.result()[1].parts) == 3000
     assert unicodedata.is_normalized("NFC", plans.result()[1].parts[0].text)
+
+
+@pytest.mark.parametrize(("texts", "gives_way"), [(1, False), (2, True)])
+async def test_a_request_of_one_sentence_gives_way_to_no_other_one(
+    texts: int, gives_way: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(event_loop, "MAX_SLICE", 1e-9)  # every slice is over
+    translator = Translator(bundle(tmp_path), Engine(EchoRunner(), EngineLimits()), EngineLimits())
+    request, options = (
+        pb.TranslateRequest(texts=["Tom lives in Boston."] * texts),
+        translator.resolve(pb.DecodingOptions()),
+    )
+    async with counted_iterations() as passes:
+        await translator.plan(request, options, TimeSlice())
+    assert bool(passes) == gives_way
 
 
 SPLIT = pb.LONG_TEXT_POLICY_SPLIT
