@@ -184,7 +184,8 @@ class Server:
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
 
     def _grpc_server(self) -> grpc.aio.Server:
-        calls = CallInterceptor(self.metrics, self._tracer, self._security.admit, call_limits(self._settings))
+        limits = call_limits(self._settings)
+        calls = CallInterceptor(self.metrics, self._tracer, self._security.admit, limits, self._gate.leave)
         interceptors = [calls, *self._security.interceptors(defaults_of=self._registry.defaults_of)]
         shedder = LoadShedder(self._gate, self._engines)
         server = grpc_server(self._settings, interceptors, self._settings.max_message_bytes, shedder)
@@ -266,9 +267,9 @@ class Server:
         end = time.monotonic() + self._settings.drain_seconds
         if self._http is not None:
             self._http.stop(self._settings.drain_seconds)
-        read = await self._gate.wait_until_read(self._settings.drain_seconds)
+        ended = await self._gate.wait_until_left(self._settings.drain_seconds)
         idle = await self._registry.wait_until_idle(max(end - time.monotonic(), 0.0))
-        if not (read and idle):
+        if not (ended and idle):
             event(logger, logging.WARNING, "calls are cut off", after_seconds=self._settings.drain_seconds)
 
     async def _close(self, server: grpc.aio.Server) -> None:

@@ -23,11 +23,11 @@ from lingon.serving.auth.tls import Certificates, TlsFiles
 from lingon.serving.auth.watched_files import WatchedFiles
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics
+from lingon.serving.rpc.admission import CallLimits
 from lingon.serving.rpc.arrival import Arrivals, EarlyRefusal, LoadShedder
-from lingon.serving.rpc.calls import Context, Metadata
+from lingon.serving.rpc.calls import Metadata
 from lingon.serving.rpc.grpc_server import make_server
 from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
-from lingon.serving.rpc.open_calls import CallLimits
 from lingon.serving.rpc.standard_services import V1, V1ALPHA
 from lingon.serving.settings import HELD_BYTES, LOOPBACK, SLOW_BYTES, Settings
 
@@ -115,7 +115,7 @@ class PortSecurity:
         grace = settings.credential_grace_seconds
         self._keys = ApiKeyFile(settings.api_keys, grace=grace, usage=metrics.keys) if settings.api_keys else None
         self._tls = TlsFiles(settings) if settings.tls_certificate is not None else None
-        self._certificates = CertificateCheck(self._tls, settings.tls_client_names)
+        self.admit = CertificateCheck(self._tls, settings.tls_client_names).check  # of the calls of all ports
         self._show_files(metrics)
         hosts = [settings.host]
         hosts += [settings.admin_host] if settings.admin_port is not None else []
@@ -131,10 +131,6 @@ class PortSecurity:
     def credentials(self) -> grpc.ServerCredentials | None:
         """Return the credentials of one port; every port needs its own, because gRPC reloads the files for each."""
         return self._tls.credentials() if self._tls is not None else None
-
-    def admit(self, method: str, context: Context) -> None:
-        """Check the client certificate of a call, of any port; raises RequestError."""
-        self._certificates.check(method, context)
 
     async def watch_files(self) -> None:
         """Check the files without end: an unusable file has to be in the metrics before the next call."""
@@ -222,7 +218,7 @@ def grpc_server(
         return make_server(interceptors, options, refuse_unknown)
     assert isinstance(errors, CallInterceptor)
     refusal = EarlyRefusal(shedder, errors, check if key_checks else None)
-    arrivals = Arrivals(refusal, PENDING, errors.metrics.call_wait.observe, shedder.arrive)
+    arrivals = Arrivals(refusal, PENDING, errors.metrics.call_wait.observe, shedder.gate)
     errors.metrics.waiting_calls.set_function(lambda: arrivals.count)
     return make_server(interceptors, options, refuse_unknown, arrivals.arrive, arrivals.refusal)
 
