@@ -92,8 +92,9 @@ async def test_a_thousand_calls_that_one_client_begins_at_once_are_served(monkey
         assert {len((await call).models) for call in calls} == {1}
 
 
-async def test_a_call_without_a_deadline_ends_after_max_call_seconds():
-    async with running(max_call_seconds=0.3) as server:
+async def test_a_call_without_a_deadline_ends_after_max_call_seconds(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ports, "MAX_CALL_SECONDS", 0.3)
+    async with running() as server:
         server.runner.gate.clear()
         for call in (server.call("Tom", seconds=None), server.stream("Tom")):
             status, _ = await failure(call)
@@ -103,9 +104,10 @@ async def test_a_call_without_a_deadline_ends_after_max_call_seconds():
         await eventually(lambda: server.metric("lingon_requests_in_flight") == open_calls(server) == 0)
 
 
-async def test_a_stream_that_is_not_read_ends_after_max_call_seconds():
+async def test_a_stream_that_is_not_read_ends_after_max_call_seconds(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ports, "MAX_CALL_SECONDS", 0.5)
     body = pb.TranslateStreamRequest(texts=["Tom"]).SerializeToString()
-    async with running(max_call_seconds=0.5) as server:
+    async with running() as server:
         with await asyncio.to_thread(http2.stand_still, server.server.port, f"{SERVICE}TranslateStream", body):
             await eventually(lambda: open_calls(server) == 1)
             await eventually(lambda: open_calls(server) == 0)
@@ -372,8 +374,9 @@ def connect(server: RunningServer) -> socket.socket:
     return connection
 
 
-async def test_above_max_connections_a_new_connection_is_closed():
-    async with running(max_connections=2) as server:
+async def test_above_max_connections_a_new_connection_is_closed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ports, "MAX_CONNECTIONS", 2)
+    async with running() as server:
         assert await server.health() == health_pb2.HealthCheckResponse.SERVING
         with connect(server) as second, connect(server) as third:
             assert await is_closed(third)
