@@ -181,7 +181,7 @@ async def _without_route(request: Request, error: Exception) -> Response:
     return JSONResponse(content, error.status_code, headers=error.headers)
 
 
-CALL_SECONDS = 120.0  # seconds; the longest duration of a call for a request, at most `max_call_seconds`
+CALL_SECONDS = 120.0  # seconds; the longest duration of a call for a request
 
 
 class ServerSettings(Protocol):
@@ -194,11 +194,9 @@ class ServerSettings(Protocol):
     http_data_dir: Path | None
     http_cors: tuple[str, ...]
     http_hosts: tuple[str, ...]
-    http_max_connections: int
     http_trusted_proxies: str
     tls_certificate: Path | None
     tls_key: Path | None
-    max_call_seconds: float
     drain_seconds: float
 
 
@@ -208,6 +206,7 @@ async def in_server(
     registry: CollectorRegistry,
     settings: ServerSettings,
     *,
+    max_connections: int,
     held_bytes: int,
     document_processes: int,
     document_bytes: int,
@@ -215,6 +214,7 @@ async def in_server(
     """Open the HTTP port of a server in its event loop.
 
     channel: to its gRPC services, see Backend; registry: of its metrics
+    max_connections: to the port, see HttpOptions
     held_bytes: of the bodies of all open requests, and as many of all connections
     document_processes, document_bytes: see DocumentLimits
     """
@@ -224,7 +224,7 @@ async def in_server(
         port=settings.http_port,
         certificate=settings.tls_certificate,
         key=settings.tls_key,
-        max_connections=settings.http_max_connections,
+        max_connections=max_connections,
         held_bytes=held_bytes,
         trusted_proxies=settings.http_trusted_proxies,
         drain_seconds=settings.drain_seconds,
@@ -239,8 +239,7 @@ async def in_server(
         limits=BodyLimits(together=held_bytes),
     )
     documents = DocumentLimits(processes=document_processes, memory=document_bytes)
-    call_seconds = min(settings.max_call_seconds, CALL_SECONDS)
-    async with _open(Backend(channel, call_seconds), registry, http, options, documents) as opened:
+    async with _open(Backend(channel, CALL_SECONDS), registry, http, options, documents) as opened:
         yield opened
 
 

@@ -63,6 +63,9 @@ def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
+BESIDE = ".models"  # end of the id of a call that asks for the models or checks a key, for a request of a client
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who calls the gateway.
@@ -81,6 +84,10 @@ class Caller:
     def background(self) -> Caller:
         """Return the caller for work that goes on after the reply to its request."""
         return replace(self, deadline=None, in_background=True)
+
+    def beside(self) -> Caller:
+        """Return the caller for a call that its client did not ask for, so that its own calls keep their id in logs."""
+        return replace(self, request_id=f"{self.request_id}{BESIDE}")
 
     def seconds(self, most: float) -> float:
         """Return the time limit of a call, at most `most`; raises ServerError if the client waits no longer."""
@@ -204,7 +211,8 @@ class Backend:
         """Return the served models; fresh: ask the server, which checks the key, although they are known."""
         if not fresh and self._models is not None and self._models[0] > time.monotonic():
             return self._models[1]
-        reply: pb.ListModelsResponse = await self._call(self._stub.ListModels, pb.ListModelsRequest(), caller)
+        asking = caller if fresh else caller.beside()
+        reply: pb.ListModelsResponse = await self._call(self._stub.ListModels, pb.ListModelsRequest(), asking)
         self._models = time.monotonic() + MODELS_SECONDS, reply
         return reply
 
@@ -276,7 +284,7 @@ class KnownCallers:
         known, now = None if caller.key is None else caller.owner, self._clock()
         if self._ends.get(known, 0.0) > now:
             return
-        await self._backend.models(caller)
+        await self._backend.models(caller.beside())
         self._ends[known] = now + KNOWN_SECONDS
         self._ends.move_to_end(known)
         if len(self._ends) > MOST_KNOWN:

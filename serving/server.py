@@ -44,12 +44,14 @@ from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
 from lingon.serving.rpc.local_channel import LocalChannel
 from lingon.serving.rpc.ports import (
     ADMIN_CALLS,
+    Connections,
     PortSecurity,
     allow_many_files,
     bind,
     call_limits,
+    fitting_connections,
     grpc_server,
-    with_fitting_connections,
+    most_connections,
 )
 from lingon.serving.rpc.service import TranslationService
 from lingon.serving.rpc.standard_services import Health, add_reflection, model_services
@@ -78,9 +80,17 @@ class Server:
     """One server, from its ports to its exit code."""
 
     def __init__(
-        self, settings: Settings, announce: Callable[[str], None], load: LoadFunction = load_translator
+        self,
+        settings: Settings,
+        announce: Callable[[str], None],
+        load: LoadFunction = load_translator,
+        connections: Connections | None = None,
     ) -> None:
-        """announce: called with one line when the server is ready; load: makes the translator of a bundle."""
+        """announce: called with one line when the server is ready; load: makes the translator of a bundle.
+
+        connections: that the ports take at once; None for as many as they take at most
+        """
+        self._connections = connections or most_connections()
         self._settings, self._announce = settings, announce
         self._tracer = open_tracer(traces=settings.traces, trust_parents=settings.trust_traceparent)
         self.metrics = Metrics(onnxruntime_version())
@@ -94,7 +104,7 @@ class Server:
         self._gate, self._stopping = AdmissionGate(), asyncio.Event()
         self._registry = ModelRegistry(settings, self.metrics, load)
         self._reloader = ModelReloader(self._registry, self.metrics, settings.models, self._on_published)
-        self._supervisor = Supervisor(settings.hang_seconds, settings.max_restarts)
+        self._supervisor = Supervisor(settings.hang_seconds)
         self._most_texts = min(settings.max_texts, settings.max_queue_texts)  # the queue never takes more
         self._service = TranslationService(self._gate, self.metrics, self._most_texts, lambda: self._registry.catalog)
         self._health = Health()
@@ -144,7 +154,13 @@ class Server:
                 *self._security.interceptors(admin=True),
             ]
             self._admin, self.admin_port = await open_admin(
-                settings, self._registry, self._reloader, self._gate, interceptors, self._security.credentials()
+                settings,
+                self._registry,
+                self._reloader,
+                self._gate,
+                interceptors,
+                self._connections.grpc,
+                self._security.credentials(),
             )
         self._received.watch()
         self._update_health()
@@ -155,7 +171,7 @@ class Server:
         with new_threads_never_preempt():
             await server.start()
         if self._settings.http_port is not None:
-            apis = http_apis(self._settings, self.channel, self.metrics.registry)
+            apis = http_apis(self._settings, self.channel, self.metrics.registry, self._connections.http)
             self._http = await opened.enter_async_context(apis)
             self.http_port = self._http.port
 
@@ -184,10 +200,13 @@ class Server:
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
 
     def _grpc_server(self) -> grpc.aio.Server:
-        calls = CallInterceptor(self.metrics, self._tracer, self._security.admit, call_limits(self._settings))
+        limits = call_limits(self._settings)
+        calls = CallInterceptor(self.metrics, self._tracer, self._security.admit, limits, self._gate.leave)
         interceptors = [calls, *self._security.interceptors(defaults_of=self._registry.defaults_of)]
         shedder = LoadShedder(self._gate, self._engines)
-        server = grpc_server(self._settings, interceptors, self._settings.max_message_bytes, shedder)
+        server = grpc_server(
+            self._settings, interceptors, self._settings.max_message_bytes, self._connections.grpc, shedder
+        )
         pb_grpc.add_TranslationServiceServicer_to_server(self._service, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         if self._settings.google_v3:
@@ -266,9 +285,9 @@ class Server:
         end = time.monotonic() + self._settings.drain_seconds
         if self._http is not None:
             self._http.stop(self._settings.drain_seconds)
-        read = await self._gate.wait_until_read(self._settings.drain_seconds)
+        ended = await self._gate.wait_until_left(self._settings.drain_seconds)
         idle = await self._registry.wait_until_idle(max(end - time.monotonic(), 0.0))
-        if not (read and idle):
+        if not (ended and idle):
             event(logger, logging.WARNING, "calls are cut off", after_seconds=self._settings.drain_seconds)
 
     async def _close(self, server: grpc.aio.Server) -> None:
@@ -301,7 +320,7 @@ def serve(settings: Settings, announce: Callable[[str], None], load: LoadFunctio
     """Run a server until it ends; returns the exit code. The parameters are those of Server."""
 
     async def live() -> int:
-        server = Server(with_fitting_connections(settings), announce, load)
+        server = Server(settings, announce, load, fitting_connections(http=settings.http_port is not None))
         code = await server.run()
         if server.has_stuck_thread:
             os._exit(code)  # an orderly exit would wait for the thread, or abort if it runs a graph
@@ -328,10 +347,10 @@ def open_standard_files() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
 
 
-def http_apis(settings: Settings, channel: LocalChannel, registry: CollectorRegistry) -> Any:
+def http_apis(settings: Settings, channel: LocalChannel, registry: CollectorRegistry, connections: int) -> Any:
     """The context in which the HTTP port is open; raises LingonError if they are not installed.
 
-    channel: to the services that they call
+    channel: to the services that they call; connections: that the port takes at once
     """
     entry = find_entry_points("lingon.gateways").get("http")
     if entry is None:
@@ -341,6 +360,7 @@ def http_apis(settings: Settings, channel: LocalChannel, registry: CollectorRegi
             channel,
             registry,
             settings,
+            max_connections=connections,
             held_bytes=HTTP_BYTES,
             document_processes=DOCUMENT_PROCESSES,
             document_bytes=DOCUMENT_BYTES,

@@ -22,9 +22,13 @@ from lingon.serving.engine.limits import EngineLimits
 PREFIX = "LINGON_"
 FIXED = {
     "http_max_call_seconds": "120 seconds",
+    "http_max_connections": "4,096 connections",
+    "max_call_seconds": "600 seconds",
     "max_calls": "2,048 calls",
     "max_connection_idle_seconds": "900 seconds",
+    "max_connections": "8,192 connections",
     "max_receive_seconds": "30 seconds",
+    "max_restarts": "3 restarts within a minute",
 }
 """Settings of earlier versions that are fixed now, and their values."""
 
@@ -36,6 +40,7 @@ MAX_TEXTS = 10_000  # texts; upper bound of max_texts
 SLOW_BYTES = 128 << 20  # bytes; of the requests of all calls that arrive slowly
 HELD_BYTES = 64 << 20  # bytes; of the large requests of all open calls
 HTTP_BYTES = 64 << 20  # bytes; of the bodies of all open requests of HTTP, and as many of all connections
+HTTP_CONNECTIONS = 4096  # to the HTTP port at once; an address that is no trusted proxy has half of them at most
 DOCUMENT_PROCESSES = 2  # at once that read or write documents
 DOCUMENT_BYTES = 192 << 20  # bytes; of a document in such a process
 GRPC_MAX = 2**31 - 1  # bytes or milliseconds; gRPC counts both in 32 bits
@@ -49,7 +54,6 @@ CertificateName = Annotated[str, Field(pattern=r"^(\*\.)?[^*,]+$")]
 Duration = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # seconds
 Age = Annotated[float, Field(ge=0, le=GRPC_MAX // 1000)]  # seconds
 HttpApi = Literal["lingon", "deepl", "libretranslate", "google"]
-Connections = Annotated[int, Field(ge=1, lt=GRPC_MAX)]
 
 
 class Settings(BaseModel):
@@ -118,23 +122,14 @@ class Settings(BaseModel):
         description="Rows (sentences times beam size) decoded together, over all engines of a model.",
     )
     max_batch_tokens: Positive = Field(
-        LIMITS.max_batch_tokens, description="Source tokens of one encoder run, padding included."
+        LIMITS.max_batch_tokens,
+        description="Source tokens of one encoder run, padding included. A GPU reads more at once: 16384 was measured.",
     )
     max_texts: Annotated[int, Field(ge=1, le=MAX_TEXTS)] = Field(
         256, description=f"Texts or pairs of one request, at most {MAX_TEXTS:,}."
     )
     max_message_bytes: Annotated[int, Field(ge=1024, le=GRPC_MAX)] = Field(
         4 * 1024 * 1024, description="Size of one request, in bytes."
-    )
-    max_call_seconds: Duration = Field(
-        600,
-        description="Longest duration of a call, in seconds, with or without a deadline; then it ends with "
-        "DEADLINE_EXCEEDED. A request of HTTP has at most 120 seconds and ends with 504.",
-    )
-    max_connections: Connections = Field(
-        8192,
-        description="Connections to the gRPC port at once; above this number new ones are closed. A lower limit of "
-        "open files (ulimit -n) allows fewer; then the log has a warning.",
     )
     max_connection_age_seconds: Age = Field(
         0,
@@ -150,9 +145,6 @@ class Settings(BaseModel):
     )
     hang_seconds: Duration = Field(
         10, description="Longest run of a graph in an engine, in seconds; above this it hangs and the process ends."
-    )
-    max_restarts: Annotated[int, Field(ge=0)] = Field(
-        3, description="Restarts of a model's engine within a minute; one more ends the process."
     )
     tls_certificate: Path | None = Field(
         None,
@@ -226,11 +218,6 @@ class Settings(BaseModel):
         description="Names by which the HTTP port may be called, separated by commas, or *; addresses and localhost "
         "always may. Unset: none on a loopback address without trusted proxies, because a web page can have its own "
         "name lead to this machine; else all.",
-    )
-    http_max_connections: Positive = Field(
-        4096,
-        description="Connections to the HTTP port at once; an address that is no trusted proxy has half of them at "
-        "most. Above these numbers they are answered with 503.",
     )
     http_trusted_proxies: str = Field(
         "",

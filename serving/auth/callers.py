@@ -65,7 +65,10 @@ def find_caller(context: Context) -> str:
         return KEY + key.name
     for name in certificate_names(context):
         return f"certificate/{name}"
-    return _block_of_peer(_peer_of(context), PORTS[is_of_own_gateway(context)])
+    peer: str = context.peer()
+    if peer != OWN_GATEWAY:
+        return _block_of_peer(peer, PORTS[0])
+    return _block_of_peer(_client_of(context.invocation_metadata() or ()), PORTS[1])
 
 
 def is_of_own_gateway(context: Context) -> bool:
@@ -97,20 +100,17 @@ def _ids(pem: bytes) -> frozenset[CertificateId]:
     return frozenset(certificate_ids(pem))
 
 
-def address_of(context: Context) -> str:
-    """Return the address of a caller without the port, for logs."""
-    return f"address/{_address_of(_peer_of(context))}"
+def address_of(peer: str, metadata: Metadata) -> str:
+    """Return the address of the caller of a call without the port, for logs."""
+    return f"address/{_address_of(_client_of(metadata) if peer == OWN_GATEWAY else peer)}"
 
 
-def _peer_of(context: Context) -> str:
-    """Return the peer of a call; of one by the server's own gateway, in this process, the client of the gateway.
+def _client_of(metadata: Metadata) -> str:
+    """Return the peer that a client of the server's own gateway would have on a port.
 
-    No call by a port has the peer of those.
+    No call by a port has the peer of the gateway's calls.
     """
-    peer: str = context.peer()
-    if peer != OWN_GATEWAY:
-        return peer
-    sent = (value for name, value in context.invocation_metadata() or () if name == CLIENT_ADDRESS)
+    sent = (value for name, value in metadata if name == CLIENT_ADDRESS)
     address = str(next(sent, ""))
     return f"ipv6:%5B{address}%5D:0" if ":" in address else f"ipv4:{address}:0"
 

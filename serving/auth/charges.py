@@ -54,33 +54,50 @@ account: ContextVar[Account | None] = ContextVar("account", default=None)
 """The account of the call that this task serves; None without API keys. It is set when the key was accepted."""
 
 
-@contextmanager
-def charged(request: Any) -> Iterator[None]:
-    """Charge a request to the quota of the caller's key before it is served; refund it if the server refuses it.
+class Charge:
+    """A request that was charged to the quota of a key, until it is known whether the server serves it."""
+
+    def __init__(self, charged_to: Account, request: Any) -> None:
+        """Charge the request; raises QuotaExceeded."""
+        detects = isinstance(request, pb.DetectLanguagesRequest)  # that has no model, and no options
+        of_models = [NO_DEFAULTS] if detects else charged_to.defaults_of(request)
+        self._to, self._request = charged_to, request
+        self._weighted = sum(weighted_characters(request, defaults) for defaults in of_models)
+        self._charges = charged_to.quota.take(self._weighted, time.monotonic_ns())
+        texts_read.set(False)
+
+    def settle(self, error: BaseException | None) -> None:
+        """Keep the charge, or refund it if the server refused the request with this error."""
+        kept = True
+        if isinstance(error, RequestError) and (error.code in _NOT_SERVED or isinstance(error, NotBegun)):
+            read = sum(characters_of(self._request)) if texts_read.get() else 0
+            kept = not self._to.quota.refunds.take(read, time.monotonic_ns())
+        self._to.quota.settle(self._charges, kept=kept)
+        if kept and self._to.usage is not None:
+            self._to.usage.charged(self._to.key, self._weighted)
+
+
+def charge(request: Any) -> Charge | None:
+    """Charge a request to the quota of the caller's key before it is served; None if nothing is charged.
 
     Refunds are limited, see RefundLimit. ListModels is free, because clients call it on their own.
     """
     charged_to = account.get()
-    if charged_to is None or not isinstance(request, _CHARGED):
-        yield
-        return
-    quota, kept = charged_to.quota, True
-    detects = isinstance(request, pb.DetectLanguagesRequest)  # that has no model, and no options
-    of_models = [NO_DEFAULTS] if detects else charged_to.defaults_of(request)
-    weighted = sum(weighted_characters(request, defaults) for defaults in of_models)
-    charges = quota.take(weighted, time.monotonic_ns())
-    texts_read.set(False)
+    return None if charged_to is None or not isinstance(request, _CHARGED) else Charge(charged_to, request)
+
+
+@contextmanager
+def charged(request: Any) -> Iterator[None]:
+    """Charge a request that is served inside the block; see `charge`."""
+    charge_of_request = charge(request)
     try:
         yield
-    except RequestError as error:
-        if error.code in _NOT_SERVED or isinstance(error, NotBegun):
-            read = sum(characters_of(request)) if texts_read.get() else 0
-            kept = not quota.refunds.take(read, time.monotonic_ns())
+    except BaseException as error:
+        if charge_of_request is not None:
+            charge_of_request.settle(error)
         raise
-    finally:
-        quota.settle(charges, kept=kept)
-        if kept and charged_to.usage is not None:
-            charged_to.usage.charged(charged_to.key, weighted)
+    if charge_of_request is not None:
+        charge_of_request.settle(None)
 
 
 def characters_of(request: Any) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -77,19 +78,24 @@ def was_unloaded(error: asyncio.CancelledError) -> bool:
 
 
 class Arrived:
-    """A call that arrived while the gate was open, until its request is read; a drain waits for it."""
+    """A call that has arrived, as the gate and the reader of its request know it.
 
-    def __init__(self, unread: Awaited) -> None:
-        self._unread = unread
-        unread.all.add(self)
+    It has no reference to the call itself: the context of a task holds it, and gRPC holds the context of a task.
 
-    def end(self) -> bool:
-        """Wait for the call no longer; returns whether the gate would still have admitted it."""
-        return self._unread.discard(self)
+    release: gives the place free that the call has from its start until its request is read; None without a place
+    """
+
+    release: Callable[[], None] | None = None
+
+    def leave_place(self) -> None:
+        """Let another call be read instead of this one; does nothing the second time."""
+        release, self.release = self.release, None
+        if release is not None:
+            release()
 
 
 arrived: ContextVar[Arrived | None] = ContextVar("arrived", default=None)
-"""The call of the current task; None for one that the gate does not know."""
+"""The call that this task serves; None for one that was not decided on when it arrived."""
 
 
 class AdmissionGate:
@@ -98,21 +104,19 @@ class AdmissionGate:
     def __init__(self) -> None:
         self._closed: str | None = "the server is starting"
         self._refused = 0
-        self._unread = Awaited()
+        self._admitted = Awaited()
 
-    def arrive(self) -> Arrived:
-        """Return a call that `admit` will admit though the gate closes; call it after `check`."""
-        return Arrived(self._unread)
+    def enter(self, call: Arrived) -> None:
+        """Admit a call, until it `leave`s, though the gate closes; call it after `check`."""
+        self._admitted.all.add(call)
 
-    def admit(self) -> None:
-        """Admit the call of the current task, whose request is read; raises Draining if it arrived too late."""
-        call = arrived.get()
-        if call is None or not call.end():
-            self.check()
+    def leave(self, call: Arrived) -> None:
+        """Have a drain wait for a call no longer: it has ended, or its request arrives slowly."""
+        self._admitted.discard(call)
 
     def check(self) -> None:
-        """Raise Draining while the gate is closed."""
-        if self._closed is not None:
+        """Raise Draining while the gate is closed, unless it has admitted the call of this task."""
+        if self._closed is not None and arrived.get() not in self._admitted.all:
             self._refused += 1
             raise Draining(f"{self._closed}; try again")
 
@@ -124,14 +128,14 @@ class AdmissionGate:
         """Refuse all later requests."""
         self._closed = "the server is shutting down"
 
-    async def wait_until_read(self, seconds: float) -> bool:
-        """Wait until every call that arrived at the open gate is read, for so many seconds at most.
+    async def wait_until_left(self, seconds: float) -> bool:
+        """Wait until every call that the open gate has admitted has ended, for so many seconds at most.
 
-        Those that are not read by then are not admitted. Returns whether all are read.
+        Those whose requests are not read by then are refused. Returns whether all have ended.
         """
-        read = await self._unread.wait_until_empty(seconds)
-        self._unread.all.clear()
-        return read
+        ended = await self._admitted.wait_until_empty(seconds)
+        self._admitted.all.clear()
+        return ended
 
     async def wait_until_quiet(self, seconds: float) -> None:
         """Wait until no request arrives at the closed gate any more, for so many seconds at most.

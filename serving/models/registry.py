@@ -22,7 +22,7 @@ from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import LoadProgress, Metrics, ModelMetrics
 from lingon.serving.runtime.device import cuda_missing, expects_cuda, has_fallen_back, instruction_set_of
 from lingon.serving.runtime.failpoints import Failpoints
-from lingon.serving.settings import Settings
+from lingon.serving.settings import HTTP_CONNECTIONS, Settings
 from lingon.serving.translation.translator import Translator
 
 ABORT_SECONDS = 1.0  # seconds in which calls that are cut off send their status
@@ -175,7 +175,7 @@ class ModelRegistry:
     def _report_memory(self) -> None:
         translators = [entry.model.translator for entry in self.catalog.entries]
         settings = self._settings
-        connections = 0 if settings.http_port is None else settings.http_max_connections
+        connections = 0 if settings.http_port is None else HTTP_CONNECTIONS
         need = memory_need(translators, settings.max_message_bytes, http_connections=connections)
         report_memory(need, self._metrics)
 

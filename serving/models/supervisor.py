@@ -14,6 +14,7 @@ from lingon.serving.observability.logs import event, fault
 from lingon.serving.threads import run_in_thread
 
 MINUTE = 60.0  # seconds over which restarts count
+MAX_RESTARTS = 3  # restarts of a model's engine within MINUTE; one more ends the process
 POLL = 0.1  # seconds between two looks at a replaced engine
 logger = logging.getLogger(__name__)
 
@@ -21,9 +22,9 @@ logger = logging.getLogger(__name__)
 class Supervisor:
     """Counts the restarts of each model, so that an engine that dies of every request ends the server."""
 
-    def __init__(self, hang_seconds: float, max_restarts: int) -> None:
-        """hang_seconds: of one step of a worker; max_restarts: of a model's engine within a minute."""
-        self._hang_seconds, self._max_restarts = hang_seconds, max_restarts
+    def __init__(self, hang_seconds: float) -> None:
+        """hang_seconds: of one step of a worker."""
+        self._hang_seconds = hang_seconds
         self._restarts: dict[str, deque[float]] = {}
         self._endings: set[asyncio.Task[None]] = set()
         self._replaced: set[Engine] = set()  # workers that survived may still hold jobs
@@ -66,7 +67,7 @@ class Supervisor:
         recent = self._restarts.setdefault(label, deque())
         while recent and recent[0] < time.monotonic() - MINUTE:
             recent.popleft()
-        if len(recent) >= self._max_restarts:
+        if len(recent) >= MAX_RESTARTS:
             event(logger, logging.ERROR, "an engine died too often", model=label, restarts=len(recent))
             return False
         recent.append(time.monotonic())

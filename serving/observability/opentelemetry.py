@@ -69,14 +69,19 @@ class OpenTelemetryTracer:
         self._propagator = TraceContextTextMapPropagator()
         logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)  # its warnings quote metadata of callers
 
-    def call(self, method: str, request_id: str, metadata: Metadata) -> Trace:
+    def call(self, method: str, request_id: str, metadata: Metadata, caller: str) -> Trace:
         """Start a server span; a well-formed traceparent in the metadata is its parent."""
         clock, name = Clock(), f"{SERVICE}/{method}"
         span = self._tracer.start_span(
             name,
             self._propagator.extract(_carrier(metadata)),
             SpanKind.SERVER,
-            {"rpc.system.name": "grpc", "rpc.method": name, "lingon.request_id": request_id},
+            {
+                "rpc.system.name": "grpc",
+                "rpc.method": name,
+                "lingon.request_id": request_id,
+                "lingon.caller": caller,
+            },
             start_time=clock.now(),
         )
         context = span.get_span_context()

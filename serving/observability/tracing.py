@@ -49,7 +49,7 @@ class Trace(Protocol):
 class Tracer(Protocol):
     """Creates traces."""
 
-    def call(self, method: str, request_id: str, metadata: Metadata) -> Trace:
+    def call(self, method: str, request_id: str, metadata: Metadata, caller: str) -> Trace:
         """Start the trace of a call; the metadata may name a parent trace."""
 
     async def close(self) -> None:
@@ -84,7 +84,7 @@ NULL_TRACE = NullTrace()
 class NullTracer:
     """A tracer that records nothing."""
 
-    def call(self, method: str, request_id: str, metadata: Metadata) -> Trace:
+    def call(self, method: str, request_id: str, metadata: Metadata, caller: str) -> Trace:
         return NULL_TRACE
 
     async def close(self) -> None: ...

@@ -29,14 +29,16 @@ async def open_admin(
     reloader: ModelReloader,
     gate: AdmissionGate,
     interceptors: Sequence[grpc.aio.ServerInterceptor],
+    connections: int,
     credentials: grpc.ServerCredentials | None = None,
 ) -> tuple[grpc.aio.Server, int]:
     """Start the server of the admin port; returns it and its port.
 
+    connections: to the port at once
     interceptors: in the order in which a call passes them; the first turns the errors of the others into statuses
     """
     assert settings.admin_port is not None
-    server = grpc_server(settings, interceptors, ADMIN_BYTES)
+    server = grpc_server(settings, interceptors, ADMIN_BYTES, connections)
     pb_grpc.add_ModelServiceServicer_to_server(ModelService(registry, reloader, gate), server)
     port = bind(server, settings.admin_host, settings.admin_port, credentials, flag="admin-port")
     await server.start()

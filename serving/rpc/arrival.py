@@ -24,19 +24,19 @@ import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from lingon.errors import Draining, NotBegun, QueueFull, RequestError, WontFinish
+from lingon.errors import Draining, NotBegun, QueueFull, RequestError
 from lingon.machine import usable_cores
 from lingon.serving.auth.callers import find_caller, is_of_own_gateway, known_caller, on_other_port
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.policy import FairQueue
 from lingon.serving.engine.scheduler import AT_ONCE, Forecast
 from lingon.serving.models.inflight import AdmissionGate, Arrived, arrived
+from lingon.serving.rpc.admission import LATE, PLACES, may_be_read, refused_on_arrival, that_gives_way
 from lingon.serving.rpc.calls import (
-    LATE,
     SERVICE,
     Context,
     Ending,
@@ -64,17 +64,14 @@ Start = Callable[[], "asyncio.Task[Any]"]
 
 
 class Arrival(NamedTuple):
-    """A call that has arrived; caller: the key of fair queuing; at: on the clock of `time.monotonic`.
-
-    unread: what a drain waits for; None for a call that is refused at once
-    """
+    """A call that has arrived; caller: the key of fair queuing; at: on the clock of `time.monotonic`."""
 
     path: str
     context: Context
     caller: str
     start: Start
     at: float
-    unread: Arrived | None = None
+    known: Arrived
 
 
 class Refusal(Protocol):
@@ -164,14 +161,6 @@ class LoopShare:
         return self._share
 
 
-PLACES = 16
-"""Calls that are read at once: enough for an iteration of the event loop, and few enough that each is read soon."""
-
-PLACES_OF_CALLER = 12
-"""Those of one caller at most: a request that does not end keeps its place for 0.1 s, and other callers are read
-meanwhile. More than half of all, so that of two callers one always finds a place.
-"""
-
 PASS_SECONDS = 0.01
 """Seconds between two calls that start before those of their address on the other port, which have all places that they
 may have. A request of HTTP has arrived whole and is read at once; one of gRPC is read in several steps. Without this
@@ -184,29 +173,6 @@ INTERVAL_WEIGHT = 0.02  # weight of the latest interval in the average
 LONGEST_INTERVAL = 0.1  # seconds; a longer one says nothing of the next
 
 
-class Place:
-    """What a call holds from its start until its request is read."""
-
-    def __init__(self, release: Callable[[], None]) -> None:
-        self._release: Callable[[], None] | None = release
-
-    def leave(self) -> None:
-        """Let another call take the place; does nothing the second time."""
-        release, self._release = self._release, None
-        if release is not None:
-            release()
-
-
-_place: ContextVar[Place | None] = ContextVar("place", default=None)
-
-
-def leave_place() -> None:
-    """Leave the place of the call that this task serves, if it has one."""
-    place = _place.get()
-    if place is not None:
-        place.leave()
-
-
 class Arrivals:
     """The calls of a port that wait to be read. Belongs to the event loop."""
 
@@ -215,13 +181,14 @@ class Arrivals:
         refusal: Refusal,
         most: int,
         observe_wait: Callable[[float], None] = lambda seconds: None,
-        arrive: Callable[[], Arrived | None] = lambda: None,
+        gate: AdmissionGate | None = None,
     ) -> None:
         """most: calls that wait at once; observe_wait: called with the seconds that a call waited until its start.
 
-        arrive: tells the gate of a call that is not refused at once
+        gate: knows the calls that are not refused at once, until they end
         """
-        self._refusal, self._most, self._observe_wait, self._arrived = refusal, most, observe_wait, arrive
+        self._refusal, self._most, self._observe_wait = refusal, most, observe_wait
+        self._gate = gate or AdmissionGate()
         self._waiting: dict[str, deque[Arrival]] = {}  # by caller, the oldest first
         self._order: FairQueue[str] = FairQueue()
         self._reading: Counter[str] = Counter()  # calls that hold a place, by caller
@@ -241,19 +208,21 @@ class Arrivals:
         if caller is None:
             start()
             return None
-        arrival = Arrival(path, context, caller, start, time.monotonic())
+        arrival = Arrival(path, context, caller, start, time.monotonic(), Arrived())
         error = self._error_of(arrival)
         if error is not None:
             return self._refuse(arrival, error)
-        arrival = arrival._replace(unread=self._arrived())
-        if caller not in self._waiting and self._may_start(caller) and not self._due and not self._is_ahead(caller):
+        self._gate.enter(arrival.known)
+        if may_be_read(self._places, self._reading.get(caller, 0)) and (
+            not self._waiting or (caller not in self._waiting and not self._due and not self._is_ahead(caller))
+        ):
             self._start(arrival)
-        elif self.count < self._most or self._make_room(caller):
-            self._add(arrival)
-            if self._is_ahead(caller):
-                self._admit_soon()
-        else:
+            return None
+        if self.count >= self._most and not self._make_room(caller):
             return self._refuse(arrival, self._full())
+        self._add(arrival)
+        if self._is_ahead(caller):
+            self._admit_soon()
         return None
 
     def refusal(self, path: str, context: Context) -> RequestError | None:
@@ -264,15 +233,15 @@ class Arrivals:
         caller = self._refusal.caller(path, context)
         if caller is None:
             return None
-        arrival = Arrival(path, context, caller, _never, time.monotonic())
+        arrival = Arrival(path, context, caller, _never, time.monotonic(), Arrived())
         error = self._error_of(arrival)
         if error is not None:
             self._refusal.count(arrival, error)
         return error
 
     def _error_of(self, arrival: Arrival) -> RequestError | None:
-        path, context, caller, _, now, _ = arrival
-        return self._refusal.of_load(path, context, caller, self._expected_seconds(caller, now))
+        wait = self._expected_seconds(arrival.caller, arrival.at) if self.count else 0.0
+        return self._refusal.of_load(arrival.path, arrival.context, arrival.caller, wait)
 
     def _expected_seconds(self, caller: str, now: float) -> float:
         """Return the seconds until a call of a caller that arrives now is started.
@@ -280,8 +249,6 @@ class Arrivals:
         That is at least what the oldest one of the caller has waited: a caller whose requests take long to read has its
         places for long, and gets fewer turns than others.
         """
-        if not self.count:
-            return 0.0
         waiting = self._waiting.get(caller, ())
         before = min(self.count, (len(waiting) + 1) * len(self._waiting))
         return max(before * self._interval, now - waiting[0].at if waiting else 0.0)
@@ -305,9 +272,9 @@ class Arrivals:
         return arrival
 
     def _make_room(self, caller: str) -> bool:
-        """End the newest call of the caller with the most, if it has more than this caller; returns whether it did."""
-        heaviest = max(self._waiting, key=lambda each: len(self._waiting[each]))
-        if len(self._waiting[heaviest]) <= len(self._waiting.get(caller, ())) + 1:
+        """End the newest call of the caller that gives way to this one; returns whether there is one."""
+        heaviest = that_gives_way(self._waiting, caller)
+        if heaviest is None:
             return False
         self._refuse_soon(self._remove(heaviest, newest=True), self._full())
         return True
@@ -317,7 +284,7 @@ class Arrivals:
 
     def _refuse(self, arrival: Arrival, error: RequestError) -> Awaitable[None] | None:
         """Return what ends a call; None if that is put off because the event loop is busy."""
-        _end(arrival.unread)
+        self._gate.leave(arrival.known)
         if not isinstance(error, Draining) and self._later.put_off(arrival, error):
             return None  # but a server that ends would never get to it
         return self._refusal.ending(arrival, error)
@@ -329,26 +296,25 @@ class Arrivals:
         self._context.copy().run(self._start_with_place, arrival)
 
     def _start_with_place(self, arrival: Arrival) -> None:
-        place = Place(partial(self._leave, arrival.caller))
-        _place.set(place)
-        arrived.set(arrival.unread)
+        arrival.known.release = partial(self._leave, arrival.caller)
+        arrived.set(arrival.known)
         known_caller.set(arrival.caller)
+        arrival.start().add_done_callback(partial(self._ended, arrival.known))
 
-        def end(_: object) -> None:  # also if the handler never reads
-            place.leave()
-            _end(arrival.unread)
-
-        arrival.start().add_done_callback(end)
+    def _ended(self, call: Arrived, _: object) -> None:
+        call.leave_place()  # if the handler has not read it
+        self._gate.leave(call)
 
     def _leave(self, caller: str) -> None:
-        self._reading[caller] -= 1
         self._places += 1
+        self._reading[caller] -= 1
         if not self._reading[caller]:
             del self._reading[caller]
-        self._admit_soon()
+        if self.count:
+            self._admit_soon()
 
     def _may_start(self, caller: str) -> bool:
-        return self._places > 0 and self._reading[caller] < PLACES_OF_CALLER
+        return may_be_read(self._places, self._reading.get(caller, 0))
 
     def _admit_soon(self) -> None:
         if self.count and not self._due:
@@ -380,7 +346,7 @@ class Arrivals:
     def _is_ahead(self, caller: str) -> bool:
         """Whether calls of the same address wait on the other port, and have all places that they may have."""
         other = on_other_port(caller)
-        return other in self._waiting and self._reading[other] >= PLACES_OF_CALLER
+        return other in self._waiting and not may_be_read(1, self._reading.get(other, 0))
 
     def _is_held_back(self, caller: str) -> bool:
         """Whether a call must wait for those of its address on the other port; if so, looks again later."""
@@ -418,11 +384,6 @@ def _never() -> asyncio.Task[None]:
     raise AssertionError("a call without a request does not start")
 
 
-def _end(unread: Arrived | None) -> None:
-    if unread is not None:
-        unread.end()
-
-
 async def _quietly(ending: Awaitable[None]) -> None:
     with suppress(Exception):  # it always raises
         await ending
@@ -437,11 +398,6 @@ READ_IN_ORDER = METHODS | {SERVICE + "DetectLanguages"}
 FRESH_SECONDS = 0.005  # seconds for which a forecast is used again: a queue hardly changes in them
 MAX_FORECASTS = 1000  # callers whose forecasts are kept
 MAX_ENDINGS = 200  # different errors whose statuses are kept
-MARGIN = 1.2
-"""What a forecast is multiplied with: a call that passes here should pass the exact check after it was read too."""
-
-READING_SHARE = 0.25
-"""The part of the time until its deadline that a call may wait to be read; the rest is for its work."""
 
 
 class Counts(Protocol):
@@ -470,12 +426,8 @@ class LoadShedder:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """engines: returns those of all served models; a call may be for any of them."""
-        self._gate, self._engines, self._clock = gate, engines, clock
+        self.gate, self._engines, self._clock = gate, engines, clock
         self._forecasts: dict[str, _KnownForecast] = {}
-
-    def arrive(self) -> Arrived:
-        """See `lingon.serving.models.inflight.AdmissionGate`."""
-        return self._gate.arrive()
 
     def check(
         self,
@@ -496,24 +448,11 @@ class LoadShedder:
         queued: whether it has work for an engine
         """
         if new:
-            self._gate.check()
-        if left is not None and left <= 0:
-            raise NotBegun(LATE)
-        if left is not None and wait > READING_SHARE * left:
-            raise QueueFull("too many calls wait to be read; try again")
-        if not queued:
-            return
-        forecast = self._forecast(caller)
-        if forecast.done == math.inf:
-            raise QueueFull("the queue is full; try again")
-        done, begun = wait + MARGIN * forecast.done, wait + forecast.begun
-        if left is not None and done > left:
-            raise WontFinish(f"the work would take about {done:.1f} s, which is longer than the deadline allows")
-        if begun > patience:
-            raise QueueFull(
-                f"the work would begin in about {begun:.1f} s, and a call without a deadline of its client waits "
-                f"{patience:g} s at most; try again"
-            )
+            self.gate.check()
+        forecast = self._forecast(caller) if queued else None
+        error = refused_on_arrival(left=left, wait=wait, patience=patience, forecast=forecast)
+        if error is not None:
+            raise error
 
     def _forecast(self, caller: str) -> Forecast:
         now, known = self._clock(), self._forecasts.get(caller)
@@ -557,9 +496,9 @@ class EarlyRefusal:
         wait: seconds until the call is read; new: see `LoadShedder.check`
         """
         try:
-            queued = path in METHODS
-            patience = patience_of(context) if queued else math.inf
-            self._shedder.check(caller, time_left(context), wait, patience=patience, new=new, queued=queued)
+            left = time_left(context)
+            patience = patience_of(context, left)
+            self._shedder.check(caller, left, wait, patience=patience, new=new, queued=path in METHODS)
         except RequestError as error:
             return error.with_traceback(None)  # its frames would keep the call in a cycle
         return None

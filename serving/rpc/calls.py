@@ -12,6 +12,7 @@ import grpc
 from google.rpc import error_details_pb2, status_pb2
 
 from lingon.errors import NotBegun
+from lingon.serving.rpc.admission import LATE
 from lingon.status import DEFAULT_DEADLINE, REQUEST_ID, STATUS_DETAILS, request_id_from
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -19,7 +20,6 @@ _GRPC_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.
 
 SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}/"  # start of the paths of its methods
 RETRY_AFTER = "retry-after-ms"
-LATE = "the deadline passed before the call began"
 TRANSIT_SECONDS = 0.2  # seconds that a call may take from its caller to the server
 PATIENCE_SECONDS = 10.0
 """Seconds that a call may wait until its work begins, if its client has not said how long it waits for the reply. Most
@@ -50,9 +50,12 @@ def time_left(context: Context) -> float | None:
     return context.time_remaining()
 
 
-def patience_of(context: Context) -> float:
-    """Return the seconds that a call may wait until its work begins; infinite if its client has set a deadline."""
-    if time_left(context) is None or any(name == DEFAULT_DEADLINE for name, _ in context.invocation_metadata() or ()):
+def patience_of(context: Context, left: float | None) -> float:
+    """Return the seconds that a call may wait until its work begins; infinite if its client has set a deadline.
+
+    left: seconds until the deadline, None without one
+    """
+    if left is None or any(name == DEFAULT_DEADLINE for name, _ in context.invocation_metadata() or ()):
         return PATIENCE_SECONDS
     return math.inf
 

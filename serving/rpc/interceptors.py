@@ -29,13 +29,14 @@ from lingon.errors import (
     RequestError,
 )
 from lingon.serving.auth.callers import KEY, address_of, caller_of, presented_key
-from lingon.serving.auth.charges import charged
-from lingon.serving.models.inflight import was_unloaded
+from lingon.serving.auth.charges import Charge, charge
+from lingon.serving.models.inflight import Arrived, was_unloaded
 from lingon.serving.observability.logs import CallLog, fault
 from lingon.serving.observability.metrics import CALL_OUTCOMES, METHODS, Metrics
 from lingon.serving.observability.tracing import NullTracer, Tracer, enter
+from lingon.serving.rpc.admission import CallLimits
 from lingon.serving.rpc.calls import SERVICE, Context, Metadata, abort, ending_of, is_late, request_id_of
-from lingon.serving.rpc.open_calls import CallLimits, OpenCall, OpenCalls, limit_of, parsed, parsed_requests
+from lingon.serving.rpc.open_calls import OpenCall, OpenCalls, limit_of, parsed, parsed_requests
 from lingon.status import REQUEST_ID, to_status
 
 _BEGUN = (
@@ -70,15 +71,17 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         metrics: Metrics | None = None,
         admit: Admit = lambda method, context: None,
         limits: Mapping[str, CallLimits] | None = None,
+        on_slow: Callable[[Arrived], None] = lambda call: None,
     ) -> None:
         """metrics: count the calls that end with a RequestError, by its reason, and the calls of each API key.
 
         admit: raises RequestError for a call that must not be read
         limits: of the calls of each service, by the start of its path; "" is for all others
+        on_slow: see `OpenCalls`
         """
         self.call_log, self.admit, self._metrics = CallLog(logger), admit, metrics
         limits = {"": UNLIMITED, **(limits or {})}
-        shared = {each: OpenCalls(each) for each in limits.values()}
+        shared = {each: OpenCalls(each, on_slow) for each in limits.values()}
         self._open_calls = {start: shared[each] for start, each in limits.items()}
         self._wrapped: dict[str, tuple[Handler, Handler]] = {}  # by method: a handler, and the same surrounded
         self._endings: set[asyncio.Task[None]] = set()
@@ -94,19 +97,18 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
             handler = await continuation(handler_call_details)
         except Exception as error:
             # The method may be a name that the client made up.
-            return _wrap(
-                grpc.stream_stream_rpc_method_handler(_raising(error)), partial(self.call, ""), self._calls("")
-            )
+            return self._wrap("", grpc.stream_stream_rpc_method_handler(_raising(error)))
         if handler is None:
             return None
         known = self._wrapped.get(method)
         if known is None or known[0] is not handler:
-            known = self._wrapped[method] = handler, _wrap(handler, partial(self.call, method), self._calls(method))
+            known = self._wrapped[method] = handler, self._wrap(method, handler)
         return known[1]
 
-    def _calls(self, method: str) -> OpenCalls:
-        """Return the open calls with which the calls of a method are counted."""
-        return self._open_calls[max((start for start in self._open_calls if method.startswith(start)), key=len)]
+    def _wrap(self, method: str, handler: Handler) -> Handler:
+        """Return a handler whose calls are surrounded and counted."""
+        calls = self._open_calls[max((start for start in self._open_calls if method.startswith(start)), key=len)]
+        return _wrap(handler, self.beginning(method, calls), partial(self.admit, method))
 
     def end_soon(self, ending: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine that ends a call from outside its task."""
@@ -114,9 +116,9 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
 
-    def call(self, method: str, context: Context) -> Call:
-        """Return what surrounds one call."""
-        return Call(self, method, context)
+    def beginning(self, method: str, calls: OpenCalls) -> Callable[[Context], Call]:
+        """Return what makes that which surrounds a call of a method; calls: counts it."""
+        return partial(Call, self, method, calls)
 
     def refusal(self, error: Exception, fields: dict[str, str]) -> status_pb2.Status:
         """Return the status of a call that ends with an error, and count it; fields: for the log."""
@@ -133,7 +135,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
             check(context.invocation_metadata() or ())
             self.admit("", context)
         except RequestError as error:
-            with (call := self.call("", context)):
+            with (call := Call(self, "", self._open_calls[""], context)):
                 raise error
             await call.abort()
         self.count_other(code_pb2.UNIMPLEMENTED)
@@ -161,8 +163,9 @@ class CallInterceptor(ErrorInterceptor):
         tracer: Tracer | None = None,
         admit: Admit = lambda method, context: None,
         limits: Mapping[str, CallLimits] | None = None,
+        on_slow: Callable[[Arrived], None] = lambda call: None,
     ) -> None:
-        super().__init__(metrics, admit, limits)
+        super().__init__(metrics, admit, limits, on_slow)
         self.tracer, self.metrics = tracer or NullTracer(), metrics
         self.in_flight = 0
         metrics.in_flight.set_function(lambda: self.in_flight)
@@ -178,12 +181,12 @@ class CallInterceptor(ErrorInterceptor):
             for method, refused in product(METHODS, (False, True))
         }
 
-    def call(self, method: str, context: Context) -> Call:
-        """Return what surrounds one call; a method that a client made up becomes no label."""
+    def beginning(self, method: str, calls: OpenCalls) -> Callable[[Context], Call]:
+        """See ErrorInterceptor; a method that a client made up becomes no label."""
         name = method.removeprefix(SERVICE)
         if name in METHODS and method.startswith(SERVICE):
-            return MeasuredCall(self, name, context)
-        return super().call(method, context)
+            return partial(MeasuredCall, self, name, calls)
+        return super().beginning(method, calls)
 
     def count(self, method: str, code: int, seconds: float, *, refused: bool, exemplar: dict[str, str] | None) -> None:
         """Count a call that ended; exemplar: see `Trace`."""
@@ -194,9 +197,8 @@ class CallInterceptor(ErrorInterceptor):
         self, method: str, error: RequestError, metadata: Metadata, request_id: str, caller: str, seconds: float
     ) -> None:
         """Count, log and trace a call that ends so many seconds after it arrived, unread."""
-        code, trace = _CODE_NAMES[error.code], self.tracer.call(method, request_id, metadata)
-        trace.about(caller=caller)
-        trace.end(error.code)
+        code = _CODE_NAMES[error.code]
+        self.tracer.call(method, request_id, metadata, caller).end(error.code)
         self.metrics.rejected.labels(error.reason).inc()
         self.count(method, error.code, seconds, refused=True, exemplar=None)
         if caller.startswith(KEY):
@@ -205,17 +207,19 @@ class CallInterceptor(ErrorInterceptor):
         self.call_log.record(code, method=method, milliseconds=milliseconds, request_id=request_id, caller=caller)
 
 
-class Call:
+class Call(OpenCall):
     """Surrounds the work on one call, as a context manager that keeps the error for `abort`."""
 
-    def __init__(self, interceptor: ErrorInterceptor, method: str, context: Context) -> None:
-        self._interceptor, self._method, self._context = interceptor, method, context
+    def __init__(self, interceptor: ErrorInterceptor, method: str, calls: OpenCalls, context: Context) -> None:
+        """calls: counts the call when it receives its request."""
+        super().__init__(calls, context, caller_of(context))
+        self._interceptor, self._method = interceptor, method
         self._metadata = context.invocation_metadata() or ()
         self._ids = {"request_id": request_id_of(self._metadata)}
         self._failure: status_pb2.Status | None = None
         self._refused = False
-        # gRPC forgets the address of a caller that left.
-        self.caller, self._address = caller_of(context), address_of(context)
+        self._peer: str = context.peer()  # gRPC forgets that of a caller that left
+        self.charge: Charge | None = None  # for the request
 
     def __enter__(self) -> None:
         """Name the call in its trailing metadata."""
@@ -225,22 +229,24 @@ class Call:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         """Turn an error into the status of the call; returns whether `abort` has to end the call with it."""
-        if error is None:
+        self.close()
+        found = None if error is None else _cause_of(error)
+        if self.charge is not None:
+            self.charge.settle(found)
+        if found is None:
             self._end(code_pb2.OK)
-        elif isinstance(error, grpc.aio.AbortError):  # the method has ended the call itself
+        elif isinstance(found, grpc.aio.AbortError):  # the method has ended the call itself
             self._end(self._context.code().value[0])
-        elif isinstance(error, Exception):
+        elif isinstance(found, Exception):
             fields = {"method": self._method, **self._ids, "caller": self.caller}
-            self._failure = self._interceptor.refusal(error, fields)
-            self._refused = _was_refused(error)
+            self._failure = self._interceptor.refusal(found, fields)
+            self._refused = _was_refused(found)
             self._end(self._failure.code)
         else:  # the call was cancelled, or its coroutine is closed
             self._end(code_pb2.DEADLINE_EXCEEDED if is_late(self._context) else code_pb2.CANCELLED)
+            if found is not error:
+                raise found from None
         return self._failure is not None
-
-    def admit(self) -> None:
-        """Check who calls, before the request is parsed; raises RequestError."""
-        self._interceptor.admit(self._method, self._context)
 
     async def abort(self) -> None:
         """End the call with the status of its error.
@@ -251,8 +257,8 @@ class Call:
         assert self._failure is not None
         await abort(self._context, ending_of(self._failure), self._ids["request_id"])
 
-    def end_early(self, error: RequestError) -> None:
-        """End the call from outside its task, which waits for a request and then gets an AbortError."""
+    def end_unread(self, error: RequestError) -> None:
+        """Send the status of an error from outside the task, which waits for a request and then gets an AbortError."""
         self._refused = True
         status = self._interceptor.refusal(error, {"method": self._method, **self._ids, "caller": self.caller})
         self._interceptor.end_soon(self._abort_early(status))
@@ -269,19 +275,18 @@ class Call:
     def _fields(self, code: int) -> dict[str, str]:
         """Return the ids of the call and the caller for the log; also the address if the caller was refused."""
         fields = {**self._ids, "caller": self.caller}
-        if code in _REFUSED and self.caller != self._address:
-            fields["address"] = self._address.partition("/")[2]
+        if code in _REFUSED and self.caller != (address := address_of(self._peer, self._metadata)):
+            fields["address"] = address.partition("/")[2]
         return fields
 
 
 class MeasuredCall(Call):
     """Surrounds a call of TranslationService."""
 
-    def __init__(self, interceptor: CallInterceptor, method: str, context: Context) -> None:
-        super().__init__(interceptor, method, context)
+    def __init__(self, interceptor: CallInterceptor, method: str, calls: OpenCalls, context: Context) -> None:
+        super().__init__(interceptor, method, calls, context)
         self._measured, self._start = interceptor, time.perf_counter()
-        self._trace = enter(interceptor.tracer.call(method, self._ids["request_id"], self._metadata))
-        self._trace.about(caller=self.caller)
+        self._trace = enter(interceptor.tracer.call(method, self._ids["request_id"], self._metadata, self.caller))
         if self._trace.trace_id:
             self._ids["trace_id"] = self._trace.trace_id
         interceptor.in_flight += 1
@@ -303,39 +308,39 @@ def _was_refused(error: Exception) -> bool:
     return isinstance(error, RequestError) and not begun
 
 
-def _wrap(handler: Handler, begin: Callable[[Context], Call], open_calls: OpenCalls) -> Handler:
+def _wrap(handler: Handler, begin: Callable[[Context], Call], admit: Callable[[Context], None]) -> Handler:
     """Return a handler whose calls are surrounded and counted.
 
     It reads requests itself: gRPC keeps the bytes of a request until its call ends, sets no limit to the time until a
     request is whole, and ends a call whose bytes cannot be parsed with a status of its own.
+
+    admit: checks the caller, before anything of the call is read; raises RequestError
     """
     parse = handler.request_deserializer or bytes
     behaviour: Any = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
-
-    async def request_of(opened: OpenCall) -> Any:
-        return parsed_requests(opened, parse) if handler.request_streaming else parsed(await opened.receive(), parse)
+    streams = handler.request_streaming
 
     async def unary(_: Any, context: Context) -> Any:
-        with (call := begin(context)), _CANCELLATION, open_calls.open(context, call.caller, call.end_early) as opened:
-            call.admit()
-            request = await request_of(opened)
-            with charged(request), _CANCELLATION:
-                return await behaviour(request, context)
+        with (call := begin(context)):
+            admit(context)
+            request = parsed_requests(call, parse) if streams else parsed(await call.receive(), parse)
+            call.charge = charge(request)
+            return await behaviour(request, context)
         await call.abort()  # only a call that failed gets here: `call` has kept its error
 
     async def stream(_: Any, context: Context) -> None:
-        with (call := begin(context)), _CANCELLATION, open_calls.open(context, call.caller, call.end_early) as opened:
-            call.admit()
-            request = await request_of(opened)
-            with charged(request), _CANCELLATION:
-                replies = behaviour(request, context)
-                if isawaitable(replies):  # the method writes its replies itself
-                    await replies
-                    return
-                # Closed here and at once: the garbage collector would let a cancelled call decode until it runs.
-                async with aclosing(replies):
-                    async for reply in replies:
-                        await _write(context, reply)
+        with (call := begin(context)):
+            admit(context)
+            request = parsed_requests(call, parse) if streams else parsed(await call.receive(), parse)
+            call.charge = charge(request)
+            replies = behaviour(request, context)
+            if isawaitable(replies):  # the method writes its replies itself
+                await replies
+                return
+            # Closed here and at once: the garbage collector would let a cancelled call decode until it runs.
+            async with aclosing(replies):
+                async for reply in replies:
+                    await _write(context, reply)
             return
         await call.abort()
 
@@ -355,26 +360,19 @@ async def _write(context: Context, reply: bytes) -> None:
         raise asyncio.CancelledError from None
 
 
-class _Cancellation:
-    """Tells apart why a call was cut short: its caller left, its model was unloaded, or it reached a limit."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, grpc.aio.InternalError):  # a reply cannot be sent, because the caller left
-            raise asyncio.CancelledError from None
-        if isinstance(error, asyncio.CancelledError):
-            reason = ModelUnloaded() if was_unloaded(error) else limit_of(error)
-            if reason is not None:
-                task = asyncio.current_task()
-                assert task is not None
-                task.uncancel()
-                raise reason from None
-
-
-_CANCELLATION = _Cancellation()
+def _cause_of(error: BaseException) -> BaseException:
+    """Return why a call was cut short: its caller left, its model was unloaded, or it reached a limit."""
+    if isinstance(error, grpc.aio.InternalError):  # a reply cannot be sent, because the caller left
+        return asyncio.CancelledError()
+    if not isinstance(error, asyncio.CancelledError):
+        return error
+    reason = ModelUnloaded() if was_unloaded(error) else limit_of(error)
+    if reason is None:
+        return error
+    task = asyncio.current_task()
+    assert task is not None, "every call has a task"
+    task.uncancel()
+    return reason
 
 
 def _raising(error: Exception) -> Any:

@@ -1,16 +1,13 @@
 """The calls that a port has open at once: how many, for how long, and what their requests hold.
 
-Memory is bounded by these limits and not by the number of callers. If a limit is reached, the caller with the most open
-calls gives way, so that one caller cannot keep the others out.
+Memory is bounded by these limits and not by the number of callers. `admission` decides; this counts, and acts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass
-from functools import partial
-from types import TracebackType
+from collections.abc import AsyncIterator, Callable
+from contextvars import Context
 from typing import Any
 
 import grpc
@@ -19,248 +16,214 @@ from google.protobuf.message import DecodeError, Message
 from lingon.errors import Expired, InvalidRequest, RequestError, TooManyCalls
 from lingon.machine import usable_cores
 from lingon.serving.event_loop import IdleTime
-from lingon.serving.models.inflight import arrived
-from lingon.serving.rpc.arrival import leave_place
-from lingon.serving.rpc.calls import Context
+from lingon.serving.models.inflight import Arrived, arrived
+from lingon.serving.rpc.admission import (
+    LOOKS_TO_REFUSE,
+    SMALL_BYTES,
+    CallLimits,
+    Reading,
+    refused_for_its_size,
+    that_gives_way,
+    while_arriving,
+)
+from lingon.serving.rpc.calls import Context as CallContext
 
-SMALL_BYTES = 65_536  # bytes; a request up to this size is not counted in held_bytes, since max_calls bounds it
-SLOW_SECONDS = 0.1  # seconds after which a request that is not whole is slow; a small one is whole when it is read
-SLOW_CHECKS = 4  # parts of SLOW_SECONDS; a busy event loop delays each of them, so that it makes no request slow
-IDLE_SHARE = 0.2  # of such a part: with less idle time it counts for nothing, since gRPC may lack a core to read
-BUSY_CHECKS = 16  # parts that may count for nothing
+SLOW_SECONDS = 0.1  # seconds after which a request that is not whole is refused, if the slow ones are too many
+LOOKS = 4  # looks at the requests that are not whole in SLOW_SECONDS; a busy event loop delays a look and adds none
+IDLE_SHARE = 0.2  # of the time between two looks: with less idle time a look does not count, since gRPC may lack a core
+UNCOUNTED_LOOKS = 16  # looks at one request that may not count
 CANCEL_SECONDS = 0.05  # seconds for the cancellation of a call to arrive after the end of its requests
-
-EndCall = Callable[[RequestError], None]
-"""Ends a call that waits for its request, from outside its task."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CallLimits:
-    """What the calls of one kind may hold.
-
-    kind: name of the kind, for metrics
-    max_calls: calls at once
-    max_seconds: duration of a call; None for no limit
-    receive_seconds: time until a request has arrived whole
-    request_bytes: size of one request
-    slow_calls: calls at once whose request is not whole after SLOW_SECONDS; a caller has at most a quarter of them
-    held_bytes: bytes of the requests above SMALL_BYTES of all calls; a caller has at most half of them
-    """
-
-    kind: str
-    max_calls: int
-    max_seconds: float | None
-    receive_seconds: float
-    request_bytes: int
-    slow_calls: int = 32
-    held_bytes: int = 2**26
 
 
 class OpenCalls:
     """The open calls of one kind. Belongs to the event loop."""
 
-    def __init__(self, limits: CallLimits) -> None:
-        self.limits, self.count, self.slow, self.placeless, self.held_bytes = limits, 0, 0, 0, 0
-        self.cores = usable_cores()
+    def __init__(self, limits: CallLimits, on_slow: Callable[[Arrived], None] = lambda call: None) -> None:
+        """on_slow: called with a call whose request arrives so slowly that a drain must not wait for it."""
+        self.limits, self.count, self.slow, self.held_bytes = limits, 0, 0, 0
+        self._on_slow, self._cores = on_slow, usable_cores()
         self._by_caller: dict[str, dict[OpenCall, None]] = {}  # newest last
+        self._arriving: dict[OpenCall, None] = {}  # calls whose request is not whole; newest last
+        self._idle: IdleTime | None = None  # since the last look at them; None while there are none
 
     @property
     def receiving(self) -> int:
         """Open calls whose request has not arrived whole."""
-        return sum(call.receiving for calls in self._by_caller.values() for call in calls)
-
-    def open(self, context: Context, caller: str, end: EndCall) -> OpenCall:
-        """Return what surrounds one call of the current task; end: sends the status of an error to the caller."""
-        return OpenCall(self, context, caller, end)
+        return len(self._arriving)
 
     def add(self, call: OpenCall) -> None:
         """Open a call; raises TooManyCalls unless a caller with more calls can give way."""
         if self.count >= self.limits.max_calls:
-            self._make_room(call.caller)
+            error = TooManyCalls(f"{self.count} calls are open, and no more are allowed; try again")
+            heaviest = that_gives_way(self._by_caller, call.caller)
+            if heaviest is None:
+                raise error
+            newest = next(reversed(self._by_caller[heaviest]))
+            self.discard(newest)
+            newest.end(error)
         self._by_caller.setdefault(call.caller, {})[call] = None
         self.count += 1
 
-    def _make_room(self, caller: str) -> None:
-        """End the newest call of the caller with the most, if that leaves it at least as many as this caller gets."""
-        heaviest = max(self._by_caller.values(), key=len)
-        error = TooManyCalls(f"{self.count} calls are open, and no more are allowed; try again")
-        if len(heaviest) - 1 <= len(self._by_caller.get(caller, ())):
-            raise error
-        newest = next(reversed(heaviest))
-        self.discard(newest)
-        newest.end(error)
-
     def discard(self, call: OpenCall) -> None:
-        """Close a call; a call that gave way is closed already."""
-        calls = self._by_caller.get(call.caller, {})
-        if call in calls:
-            del calls[call]
-            self.count -= 1
-            self._release(call)
-            if not calls:
-                del self._by_caller[call.caller]
-
-    def _release(self, call: OpenCall) -> None:
-        self.slow -= call.slow
-        self.placeless -= call.placeless
+        """Close a call; a call that gave way, or was never opened, is closed already."""
+        calls = self._by_caller.get(call.caller)
+        if calls is None or call not in calls:
+            return
+        del calls[call]
+        if not calls:
+            del self._by_caller[call.caller]
+        self.count -= 1
         self.held_bytes -= call.held_bytes
-        call.slow, call.placeless, call.held_bytes = False, False, 0
+        self._arriving.pop(call, None)
+        if call.is_slow:
+            self.slow -= 1
 
-    def leave_place(self, call: OpenCall) -> bool:
-        """Let another call be read in the place of an unread one, if memory allows; returns whether it has left.
+    def expect(self, call: OpenCall) -> None:
+        """Look at the request of a call until it is whole."""
+        self._arriving[call] = None
+        if self._idle is None:
+            self._idle = IdleTime(self._cores)
+            self._look_soon()
 
-        gRPC buffers what the request of each call that is read sends, up to its whole size. The calls that have left
-        their place, slow ones or not, are as few as slow ones may be.
-        """
-        if not call.placeless and self._has_room(self.placeless, [each.placeless for each in self._calls_of(call)]):
-            call.placeless = True
-            self.placeless += 1
-            leave_place()
-        return call.placeless
-
-    def mark_slow(self, call: OpenCall) -> bool:
-        """Let a call receive its request for longer; returns False if it has to keep its place; raises TooManyCalls."""
-        if (unread := arrived.get()) is not None:
-            unread.end()  # a drain does not wait for it
-        if not self._has_room(self.slow, [each.slow for each in self._calls_of(call)]):
-            raise TooManyCalls(f"{self.slow} requests arrive slowly, and no more are allowed; try again")
-        if not self.leave_place(call):
-            return False
-        call.slow = True
-        self.slow += 1
-        return True
-
-    def _calls_of(self, call: OpenCall) -> Iterable[OpenCall]:
-        """Return the open calls of the caller of a call."""
-        return self._by_caller.get(call.caller, ())
-
-    def _has_room(self, count: int, own: Iterable[bool]) -> bool:
-        """Whether one more call may arrive slowly; count: those that do; own: which ones of its caller do."""
-        return count < self.limits.slow_calls and 4 * sum(own) < self.limits.slow_calls
+    def forget(self, call: OpenCall) -> None:
+        """Look at the request of a call no longer: the call is being ended."""
+        self._arriving.pop(call, None)
 
     def hold(self, call: OpenCall, size: int) -> None:
         """Count the bytes of a whole request until its call ends; raises InvalidRequest or TooManyCalls."""
-        self._release(call)
-        limits, calls = self.limits, self._calls_of(call)
-        if size > limits.request_bytes:
-            message = f"the request must have at most {limits.request_bytes} bytes, got {size}"
-            raise InvalidRequest("request", message)
-        if size <= SMALL_BYTES or call not in calls:
+        self._arriving.pop(call, None)
+        if call.is_slow:
+            call.is_slow, self.slow = False, self.slow - 1
+        self.held_bytes -= call.held_bytes
+        call.held_bytes = 0
+        if size <= min(SMALL_BYTES, self.limits.request_bytes):
             return
+        calls = self._by_caller.get(call.caller, {})
         own = sum(each.held_bytes for each in calls)
-        if self.held_bytes + size > limits.held_bytes or own + size > limits.held_bytes // 2:
-            raise TooManyCalls(f"the requests of open calls hold {self.held_bytes} bytes; try again")
-        call.held_bytes = size
-        self.held_bytes += size
+        error = refused_for_its_size(size, held=self.held_bytes, own=own, limits=self.limits)
+        if error is not None:
+            raise error
+        if size > SMALL_BYTES and call in calls:
+            call.held_bytes = size
+            self.held_bytes += size
+
+    def _look_soon(self) -> None:
+        # In a context of its own: a look is no part of the call that happens to start it.
+        asyncio.get_running_loop().call_later(SLOW_SECONDS / LOOKS, self._look, context=Context())
+
+    def _look(self) -> None:
+        """Look at the calls whose request is not whole, the oldest first; end those that have to end."""
+        if not self._arriving:
+            self._idle = None
+            return
+        assert self._idle is not None, "there are calls to look at"
+        self._look_soon()
+        elapsed, idle = self._idle.take()
+        for call in tuple(self._arriving):
+            if idle < IDLE_SHARE * elapsed and call.uncounted < UNCOUNTED_LOOKS:
+                call.uncounted += 1  # it keeps its place: gRPC buffers what unfinished requests send
+            else:
+                self._look_at(call)
+
+    def _look_at(self, call: OpenCall) -> None:
+        call.looks += 1
+        if call.looks == LOOKS_TO_REFUSE and call.arrived is not None:
+            self._on_slow(call.arrived)
+        own = sum(each.is_slow for each in self._by_caller[call.caller])
+        now = asyncio.get_running_loop().time()
+        reading = while_arriving(
+            call.looks, now - call.since, slow=call.is_slow, all_slow=self.slow, own_slow=own, limits=self.limits
+        )
+        if reading is Reading.SLOW:  # others are not kept waiting by a request that arrives slowly
+            call.is_slow, self.slow = True, self.slow + 1
+            if call.arrived is not None:
+                call.arrived.leave_place()
+        elif reading is Reading.REFUSE:
+            call.end(TooManyCalls(f"{self.slow} requests arrive slowly, and no more are allowed; try again"))
+        elif reading is Reading.EXPIRE:
+            call.end(Expired(f"the request did not arrive whole within {self.limits.receive_seconds:g} s"))
 
 
 class OpenCall:
-    """Surrounds one call from its start to its end, as a context manager in the task of the call.
+    """One call from its start to `close`, in the task of the call.
 
     If a limit ends the call, its task is cancelled; `limit_of` returns the error of such a cancellation.
     """
 
-    def __init__(self, calls: OpenCalls, context: Context, caller: str, end: EndCall) -> None:
-        self.caller, self.held_bytes = caller, 0
-        self.receiving = self.slow = self.placeless = False
-        self._calls, self._context, self._end_call = calls, context, end
+    def __init__(self, calls: OpenCalls, context: CallContext, caller: str) -> None:
+        """Count nothing yet: a call without a valid API key receives nothing, and takes no place of another call."""
+        self.caller, self.arrived = caller, arrived.get()
+        self.held_bytes = 0  # of its whole request, if that is large
+        self.since = 0.0  # when it was opened
+        self.looks = self.uncounted = 0  # at its request, while that is not whole
+        self.is_slow = False  # whether its request arrives slowly, so that it has left its place
+        self._calls, self._context = calls, context
         self._reading = False
         self._task: asyncio.Task[Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    def __enter__(self) -> OpenCall:
-        """Count nothing yet: a call without a valid API key receives nothing, and takes no place of another call."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        leave_place()
-        self._set_timer(None)
+    def close(self) -> None:
+        """Close the call, whether it was opened or not."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._calls.discard(self)
 
     async def receive(self) -> bytes | Message:
-        """Count the call and return its only request; raises RequestError."""
+        """Open the call and return its only request; raises RequestError."""
         self._open()
-        self.receiving = True
-        self._wait_until_slow(SLOW_CHECKS)
-        raw = await self._read()
-        self.receiving = False
-        leave_place()
-        if raw is None:
-            await asyncio.sleep(CANCEL_SECONDS)
-            raise InvalidRequest("request", "the call has no request")
-        self._calls.hold(self, _size_of(raw))
-        self._set_timer(self._calls.limits.max_seconds, self._took_too_long)
-        return raw
-
-    async def receive_all(self) -> AsyncIterator[bytes | Message]:
-        """Count the call and yield its requests; raises RequestError."""
-        self._open()
-        self._set_timer(self._calls.limits.max_seconds, self._took_too_long)
-        while (raw := await self._read()) is not None:
-            self._calls.hold(self, _size_of(raw))
-            yield raw
-
-    def end(self, error: RequestError) -> None:
-        """End the call early, from outside its task."""
-        self._set_timer(None)
-        if self._reading:
-            # gRPC does not free a message that arrives while its read is cancelled. The status ends the read.
-            self._end_call(error)
-        elif self._task is not None:
-            self._task.cancel(error)
-
-    def _open(self) -> None:
-        self._task = asyncio.current_task()
-        self._calls.add(self)
-
-    async def _read(self) -> bytes | Message | None:
-        """Return the next request, a message if it comes from this process; None if there is none."""
+        self._calls.expect(self)
         self._reading = True
         try:
             raw: Any = await self._context.read()
         finally:
             self._reading = False
-        return None if raw is grpc.aio.EOF else raw
+        if self.arrived is not None:
+            self.arrived.leave_place()
+        if raw is grpc.aio.EOF:
+            await asyncio.sleep(CANCEL_SECONDS)
+            raise InvalidRequest("request", "the call has no request")
+        self._calls.hold(self, len(raw) if isinstance(raw, bytes) else raw.ByteSize())
+        return raw  # type: ignore[no-any-return]
 
-    def _set_timer(self, seconds: float | None, end: Callable[[], None] = lambda: None) -> None:
-        """Replace the timer of the call; None for no timer."""
+    async def receive_all(self) -> AsyncIterator[bytes | Message]:
+        """Open the call and yield its requests; raises RequestError."""
+        self._open()
+        while True:
+            self._reading = True
+            try:
+                raw: Any = await self._context.read()
+            finally:
+                self._reading = False
+            if raw is grpc.aio.EOF:
+                return
+            self._calls.hold(self, len(raw) if isinstance(raw, bytes) else raw.ByteSize())
+            yield raw
+
+    def end(self, error: RequestError) -> None:
+        """End the call early, from outside its task."""
+        self._calls.forget(self)
         if self._timer is not None:
             self._timer.cancel()
+        if self._reading:
+            # gRPC does not free a message that arrives while its read is cancelled. The status ends the read.
+            self.end_unread(error)
+        elif self._task is not None:
+            self._task.cancel(error)
+
+    def end_unread(self, error: RequestError) -> None:
+        """Send the status of an error, while the task of the call waits for its request."""
+        raise NotImplementedError
+
+    def _open(self) -> None:
+        self._calls.add(self)
+        self._task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        self.since = loop.time()
+        seconds = self._calls.limits.max_seconds
         if seconds is not None:
-            self._timer = asyncio.get_running_loop().call_later(seconds, end)
-
-    def _wait_until_slow(self, checks: int, busy: int = BUSY_CHECKS, idle: IdleTime | None = None) -> None:
-        """Mark the call as slow after so many checks, or end it; busy: checks that may count for nothing."""
-        if idle is not None:
-            elapsed, unused = idle.take()
-            if busy and unused < IDLE_SHARE * elapsed:
-                checks, busy = checks + 1, busy - 1  # it keeps its place: gRPC buffers what unfinished requests send
-            else:
-                self._calls.leave_place(self)  # others are not kept waiting by a request that arrives slowly
-        elif checks < SLOW_CHECKS:
-            idle = IdleTime(self._calls.cores)
-        try:
-            if not checks and self._calls.mark_slow(self):
-                self._set_timer(self._calls.limits.receive_seconds, self._was_not_received)
-                return
-        except TooManyCalls as error:
-            self.end(error)
-            return
-        left = max(checks - 1, 0)  # a call that cannot leave its place waits until another one is whole, slow or ended
-        self._set_timer(SLOW_SECONDS / SLOW_CHECKS, partial(self._wait_until_slow, left, busy, idle))
-
-    def _was_not_received(self) -> None:
-        seconds = self._calls.limits.receive_seconds
-        self.end(Expired(f"the request did not arrive whole within {seconds:g} s"))
+            self._timer = loop.call_later(seconds, self._took_too_long)
 
     def _took_too_long(self) -> None:
         self.end(Expired(f"the call was not done within {self._calls.limits.max_seconds:g} s"))
-
-
-def _size_of(raw: bytes | Message) -> int:
-    return len(raw) if isinstance(raw, bytes) else raw.ByteSize()
 
 
 def limit_of(error: asyncio.CancelledError) -> RequestError | None:

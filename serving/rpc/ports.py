@@ -9,7 +9,7 @@ import resource
 import socket
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from grpc_health.v1 import health
@@ -23,13 +23,13 @@ from lingon.serving.auth.tls import Certificates, TlsFiles
 from lingon.serving.auth.watched_files import WatchedFiles
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics
+from lingon.serving.rpc.admission import CallLimits
 from lingon.serving.rpc.arrival import Arrivals, EarlyRefusal, LoadShedder
-from lingon.serving.rpc.calls import Context, Metadata
+from lingon.serving.rpc.calls import Metadata
 from lingon.serving.rpc.grpc_server import make_server
 from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
-from lingon.serving.rpc.open_calls import CallLimits
 from lingon.serving.rpc.standard_services import V1, V1ALPHA
-from lingon.serving.settings import HELD_BYTES, LOOPBACK, SLOW_BYTES, Settings
+from lingon.serving.settings import HELD_BYTES, HTTP_CONNECTIONS, LOOPBACK, SLOW_BYTES, Settings
 
 SPARE_FILES = 256  # that are no connections: graphs, libraries, logs, health checks
 PENDING = 10_000
@@ -41,6 +41,8 @@ the calls of one connection (`grpc.max_concurrent_streams`) stops such a flood t
 that one client starts at once end with UNAVAILABLE. MAX_CALLS bounds the calls of all connections instead.
 """
 
+MAX_CONNECTIONS = 8192  # to a gRPC port at once; above it new ones are closed
+MAX_CALL_SECONDS = 600.0  # seconds that a call lasts at most, with or without a deadline
 MAX_CALLS = 2048  # calls open at once, health and reflection not counted
 RECEIVE_SECONDS = 30.0  # seconds for a request to arrive whole
 IDLE_SECONDS = 900.0  # seconds without a call after which a connection is closed
@@ -70,7 +72,7 @@ def call_limits(settings: Settings) -> dict[str, CallLimits]:
     calls = CallLimits(
         kind="translation",
         max_calls=MAX_CALLS,
-        max_seconds=settings.max_call_seconds,
+        max_seconds=MAX_CALL_SECONDS,
         receive_seconds=RECEIVE_SECONDS,
         request_bytes=settings.max_message_bytes,
         slow_calls=max(min(SLOW_CALLS, SLOW_BYTES // settings.max_message_bytes), 4),
@@ -90,21 +92,34 @@ def allow_many_files() -> None:
         event(logger, logging.WARNING, "the limit of open files cannot be raised", limit=soft)
 
 
-def with_fitting_connections(settings: Settings) -> Settings:
-    """Return settings whose ports take no more connections than the limit of open files allows; logs a warning.
+class Connections(NamedTuple):
+    """Connections that the ports take at once."""
+
+    grpc: int
+    http: int
+
+
+def most_connections() -> Connections:
+    """Return how many connections the ports take at most."""
+    return Connections(MAX_CONNECTIONS, HTTP_CONNECTIONS)
+
+
+def fitting_connections(*, http: bool) -> Connections:
+    """Return how many connections the limit of open files allows, up to the most; logs a warning if it is fewer.
 
     Without a file for its next connection a port answers nobody, and health checks neither.
+
+    http: whether there is a port of HTTP
     """
-    wanted = {"max_connections": settings.max_connections}
-    if settings.http_port is not None:
-        wanted["http_max_connections"] = settings.http_max_connections
-    files, total = resource.getrlimit(resource.RLIMIT_NOFILE)[0], sum(wanted.values())
+    most = most_connections()
+    files, total = resource.getrlimit(resource.RLIMIT_NOFILE)[0], most.grpc + (most.http if http else 0)
     room = files - min(SPARE_FILES, files // 2)
     if files == resource.RLIM_INFINITY or total <= room:
-        return settings
-    found = {name: max(each * room // total, 1) for name, each in wanted.items()}
-    event(logger, logging.WARNING, "the limit of open files allows fewer connections", limit=files, **found)
-    return settings.model_copy(update=found)
+        return most
+    found = Connections(*(max(each * room // total, 1) for each in most))
+    fewer = found._asdict() if http else {"grpc": found.grpc}
+    event(logger, logging.WARNING, "the limit of open files allows fewer connections", limit=files, **fewer)
+    return found
 
 
 class PortSecurity:
@@ -115,7 +130,7 @@ class PortSecurity:
         grace = settings.credential_grace_seconds
         self._keys = ApiKeyFile(settings.api_keys, grace=grace, usage=metrics.keys) if settings.api_keys else None
         self._tls = TlsFiles(settings) if settings.tls_certificate is not None else None
-        self._certificates = CertificateCheck(self._tls, settings.tls_client_names)
+        self.admit = CertificateCheck(self._tls, settings.tls_client_names).check  # of the calls of all ports
         self._show_files(metrics)
         hosts = [settings.host]
         hosts += [settings.admin_host] if settings.admin_port is not None else []
@@ -131,10 +146,6 @@ class PortSecurity:
     def credentials(self) -> grpc.ServerCredentials | None:
         """Return the credentials of one port; every port needs its own, because gRPC reloads the files for each."""
         return self._tls.credentials() if self._tls is not None else None
-
-    def admit(self, method: str, context: Context) -> None:
-        """Check the client certificate of a call, of any port; raises RequestError."""
-        self._certificates.check(method, context)
 
     async def watch_files(self) -> None:
         """Check the files without end: an unusable file has to be in the metrics before the next call."""
@@ -184,11 +195,12 @@ def grpc_server(
     settings: Settings,
     interceptors: Sequence[grpc.aio.ServerInterceptor],
     max_message_bytes: int,
+    connections: int,
     shedder: LoadShedder | None = None,
 ) -> grpc.aio.Server:
     """Return a server without services and ports.
 
-    max_message_bytes: size of the largest request
+    max_message_bytes: size of the largest request; connections: to the port at once
     shedder: refuses calls before they are read; the first interceptor is a CallInterceptor then
     """
     (errors,) = (each for each in interceptors if isinstance(each, ErrorInterceptor))
@@ -203,7 +215,7 @@ def grpc_server(
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", -1),
         ("grpc.http2.bdp_probe", 0),  # otherwise every call may send 4 MiB before the server reads its request
-        ("grpc.max_allowed_incoming_connections", settings.max_connections),
+        ("grpc.max_allowed_incoming_connections", connections),
         ("grpc.max_connection_idle_ms", int(IDLE_SECONDS * 1000)),  # clients reconnect with their next call
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
         ("grpc.keepalive_time_ms", SILENT_SECONDS * 1000),  # these three find clients that vanished silently
@@ -222,7 +234,7 @@ def grpc_server(
         return make_server(interceptors, options, refuse_unknown)
     assert isinstance(errors, CallInterceptor)
     refusal = EarlyRefusal(shedder, errors, check if key_checks else None)
-    arrivals = Arrivals(refusal, PENDING, errors.metrics.call_wait.observe, shedder.arrive)
+    arrivals = Arrivals(refusal, PENDING, errors.metrics.call_wait.observe, shedder.gate)
     errors.metrics.waiting_calls.set_function(lambda: arrivals.count)
     return make_server(interceptors, options, refuse_unknown, arrivals.arrive, arrivals.refusal)
 

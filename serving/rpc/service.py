@@ -77,7 +77,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
 
     async def DetectLanguages(self, request: pb.DetectLanguagesRequest, context: Context) -> pb.DetectLanguagesResponse:
         """See the proto file."""
-        self._gate.admit()
+        self._gate.check()
         self._check_count("texts", len(request.texts))
         return await self._detector().detect_all(request, TimeSlice(caller_of(context)))
 
@@ -102,7 +102,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         Texts whose languages no model translates have two models, see `Catalog.route`.
         """
         with self._metrics.count_texts(count, partial(is_late, context)) as texts:
-            self._gate.admit()
+            self._gate.check()
             self._check_count(field, count)
             wanted = request.model, request.source_language_code, request.target_language_code
             catalog = self._catalog()

@@ -16,6 +16,7 @@ import pytest
 from lingon.gateway import body as body_module
 from lingon.gateway import connection as connection_module
 from lingon.serving.auth.api_keys import new_key
+from lingon.serving.rpc import ports
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.credentials import write_key_file
 from tests.support.echo_engine import EchoRunner
@@ -306,7 +307,8 @@ def connect(port: int, count: int) -> list[socket.socket]:
 async def test_2000_idle_connections_do_not_stop_a_request_and_one_more_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(connection_module, "HEADER_SECONDS", 600.0)  # a busy machine may need long for so many
     monkeypatch.setattr(connection_module, "IDLE_SECONDS", 600)
-    async with gateway(http_max_connections=IDLE + 1) as http:
+    monkeypatch.setattr(ports, "HTTP_CONNECTIONS", IDLE + 1)
+    async with gateway() as http:
 
         async def connected(count: int) -> None:
             await eventually(lambda: http.server.metric("lingon_http_connections") == count, seconds=60)
@@ -334,8 +336,9 @@ async def test_2000_idle_connections_do_not_stop_a_request_and_one_more_is_refus
         assert (await http.post("/v1/translate", TEXTS)).status == 200
 
 
-async def test_above_the_limit_of_connections_a_request_is_refused_at_once():
-    async with gateway(http_max_connections=3) as http:
+async def test_above_the_limit_of_connections_a_request_is_refused_at_once(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ports, "HTTP_CONNECTIONS", 3)
+    async with gateway() as http:
         idle = [
             socket.create_connection(("127.0.0.1", http.port), source_address=(f"127.0.0.{2 + number}", 0))
             for number in range(3)

@@ -26,6 +26,7 @@ from lingon.gateway import server as server_module
 from lingon.gateway.connection import OpenConnections
 from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.server import HttpOptions, listening
+from lingon.serving.rpc import ports
 from tests.reliability.http_storm import Storm, chunked, get, pieces, post
 from tests.support.echo_engine import EchoRunner
 from tests.support.gateway import Gateway, gateway
@@ -326,8 +327,11 @@ async def test_a_connection_ends_whose_body_comes_after_the_reply_or_never(missi
         writer.close()
 
 
-async def test_an_address_has_half_of_the_connections_and_others_are_answered_meanwhile():
-    async with gateway(http_max_connections=6) as http:
+async def test_an_address_has_half_of_the_connections_and_others_are_answered_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(ports, "HTTP_CONNECTIONS", 6)
+    async with gateway() as http:
         held = [await connect(http, "127.0.0.2") for _ in range(3)]
         for _ in range(3):
             refused = await exchange(http, get("/health"), "127.0.0.2")
@@ -344,8 +348,9 @@ async def test_an_address_has_half_of_the_connections_and_others_are_answered_me
 
 
 @pytest.mark.parametrize("trusted", ["127.0.0.2", "127.0.0.0/29", "*"])
-async def test_a_trusted_proxy_may_have_all_connections(trusted: str):
-    async with gateway(http_max_connections=6, http_trusted_proxies=trusted) as http:
+async def test_a_trusted_proxy_may_have_all_connections(trusted: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ports, "HTTP_CONNECTIONS", 6)
+    async with gateway(http_trusted_proxies=trusted) as http:
         held = [await connect(http, "127.0.0.2") for _ in range(5)]
         assert b"200" in await exchange(http, get("/health", "connection: close"), "127.0.0.2")
         for _, each in held:
@@ -354,7 +359,8 @@ async def test_a_trusted_proxy_may_have_all_connections(trusted: str):
 
 async def test_connections_above_the_limits_are_bounded_too(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(connection_module, "REFUSED_SECONDS", 600.0)
-    async with gateway(http_max_connections=2) as http:
+    monkeypatch.setattr(ports, "HTTP_CONNECTIONS", 2)
+    async with gateway() as http:
         held = [await connect(http) for _ in range(300)]
         await eventually(lambda: connections(http) <= 1 + 256)
         for _, each in held:

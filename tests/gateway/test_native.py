@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
 from typing import Any
 
@@ -14,6 +15,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lingon.gateway.backend import BESIDE
 from lingon.gateway.native import error_json, from_json, to_dict, to_json
 from lingon.gateway.problem import CODE, Problem
 from lingon.status import DOMAIN
@@ -107,6 +109,20 @@ async def test_an_error_is_a_status_with_its_details(body: bytes, status: int, m
     assert reply.json["code"] in (code_pb2.INVALID_ARGUMENT, code_pb2.NOT_FOUND)
     assert reply.headers["x-request-id"] == "r-1"
     assert "Traceback" not in reply.body.decode()
+
+
+async def test_only_the_call_of_a_request_has_its_id_in_the_log(caplog: pytest.LogCaptureFixture):
+    """The port asks for the models and checks keys on its own, and a caller counts the answers to its id."""
+    caplog.set_level(logging.DEBUG, "lingon.serving")
+    async with gateway() as http:
+        body = json.dumps({"texts": ["Tom"], "sourceLanguageCode": "auto"}).encode()
+        await http.send("POST", "/v1/translate", body, "application/json", {"x-request-id": "r-1"})
+        await http.send("GET", "/v1/models", b"", "application/json", {"x-request-id": "r-2"})
+    logged = [vars(record)["fields"] for record in caplog.records if record.getMessage() == "call"]
+    calls = [(fields["request_id"], fields["method"]) for fields in logged]
+    assert [method for found, method in calls if found == "r-1"] == ["Translate"]
+    assert [method for found, method in calls if found == "r-2"] == ["ListModels"]
+    assert {method for found, method in calls if found == f"r-1{BESIDE}"} == {"ListModels"}
 
 
 def events(body: bytes) -> list[tuple[str, Any]]:

@@ -20,6 +20,7 @@ from google.rpc import code_pb2
 
 from lingon.errors import BundleError, LingonError
 from lingon.serving.engine.engine import Engine, any_worker_alive
+from lingon.serving.models import supervisor
 from lingon.serving.server import SERVICE
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import NOT_SERVING, SERVING, EchoRunner, bundle, details, failure, running
@@ -161,8 +162,9 @@ async def test_a_dead_engine_is_restarted_and_its_calls_may_be_retried():
         assert server.metric("lingon_ready") == 1
 
 
-async def test_an_engine_that_dies_too_often_ends_the_server_with_a_failure():
-    async with running(EchoRunner(dies_at=3), max_restarts=0) as server:
+async def test_an_engine_that_dies_too_often_ends_the_server_with_a_failure(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(supervisor, "MAX_RESTARTS", 0)
+    async with running(EchoRunner(dies_at=3)) as server:
         with pytest.raises(grpc.aio.AioRpcError):
             await server.translate("Tom lives in Boston.")
         assert await asyncio.wait_for(server.task, 10) == 1

@@ -12,11 +12,14 @@ import pytest
 from typer.models import ArgumentInfo, OptionInfo
 
 from lingon.errors import SettingsError
+from lingon.gateway.app import CALL_SECONDS
 from lingon.machine import granted_cores, usable_cores
 from lingon.serving.cli import log_settings, with_setting_options
 from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.models import supervisor
 from lingon.serving.models.loading import default_engines, threads_per_engine
-from lingon.serving.settings import TEST_HOOKS, Settings, describe_settings, load
+from lingon.serving.rpc import ports
+from lingon.serving.settings import FIXED, HTTP_CONNECTIONS, TEST_HOOKS, Settings, describe_settings, load
 
 
 def toml(folder: Path, text: str) -> Path:
@@ -96,6 +99,28 @@ def test_an_invalid_setting_is_named_with_its_origin(
     pattern = re.escape(message).replace(r"\.\*", ".*").replace(r"\$", "$")
     with pytest.raises(SettingsError, match=pattern):
         load(flags, environment, toml(tmp_path, text))
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_a_setting_that_is_fixed_now_is_refused_with_its_value(tmp_path: Path, name: str):
+    assert name not in Settings.model_fields
+    for environment, text in (({}, f"{name} = 9"), ({f"LINGON_{name.upper()}": "9"}, "")):
+        with pytest.raises(SettingsError, match=f"it is fixed at {FIXED[name]}"):
+            load({}, environment, toml(tmp_path, text))
+
+
+def test_the_values_of_fixed_settings_are_those_in_use():
+    values = {
+        "http_max_call_seconds": CALL_SECONDS,
+        "http_max_connections": HTTP_CONNECTIONS,
+        "max_call_seconds": ports.MAX_CALL_SECONDS,
+        "max_calls": ports.MAX_CALLS,
+        "max_connection_idle_seconds": ports.IDLE_SECONDS,
+        "max_connections": ports.MAX_CONNECTIONS,
+        "max_receive_seconds": ports.RECEIVE_SECONDS,
+        "max_restarts": supervisor.MAX_RESTARTS,
+    }
+    assert values == {name: float(text.split()[0].replace(",", "")) for name, text in FIXED.items()}
 
 
 def test_none_is_no_pivot_language():

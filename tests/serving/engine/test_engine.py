@@ -272,7 +272,7 @@ async def test_jobs_of_another_worker_of_a_dead_engine_fail_too() -> None:
         model = ServedModel(translator, metrics, Path())
         entry: Any = SimpleNamespace(label="en-de/1", model=model)
         start = time.monotonic()
-        assert await Supervisor(hang_seconds=0.3, max_restarts=3).recover(entry)
+        assert await Supervisor(hang_seconds=0.3).recover(entry)
         _, outcome = await asyncio.to_thread(harness.done.get, timeout=10)
         assert isinstance(outcome, EngineLost)
         assert time.monotonic() - start < 8  # the rest of the decoding would take 20 s

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import ExitStack
+from typing import Any
 
 import grpc
 import pytest
 
 from lingon.errors import Draining
 from lingon.serving.models import inflight
-from lingon.serving.models.inflight import AdmissionGate
+from lingon.serving.models.inflight import AdmissionGate, Arrived
 from lingon.serving.rpc import open_calls
-from lingon.serving.rpc.arrival import PLACES_OF_CALLER
+from lingon.serving.rpc.admission import PLACES_OF_CALLER
+from lingon.serving.translation.detection import Detector
+from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import http2
 from tests.support.echo_engine import EchoRunner, RunningServer, running
 from tests.support.http2 import HalfCall, count_open
@@ -94,16 +97,40 @@ def metrics_of(server: RunningServer) -> tuple[float, float]:
     return server.metric("lingon_receiving_calls", kind="translation"), server.metric("lingon_waiting_calls")
 
 
-def test_a_gate_admits_what_arrived_before_it_closed_once_and_nothing_after_the_wait():
+async def test_a_gate_admits_what_arrived_before_it_closed_until_that_ends_and_nothing_after_the_wait():
     gate = AdmissionGate()
     gate.open()
-    first, second = gate.arrive(), gate.arrive()
+    first, second = Arrived(), Arrived()
+    gate.enter(first)
+    gate.enter(second)
     gate.close()
+    for call in (first, second):
+        inflight.arrived.set(call)
+        gate.check()
+    gate.leave(first)
     inflight.arrived.set(first)
-    gate.admit()
     with pytest.raises(Draining):
-        gate.admit()
-    assert not asyncio.run(gate.wait_until_read(0.0))
+        gate.check()
+    assert not await gate.wait_until_left(0.0)
     inflight.arrived.set(second)
     with pytest.raises(Draining):
-        gate.admit()
+        gate.check()
+
+
+async def test_a_drain_waits_for_a_call_that_no_model_serves(monkeypatch: pytest.MonkeyPatch):
+    """A call to find languages is in flight in no model, and works on the event loop alone."""
+    go = asyncio.Event()
+    detect = Detector.detect_all
+
+    async def wait(self: Detector, *arguments: Any) -> Any:
+        await go.wait()
+        return await detect(self, *arguments)
+
+    monkeypatch.setattr(Detector, "detect_all", wait)
+    async with running() as server:
+        call = server.stub.DetectLanguages(pb.DetectLanguagesRequest(texts=["Tom"]), timeout=60)
+        await eventually(lambda: server.metric("lingon_requests_in_flight") == 1)
+        server.server.stop()
+        await asyncio.sleep(2.5)  # more than the calls that are cut off have to send their status
+        go.set()
+        assert len((await call).results) == 1

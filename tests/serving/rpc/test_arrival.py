@@ -19,16 +19,13 @@ from lingon.errors import NotBegun, QueueFull, RequestError, Unauthenticated, Wo
 from lingon.serving.auth.callers import OWN_GATEWAY, PORTS, find_caller
 from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.scheduler import Forecast
-from lingon.serving.models.inflight import AdmissionGate
+from lingon.serving.models.inflight import AdmissionGate, Arrived, arrived
+from lingon.serving.rpc.admission import MARGIN, PLACES, PLACES_OF_CALLER, READING_SHARE
 from lingon.serving.rpc.arrival import (
     LEAST,
-    MARGIN,
     METHODS,
     MOST,
-    PLACES,
-    PLACES_OF_CALLER,
     READ_IN_ORDER,
-    READING_SHARE,
     STARTS_AT_ONCE,
     Arrival,
     Arrivals,
@@ -36,7 +33,6 @@ from lingon.serving.rpc.arrival import (
     LaterRefusals,
     LoadShedder,
     LoopShare,
-    leave_place,
 )
 from lingon.serving.rpc.calls import PATIENCE_SECONDS, SERVICE
 from lingon.status import CLIENT_ADDRESS, DEFAULT_DEADLINE
@@ -94,8 +90,10 @@ class Port:
     def start(self, path: str) -> Callable[[], asyncio.Task[None]]:
         async def handle() -> None:
             await self.read[path].wait()
-            leave_place()
-            leave_place()  # the second time does nothing
+            call = arrived.get()
+            assert call is not None
+            call.leave_place()
+            call.leave_place()  # the second time does nothing
             await asyncio.sleep(3600)
 
         def start() -> asyncio.Task[None]:
@@ -430,7 +428,7 @@ class Loop:
     def put_off(self, path: str, left: float | None = None, **more: str) -> bool:
         context: Any = Call(left, **more)
         start: Any = None
-        return self.later.put_off(Arrival(path, context, "a", start, 0.0), QueueFull("full"))
+        return self.later.put_off(Arrival(path, context, "a", start, 0.0, Arrived()), QueueFull("full"))
 
 
 async def test_an_idle_event_loop_puts_nothing_off():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable
+from contextvars import copy_context
 from typing import Any
 
 import grpc
@@ -147,9 +148,10 @@ def test_a_call_whose_coroutine_is_closed_is_counted_as_cancelled():
     with pytest.raises(StopIteration) as made:
         wrapping.send(None)
     coroutine = made.value.value.stream_unary(None, Context())
-    coroutine.send(None)
+    own = copy_context()  # of the call, as that of a task: the caller of the call is one of its variables
+    own.run(coroutine.send, None)
     assert counted(interceptor, metrics) == {"in flight": 1}
-    coroutine.close()
+    own.run(coroutine.close)
     assert counted(interceptor, metrics) == {"in flight": 0, "CANCELLED": 1}
 
 

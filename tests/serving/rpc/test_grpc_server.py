@@ -11,7 +11,8 @@ import grpc
 import pytest
 
 from lingon.serving.rpc import open_calls
-from lingon.serving.rpc.arrival import PLACES, Arrivals
+from lingon.serving.rpc.admission import PLACES
+from lingon.serving.rpc.arrival import Arrivals
 from lingon.serving.rpc.grpc_server import AHEAD, MOST_BYTES, handle_all
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.credentials import bearer, write_key_file

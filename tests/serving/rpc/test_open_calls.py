@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, cast
@@ -16,10 +17,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lingon.errors import TooManyCalls
 from lingon.serving.auth.api_keys import new_key
+from lingon.serving.models.inflight import Arrived, arrived
 from lingon.serving.rpc import open_calls as open_calls_module
 from lingon.serving.rpc import ports
-from lingon.serving.rpc.arrival import PLACES_OF_CALLER
-from lingon.serving.rpc.open_calls import BUSY_CHECKS, CallLimits, OpenCalls
+from lingon.serving.rpc.admission import LOOKS_TO_LEAVE, LOOKS_TO_REFUSE, PLACES_OF_CALLER, CallLimits
+from lingon.serving.rpc.open_calls import UNCOUNTED_LOOKS, OpenCall, OpenCalls
 from lingon.serving.rpc.ports import ADMIN_BYTES, HEALTH_BYTES, WATCH_CALLS
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import http2
@@ -90,8 +92,9 @@ async def test_a_thousand_calls_that_one_client_begins_at_once_are_served(monkey
         assert {len((await call).models) for call in calls} == {1}
 
 
-async def test_a_call_without_a_deadline_ends_after_max_call_seconds():
-    async with running(max_call_seconds=0.3) as server:
+async def test_a_call_without_a_deadline_ends_after_max_call_seconds(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ports, "MAX_CALL_SECONDS", 0.3)
+    async with running() as server:
         server.runner.gate.clear()
         for call in (server.call("Tom", seconds=None), server.stream("Tom")):
             status, _ = await failure(call)
@@ -101,9 +104,10 @@ async def test_a_call_without_a_deadline_ends_after_max_call_seconds():
         await eventually(lambda: server.metric("lingon_requests_in_flight") == open_calls(server) == 0)
 
 
-async def test_a_stream_that_is_not_read_ends_after_max_call_seconds():
+async def test_a_stream_that_is_not_read_ends_after_max_call_seconds(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ports, "MAX_CALL_SECONDS", 0.5)
     body = pb.TranslateStreamRequest(texts=["Tom"]).SerializeToString()
-    async with running(max_call_seconds=0.5) as server:
+    async with running() as server:
         with await asyncio.to_thread(http2.stand_still, server.server.port, f"{SERVICE}TranslateStream", body):
             await eventually(lambda: open_calls(server) == 1)
             await eventually(lambda: open_calls(server) == 0)
@@ -134,15 +138,53 @@ class Unread:
         await asyncio.get_running_loop().create_future()
 
 
-def _unread_call() -> tuple[OpenCalls, asyncio.Task[None]]:
-    """Start a call whose request never arrives; returns its task, and the calls that it is one of."""
-    calls = OpenCalls(CallLimits(kind="some", max_calls=9, max_seconds=None, receive_seconds=60, request_bytes=9))
+class Ended(OpenCall):
+    """A call that keeps the error with which it is ended unread."""
 
-    async def call() -> None:
-        with calls.open(cast("Any", Unread()), "caller", lambda error: None) as opened:
-            await opened.receive()
+    error: Exception | None = None
 
-    return calls, asyncio.create_task(call())
+    def end_unread(self, error: Exception) -> None:
+        """Keep the error."""
+        self.error = error
+
+
+class Holder(Arrived):
+    """Notes after how many looks a call left its place."""
+
+    def __init__(self, looks: list[float]) -> None:
+        self.looks, self.left = looks, list[int]()
+
+    def leave_place(self) -> None:
+        """Note it."""
+        self.left.append(len(self.looks))
+
+
+async def _unread(calls: OpenCalls) -> Ended:
+    """Start a call whose request never arrives."""
+    call = Ended(calls, cast("Any", Unread()), "caller")
+    task = asyncio.create_task(call.receive())
+    await asyncio.sleep(0)
+    assert not task.done()
+    unread_tasks.append(task)
+    return call
+
+
+unread_tasks: list[asyncio.Task[Any]] = []
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Requests become slow soon; calls that wait for one end with the test."""
+    monkeypatch.setattr(open_calls_module, "SLOW_SECONDS", 0.008)
+    yield
+    while unread_tasks:
+        unread_tasks.pop().cancel()
+
+
+def _limits(**more: Any) -> CallLimits:
+    return CallLimits(
+        kind="some", **{"max_calls": 9, "max_seconds": None, "receive_seconds": 60, "request_bytes": 9} | more
+    )
 
 
 def _idle_time(monkeypatch: pytest.MonkeyPatch, share: float) -> list[float]:
@@ -161,30 +203,46 @@ def _idle_time(monkeypatch: pytest.MonkeyPatch, share: float) -> list[float]:
     return taken
 
 
-@pytest.mark.parametrize(("share", "checks"), [(1.0, 3), (0.2, 3), (0.19, 3 + BUSY_CHECKS)])
-async def test_a_request_becomes_slow_later_while_no_core_is_idle_to_read_it(
-    share: float, checks: int, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(open_calls_module, "SLOW_SECONDS", 0.008)
-    taken = _idle_time(monkeypatch, share)
-    calls, task = _unread_call()
-    await eventually(lambda: calls.slow == 1)
-    assert len(taken) == checks
-    task.cancel()
-
-
-@pytest.mark.parametrize(("share", "checks"), [(1.0, 1), (0.19, 1 + BUSY_CHECKS)])
-async def test_a_request_gives_its_place_to_another_one_only_after_a_core_was_idle(
-    share: float, checks: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("share", "uncounted"), [(1.0, 0), (0.2, 0), (0.19, UNCOUNTED_LOOKS)])
+async def test_a_slow_request_leaves_its_place_later_while_no_core_is_idle_to_read_it(
+    share: float, uncounted: int, monkeypatch: pytest.MonkeyPatch, quick: None
 ):
     """Otherwise unfinished requests would pile up, each with megabytes in gRPC's buffers, while the server is busy."""
-    monkeypatch.setattr(open_calls_module, "SLOW_SECONDS", 0.008)
-    taken, left = _idle_time(monkeypatch, share), list[int]()
-    monkeypatch.setattr(open_calls_module, "leave_place", lambda: left.append(len(taken)))
-    calls, task = _unread_call()
-    await eventually(lambda: calls.slow == 1)
-    assert left[0] == checks
-    task.cancel()
+    looks, unawaited = _idle_time(monkeypatch, share), list[int]()
+    arrived.set(place := Holder(looks))
+    calls = OpenCalls(_limits(), lambda call: unawaited.append(len(looks)))
+    await _unread(calls)
+    await eventually(lambda: unawaited)  # a drain waits for a request that is a little late
+    assert (calls.slow, place.left) == (1, [LOOKS_TO_LEAVE + uncounted])
+    assert unawaited == [LOOKS_TO_REFUSE + uncounted]
+
+
+async def test_a_request_that_finds_no_room_among_the_slow_ones_is_refused_and_one_that_ends_makes_room(
+    monkeypatch: pytest.MonkeyPatch, quick: None
+):
+    _idle_time(monkeypatch, 1.0)
+    calls = OpenCalls(_limits(slow_calls=4))
+    first, second = await _unread(calls), await _unread(calls)
+    await eventually(lambda: second.error is not None)
+    assert isinstance(second.error, TooManyCalls)
+    assert (second.looks, second.is_slow) == (LOOKS_TO_REFUSE, False)
+    assert (first.error, calls.slow, calls.receiving) == (None, 1, 1)
+    first.close()
+    third = await _unread(calls)
+    await eventually(lambda: third.is_slow)
+    assert calls.slow == 1
+
+
+async def test_nothing_is_looked_at_while_no_request_is_awaited(monkeypatch: pytest.MonkeyPatch, quick: None):
+    looks, calls = _idle_time(monkeypatch, 1.0), OpenCalls(_limits())
+    call = await _unread(calls)
+    await eventually(lambda: looks)
+    call.close()
+    await asyncio.sleep(0.05)
+    found = len(looks)
+    await asyncio.sleep(0.05)
+    assert len(looks) == found
+    assert (calls.count, calls.receiving, calls.slow) == (0, 0, 0)
 
 
 async def test_the_unfinished_requests_of_a_caller_that_are_read_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch):
@@ -205,21 +263,6 @@ async def test_the_unfinished_requests_of_a_caller_that_are_read_at_once_are_bou
         assert most <= PLACES_OF_CALLER + slow
 
 
-def test_a_slow_request_keeps_its_place_until_another_one_is_whole():
-    """Those that left their places first may be whole before they are slow, and are no reason to refuse this one."""
-    limits = CallLimits(kind="some", max_calls=9, max_seconds=None, receive_seconds=60, request_bytes=9, slow_calls=4)
-    calls = OpenCalls(limits)
-    first, second = (calls.open(cast("Any", Unread()), "caller", lambda error: None) for _ in range(2))
-    for call in (first, second):
-        calls.add(call)
-    assert calls.leave_place(first)
-    assert not calls.mark_slow(second)
-    calls.hold(first, 9)
-    assert calls.mark_slow(second)
-    with pytest.raises(TooManyCalls):
-        calls.mark_slow(first)
-
-
 async def test_a_call_that_ends_without_a_request_is_answered():
     raw = http2.opening() + http2.call(http2.call_headers(f"{SERVICE}Translate"), b"")
     async with running() as server:
@@ -228,8 +271,9 @@ async def test_a_call_that_ends_without_a_request_is_answered():
         assert http2.status(heard) == code_pb2.INVALID_ARGUMENT
 
 
-async def test_the_large_requests_of_open_calls_are_bounded_and_small_requests_are_not():
+async def test_the_large_requests_of_open_calls_are_bounded_and_small_requests_are_not(monkeypatch: pytest.MonkeyPatch):
     """The requests of a caller hold 32 MiB at most; each of these has 2 MiB."""
+    monkeypatch.setattr(open_calls_module, "SLOW_SECONDS", 60.0)  # a machine that stalls makes no request slow
     raw = pb.TranslateRequest(texts=["Tom"]).SerializeToString()
     size = 2**21
     raw += b"\xba\x3e" + _varint(size) + bytes(size)
@@ -330,8 +374,9 @@ def connect(server: RunningServer) -> socket.socket:
     return connection
 
 
-async def test_above_max_connections_a_new_connection_is_closed():
-    async with running(max_connections=2) as server:
+async def test_above_max_connections_a_new_connection_is_closed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ports, "MAX_CONNECTIONS", 2)
+    async with running() as server:
         assert await server.health() == health_pb2.HealthCheckResponse.SERVING
         with connect(server) as second, connect(server) as third:
             assert await is_closed(third)

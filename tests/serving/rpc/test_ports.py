@@ -9,7 +9,6 @@ import pytest
 from grpc._cython import cygrpc
 
 from lingon.serving.rpc import ports
-from lingon.serving.settings import Settings
 from tests.support.repository import PACKAGES, ROOT
 
 OPTION = re.compile(r'"(grpc\.[a-z][\w.]*)"')
@@ -28,22 +27,21 @@ def test_every_option_is_one_that_grpc_knows():
 
 
 @pytest.mark.parametrize(
-    ("files", "http_port", "expected"),
+    ("files", "http", "expected"),
     [
-        (1_048_576, 8080, (8192, 4096)),
-        (1024, 8080, (512, 256)),
-        (1024, None, (768, 4096)),
-        (64, None, (32, 4096)),
+        (1_048_576, True, (8192, 4096)),
+        (1024, True, (512, 256)),
+        (1024, False, (768, 384)),
+        (64, False, (32, 16)),
     ],
 )
 def test_a_port_takes_no_more_connections_than_files_may_be_open(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     files: int,
-    http_port: int | None,
+    http: bool,
     expected: tuple,
 ):
     monkeypatch.setattr(ports.resource, "getrlimit", lambda _: (files, files))
-    found = ports.with_fitting_connections(Settings(models=("models",), http_port=http_port))
-    assert (found.max_connections, found.http_max_connections) == expected
+    assert ports.fitting_connections(http=http) == expected
     assert (expected != (8192, 4096)) == bool(caplog.records)
