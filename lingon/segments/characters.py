@@ -635,8 +635,11 @@ class _Words:
         self._last: Span = 0, 0
 
     def grown(self, begin: int, end: int) -> Span:
-        """Return a span with the rest of the words at its ends."""
-        return self._around(begin - 1, (begin, begin))[0], self._around(end, (end, end))[1]
+        """Return a span with the rest of the words at its ends, and with the marks on its last character."""
+        begin, end = self._around(begin - 1, (begin, begin))[0], self._around(end, (end, end))[1]
+        while end < len(self._text) and is_mark(self._text[end]):
+            end += 1
+        return begin, end
 
     def _around(self, position: int, otherwise: Span) -> Span:
         begin, end = self._last

@@ -41,6 +41,8 @@ def kept(text: str, readable: frozenset[str] = PLAIN) -> list[str]:
 
 @given(TEXTS)
 @example("e\u0301東")
+@example("ễTom\ufe0f here")
+@example("here.NguyễnTom\ufe0f")
 def test_the_model_gets_only_what_it_reads(text: str):
     found = read(text)
     assert PLAIN.issuperset(normalise(without(found.text, found.spans)))
