@@ -299,6 +299,7 @@ async def test_a_text_that_expires_in_the_queue_is_never_decoded():
         await eventually(lambda: server.runner.encoded == encoded)
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await server.call(*TEXTS, seconds=1.0)
+        await eventually(lambda: server.metric("lingon_requests_in_flight") == 1)  # the server's deadline is later
         server.runner.gate.set()
         await first
         await eventually(lambda: server.loader.engines[0].idle)
