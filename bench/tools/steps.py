@@ -48,9 +48,7 @@ from lingon.text import BOS
 
 SENTENCES, BEAM_SIZES = (1, 8, 64, 256), (1, 4)
 ROUNDS = 5  # translations of a batch; the first one is not counted, because it allocates and binds
-HOST_SHAPE = Shape(
-    layers=1, dim=64, heads=1, ffn=64, vocab=400
-)  # the host's part hardly depends on the size of a model
+HOST_SHAPE = Shape(layers=1, dim=64, heads=1, ffn=64, vocab=400)  # its size hardly changes the host's part
 HOST_STEPS, HOST_ROUNDS = 24, 7  # steps of a round; the first round is not counted, because it binds
 
 Quick = Annotated[bool, typer.Option("--quick", help="A tiny model and few sentences.")]
