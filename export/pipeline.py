@@ -11,6 +11,7 @@ from lingon.bundle.manifest import Confidence, Manifest, Precision
 from lingon.bundle.store import Bundle, FileContent, publish_bundle, with_checksums, write_files
 from lingon.errors import DeviceError, SettingsError
 from lingon.export.calibration import calibration_sentences
+from lingon.export.gated_bundle import GatedBundle, Runners
 from lingon.export.gates_text import golden_sentences
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import (
@@ -26,7 +27,6 @@ from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings, ExportTexts, Known
 from lingon.export.shortlist import build_shortlist, check_one_pair, measure_coverage
 from lingon.export.text_data import TranslationSearch, fit_confidence, text_data
-from lingon.export.verifier import BundleVerifier, Runners
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
 from lingon.text import Tokenizer
 from lingon.training.checkpoint import Checkpoint
@@ -72,15 +72,15 @@ def export_checkpoint(
     with publish_bundle(target) as part:
         write_files(part, files, target)
         trial = Bundle(part, with_checksums(part, _unverified_manifest(manifest, reads, settings, log), files))
-        verifier = _verifier(checkpoint, trial, built, texts, settings, log)
-        manifest = replace(manifest, precisions=verifier.verify_precisions())
+        gated = _verifier(checkpoint, trial, built, texts, settings, log)
+        manifest = replace(manifest, precisions=gated.verify_precisions())
         _leave_out(_unread_files(paths, manifest.precisions), files, part)
         if manifest.shortlist is not None:
-            manifest = replace(manifest, shortlist=manifest.shortlist | verifier.verify_shortlist())
+            manifest = replace(manifest, shortlist=manifest.shortlist | gated.verify_shortlist())
         if manifest.text is not None:
-            confidence = _confidence(verifier, checkpoint.tokenizer, texts.held_out, settings, log)
+            confidence = _confidence(gated, checkpoint.tokenizer, texts.held_out, settings, log)
             manifest = replace(manifest, text=replace(manifest.text, confidence=confidence))
-        more = _golden(verifier, texts.held_out, log)
+        more = _golden(gated, texts.held_out, log)
         more[names.CARD] = model_card(checkpoint, manifest, settings.card).encode()
         manifest = with_checksums(target, manifest, files | more)
         write_files(part, {**more, names.MANIFEST: manifest.to_bytes()}, target)
@@ -130,12 +130,12 @@ def _verifier(
     texts: ExportTexts,
     settings: ExportSettings,
     log: Callable[[str], None],
-) -> BundleVerifier:
+) -> GatedBundle:
     """Return the gates of a bundle; `built` is emptied, so that its models are dropped after their use."""
     emulated = {name: each.emulated for name, each in built.items() if each.emulated is not None}
     built.clear()
     runners = Runners(trial, [*trial.manifest.precisions])
-    return BundleVerifier(checkpoint, trial, runners, texts.held_out, settings, log, emulated, texts.others)
+    return GatedBundle(checkpoint, trial, runners, texts.held_out, settings, log, emulated, texts.others)
 
 
 def _paths(built: BuiltGraphs) -> set[str]:
@@ -157,7 +157,7 @@ def _leave_out(paths: set[str], files: dict[str, FileContent], part: Path) -> No
 
 
 def _confidence(
-    verifier: BundleVerifier,
+    gated: GatedBundle,
     tokenizer: Tokenizer,
     held_out: Sequence[Pair],
     settings: ExportSettings,
@@ -167,7 +167,7 @@ def _confidence(
     if not all(pair.target for pair in held_out):
         log("no confidence: the held-out text has no references")
         return None
-    search = TranslationSearch(verifier.runners["fp32"], tokenizer, settings.beam_size, settings.length_penalty)
+    search = TranslationSearch(gated.runners["fp32"], tokenizer, settings.beam_size, settings.length_penalty)
     try:
         return fit_confidence(search, [(pair.source, pair.target) for pair in held_out], (), log)
     except SettingsError as error:
@@ -175,10 +175,10 @@ def _confidence(
         return None
 
 
-def _golden(verifier: BundleVerifier, held_out: Sequence[Pair], log: Callable[[str], None]) -> dict[str, bytes]:
-    source = verifier.checkpoint.config.data.source_language
-    here = verifier.runners.only([name for name in verifier.runners if PRECISION_KINDS[name].provider == CPU])
-    golden = golden_sentences(verifier.trial, here, [pair.source for pair in held_out], log, source=source)
+def _golden(gated: GatedBundle, held_out: Sequence[Pair], log: Callable[[str], None]) -> dict[str, bytes]:
+    source = gated.checkpoint.config.data.source_language
+    here = gated.runners.only([name for name in gated.runners if PRECISION_KINDS[name].provider == CPU])
+    golden = golden_sentences(gated.trial, here, [pair.source for pair in held_out], log, source=source)
     return {names.GOLDEN: golden.to_bytes()} if golden else {}
 
 

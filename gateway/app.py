@@ -33,12 +33,12 @@ from lingon.gateway.documents import DocumentLimits, DocumentProcesses, Document
 from lingon.gateway.endpoint import Api, Endpoints
 from lingon.gateway.google import GoogleApi
 from lingon.gateway.libretranslate import LibreTranslateApi
+from lingon.gateway.lingon_api import LingonApi
 from lingon.gateway.metrics import GatewayMetrics
-from lingon.gateway.native import NativeApi
 from lingon.gateway.server import HttpOptions, Listening, listening
 
 APIS: dict[str, Callable[[Documents], Api]] = {
-    "lingon": NativeApi,
+    "lingon": LingonApi,
     "deepl": DeepLApi,
     "libretranslate": LibreTranslateApi,
     "google": lambda _: GoogleApi(),

@@ -1,6 +1,6 @@
 // BeamStep: one step of beam search for every sentence of a running batch.
 //
-// The search is that of lingon.serving.decoding.search, to the last bit. No past is copied: a table says which row
+// The search is that of lingon.serving.decoding.beam, to the last bit. No past is copied: a table says which row
 // holds each position of a row's past.
 #include <algorithm>
 #include <cmath>

@@ -40,8 +40,8 @@ from lingon.serving.decoding.batch import RunningBatch
 from lingon.serving.decoding.beam import BeamBatch
 from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob, Options
-from lingon.serving.runtime.cuda import DeviceBuffers
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
+from lingon.serving.runtime.device_buffers import DeviceBuffers
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import BatchShape, width_for
 from lingon.text import BOS

@@ -1,1 +1,1 @@
-"""Texts as segments to translate, and back. It imports of `lingon` only `errors`, `sentences` and `text`."""
+"""Texts as segments to translate, and back. It imports only the modules at the root of `lingon`."""

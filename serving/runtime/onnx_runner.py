@@ -24,9 +24,9 @@ from lingon.bundle import names
 from lingon.bundle.manifest import Limits, Manifest
 from lingon.bundle.store import Bundle
 from lingon.machine import usable_cores
-from lingon.serving.runtime.cuda import Device, DeviceBuffers, GraphRecorder, StateBindings, StateGraphs
 from lingon.serving.runtime.device import CPU, CUDA, NATIVE, NATIVES
-from lingon.serving.runtime.host import OnnxBuffers, ShortlistBuffers, ShortlistGraphs, StateLayout
+from lingon.serving.runtime.device_buffers import Device, DeviceBuffers, GraphRecorder, StateBindings, StateGraphs
+from lingon.serving.runtime.host_buffers import OnnxBuffers, ShortlistBuffers, ShortlistGraphs, StateLayout
 from lingon.serving.runtime.runner import (
     AttentionChoice,
     AttentionMatrix,
@@ -111,7 +111,7 @@ def load_runner(
     threads: cores that one run may use
     shared_threads: cores that each run may use while several threads compute; default: threads
     low_priority: load at low priority, because other models are being served
-    cuda_graphs: whether decoder steps on CUDA are recorded, see lingon.serving.runtime.cuda
+    cuda_graphs: whether decoder steps on CUDA are recorded, see lingon.serving.runtime.device_buffers
     """
     read = functools.partial(bundle.graphs, precision, *_graph_names(bundle, precision))
     graphs, weights = run_at_low_priority(read, low_priority)

@@ -18,8 +18,8 @@ from lingon.bundle.manifest import Manifest, State
 from lingon.bundle.names import MANIFEST
 from lingon.bundle.store import Bundle
 from lingon.errors import BundleError
-from lingon.serving.runtime.cuda import StateGraphs
-from lingon.serving.runtime.host import CANDIDATES, CHANGED, FOUND, ShortlistGraphs
+from lingon.serving.runtime.device_buffers import StateGraphs
+from lingon.serving.runtime.host_buffers import CANDIDATES, CHANGED, FOUND, ShortlistGraphs
 from lingon.serving.runtime.onnx_runner import ATTENTION, OnnxRunner
 from lingon.serving.runtime.runner import (
     BatchShape,

@@ -17,7 +17,7 @@ from lingon.bundle.manifest import Manifest, Precision
 from lingon.bundle.names import SHORTLIST
 from lingon.bundle.store import write_bundle
 from lingon.errors import ParityError
-from lingon.export.gates import CaseReference, check_attention, check_emulation, check_tensors, draw_grid
+from lingon.export.gates_checkpoint import CaseReference, check_attention, check_emulation, check_tensors, draw_grid
 from lingon.export.gates_text import check_scores, check_shortlist_steps
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import BuiltGraphs, build, weight_files

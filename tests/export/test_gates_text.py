@@ -14,6 +14,7 @@ import lingon.export.gates_text
 from lingon.bundle.manifest import Precision
 from lingon.bundle.store import Bundle, write_bundle
 from lingon.errors import ParityError
+from lingon.export.gated_bundle import Runners
 from lingon.export.gates_text import (
     ExactSearch,
     Searches,
@@ -26,7 +27,6 @@ from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, ExportTexts
-from lingon.export.verifier import Runners
 from lingon.serving.runtime.device import CPU
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.corpus import Pair

@@ -21,10 +21,10 @@ from lingon.bundle.names import GOLDEN, SCORER
 from lingon.bundle.store import Bundle, write_bundle
 from lingon.errors import BundleError
 from lingon.export import gates_text
+from lingon.export.gated_bundle import NOT_ON_CUDA
 from lingon.export.gates_text import GOLDEN_SENTENCES, MIN_MARGIN, golden_sentences
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, ExportTexts
-from lingon.export.verifier import NOT_ON_CUDA
 from lingon.serving.in_process import LocalTranslator
 from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.runtime.device import CPU

@@ -14,13 +14,13 @@ import lingon.export.pipeline
 from lingon.bundle.names import CARD
 from lingon.bundle.store import open_bundle
 from lingon.errors import BundleError, CheckpointError, DeviceError, ParityError, SettingsError
-from lingon.export import gates, gates_text
+from lingon.export import gates_checkpoint, gates_text
 from lingon.export.differences import LOG_PROBS, Tolerance
+from lingon.export.gated_bundle import NOT_ON_CUDA
 from lingon.export.gates_text import engine_search
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.export.shortlist import ShortlistSettings
-from lingon.export.verifier import NOT_ON_CUDA
 from lingon.serving.runtime.device import CPU, CUDA
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.training.checkpoint import Checkpoint
@@ -89,7 +89,7 @@ def test_tokens_that_differ_name_the_first_sentence(checkpoint: Checkpoint, pair
     texts = [pair.source for pair in pairs[:20]]
     for beam_size in (1, 4):
         with pytest.raises(ParityError, match=rf"beam size {beam_size}: '\d.*' becomes .* in the engine and .* in the"):
-            gates.check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts, beam_size, 1.0)
+            gates_checkpoint.check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts, beam_size, 1.0)
 
 
 def test_int8_that_loses_too_much_quality_leaves_no_bundle(
@@ -350,12 +350,12 @@ def test_of_few_sentences_one_may_be_a_near_tie(
     runner = load_runner(bundle, "fp32", threads=1)
     with torch.no_grad():  # every translation differs
         checkpoint.model.target_embedding.pieces.weight += 0.5 * torch.randn_like(checkpoint.model.output.weight)
-    monkeypatch.setattr(gates, "is_near_tie", lambda *_: True)
+    monkeypatch.setattr(gates_checkpoint, "is_near_tie", lambda *_: True)
     texts = [pair.source for pair in pairs[:2]]
-    report = gates.check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts[:1], 4, 1.0)
+    report = gates_checkpoint.check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts[:1], 4, 1.0)
     assert str(report) == "0 of 1 sentences identical, 1 near ties (at most 1)"
     with pytest.raises(ParityError, match=r"2 of 2 sentences .* at most 1 "):
-        gates.check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts, 4, 1.0)
+        gates_checkpoint.check_tokens(checkpoint.model, runner, checkpoint.tokenizer, texts, 4, 1.0)
 
 
 def test_the_alignment_layer_must_exist(checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path) -> None:
@@ -368,9 +368,9 @@ def test_a_near_tie_is_excused_and_any_other_difference_is_not(monkeypatch: pyte
     source = (5, 6, 7, 2)
     (mine,), (theirs,) = (
         engine_search(runner, [source], 1, 0.0)[0],
-        translate(model, [source], gates.reference_settings(runner.limits, 1, 0.0))[0],
+        translate(model, [source], gates_checkpoint.reference_settings(runner.limits, 1, 0.0))[0],
     )
     other = replace(theirs, tokens=(theirs.tokens[0] + 1, *theirs.tokens[1:]))
-    assert not gates.is_near_tie(model, runner, source, (mine, other), SearchSettings())
-    monkeypatch.setattr(gates, "NEAR_TIE", 1e9)
-    assert gates.is_near_tie(model, runner, source, (mine, other), SearchSettings())
+    assert not gates_checkpoint.is_near_tie(model, runner, source, (mine, other), SearchSettings())
+    monkeypatch.setattr(gates_checkpoint, "NEAR_TIE", 1e9)
+    assert gates_checkpoint.is_near_tie(model, runner, source, (mine, other), SearchSettings())

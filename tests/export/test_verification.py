@@ -18,11 +18,11 @@ from lingon.bundle.names import CARD, DECODER, GOLDEN, SCORER
 from lingon.bundle.store import Bundle, open_bundle, write_bundle
 from lingon.errors import BundleError, CorpusError, LingonError, ParityError, SettingsError
 from lingon.export.cli import verify as verb
+from lingon.export.gated_bundle import NOT_ON_CUDA
 from lingon.export.gates_text import engine_search
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.export.verification import Verification, check_invariance, next_version, text_of, verify_bundle
-from lingon.export.verifier import NOT_ON_CUDA
 from lingon.scoring import score
 from lingon.serving.runtime.device import CPU, CUDA, DeviceChoice
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lingon.gateway.backend import BESIDE
-from lingon.gateway.native import error_json, from_json, to_dict, to_json
+from lingon.gateway.lingon_api import error_json, from_json, to_dict, to_json
 from lingon.gateway.problem import CODE, Problem
 from lingon.status import DOMAIN
 from lingon.translation.v1 import translation_pb2 as pb

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+import lingon.export.gated_bundle
 import lingon.export.gates_text
-import lingon.export.verifier
 from lingon.errors import ParityError
 from lingon.export.calibration import own_sentences
 from lingon.export.gates_text import check_likeness
@@ -65,7 +65,7 @@ def test_int8_that_fails_in_one_of_them_is_left_out(
 
     for bound in ("LEAST_LIKE_BLEU", "LEAST_LIKE_CHRF"):
         monkeypatch.setattr(lingon.export.gates_text, bound, 0)
-    monkeypatch.setattr(lingon.export.verifier, "check_likeness", judged)
+    monkeypatch.setattr(lingon.export.gated_bundle, "check_likeness", judged)
     texts, said = ExportTexts([Pair(text, "") for text in TEXTS]), list[str]()
     bundle = pipeline.export_imported(imported, tmp_path / "models" / "many", texts, SETTINGS, said.append)
     assert list(bundle.manifest.precisions) == ["fp32"]

@@ -12,7 +12,7 @@ import pytest
 
 from lingon.bundle.manifest import Precision
 from lingon.bundle.store import write_bundle
-from lingon.export.gates import check_attention, check_tensors
+from lingon.export.gates_checkpoint import check_attention, check_tensors
 from lingon.export.gates_text import ExactSearch, check_agreement, check_scores, engine_search
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, weight_files

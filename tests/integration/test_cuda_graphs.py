@@ -16,8 +16,8 @@ import onnxruntime as ort
 import pytest
 
 from lingon.export.gates_text import engine_search
-from lingon.serving.runtime import cuda
-from lingon.serving.runtime.cuda import EAGER, GRAPH_ID, NO_WAIT, RECORDING_RUNS, GraphRecorder
+from lingon.serving.runtime import device_buffers
+from lingon.serving.runtime.device_buffers import EAGER, GRAPH_ID, NO_WAIT, RECORDING_RUNS, GraphRecorder
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import BatchShape
 from lingon.text import BOS
@@ -157,7 +157,7 @@ def test_steps_beyond_the_last_position_are_not_recorded(recording: OnnxRunner) 
 
 
 def test_only_so_many_graphs_are_recorded(recording: OnnxRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "MOST_GRAPHS", 2)
+    monkeypatch.setattr(device_buffers, "MOST_GRAPHS", 2)
     for width in (32, 64, 128):
         buffers = recording.open(BatchShape(1, 1, width, 32))
         buffers.place(0, encode(recording, random_sources(1)), 0)

@@ -16,7 +16,7 @@ from lingon.export.gates_text import engine_search
 from lingon.serving.decoding.batch import JobResult
 from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob, Options, Sampling
-from lingon.serving.runtime.cuda import MOST_STEPS, DeviceBuffers, GraphRecorder, StateBindings
+from lingon.serving.runtime.device_buffers import MOST_STEPS, DeviceBuffers, GraphRecorder, StateBindings
 from lingon.serving.runtime.runner import BatchShape, GreedySteps
 from lingon.text import BOS
 from tests.support.engine_harness import options_for, running_engine

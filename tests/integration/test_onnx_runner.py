@@ -10,8 +10,8 @@ import onnxruntime as ort
 import pytest
 
 from lingon.bundle.manifest import Manifest
-from lingon.serving.runtime import host
-from lingon.serving.runtime.host import StateLayout
+from lingon.serving.runtime import host_buffers
+from lingon.serving.runtime.host_buffers import StateLayout
 from lingon.serving.runtime.onnx_runner import OnnxBuffers
 from lingon.serving.runtime.runner import BatchShape
 from lingon.text import BOS
@@ -70,7 +70,7 @@ def test_rows_at_different_positions_share_a_batch() -> None:
 def test_several_greedy_steps_are_as_many_single_ones_up_to_the_first_end(
     precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "TURN_SECONDS", math.inf)
+    monkeypatch.setattr(host_buffers, "TURN_SECONDS", math.inf)
     runner, sources = random_runner(precision=precision), random_sources(5)
     encoded, single, several = encode(runner, sources), [], []
     one, other = (runner.open(BatchShape(8, 1, 32, 64)) for _ in range(2))
@@ -84,7 +84,7 @@ def test_several_greedy_steps_are_as_many_single_ones_up_to_the_first_end(
         single.append((found.candidate_ids[:, 0].tolist(), found.candidate_log_probs[:, 0].tolist()))
         one.token_ids[:5] = found.candidate_ids[:, 0]
     end = single[3][0][0]  # a random model does not end by itself
-    monkeypatch.setattr(host, "EOS", end)
+    monkeypatch.setattr(host_buffers, "EOS", end)
     while len(several) < 40:
         most = min(8, 40 - len(several))
         chosen = other.greedy_steps(5, most)
@@ -96,7 +96,7 @@ def test_several_greedy_steps_are_as_many_single_ones_up_to_the_first_end(
 
 
 def test_several_greedy_steps_end_after_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "TURN_SECONDS", -1.0)
+    monkeypatch.setattr(host_buffers, "TURN_SECONDS", -1.0)
     runner, sources = random_runner(), random_sources(1)
     buffers = runner.open(BatchShape(8, 1, 32, 64))
     assert isinstance(buffers, OnnxBuffers)

@@ -17,8 +17,8 @@ from lingon.export.gates_text import engine_search
 from lingon.serving.decoding.batch import JobResult
 from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob
-from lingon.serving.runtime.cuda import DeviceBuffers
 from lingon.serving.runtime.device import FP32_ON_CUDA
+from lingon.serving.runtime.device_buffers import DeviceBuffers
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import BatchShape
 from lingon.text import BOS

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lingon.export.gates import CaseReference
+from lingon.export.gates_checkpoint import CaseReference
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import AttentionChoice, HeadChoice, Scored
 from lingon.text import EOS

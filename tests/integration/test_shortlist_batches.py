@@ -21,7 +21,7 @@ from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.runtime import host
+from lingon.serving.runtime import host_buffers
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import BatchShape
 from lingon.serving.runtime.shortlist import Shortlist, unite
@@ -103,12 +103,12 @@ def test_a_joining_sentence_does_not_change_the_results_of_the_others(precision:
 def test_many_sentences_of_a_small_vocabulary_need_no_union(beam_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     runner, sources = shortlist_runner("int8-native"), random_sources(24)
     jobs = [(source, make_options(beam_size)) for source in sources]
-    monkeypatch.setattr(host, "SMALL_VOCABULARY", 0)
+    monkeypatch.setattr(host_buffers, "SMALL_VOCABULARY", 0)
     expected = translate(runner, jobs, max_rows=7 * beam_size)
-    monkeypatch.setattr(host, "SMALL_VOCABULARY", VOCAB)
-    monkeypatch.setattr(host, "MANY", 1)
-    monkeypatch.setattr(host, "FEW", 0)
-    monkeypatch.setattr(host, "unite", None)
+    monkeypatch.setattr(host_buffers, "SMALL_VOCABULARY", VOCAB)
+    monkeypatch.setattr(host_buffers, "MANY", 1)
+    monkeypatch.setattr(host_buffers, "FEW", 0)
+    monkeypatch.setattr(host_buffers, "unite", None)
     found = translate(runner, jobs, max_rows=7 * beam_size)
     assert all(map(alike, found, expected))
 
@@ -117,7 +117,7 @@ def test_many_sentences_of_a_small_vocabulary_need_no_union(beam_size: int, monk
 def test_a_batch_goes_to_all_pieces_and_back_with_its_number_of_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     runner, sources = shortlist_runner("int8-native"), random_sources(6)
     united: list[int] = []
-    monkeypatch.setattr(host, "unite", lambda sets: united.append(len(sets)) or unite(sets))
+    monkeypatch.setattr(host_buffers, "unite", lambda sets: united.append(len(sets)) or unite(sets))
     buffers = runner.open(BatchShape(6, 1, 32, 16), shortlist=True)
     buffers.token_ids[:] = BOS
     for slot, source in enumerate(sources):

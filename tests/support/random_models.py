@@ -29,13 +29,13 @@ from lingon.bundle.manifest import (
 )
 from lingon.bundle.names import GOLDEN, SHORTLIST
 from lingon.bundle.store import Bundle, write_bundle
-from lingon.export.gates import CaseReference, draw_grid
+from lingon.export.gates_checkpoint import CaseReference, draw_grid
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build, states_of, weight_files
 from lingon.export.graphs.transformer import TransformerGraphs
-from lingon.serving.runtime.cuda import DeviceBuffers
 from lingon.serving.runtime.device import CPU
-from lingon.serving.runtime.host import OnnxBuffers
+from lingon.serving.runtime.device_buffers import DeviceBuffers
+from lingon.serving.runtime.host_buffers import OnnxBuffers
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import BatchShape, Encoded, Step
 from lingon.serving.runtime.shortlist import Shortlist

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from lingon.bundle import names
-from lingon.export.gates import check_attention, check_emulation, check_tensors, draw_grid
+from lingon.export.gates_checkpoint import check_attention, check_emulation, check_tensors, draw_grid
 from lingon.export.graphs.native import NativeTransformerGraphs
 from lingon.export.graphs.onnx_writer import KERNELS, WeightFiles
 from lingon.export.graphs.precisions import build

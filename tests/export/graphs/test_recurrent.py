@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from lingon.bundle import names
-from lingon.export.gates import check_attention, check_emulation, check_tensors, draw_grid
+from lingon.export.gates_checkpoint import check_attention, check_emulation, check_tensors, draw_grid
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import PRECISION_KINDS, build, states_of
 from lingon.serving.runtime.onnx_runner import OnnxRunner

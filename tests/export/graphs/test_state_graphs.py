@@ -15,8 +15,8 @@ from lingon.bundle.manifest import State
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import PRECISION_KINDS, build
 from lingon.export.graphs.state_graphs import state_graphs
-from lingon.serving.runtime.cuda import Device, bind_in_place
 from lingon.serving.runtime.device import CPU, CUDA
+from lingon.serving.runtime.device_buffers import Device, bind_in_place
 from tests.support.random_models import random_model
 
 STATES = (

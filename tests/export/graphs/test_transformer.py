@@ -26,7 +26,7 @@ from lingon.bundle.names import (
     present_name,
 )
 from lingon.errors import ParityError
-from lingon.export.gates import check_attention, check_tensors, draw_grid
+from lingon.export.gates_checkpoint import check_attention, check_tensors, draw_grid
 from lingon.export.graphs.onnx_writer import IR_VERSION, OPSET, GraphBuilder, WeightFiles
 from lingon.export.graphs.precisions import build, weight_files
 from lingon.export.graphs.transformer import TransformerGraphs, states

@@ -11,7 +11,14 @@ from lingon.bundle.store import Bundle
 from lingon.errors import ParityError
 from lingon.export.calibration import gate_languages
 from lingon.export.differences import EXACT
-from lingon.export.gates import CaseReference, check_attention, check_emulation, check_tensors, check_tokens, draw_grid
+from lingon.export.gates_checkpoint import (
+    CaseReference,
+    check_attention,
+    check_emulation,
+    check_tensors,
+    check_tokens,
+    draw_grid,
+)
 from lingon.export.gates_text import (
     SENTENCES,
     ExactSearch,
@@ -76,7 +83,7 @@ BEAM_SIZE = 4  # of the token gate, if the default of the bundle is greedy searc
 
 
 @dataclass(slots=True)
-class BundleVerifier:
+class GatedBundle:
     """A check of a bundle against its checkpoint.
 
     trial: the unpublished bundle, with each precision on a provider that this machine has

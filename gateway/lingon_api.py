@@ -200,7 +200,7 @@ EVENT_STREAM, LINES = "text/event-stream", "application/x-ndjson"
 DETAIL = "type.googleapis.com/google.rpc"  # start of the types of details of errors
 
 
-class NativeApi:
+class LingonApi:
     """`/v1`, for clients without gRPC."""
 
     name = "lingon"
