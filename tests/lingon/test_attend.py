@@ -191,12 +191,12 @@ def test_words_end_at_spaces_and_at_characters_of_scripts_without_spaces(
 ) -> None:
     groups = by_word(text, pieces(text, *spans))
     assert labels(groups) == [*words, "</s>"]
-    assert [place for group in groups for place in group.places] == list(range(len(spans) + 1))
+    assert [position for group in groups for position in group.positions] == list(range(len(spans) + 1))
 
 
 def test_a_source_without_an_end_token_has_words_alone() -> None:
     groups = by_word("an old", pieces("an old", (0, 2), (3, 6))[:-1])
-    assert [(group.label, group.places) for group in groups] == [("an", (0,)), ("old", (1,))]
+    assert [(group.label, group.positions) for group in groups] == [("an", (0,)), ("old", (1,))]
 
 
 def test_an_unknown_piece_shows_its_characters() -> None:
@@ -221,7 +221,7 @@ def test_the_columns_of_a_decoder_begin_with_the_begin_token_and_have_no_end_tok
     )
     rows, columns = axes("decoder", result, pieces=False)
     assert (labels(rows), labels(columns)) == (["ab", "c", "</s>"], ["<s>", "ab", "c"])
-    assert [column.places for column in columns] == [(0,), (1, 2), (3,)]
+    assert [column.positions for column in columns] == [(0,), (1, 2), (3,)]
 
 
 def wide_picture(columns: int, label: str = "word") -> Picture:
