@@ -24,7 +24,7 @@ from tests.support.echo_engine import EchoRunner, RunningServer, running
 from tests.support.envoy import ALONE, COMMAND, Envoy, envoy, missing, rolled
 from tests.support.gateway import KNOWS_LANGUAGES, send
 from tests.support.http2 import get
-from tests.support.pages import free_ports
+from tests.support.ports import free_ports
 from tests.support.repository import FULL
 from tests.support.scripted_server import FakeService, ScriptedFault, serving
 from tests.support.timing import eventually

@@ -12,16 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_port
 from tests.support.processes import ENVIRONMENT, lingon
 from tests.support.repository import ROOT
 from tests.support.timing import eventually_blocking
 
 MODEL = ROOT / "models" / "en-de"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
 
 
 def is_ready(port: int) -> bool:

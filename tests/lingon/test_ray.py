@@ -14,7 +14,7 @@ import pytest
 from lingon import AsyncClient, Client, Retry, ServerError, TextDelta, TextDone
 from tests.support import shipped_model
 from tests.support.bulk import LINES
-from tests.support.pages import free_ports
+from tests.support.ports import free_ports
 from tests.support.timing import eventually_blocking
 
 pytestmark = [

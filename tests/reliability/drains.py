@@ -13,7 +13,8 @@ from tests.reliability.checker import Call, Scrape
 from tests.reliability.clients import Client, HttpClient, closed_loop
 from tests.reliability.context import CaseContext, translated
 from tests.reliability.history import OK, UNAVAILABLE, History, Outcome
-from tests.reliability.server import Server, free_port, wall
+from tests.reliability.server import Server, wall
+from tests.support.ports import free_port
 
 DRAIN = 10.0  # seconds of the drain deadline
 TICK = 0.005  # seconds of tolerance, because logs round to milliseconds

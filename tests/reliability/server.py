@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,6 +23,7 @@ from lingon.errors import LingonError
 from lingon.serving.auth.api_keys import key_table, new_key
 from tests.reliability.checker import Call, Scrape
 from tests.reliability.history import Outcome
+from tests.support.ports import free_port
 
 NO_HANG = 3600  # seconds of hang_seconds, so that the watchdog does not take a pause for a hang
 CHECK_PAUSE = 0.01  # seconds between two checks of a condition
@@ -39,13 +39,6 @@ if os.getppid() == int(sys.argv[1]):
 
 SIGHUP has its usual effect again, because a process that was started with `nohup` ignores it, and its children too.
 """
-
-
-def free_port() -> int:
-    """An unused port, chosen here so that clients can connect before the server prints its address."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def ends_with_parent(command: Sequence[str]) -> list[str]:

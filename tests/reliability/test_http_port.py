@@ -21,7 +21,8 @@ from tests.reliability.clients import Client, no_collection
 from tests.reliability.context import CaseContext
 from tests.reliability.history import OK, Outcome, p99
 from tests.reliability.http_storm import Did, did
-from tests.reliability.server import ends_with_parent, free_port, write_api_keys
+from tests.reliability.server import ends_with_parent, write_api_keys
+from tests.support.ports import free_port
 
 CLIENTS = 256
 MEMORY = 128.0  # megabytes above those before it

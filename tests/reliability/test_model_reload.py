@@ -16,7 +16,8 @@ from tests.reliability.clients import open_loop
 from tests.reliability.context import CaseContext
 from tests.reliability.history import OK, Outcome
 from tests.reliability.models import BEAMS, two_versions
-from tests.reliability.server import CHECK_PAUSE, free_port
+from tests.reliability.server import CHECK_PAUSE
+from tests.support.ports import free_port
 
 RATE = 50.0  # requests a second
 SWAP_PAUSE = 1.0  # seconds between two swaps, and before the first

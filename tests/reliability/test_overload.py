@@ -30,7 +30,8 @@ from tests.reliability.checks import Checks, Skip
 from tests.reliability.clients import Client, HttpClient, Send, closed_loop, open_loop
 from tests.reliability.context import SLOWED, SLOWED_QUEUE, CaseContext
 from tests.reliability.history import DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, Outcome, p99
-from tests.reliability.server import CHECK_PAUSE, Server, free_port, write_api_keys
+from tests.reliability.server import CHECK_PAUSE, Server, write_api_keys
+from tests.support.ports import free_port
 
 TEXT = "Tom lives in Boston."
 METHODS: dict[str, Message] = {

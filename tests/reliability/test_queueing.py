@@ -18,7 +18,8 @@ from tests.reliability.clients import Client, HttpClient, closed_loop, open_loop
 from tests.reliability.context import SLOWED, SLOWED_QUEUE, CaseContext, translated
 from tests.reliability.drains import drained
 from tests.reliability.history import CANCELLED, DEADLINE_EXCEEDED, NOT_BEGUN, OK, RESOURCE_EXHAUSTED, Outcome
-from tests.reliability.server import NO_HANG, Server, free_port
+from tests.reliability.server import NO_HANG, Server
+from tests.support.ports import free_port
 
 RUNNING, PLACES, BEYOND = 8, 40, 25  # sentences that run, places in the queue, requests beyond them
 STEP = 0.02  # seconds of a decoder step

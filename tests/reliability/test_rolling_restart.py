@@ -22,7 +22,8 @@ from tests.reliability.checks import Checks, Skip
 from tests.reliability.clients import open_loop
 from tests.reliability.context import CaseContext, translated
 from tests.reliability.history import Outcome
-from tests.reliability.server import CHECK_PAUSE, Server, ends_with_parent, free_port
+from tests.reliability.server import CHECK_PAUSE, Server, ends_with_parent
+from tests.support.ports import free_port
 
 PROPAGATION = 1.0  # seconds that a replica still accepts requests after it reports NOT_SERVING
 RATE = 25.0  # requests a second of each of two clients

@@ -35,7 +35,8 @@ from tests.reliability.history import (
     p99,
 )
 from tests.reliability.models import two_versions
-from tests.reliability.server import Server, free_port
+from tests.reliability.server import Server
+from tests.support.ports import free_port
 
 MINUTES = float(os.environ.get("SOAK_MINUTES", "30"))  # the control takes half as many more
 RATE = 40.0  # requests a second, of all kinds

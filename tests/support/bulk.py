@@ -29,7 +29,7 @@ from lingon.bulk.translating import Translate
 from lingon.cli.backend import BackendOptions
 from lingon.errors import LingonError
 from tests.support import shipped_model
-from tests.support.pages import free_ports
+from tests.support.ports import free_ports
 from tests.support.repository import ROOT
 
 LINES = (ROOT / "tests/data/tatoeba.en").read_text().splitlines()

@@ -27,7 +27,7 @@ from tests.reliability.history import History, Outcome
 from tests.reliability.server import Server, ends_with_parent
 from tests.support.gateway import WholeReply, send
 from tests.support.http2 import get
-from tests.support.pages import free_ports
+from tests.support.ports import free_ports
 from tests.support.repository import ROOT
 from tests.support.timing import eventually_blocking
 

@@ -16,20 +16,15 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from tests.support.ports import free_ports
 from tests.support.repository import ROOT
 from tests.support.timing import eventually_blocking
 
 DOCS = ROOT / "docs"
 TOP_PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
 PAGES = [*sorted(DOCS.rglob("*.md")), *TOP_PAGES]
-PORTS = (
-    "50051",
-    "9464",
-    "50052",
-    "8080",
-    "10000",
-    "9901",
-)  # of the pages: gRPC, metrics, admin, HTTP, Envoy and its own
+# Of the pages: gRPC, metrics, admin, HTTP, Envoy and its own.
+PORTS = "50051", "9464", "50052", "8080", "10000", "9901"
 SERVERS = {"make serve": "lingon serve models"}  # the recipe of the Makefile, without the installation
 BENCHMARKS = {"lingon bench attention-cost --quick", "lingon bench multi30k --quick"}  # each takes a minute
 MARK = re.compile(r"<!-- (not run|file|prints): ?(.*?) ?-->")
@@ -193,15 +188,6 @@ def session(folder: Path) -> Iterator[Session]:
         yield opened
     finally:
         opened.close()
-
-
-def free_ports(count: int) -> list[int]:
-    """Different TCP ports that are free now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def matches(expected: str, printed: str) -> bool:

@@ -20,9 +20,9 @@ import yaml
 from lingon import Client, Tls
 from lingon.errors import ServerError
 from lingon.serving.auth.api_keys import new_key
-from tests.reliability.server import free_port
 from tests.support.credentials import Authority, write_key_file
 from tests.support.deploy_files import ALERTS, DEPLOY, read
+from tests.support.ports import free_port
 from tests.support.processes import Server, serving
 from tests.support.repository import ROOT
 from tests.support.timing import eventually_blocking
