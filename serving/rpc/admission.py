@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from lingon.errors import InvalidRequest, NotBegun, QueueFull, RequestError, TooManyCalls, WontFinish
+from lingon.serving.engine.policy import giving_way
 from lingon.serving.engine.scheduler import Forecast
 
 PLACES = 16
@@ -75,8 +76,7 @@ def that_gives_way(calls: Mapping[str, Sized], caller: str) -> str | None:
     It is the one with the most, if it keeps more than this caller would have otherwise: two callers with as many never
     take turns in ending each other's calls.
     """
-    heaviest = max(calls, key=lambda each: len(calls[each]))
-    return heaviest if len(calls[heaviest]) > len(calls.get(caller, ())) + 1 else None
+    return giving_way(calls, lambda each: len(calls[each]), len(calls.get(caller, ())) + 1)
 
 
 def may_be_read(free: int, own: int) -> bool:
