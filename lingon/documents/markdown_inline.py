@@ -117,26 +117,26 @@ def _table(state: StateBlock, start_line: int, end_line: int, silent: bool) -> b
     return True
 
 
-def _formula(state: StateInline, silent: bool) -> bool:
-    """Read a formula of TeX, such as $x^2$, where GitHub does: not in $5 or $6, whose marks have a blank inside."""
-    found = _FORMULA.match(state.src, state.pos) if not state.src[max(state.pos - 1, 0) : state.pos].isalnum() else None
+def _taken(state: StateInline, found: re.Match[str] | None, kind: str, silent: bool) -> bool:
+    """Push what was found as one token, unless the rule is only asked; return whether anything was found."""
     if found is None:
         return False
     if not silent:
-        state.push("formula", "", 0).content = found[0]
+        state.push(kind, "", 0).content = found[0]
     state.pos = found.end()
     return True
+
+
+def _formula(state: StateInline, silent: bool) -> bool:
+    """Read a formula of TeX, such as $x^2$, where GitHub does: not in $5 or $6, whose marks have a blank inside."""
+    found = _FORMULA.match(state.src, state.pos) if not state.src[max(state.pos - 1, 0) : state.pos].isalnum() else None
+    return _taken(state, found, "formula", silent)
 
 
 def _kept(state: StateInline, silent: bool) -> bool:
     """Read what is for programs: lists of attributes, parts of templates, and formulas in brackets with backslashes."""
     found = _KEPT.match(state.src, state.pos)
-    if found is None:
-        return False
-    if not silent:
-        state.push("formula", "", 0).content = found[0]
-    state.pos = found.end()
-    return True
+    return _taken(state, found, "formula", silent)
 
 
 def _raised(state: StateInline, silent: bool) -> bool:
@@ -157,12 +157,7 @@ def _raised(state: StateInline, silent: bool) -> bool:
 def _page(state: StateInline, silent: bool) -> bool:
     """Read a link of a wiki, [[page]] or [[page|text]]."""
     found = _WIKI.match(state.src, state.pos)
-    if found is None:
-        return False
-    if not silent:
-        state.push("wiki", "", 0).content = found[0]
-    state.pos = found.end()
-    return True
+    return _taken(state, found, "wiki", silent)
 
 
 def _definition(state: StateInline, silent: bool) -> bool:
@@ -171,12 +166,7 @@ def _definition(state: StateInline, silent: bool) -> bool:
     while begin and state.src[begin - 1] in " \t" and state.pos - begin < MOST_INDENT:
         begin -= 1
     found = DEFINITION.match(state.src, state.pos) if begin and state.src[begin - 1] == "\n" else None
-    if found is None:
-        return False
-    if not silent:
-        state.push("definition", "", 0).content = found[0]
-    state.pos = found.end()
-    return True
+    return _taken(state, found, "definition", silent)
 
 
 def _span(state: StateInline, silent: bool) -> bool:
