@@ -66,14 +66,20 @@ def split(name: str, texts: Sequence[str]) -> Attack:
 
 
 def tiny_sentences(characters: int, texts: int = 1) -> Attack:
-    """A Translate that splits texts of so many characters in all into a sentence for every two of them."""
+    """A Translate that splits texts of so many characters in all into a sentence for every four of them.
+
+    The sentences have letters: a text without any is answered as it is.
+    """
     each = characters // texts
-    return split(f"{characters / 1e6:.3g} MB in tiny sentences", [("! " * (each // 2 + 1))[:each]] * texts)
+    return split(f"{characters / 1e6:.3g} MB in tiny sentences", [("Oh! " * (each // 4 + 1))[:each]] * texts)
 
 
 def marked_texts(texts: int = 256) -> Attack:
-    """A Translate of texts that are one letter with 1,800 combining marks, whose order NFC has to sort out."""
-    return translate(f"{texts} texts of combining marks", ["a" + "\u0301\u0323" * 900] * texts, beam_size=1)
+    """A Translate of texts that are one letter with 1,000 combining marks, whose order NFC has to sort out.
+
+    Together they have fewer marks than the 262,144 that a request may have.
+    """
+    return translate(f"{texts} texts of combining marks", ["a" + "\u0301\u0323" * 500] * texts, beam_size=1)
 
 
 def empty_pairs(pairs: int = 2_000_000) -> Attack:

@@ -59,8 +59,8 @@ SENTENCES = 200  # of the book that the server does translate
 
 
 @case(
-    "0.1, 1.05 and 4.19 MB of tiny sentences, 256 texts of combining marks, 2 million empty pairs: refused; <= 1 s of "
-    "CPU, health silent <= 0.25 s, memory + 64 MB at most (empty pairs 160 MB)",
+    "0.1, 1.05 and 4.19 MB of tiny sentences and 2 million empty pairs: refused; 256 texts of combining marks: answered; "
+    "<= 1 s of CPU, health silent <= 0.25 s, memory + 64 MB at most (empty pairs 160 MB)",
     figures=(
         "CPU, 0.1 MB in tiny sentences",
         "CPU, 1.05 MB in tiny sentences",
@@ -99,7 +99,7 @@ async def _refused(context: CaseContext, checks: Checks, server: Server, client:
 
 
 async def _one_by_one(context: CaseContext, checks: Checks) -> None:
-    """Texts of combining marks, each of which is refused for its tokens, and millions of empty messages."""
+    """Texts of combining marks, which are answered, and millions of empty messages."""
     async with context.server() as server:
         client, caller = context.client(server), HostileCaller(server.address)
         await client.translate(context.texts[0])
