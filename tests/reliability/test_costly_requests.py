@@ -59,7 +59,7 @@ SENTENCES = 200  # of the book that the server does translate
 
 
 @case(
-    "0.1, 1.05 and 4.19 MB of tiny sentences and 2 million empty pairs: refused; 256 texts of combining marks: answered; "
+    "0.1, 1.05 and 4.19 MB of tiny sentences, 2 million empty pairs: refused; 256 texts of combining marks: answered; "
     "<= 1 s of CPU, health silent <= 0.25 s, memory + 64 MB at most (empty pairs 160 MB)",
     figures=(
         "CPU, 0.1 MB in tiny sentences",
