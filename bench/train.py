@@ -42,12 +42,13 @@ from lingon.bundle.store import is_bundle, open_bundle
 from lingon.errors import SettingsError
 from lingon.machine import usable_cores
 from lingon.text import BOS, EOS, PAD, Tokenizer
-from lingon.training.batches import EncodedPairs, drop_long, encode_pairs
+from lingon.training.batches import EncodedPairs, encode_pairs
 from lingon.training.config import Config, Corpus, TrainingSettings, load_config, parse_config
-from lingon.training.corpus import read_training_text
+from lingon.training.interrupt import Interrupt
 from lingon.training.model_settings import PRESETS, TransformerSettings
 from lingon.training.models.layers import sinusoids
-from lingon.training.processes import Interrupt, choose_device, multiplies_bf16
+from lingon.training.prepare import training_pairs
+from lingon.training.processes import choose_device, multiplies_bf16
 from lingon.training.report import Report
 from lingon.training.setup import open_run
 
@@ -446,8 +447,7 @@ def run_baseline(config: Config, folder: Path, send: Callable[[Figures], None], 
     if not isinstance(config.model, TransformerSettings):
         raise SettingsError(f"the baseline has model.kind = 'transformer' only, got '{config.model.kind}'")
     tokenizer = Tokenizer.read(config.tokenizer.path)
-    text = drop_long(read_training_text(config.data), tokenizer, config.data.max_tokens)
-    pairs = encode_pairs(text.epoch(), tokenizer)
+    pairs = encode_pairs(training_pairs(config, tokenizer), tokenizer)
     loop = BaselineLoop(config.model, config.training, pairs, tokenizer.target_vocab)
     operations = flops_per_target_token(config.model, tokenizer.target_vocab, pairs.lengths())
     send({"weights": sum(parameter.numel() for parameter in loop.model.parameters()), "flops_per_token": operations})

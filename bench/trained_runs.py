@@ -17,7 +17,7 @@ from lingon.errors import CheckpointError, SettingsError
 from lingon.files import make_folders, read_lines, write_bytes
 from lingon.training import checkpoint as checkpoints
 from lingon.training.config import Config
-from lingon.training.processes import Interrupt
+from lingon.training.interrupt import Interrupt
 from lingon.training.setup import open_run
 from lingon.training.trainer import outcome
 

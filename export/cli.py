@@ -241,15 +241,14 @@ def other_sources(checkpoint: Checkpoint) -> dict[LanguagePair, Sequence[str]]:
 
 def _training_pairs(checkpoint: Checkpoint, files: TextFiles) -> Sequence[Pair]:
     """Return the pairs that the model was trained on, or those of files, without pairs that are too long."""
-    from lingon.training.batches import drop_long
     from lingon.training.config import Corpus
-    from lingon.training.corpus import read_training_text
+    from lingon.training.prepare import training_pairs
 
-    data = checkpoint.config.data
-    corpora = (Corpus(source=files[0], target=files[1]),) if files else data.train
-    text = read_training_text(data.model_copy(update={"train": corpora}))
-    others = checkpoint.config.tokenizers_of_others(checkpoint.tokenizer)
-    return drop_long(text, checkpoint.tokenizer, data.max_tokens, others).epoch()
+    config = checkpoint.config
+    if files:
+        corpora = (Corpus(source=files[0], target=files[1]),)
+        config = config.model_copy(update={"data": config.data.model_copy(update={"train": corpora})})
+    return training_pairs(config, checkpoint.tokenizer)
 
 
 def _text(path: Path) -> str:

@@ -50,7 +50,7 @@ def publish_folder(folder: Path) -> Iterator[Path]:
         _sync(folder.parent)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def write_bytes(path: Path, content: bytes | memoryview) -> None:
     """Write a file atomically, replacing an earlier one."""
     with _temporary_path(path, Path.touch) as part:
         part.write_bytes(content)

@@ -1,14 +1,13 @@
-"""Batches of pairs of similar length within a token budget. Their order is a function of seed and epoch."""
+"""Batches: pairs padded to one width, of a prepared corpus or of text in memory, with alignments if they are guided."""
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import sentencepiece
@@ -16,12 +15,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lingon.alignment import word_at
-from lingon.errors import CorpusError
-from lingon.text import BOS, EOS, PAD, LanguageTokens, Tokenizer, ended, without_end
-from lingon.training.config import LanguagePair
-from lingon.training.corpus import FilterCounts, Pair, TrainingText, sides
+from lingon.alignment import WordLink, word_at
+from lingon.text import BOS, EOS, PAD, LanguageTokens, Tokenizer, ended
+from lingon.training.config import Config, LanguagePair
+from lingon.training.corpus import Pair, sides
+from lingon.training.epochs import mixed
+from lingon.training.prepared import PreparedCorpus
 from lingon.training.tokenizer import SegmentationSampler
+
+MEASURED = 1000  # pairs of which sampled segmentations are compared with the best ones
+Ids: TypeAlias = Sequence[int] | NDArray[Any]
+"""Token ids of a text."""
 
 NO_OTHERS: Mapping[LanguagePair, Tokenizer] = MappingProxyType({})
 
@@ -42,6 +46,19 @@ class Batch(NamedTuple):
     labels: Tensor
     alignment: Tensor | None = None
 
+    @classmethod
+    def of(cls, sources: Sequence[Ids], targets: Sequence[Ids], alignment: Tensor | None = None) -> Self:
+        """Return a batch of sources as the model reads them, and of targets without begin and end tokens."""
+        lengths = np.fromiter(map(len, sources), np.int64, len(sources))
+        begin, end = np.array([BOS]), np.array([EOS])
+        return cls(
+            pad(sources),
+            torch.from_numpy(lengths),
+            pad([np.concatenate((begin, target)) for target in targets]),
+            pad([np.concatenate((target, end)) for target in targets]),
+            alignment,
+        )
+
     @property
     def tokens(self) -> int:
         """The number of target tokens, without padding."""
@@ -59,9 +76,113 @@ class Batch(NamedTuple):
         )
 
 
+def pad(rows: Sequence[Ids]) -> Tensor:
+    """Stack rows of ids, with PAD after the shorter ones: (rows, longest)."""
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    padded = np.full((len(rows), lengths.max()), PAD, np.int64)
+    # One assignment for all rows: a tensor for each takes longer than a GPU needs for the update.
+    padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.concatenate(rows)
+    return torch.from_numpy(padded)
+
+
+class BatchRequest(NamedTuple):
+    """What a batch is made of.
+
+    rows: of its pairs in the prepared corpus
+    keys: of the segmentations that are sampled of them, (pairs)
+    """
+
+    rows: NDArray[np.int64]
+    keys: NDArray[np.uint64]
+
+
+class BatchMaker:
+    """What makes the batches of a run from its prepared corpus. It can be sent to another process.
+
+    tokenizer: of the pair of the block data, with the frame of its sources; others: see `encode_pairs`
+    """
+
+    def __init__(
+        self,
+        corpus: PreparedCorpus,
+        config: Config,
+        tokenizer: Tokenizer,
+        others: Mapping[LanguagePair, Tokenizer] = NO_OTHERS,
+    ) -> None:
+        self._corpus, self._source_end = corpus, tokenizer.source_end
+        of_pair = {config.data.languages: tokenizer, **others}
+        self._frames = [of_pair[each.languages].languages for each in corpus.manifest.corpora]
+        self._alpha, self._most = config.tokenizer.sampling_alpha, config.data.max_tokens - 1
+        self._batch_tokens, self._linked = config.training.batch_tokens, bool(config.training.guided_alignment)
+        self._files = tokenizer.files()
+        self.growth = self._growth() if self._alpha else 1.0
+
+    def _growth(self) -> float:
+        """Return how much longer than the best segmentation a sampled one is, at most, of 99 of 100 texts.
+
+        Raises SettingsError if the tokenizer cannot sample.
+        """
+        rows = np.arange(min(len(self._corpus), MEASURED))
+        found = []
+        for sampler, lines, best in zip(self._samplers, self._corpus.texts(rows), self._corpus.ids(rows), strict=True):
+            sampler.check(lines)
+            sampled = sampler.sample(lines, mixed(rows.astype(np.uint64)))
+            found += [len(one) / len(other) for one, other in zip(sampled, best, strict=True) if len(other)]
+        return max(float(np.quantile(found, 0.99)), 1.0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_samplers", "_alignments")}
+
+    @cached_property
+    def _samplers(self) -> list[SegmentationSampler]:
+        models = Tokenizer(*self._files.values()).sentencepieces("tokenizer.sampling_alpha")
+        return [SegmentationSampler(model, self._alpha, self._most) for model in models]
+
+    @cached_property
+    def _alignments(self) -> PieceAlignments:
+        return PieceAlignments(Tokenizer(*self._files.values()))
+
+    def batch(self, request: BatchRequest) -> Batch:
+        """Return the pairs at these rows, padded."""
+        rows, corpus = request.rows, self._corpus
+        texts = corpus.texts(rows) if self._alpha or self._linked else ([], [])
+        if self._alpha:
+            sources, targets = self._sampled(texts, request)
+        else:
+            sources, targets = corpus.ids(rows)
+        frames = [self._frames[number] for number in corpus.corpora_of(rows).tolist()]
+        framed = [self._framed(source, frame) for source, frame in zip(sources, frames, strict=True)]
+        forced = [
+            np.concatenate((frame.forced, target)) if frame.forced else target
+            for target, frame in zip(targets, frames, strict=True)
+        ]
+        alignment = None
+        if self._linked:  # a model of one pair: its tokens are the pieces
+            alignment = self._alignments.batch(texts, corpus.links(rows), framed, forced)
+        return Batch.of(framed, forced, alignment)
+
+    def _framed(self, pieces: NDArray[Any], frame: LanguageTokens) -> NDArray[Any]:
+        end = (EOS,) if self._source_end or not len(pieces) else ()
+        return np.concatenate([np.array((*frame.before,), np.int64), pieces, np.array((*end, *frame.after), np.int64)])
+
+    def _sampled(
+        self, texts: tuple[list[str], list[str]], request: BatchRequest
+    ) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+        """Return sampled segmentations, but the best ones of pairs that would make the batch too large."""
+        source, target = self._samplers
+        sources = source.sample(texts[0], mixed(request.keys + np.uint64(1)))
+        targets = target.sample(texts[1], mixed(request.keys + np.uint64(2)))
+        longest = self._batch_tokens // len(request.rows)
+        for place, pair in enumerate(zip(sources, targets, strict=True)):
+            if max(map(len, pair)) >= longest:
+                best = self._corpus.ids(request.rows[place : place + 1])
+                sources[place], targets[place] = best[0][0], best[1][0]
+        return sources, targets
+
+
 @dataclass(frozen=True, slots=True)
 class EncodedPairs:
-    """Token ids of parallel sentences, without special tokens, and their alignments if training is guided.
+    """Token ids of parallel sentences in memory, without special tokens.
 
     after: source tokens after the end token of each pair, as a model of several languages may have them, empty if
         none has any
@@ -70,7 +191,6 @@ class EncodedPairs:
 
     sources: list[list[int]]
     targets: list[list[int]]
-    alignments: PieceAlignments | None = None
     after: Sequence[tuple[int, ...]] = ()
     source_end: bool = True
 
@@ -87,63 +207,7 @@ class EncodedPairs:
         ends = (ended(self.sources[row], source_end=self.source_end) for row in rows)
         sources = [[*each, *(self.after[row] if self.after else ())] for row, each in zip(rows, ends, strict=True)]
         targets = [self.targets[row] for row in rows]
-        return Batch(
-            pad(sources),
-            torch.tensor([len(source) for source in sources]),
-            pad([[BOS, *target] for target in targets]),
-            pad([[*target, EOS] for target in targets]),
-            None if self.alignments is None else self.alignments.batch(rows, sources, targets),
-        )
-
-
-def pad(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Stack rows of ids, with PAD after the shorter ones: (rows, longest)."""
-    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    padded = np.full((len(rows), lengths.max()), PAD, np.int64)
-    # One assignment for all rows: a tensor for each takes longer than a GPU needs for the update.
-    padded[np.arange(padded.shape[1]) < lengths[:, None]] = np.fromiter(chain.from_iterable(rows), np.int64)
-    return torch.from_numpy(padded)
-
-
-class EpochEncoder:
-    """An encoder of the same pairs in every epoch, with the same segmentation or, if alpha is not 0, with sampled
-    ones.
-    """
-
-    def __init__(
-        self,
-        pairs: Sequence[Pair],
-        tokenizer: Tokenizer,
-        alpha: float = 0.0,
-        max_tokens: int = sys.maxsize,
-        *,
-        linked: bool = False,
-        others: Mapping[LanguagePair, Tokenizer] = NO_OTHERS,
-    ) -> None:
-        """Prepare the pairs.
-
-        pairs: pairs of at most max_tokens tokens on each side, the end token counted. No epoch exceeds this limit
-        alpha: the exponent of the sampling distribution (see SegmentationSampler); 0 samples nothing
-        linked: make batches with the alignments of the pairs
-        others: see `encode_pairs`
-        """
-        self._encoded: EncodedPairs | None = None
-        self._source_end = tokenizer.source_end
-        self._alignments = PieceAlignments(pairs, tokenizer) if linked else None
-        if alpha == 0:
-            self._encoded = replace(encode_pairs(pairs, tokenizer, others), alignments=self._alignments)
-            return
-        sources, targets = sides(pairs)
-        source, target = tokenizer.sentencepieces("tokenizer.sampling_alpha")
-        self._sources = SegmentationSampler(source, sources, alpha, max_tokens - 1)
-        self._targets = SegmentationSampler(target, targets, alpha, max_tokens - 1)
-
-    def encode(self, seed: Sequence[int]) -> EncodedPairs:
-        """Return the token ids of one epoch, a function of its seed."""
-        if self._encoded is not None:
-            return self._encoded
-        sources, targets = self._sources.sample((*seed, 1)), self._targets.sample((*seed, 2))
-        return EncodedPairs(sources, targets, self._alignments, source_end=self._source_end)
+        return Batch.of(sources, targets)
 
 
 def encode_pairs(
@@ -182,41 +246,6 @@ def filter_by_length(
     return [pair for pair, length in zip(pairs, longest, strict=True) if length <= max_tokens]
 
 
-def drop_long(
-    text: TrainingText, tokenizer: Tokenizer, max_tokens: int, others: Mapping[LanguagePair, Tokenizer] = NO_OTHERS
-) -> TrainingText:
-    """Drop the pairs of more than max_tokens tokens on a side, and count them as dropped by length.
-
-    others: see `encode_pairs`
-    """
-    corpora = [filter_by_length(pairs, tokenizer, max_tokens, others) for pairs in text.corpora]
-    if not any(corpora):
-        raise CorpusError(f"no pair has at most data.max_tokens = {max_tokens} tokens on each side; raise it")
-    dropped = sum(map(len, text.corpora)) - sum(map(len, corpora))
-    counts = FilterCounts(text.counts.read, {**text.counts.dropped, "length": dropped})
-    return TrainingText(corpora, text.repeats, counts)
-
-
-def plan_batches(lengths: NDArray[np.int64], batch_tokens: int, seed: Sequence[int]) -> list[NDArray[np.int64]]:
-    """Return the indices of the pairs of each batch: pairs of similar length together, batches in random order.
-
-    lengths: (pairs, 2), with at least one pair. Every pair is in one batch. A batch has at most batch_tokens padded
-    tokens on each side, or a single pair that is longer.
-    """
-    random = np.random.default_rng(list(seed))
-    order = random.permutation(len(lengths))
-    order = order[np.lexsort((lengths[order, 0], lengths[order, 1]))]
-    batches: list[NDArray[np.int64]] = []
-    first, longest = 0, 0
-    for position, length in enumerate(lengths[order].max(axis=1).tolist()):
-        longest = max(longest, length)
-        if position > first and (position - first + 1) * longest > batch_tokens:
-            batches.append(order[first:position])
-            first, longest = position, length
-    batches.append(order[first:])
-    return [batches[index] for index in random.permutation(len(batches))]
-
-
 # From the links of words to a distribution over the source pieces of each target piece, for guided alignment.
 
 SPACE = "\u2581"
@@ -225,29 +254,35 @@ SPACE = "\u2581"
 class PieceAlignments:
     """The alignments of pairs, for any segmentation of their texts."""
 
-    def __init__(self, pairs: Sequence[Pair], tokenizer: Tokenizer) -> None:
-        """pairs: with links between their words."""
-        self._links = [pair.links for pair in pairs]
+    def __init__(self, tokenizer: Tokenizer) -> None:
         source, target = tokenizer.sentencepieces("guided alignment")
-        sources, targets = sides(pairs)
-        self._source_words, self._target_words = _PieceWords(source, sources), _PieceWords(target, targets)
+        self._source_words, self._target_words = _PieceWords(source), _PieceWords(target)
 
-    def batch(self, rows: Sequence[int], sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Tensor:
+    def batch(
+        self,
+        texts: tuple[Sequence[str], Sequence[str]],
+        links: Sequence[Sequence[WordLink]],
+        sources: Sequence[Ids],
+        targets: Sequence[Ids],
+    ) -> Tensor:
         """Return (batch, target_length, source_length): entry (t, j) is the share of source piece j in target piece t.
 
         All pieces of two linked words are linked. The shares of a target piece are equal for all its links, and their
         sum is 1. It is 0 for pieces without links, for the end token and for padding.
 
-        rows: the pairs
+        texts: the normalised sources and targets
+        links: between their words
         sources: their token ids, each with the end token if the model reads one
         targets: their token ids without special tokens
         """
         lengths = max(len(target) + 1 for target in targets), max(map(len, sources))
-        alignment = torch.zeros(len(rows), *lengths)
-        for position, (row, source, target) in enumerate(zip(rows, sources, targets, strict=True)):
-            source_pieces = self._source_words.pieces(row, without_end(source))
-            target_pieces = self._target_words.pieces(row, target)
-            for source_word, target_word in self._links[row]:
+        alignment = torch.zeros(len(links), *lengths)
+        for position, (of_pair, source, target) in enumerate(zip(links, sources, targets, strict=True)):
+            if not of_pair:
+                continue
+            source_pieces = self._source_words.pieces(texts[0][position], source[:-1] if source[-1] == EOS else source)
+            target_pieces = self._target_words.pieces(texts[1][position], target)
+            for source_word, target_word in of_pair:
                 for piece in target_pieces[target_word]:
                     alignment[position, piece, source_pieces[source_word]] = 1.0
         return alignment / alignment.sum(dim=-1, keepdim=True).clamp(min=1.0)
@@ -261,29 +296,27 @@ class _PieceWords:
     the character that pieces have for a space.
     """
 
-    def __init__(self, processor: sentencepiece.SentencePieceProcessor, texts: Sequence[str]) -> None:
-        """texts: normalised by `lingon.text.normalise`."""
+    def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
+        self._processor = processor
         self._spaces = [processor.id_to_piece(token).count(SPACE) for token in range(processor.get_piece_size())]
-        written = zip(texts, processor.normalize(texts), strict=True)
-        changed = [
-            row
-            for row, (text, found) in enumerate(written)
-            if SPACE in text or found != SPACE + text.replace(" ", SPACE)
-        ]
-        self._words = {row: self._words_after_spaces(processor, texts[row]) for row in changed}
 
-    def pieces(self, row: int, ids: Sequence[int]) -> defaultdict[int, list[int]]:
-        """Return the positions of the pieces of each word; ids: of the pieces of a text."""
-        found, spaces, words = defaultdict[int, list[int]](list), 0, self._words.get(row)
-        for position, token in enumerate(ids):
+    def pieces(self, text: str, ids: Ids) -> defaultdict[int, list[int]]:
+        """Return the positions of the pieces of each word.
+
+        text: normalised by `lingon.text.normalise`; ids: of its pieces
+        """
+        found, spaces, words = defaultdict[int, list[int]](list), 0, None
+        if SPACE in text or self._processor.normalize(text) != SPACE + text.replace(" ", SPACE):
+            words = self._words_after_spaces(text)
+        for position, token in enumerate(ids.tolist() if isinstance(ids, np.ndarray) else ids):
             spaces += self._spaces[token]
             found[spaces - 1 if words is None else words[spaces]].append(position)
         return found
 
-    def _words_after_spaces(self, processor: sentencepiece.SentencePieceProcessor, text: str) -> list[int]:
+    def _words_after_spaces(self, text: str) -> list[int]:
         """Return the word of the text after each number of spaces, from 0 on."""
         words, end = [0], 0
-        for piece in processor.encode(text, return_type="proto").pieces:
+        for piece in self._processor.encode(text, return_type="proto").pieces:
             end += len(piece.surface)
             word = word_at(text, end)
             words += [word] * self._spaces[piece.id]

@@ -38,7 +38,8 @@ class TrainingProgress:
 
     step: int = 0  # updates done
     epoch: int = 0
-    batch: int = 0  # micro-batches of this epoch done
+    block: int = 0  # of this epoch, which large corpora have several of
+    batch: int = 0  # micro-batches of this block done
     seconds: float = 0.0  # time spent in updates
     target_tokens: int = 0  # target tokens of all updates
     best_bleu: float = -1.0

@@ -1,4 +1,4 @@
-"""The verbs train, tokenizer and average. A verb imports PyTorch only when it runs."""
+"""The verbs prepare, train and average. A verb imports PyTorch only when it runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def train(
         return
     settings.model.check_export()  # before days of training
     _check_corpora(settings)
-    from lingon.training.processes import Interrupt
+    from lingon.training.interrupt import Interrupt
     from lingon.training.setup import open_run
     from lingon.training.trainer import outcome
 
@@ -66,35 +66,47 @@ def train(
         trainer.report.message(outcome(trainer))
 
 
-def tokenizer(
+def prepare(
     config: ConfigArgument,
     output: Annotated[
-        Path, typer.Option(help="New folder for the tokenizer. Set tokenizer.path to it to train with it.")
-    ],
+        Path | None,
+        typer.Option(help="Folder of the corpus. Default: data.prepared of CONFIG, else runs/NAME/corpus."),
+    ] = None,
     overrides: SetOption = None,
+    init_from: Annotated[
+        Path | None,
+        typer.Option(help="Checkpoint, or run, whose tokenizer the corpus gets (fine-tuning). Default: none."),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one for each core.")] = None,
 ) -> None:
-    """Train the tokenizer of a config on the training text of the config."""
-    from lingon.errors import SettingsError
-    from lingon.files import publish_folder
+    """Read, filter and tokenise the training text of a config, for `lingon train` and any number of runs.
+
+    If it is ended at any time, the same command goes on where it was, and the corpus has the same bytes. Runs with
+    data.prepared set to its folder share it, and a config with tokenizer.path set to it has the tokenizer.
+    """
+    from rich.console import Console
+
+    from lingon.text import Tokenizer
     from lingon.training.config import load_config
+    from lingon.training.interrupt import Interrupt
+    from lingon.training.prepare import prepare as prepare_corpus
+    from lingon.training.prepare_progress import PrepareProgress
 
-    settings = load_config(config, overrides or ()).with_languages()
-    if output.exists():
-        raise SettingsError(f"--output {output} exists already; choose a new folder")
+    settings = load_config(config, overrides or ())
+    folder = output or settings.data.prepared or Path("runs") / config.stem / "corpus"
+    given = settings.tokenizer.path
+    if init_from:
+        from lingon.training.checkpoint import resolve_checkpoint
+
+        given = resolve_checkpoint(init_from)
     _check_corpora(settings)
-    from lingon.training.corpus import read_training_text
-    from lingon.training.tokenizer import tokenizer_of_run
-
-    text = read_training_text(settings.data)
-    print(f"training text: {text.counts}")
-    trained = tokenizer_of_run(text, settings)
-    with publish_folder(output) as part:
-        for name, content in trained.files().items():
-            (part / name).write_bytes(content)
-    print(f"pieces: {trained.source_vocab:,} source, {trained.target_vocab:,} target ({', '.join(trained.files())})")
-    sample = next(pair for pairs in text.corpora for pair in pairs)
-    print("source:", *trained.source_pieces(trained.unframed(trained.encode_source(sample.source))))
-    print("target:", *trained.target_pieces(trained.encode_target(sample.target)))
+    tokenizer, interrupt = Tokenizer.read(given) if given else None, Interrupt(after="the blocks in hand")
+    interrupt.install_handlers()
+    with PrepareProgress(Console(stderr=True)) as watch:
+        found = prepare_corpus(
+            settings, folder, tokenizer, workers=workers, watch=watch, stopped=lambda: interrupt.requested
+        )
+    print(f"{folder}: {found.counts}")
 
 
 def _check_corpora(config: Config) -> None:

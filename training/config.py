@@ -62,9 +62,13 @@ class Corpus(SettingsBlock):
             raise ValueError("name either source and target, or tsv")
         return self
 
+    def text_files(self) -> list[str]:
+        """Return the keys of the files of the text."""
+        return [name for name in ("source", "target", "tsv") if getattr(self, name) is not None]
+
     def files(self) -> list[Path]:
         """Return the files of the text."""
-        return [path for path in (self.source, self.target, self.tsv) if path is not None]
+        return [getattr(self, name) for name in self.text_files()]
 
 
 def _corpora(given: Any) -> Any:
@@ -75,7 +79,7 @@ def _corpora(given: Any) -> Any:
 
 
 class DataSettings(SettingsBlock):
-    """The corpora with their languages, and the filters of their pairs."""
+    """The corpora with their languages, the filters of their pairs, and where they are prepared."""
 
     source_language: Annotated[str, bundle_rule(Language)]  # of each corpus that names no other
     target_language: Annotated[str, bundle_rule(Language)]  # likewise
@@ -85,6 +89,8 @@ class DataSettings(SettingsBlock):
     max_tokens: Annotated[int, Field(ge=2)] = 128  # on each side, with the end token; a longer pair is dropped
     max_ratio: Annotated[float, Field(ge=1)] = 3.0  # characters of the longer side to the shorter; 25 more are allowed
     drop_duplicates: bool = True
+    held_out: tuple[Path, ...] = ()  # texts of test sets, one a line; like validation text, no training text has them
+    prepared: Path | None = None  # folder of the prepared corpus; without it that is the folder corpus of the run
 
     @property
     def corpora(self) -> tuple[Corpus, ...]:
@@ -133,6 +139,7 @@ class TokenizerSettings(SettingsBlock):
     source_end: bool = True  # whether a source ends with the end token
     character_coverage: Annotated[float, Field(ge=0.98, le=1)] = 0.9999  # the bounds of sentencepiece
     path: Path | None = None  # folder of a trained tokenizer; without it the run trains one
+    sample_pairs: Annotated[int, Field(ge=1)] = 100_000  # of the first epoch, drawn at random, that it is learnt from
     sampling_alpha: Annotated[float, Field(ge=0, le=1)] = 0.0  # of subword regularisation (unigram only); 0 is off
 
     @model_validator(mode="after")
@@ -168,6 +175,7 @@ class TrainingSettings(SettingsBlock):
     valid_sentences: Annotated[int, Field(ge=1)] = 500  # to translate for BLEU and chrF, of each pair of languages
     valid_beam_size: Annotated[int, bundle_rule(BeamSize)] = 1
     patience: Annotated[int, Field(ge=0)] = 0  # validations without a better one before the run stops; 0 never stops
+    workers: Annotated[int, Field(ge=0)] | None = None  # processes that make batches ahead; null is 2 on CUDA, else 0
     keep_checkpoints: Annotated[int, Field(ge=1)] = 5  # the last validated ones; the best one is always kept
 
     @property
@@ -377,7 +385,7 @@ def _own_keys_first(kind: str) -> list[str]:
 # All settings of a run, read from a TOML file or from a saved config.json.
 
 CORPUS_FILES = ("source", "target", "tsv", "alignment")
-PATHS = {"data": CORPUS_FILES, "tokenizer": ("path",)}
+PATHS = {"data": (*CORPUS_FILES, "held_out", "prepared"), "tokenizer": ("path",)}
 """The blocks with paths, and the keys that are paths in them or in blocks of them."""
 
 
@@ -614,7 +622,10 @@ def _with_absolute_paths(config: Config, folder: Path) -> Config:
         return corpus.model_copy(update=paths)
 
     train, valid = config.data.train, config.data.valid
-    corpora = {"train": tuple(map(moved, train)), "valid": tuple(map(moved, valid))}
+    corpora: dict[str, Any] = {"train": tuple(map(moved, train)), "valid": tuple(map(moved, valid))}
+    corpora["held_out"] = tuple(folder / path for path in config.data.held_out)
+    if config.data.prepared is not None:
+        corpora["prepared"] = folder / config.data.prepared
     tokenizer = config.tokenizer
     if tokenizer.path is not None:
         tokenizer = tokenizer.model_copy(update={"path": folder / tokenizer.path})

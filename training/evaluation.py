@@ -14,10 +14,11 @@ from lingon.errors import SettingsError
 from lingon.files import TranslatedLines
 from lingon.scoring import Scores, score
 from lingon.text import Tokenizer, normalise, split
-from lingon.training.batches import EncodedPairs, encode_pairs, plan_batches
+from lingon.training.batches import EncodedPairs, encode_pairs
 from lingon.training.checkpoint import Checkpoint, load_checkpoint
 from lingon.training.config import Config, LanguagePair, pair_name
 from lingon.training.corpus import Pair, by_languages, sides
+from lingon.training.epochs import plan_batches
 from lingon.training.models.interface import AnyModel
 from lingon.training.models.loss import smoothed_loss
 from lingon.training.processes import choose_device

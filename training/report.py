@@ -25,6 +25,7 @@ from torch import Tensor
 from lingon.files import naming
 from lingon.training.config import pair_name
 from lingon.training.evaluation import Validation
+from lingon.training.prepare_progress import PrepareProgress
 from lingon.training.processes import Processes
 
 LOG = "log.jsonl"
@@ -36,6 +37,7 @@ class Report:
     def __init__(self, run: Path, max_steps: int, *, enabled: bool) -> None:
         self._run, self._enabled = run, enabled
         self._console = Console(stderr=True, quiet=not enabled)
+        self._preparation = PrepareProgress(self._console)
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -51,12 +53,12 @@ class Report:
         self._curves: Curves | None = None
 
     def __enter__(self) -> Self:
-        self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._preparation.__exit__(kind, error, traceback)
         self._bar.stop()
         if self._log:
             with suppress(OSError):  # every line is on disk, unless writing it has raised this error before
@@ -65,6 +67,19 @@ class Report:
     def message(self, text: str) -> None:
         """Print one line on standard error."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def begin_step(self, name: str, pairs: int | None) -> None:
+        """Begin a step of the preparation of the text; pairs: how many it takes, if that is known."""
+        self._preparation.begin_step(name, pairs)
+
+    def advance(self, pairs: int) -> None:
+        """Count pairs of the step that are done."""
+        self._preparation.advance(pairs)
+
+    def begin_updates(self) -> None:
+        """End the display of the preparation, and show the bar of the updates."""
+        self._preparation.__exit__(None, None, None)
+        self._bar.start()
 
     def log_training(self, step: int, figures: Mapping[str, float]) -> None:
         """Log the figures of the last updates: loss, learning_rate, tokens_per_second, gradient_norm, epoch."""

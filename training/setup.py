@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from lingon.files import lock_path, make_folders, write_bytes, write_text
 from lingon.machine import free_bytes
 from lingon.text import UNK, Tokenizer
 from lingon.training import checkpoint as checkpoints
-from lingon.training.batches import drop_long, filter_by_length
+from lingon.training.batches import filter_by_length
 from lingon.training.config import (
     Config,
     LanguagePair,
@@ -28,24 +29,20 @@ from lingon.training.config import (
     parse_config,
     setting_differences,
 )
-from lingon.training.corpus import (
-    Pair,
-    TrainingText,
-    by_languages,
-    epoch_sizes,
-    read_training_text,
-    read_validation_text,
-)
+from lingon.training.corpus import Pair, by_languages, read_validation_text
+from lingon.training.epochs import epoch_sizes
+from lingon.training.interrupt import Interrupt
 from lingon.training.model_settings import ModelSettings
 from lingon.training.models.build import build_model, count_weights
-from lingon.training.processes import Interrupt, Processes, fast_kernels, join_processes, slow_precision
+from lingon.training.prepare import LEARNT, prepare
+from lingon.training.prepared import PreparedCorpus
+from lingon.training.processes import Processes, fast_kernels, join_processes, slow_precision
 from lingon.training.report import Report
-from lingon.training.tokenizer import tokenizer_of_run
 from lingon.training.trainer import Trainer
 
 BYTES_OF_WEIGHT = 16  # in training: the weight, its gradient and the two moments of Adam, in fp32
-LEARNT = ("kind", "vocab_size", "joint", "byte_fallback", "character_coverage")
-"""The settings of a tokenizer by which its pieces are learnt. A run learns them once."""
+CORPUS = "corpus"
+"""The folder of the prepared corpus in the folder of a run, unless data.prepared names another one."""
 
 
 @contextmanager
@@ -112,14 +109,13 @@ def build_trainer(
     )  # before reading text, which takes minutes
     config = _with_fast_precision(_with_facts(config, start).with_languages(), processes.device, report)
     assert config.data.valid, "only an imported model has no validation text"
-    text = read_training_text(config.data, linked=bool(config.training.guided_alignment))
+    corpus = _corpus(config, start, folder, processes, report, interrupt)
     valid = read_validation_text(config.data)
-    tokenizer = _tokenizer(config, text, start, folder, processes)
+    tokenizer = _tokenizer(config, corpus, start or config.tokenizer.path, folder, processes)
     if start is None:
         config = _with_silent_pieces(config, tokenizer)
     others = config.tokenizers_of_others(tokenizer)
-    text = drop_long(text, tokenizer, config.data.max_tokens, others)
-    for line in _described(config, text):
+    for line in _described(config, corpus):
         report.message(line)
     valid = _scorable(valid, config, tokenizer, others, report)
     vocabs = tokenizer.source_vocab, tokenizer.target_vocab
@@ -128,10 +124,9 @@ def build_trainer(
     model = build_model(config.model, *vocabs).to(processes.device)
     report.message(f"model: {weights:,} weights on {processes.device}, {processes.world_size} process(es)")
     optimizer = _optimizer(model, config.training)
-    trainer = Trainer(
-        config, folder, processes, report, tokenizer, others, text.epoch(), valid, model, optimizer, interrupt
-    )
-    digest, measured = text.digest(), _validation_digest(valid, config.training)
+    trainer = Trainer(config, folder, processes, report, tokenizer, others, corpus, valid, model, optimizer, interrupt)
+    digest = corpus.digest([each.repeat for each in config.data.train])
+    measured = _validation_digest(valid, config.training)
     if last is not None:
         _resume(trainer, last, digest, measured)
     elif start is not None:
@@ -205,25 +200,40 @@ def _with_silent_pieces(config: Config, tokenizer: Tokenizer) -> Config:
     return config.model_copy(update={"model": model.model_copy(update={"never_generated": never})})
 
 
-def _described(config: Config, text: TrainingText) -> Iterator[str]:
+def _corpus(
+    config: Config, start: Path | None, run: Path, processes: Processes, report: Report, interrupt: Interrupt
+) -> PreparedCorpus:
+    """Return the prepared corpus of a run. The leader prepares it, if it is not there yet.
+
+    start: the checkpoint whose tokenizer the run has
+    """
+    folder, given = config.data.prepared or run / CORPUS, start or config.tokenizer.path
+    tokenizer = Tokenizer.read(given) if given else None
+    if processes.is_leader:
+        prepare(config, folder, tokenizer, watch=report, stopped=lambda: interrupt.requested)
+    processes.barrier()
+    return PreparedCorpus(folder)
+
+
+def _described(config: Config, corpus: PreparedCorpus) -> Iterator[str]:
     """Yield lines about the training text."""
-    yield f"training text: {text.counts}"
-    yield from _several_pairs(config, text)
+    yield f"training text: {corpus.counts}"
+    yield from _several_pairs(config, corpus)
     if config.training.guided_alignment:
-        yield _guidance(config, text)
+        yield _guidance(config, corpus)
 
 
-def _guidance(config: Config, text: TrainingText) -> str:
+def _guidance(config: Config, corpus: PreparedCorpus) -> str:
     """Return a message that says what is guided. Raise CorpusError if no pair has a link."""
-    linked = sum(bool(pair.links) for pairs in text.corpora for pair in pairs)
+    linked = sum(each.linked for each in corpus.manifest.corpora)
     if not linked:
-        files = ", ".join(str(corpus.alignment) for corpus in config.data.corpora if corpus.alignment)
-        raise CorpusError(f"{files}: none of {text.counts.kept:,} pairs that pass the filters has a link")
+        files = ", ".join(str(each.alignment) for each in config.data.corpora if each.alignment)
+        raise CorpusError(f"{files}: none of {corpus.counts.kept:,} pairs that pass the filters has a link")
     layer, heads = config.guided
     return f"guided alignment: {linked:,} pairs with links; decoder layer {layer}, heads {', '.join(map(str, heads))}"
 
 
-def _several_pairs(config: Config, text: TrainingText) -> Iterator[str]:
+def _several_pairs(config: Config, corpus: PreparedCorpus) -> Iterator[str]:
     """Yield lines that say what a run trains of each pair of languages, if it trains several.
 
     Raises CorpusError if there is no text of one of them.
@@ -231,11 +241,13 @@ def _several_pairs(config: Config, text: TrainingText) -> Iterator[str]:
     trained = config.data.trained
     if len(trained) < 2:
         return
-    found = by_languages(text.epoch(), config.data.languages)
+    found: Counter[LanguagePair] = Counter()
+    for facts, settings in zip(corpus.manifest.corpora, config.data.train, strict=True):
+        found[facts.languages] += facts.kept * settings.repeat
     for languages in trained:
-        if languages not in found:
+        if not found[languages]:
             raise CorpusError(f"no pair of {pair_name(languages)} passes the filters of the training text")
-    sizes = np.array([len(found[languages]) for languages in trained])
+    sizes = np.array([found[languages] for languages in trained])
     shown = epoch_sizes(sizes, config.data.temperature).tolist()
     for languages, size in zip(trained, shown, strict=True):
         yield f"{pair_name(languages)}: {size:,} pairs in an epoch, {size / sum(shown):.1%} of all"
@@ -247,20 +259,26 @@ def _several_pairs(config: Config, text: TrainingText) -> Iterator[str]:
         yield f"served without training text: {pair_names(untrained)}"
 
 
-def _tokenizer(config: Config, text: TrainingText, start: Path | None, run: Path, processes: Processes) -> Tokenizer:
-    """Return the tokenizer of a checkpoint, of tokenizer.path, or a new one that is saved in the folder of the run."""
-    folder = start or config.tokenizer.path
-    if folder is None:
-        folder = run
+def _tokenizer(
+    config: Config, corpus: PreparedCorpus, given: Path | None, run: Path, processes: Processes
+) -> Tokenizer:
+    """Return the tokenizer of the corpus. One that it was learnt from is saved in the folder of the run.
+
+    given: the folder whose tokenizer the corpus was prepared with, if there was one
+    """
+    found = corpus.tokenizer()
+    if given is None:
         if processes.is_leader:
-            _write_tokenizer(tokenizer_of_run(text, config), run)
+            _write_tokenizer(found, run)
         processes.barrier()
-    tokenizer = config.tokenizer_of_pair(Tokenizer.read(folder))
+    tokenizer = config.tokenizer_of_pair(found)
     # two models that were learnt of like texts may number their pieces alike. They are still one for each language
     alike = tokenizer.joint if config.tokenizer.joint else len(tokenizer.files()) == 1
     if config.tokenizer.joint != alike:
         has = "one vocabulary for both languages" if alike else "one for each language"
-        raise SettingsError(f"tokenizer.joint = {str(config.tokenizer.joint).lower()}, but {folder} has {has}")
+        raise SettingsError(
+            f"tokenizer.joint = {str(config.tokenizer.joint).lower()}, but {given or corpus.folder} has {has}"
+        )
     return tokenizer
 
 

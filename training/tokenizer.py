@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import re
 import sys
+from bisect import bisect_right
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import sentencepiece
@@ -13,17 +15,12 @@ from numpy.typing import NDArray
 
 from lingon.errors import CorpusError, SettingsError
 from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
-from lingon.training.config import Config, LanguageSettings, TokenizerSettings
-from lingon.training.corpus import Pair, TrainingText, first_epoch, sides
+from lingon.training.config import LanguageSettings, TokenizerSettings
+from lingon.training.corpus import Pair, sides
+from lingon.training.epochs import mixed
 
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 """The pieces that every model of sentencepiece has here."""
-
-
-def tokenizer_of_run(text: TrainingText, config: Config) -> Tokenizer:
-    """Train the tokenizer of a run on the pairs of its first epoch, with the pieces of its languages."""
-    pairs = first_epoch(text.epoch(), config.data.temperature, config.training.seed)
-    return train_tokenizer(pairs, config.tokenizer, config.languages)
 
 
 def train_tokenizer(
@@ -85,11 +82,13 @@ def _train(lines: Sequence[str], settings: TokenizerSettings, pieces: Sequence[s
 # Subword regularisation (Kudo, 2018): every epoch samples the segmentation of the text from the unigram model.
 # sentencepiece can sample too, but it seeds its generator by itself in every process, so two processes, or a run and
 # its resumption, would sample differently. This module samples word by word. That is exact, because no piece spans two
-# words, and cheaper, because the segmentations of a word are computed once and sampled in every epoch.
+# words, and cheaper, because the segmentations of frequent words are computed once.
 
 SPACE = "\u2581"
 NBEST = 64  # segmentations of a word to sample from; the paper takes as many of a sentence
+WORDS = 2**15  # whose segmentations are kept, about 4 KB each
 CHECKED = 100  # lines whose words, cut one by one, are compared with the line
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the step of SplitMix64
 
 
 class SegmentationSampler:
@@ -99,80 +98,68 @@ class SegmentationSampler:
     """
 
     def __init__(
-        self,
-        processor: sentencepiece.SentencePieceProcessor,
-        lines: Sequence[str],
-        alpha: float,
-        max_tokens: int = sys.maxsize,
+        self, processor: sentencepiece.SentencePieceProcessor, alpha: float, max_tokens: int = sys.maxsize
     ) -> None:
-        """Compute the segmentations of every word.
+        """Raise SettingsError if the tokenizer cannot sample.
 
-        lines: normalised text
         alpha: 1 samples from the unigram model, a smaller value samples more evenly
         max_tokens: the most tokens of a line. A line with more sampled tokens gets its best segmentation instead
         """
-        self._processor, self._lines, self._max_tokens = processor, lines, max_tokens
-        index: dict[str, int] = {}
-        self._words = [[index.setdefault(word, len(index)) for word in line.split(" ")] for line in lines]
-        found = _segmentations(processor, list(index))
-        for text, line in zip(lines[:CHECKED], self._words, strict=False):
+        pieces = map(processor.id_to_piece, range(processor.get_piece_size()))
+        if any(SPACE in piece[1:] for piece in pieces):
+            problem = "this tokenizer has pieces that span words"
+            raise SettingsError(f"tokenizer.sampling_alpha must be 0: {problem}; let the run learn another")
+        self._processor, self._alpha, self._max_tokens = processor, alpha, max_tokens
+        self._scores = np.array([processor.get_score(token) for token in range(processor.get_piece_size())])
+        self._segmentations = lru_cache(WORDS)(self._compute)
+
+    def check(self, lines: Sequence[str]) -> None:
+        """Raise SettingsError if the words of lines, cut one by one, are not the lines."""
+        for text in lines[:CHECKED]:
             if SPACE in text:  # its words are not those of the tokenizer: see `sample`
                 continue
-            _check_joined(processor, text, [token for word in line for token in found[word][0]])
-        self._segmentations = [ids for segmentations in found for ids in segmentations]
-        self._cumulative = _cumulative(processor, found, alpha)
+            best = b"".join(self._segmentations(word)[1][0] for word in text.split(" "))
+            tokens = np.frombuffer(best, np.int32).tolist()
+            if self._processor.decode(tokens) != self._processor.decode(self._processor.encode(text)):
+                raise SettingsError(
+                    "tokenizer.sampling_alpha must be 0: this tokenizer loses the blanks between words that it cuts "
+                    "one by one"
+                )
 
-    def sample(self, seed: Sequence[int]) -> list[list[int]]:
-        """Return the token ids of every line, a function of the seed."""
-        words = np.array([word for line in self._words for word in line], np.int64)
-        drawn = words + np.random.default_rng(list(seed)).random(len(words))
-        chosen = np.searchsorted(self._cumulative, drawn, side="right").tolist()
-        encoded, first = [], 0
-        for text, line in zip(self._lines, self._words, strict=True):
-            parts = chosen[first : first + len(line)]
-            tokens = [token for part in parts for token in self._segmentations[part]]
+    def sample(self, lines: Sequence[str], keys: NDArray[np.uint64]) -> list[NDArray[np.int32]]:
+        """Return the token ids of every line, a function of its text and its key; keys: (lines)."""
+        words = [line.split(" ") for line in lines]
+        counts = np.array([len(line) for line in words])
+        first = np.cumsum(counts) - counts
+        steps = np.arange(counts.sum(), dtype=np.uint64) - np.repeat(first, counts).astype(np.uint64)
+        numbers = (np.repeat(keys, counts) + steps * _GOLDEN).astype(np.uint64)
+        drawn = (mixed(numbers) >> np.uint64(11)) * 2.0**-53  # uniform in [0, 1)
+        found, at = [], 0
+        for text, line in zip(lines, words, strict=True):
+            parts = []
+            for word, chance in zip(line, drawn[at : at + len(line)].tolist(), strict=True):
+                cumulative, segmentations = self._segmentations(word)
+                parts.append(segmentations[bisect_right(cumulative, chance)] if cumulative else segmentations[0])
+            at += len(line)
+            tokens = np.frombuffer(b"".join(parts), np.int32)
             # The length filter saw the best segmentation. A sampled one may be twice as long.
-            usable = len(tokens) <= self._max_tokens and SPACE not in text
-            encoded.append(tokens if usable else list(self._processor.encode(text)))
-            first += len(line)
-        return encoded
+            if len(tokens) > self._max_tokens or SPACE in text:
+                tokens = np.array(self._processor.encode(text), np.int32)
+            found.append(tokens)
+        return found
 
+    def _compute(self, word: str) -> tuple[list[float], list[bytes]]:
+        """Return the segmentations of a word as int32, the best first, and the sums of the probabilities up to each.
 
-def _segmentations(processor: sentencepiece.SentencePieceProcessor, words: list[str]) -> list[list[tuple[int, ...]]]:
-    """Return the NBEST best segmentations of every word, the most probable first."""
-    pieces = map(processor.id_to_piece, range(processor.get_piece_size()))
-    if any(SPACE in piece[1:] for piece in pieces):
-        problem = "this tokenizer has pieces that span words"
-        raise SettingsError(f"tokenizer.sampling_alpha must be 0: {problem}; train another with `lingon tokenizer`")
-    try:
-        return [[tuple(ids) for ids in processor.nbest_encode(word, nbest_size=NBEST)] for word in words]
-    except RuntimeError:
-        raise SettingsError(
-            "tokenizer.sampling_alpha needs tokenizer.kind = 'unigram'; bpe has no probabilities"
-        ) from None
-
-
-def _check_joined(processor: sentencepiece.SentencePieceProcessor, text: str, tokens: list[int]) -> None:
-    """Raise SettingsError if the tokens of a text, word by word, are not the text; tokens: its best segmentation."""
-    if processor.decode(tokens) != processor.decode(processor.encode(text)):
-        raise SettingsError(
-            "tokenizer.sampling_alpha must be 0: this tokenizer loses the blanks between words that it cuts one by one"
-        )
-
-
-def _cumulative(
-    processor: sentencepiece.SentencePieceProcessor, found: list[list[tuple[int, ...]]], alpha: float
-) -> NDArray[np.float64]:
-    """Return one ascending table of cumulative probabilities: for segmentation k of word w, w + P(the first k).
-
-    Searching the table for w + u, with u uniform in [0, 1), samples a segmentation of w.
-    """
-    scores = np.array([processor.get_score(token) for token in range(processor.get_piece_size())])
-    parts: list[NDArray[np.float64]] = []
-    for word, segmentations in enumerate(found):
-        likelihood = alpha * np.array([scores[list(ids)].sum() for ids in segmentations])
+        The sum of the last one, 1, is left out: searching the others for a number in [0, 1) samples a segmentation.
+        """
+        try:
+            found = self._processor.nbest_encode(word, nbest_size=NBEST)
+        except RuntimeError:
+            raise SettingsError(
+                "tokenizer.sampling_alpha needs tokenizer.kind = 'unigram'; bpe has no probabilities"
+            ) from None
+        likelihood = self._alpha * np.array([self._scores[list(ids)].sum() for ids in found])
         share = np.exp(likelihood - likelihood.max())
-        cumulative = np.cumsum(share / share.sum())
-        cumulative[-1] = 1.0
-        parts.append(word + cumulative)
-    return np.concatenate(parts)
+        cumulative = np.cumsum(share / share.sum())[:-1].tolist()
+        return cumulative, [np.array(ids, np.int32).tobytes() for ids in found]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn
@@ -18,17 +18,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lingon.errors import Interrupted, LingonError, SettingsError
+from lingon.errors import Interrupted, LingonError
 from lingon.text import Tokenizer
 from lingon.training import checkpoint as checkpoints
-from lingon.training.batches import Batch, EncodedPairs, EpochEncoder, derive_seed, plan_batches
+from lingon.training.batches import Batch, BatchMaker, derive_seed
 from lingon.training.checkpoint import TrainingProgress
 from lingon.training.config import Config, LanguagePair, TrainingSettings
-from lingon.training.corpus import Pair, epoch_rows, language_numbers
+from lingon.training.corpus import Pair
 from lingon.training.evaluation import validate
+from lingon.training.feed import Feed, UpdateGroup
+from lingon.training.interrupt import Interrupt
 from lingon.training.models.interface import AnyModel, AttentionModel, WithAttention
 from lingon.training.models.loss import AttentionLoss, smoothed_loss
-from lingon.training.processes import Interrupt, Processes
+from lingon.training.prepared import PreparedCorpus
+from lingon.training.processes import Processes
 from lingon.training.report import Meter, Report
 
 
@@ -53,7 +56,7 @@ class Trainer:
     report: Report
     tokenizer: Tokenizer
     others: Mapping[LanguagePair, Tokenizer]  # of other pairs of languages, see `encode_pairs`
-    pairs: list[Pair]
+    corpus: PreparedCorpus
     valid: list[Pair]
     model: AnyModel
     optimizer: torch.optim.Optimizer
@@ -63,14 +66,18 @@ class Trainer:
 
     def run(self) -> TrainingProgress:
         """Train until max_steps, until patience has run out, or until a signal, and return the progress."""
-        forward, scaler, groups = self._training_module(), self._scaler(), self._update_groups()
+        forward, scaler = self._training_module(), self._scaler()
+        updates = self.feed().updates(self.progress)
         if self._validation_pending():
             self._validate()
         self._remove_old_checkpoints()  # a kill after the last checkpoint may have left more than are kept
         meter = Meter()
+        self.report.begin_updates()
         while not self._done():
-            group = next(groups)
-            meter.add(*self._update(forward, scaler, group), group.tokens)
+            group, batches = next(updates)
+            self._count(group)
+            tokens = self._tokens(group, batches)
+            meter.add(*self._update(forward, scaler, group, batches, tokens), tokens)
             self.interrupted = self.processes.any(self.interrupt.requested)
             due = self._checkpoint_due() or self.interrupted
             if due or self.progress.step % self.config.training.log_every == 0:
@@ -79,6 +86,11 @@ class Trainer:
                     self._save(scaler)
                 meter = Meter()
         return self.progress
+
+    def feed(self) -> Feed:
+        """Return what makes the batches of the run."""
+        maker = BatchMaker(self.corpus, self.config, self.tokenizer, self.others)
+        return Feed(self.corpus, self.config, maker, self.processes)
 
     def _training_module(self) -> nn.Module:
         model: nn.Module = self.model
@@ -99,49 +111,41 @@ class Trainer:
             scaler.load_state_dict({**scaler.state_dict(), **state})
         return scaler
 
-    def _update_groups(self) -> Iterator[UpdateGroup]:
-        """Yield the micro-batches of each update, from the current progress on, epoch after epoch."""
-        settings, progress = self.config.training, self.progress
-        alpha, max_tokens = self.config.tokenizer.sampling_alpha, self.config.data.max_tokens
-        linked = bool(settings.guided_alignment)
-        encoder = EpochEncoder(self.pairs, self.tokenizer, alpha, max_tokens, linked=linked, others=self.others)
-        languages = language_numbers(self.pairs)
-        while True:
-            seed = (settings.seed, progress.epoch)
-            encoded = encoder.encode(seed)
-            shown = epoch_rows(languages, self.config.data.temperature, seed)
-            plan = plan_batches(encoded.lengths()[shown], settings.batch_tokens, seed)
-            if len(plan) < settings.accumulate:
-                raise SettingsError(
-                    f"training.accumulate must be at most {len(plan)}, the batches of an epoch, "
-                    f"got {settings.accumulate}"
-                )
-            while progress.batch < len(plan):
-                rows = plan[progress.batch : progress.batch + settings.accumulate]  # fewer at the end of an epoch
-                progress.batch += len(rows)
-                progress.step += 1
-                groups = [shown[batch].tolist() for batch in rows]
-                yield UpdateGroup(encoded, groups, progress.epoch + progress.batch / len(plan))
-            progress.epoch, progress.batch = progress.epoch + 1, 0
+    def _count(self, group: UpdateGroup) -> None:
+        progress = self.progress
+        progress.step += 1
+        progress.epoch, progress.block, progress.batch = group.epoch, group.block, group.batch
 
-    def _update(self, forward: nn.Module, scaler: torch.amp.GradScaler, group: UpdateGroup) -> tuple[Tensor, Tensor]:
-        """Do one update and return the sum of the losses of this process and the norm of the gradient."""
+    def _tokens(self, group: UpdateGroup, batches: list[Batch]) -> int:
+        """Return the target tokens of an update, over all processes."""
+        if not self.config.tokenizer.sampling_alpha:
+            return group.tokens
+        own = sum(batch.tokens for batch in batches) if self.processes.rank < len(group.requests) else 0
+        return int(self.processes.sum(torch.tensor(own)))
+
+    def _update(
+        self, forward: nn.Module, scaler: torch.amp.GradScaler, group: UpdateGroup, batches: list[Batch], tokens: int
+    ) -> tuple[Tensor, Tensor]:
+        """Do one update and return the sum of the losses of this process and the norm of the gradient.
+
+        batches: of this process; tokens: target tokens of all processes
+        """
         settings, processes = self.config.training, self.processes
-        mine = list(range(processes.rank, len(group.rows), processes.world_size))
-        share = 1.0 if mine else 0.0  # a process without a batch adds nothing, but must take part
-        mine = mine or [0]
+        mine = group.mine(processes.rank, processes.world_size)
+        # a process without a batch adds nothing, but must take part
+        share = 1.0 if processes.rank < len(group.requests) else 0.0
         total = torch.zeros((), device=processes.device)
-        for index in mine:
+        for index, made in zip(mine, batches, strict=True):
             # Every micro-batch has its own seed, so that dropout does not depend on the process or on earlier batches.
             torch.manual_seed(derive_seed(settings.seed, self.progress.step, index))
-            batch = group.batch(index).to(processes.device)
+            batch = made.to(processes.device)
             with contextlib.ExitStack() as stack:
                 if isinstance(forward, DistributedDataParallel) and index != mine[-1]:
                     stack.enter_context(forward.no_sync())
                 with _autocast(settings.precision, processes.device):
                     loss = self._loss(forward, batch) * share
                 # DDP takes the mean over processes. With the factor world_size it is the mean over the group's tokens.
-                scaler.scale(loss * (processes.world_size / group.tokens)).backward()  # type: ignore[no-untyped-call]
+                scaler.scale(loss * (processes.world_size / tokens)).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         return total, self._step_optimizer(scaler)
 
@@ -176,7 +180,7 @@ class Trainer:
         self.progress.seconds += meter.seconds()
         self.progress.target_tokens += meter.tokens
         rate = learning_rate(step, self.config.training)
-        self.report.log_training(step, {**figures, "learning_rate": rate, "epoch": group.epoch})
+        self.report.log_training(step, {**figures, "learning_rate": rate, "epoch": group.epoch + group.share})
 
     def _checkpoint_due(self) -> bool:
         """Return whether this step has a checkpoint and a validation by the settings."""
@@ -260,28 +264,6 @@ def outcome(trainer: Trainer) -> str:
         return f"ended after step {progress.step}; not validated since a change of what validations measure"
     score = "mean BLEU" if trainer.others else "BLEU"  # over the pairs of languages
     return f"ended after step {progress.step}; best {score} {progress.best_bleu:.2f} at {progress.best_step}"
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateGroup:
-    """The micro-batches of one update.
-
-    rows: for every micro-batch, the indices of its pairs in `encoded`
-    epoch: how many epochs are done after this group, with a fraction
-    """
-
-    encoded: EncodedPairs
-    rows: list[list[int]]
-    epoch: float
-
-    @property
-    def tokens(self) -> int:
-        """The target tokens of the group, over all processes."""
-        return sum(len(self.encoded.targets[row]) + 1 for rows in self.rows for row in rows)
-
-    def batch(self, index: int) -> Batch:
-        """Return one micro-batch."""
-        return self.encoded.batch(self.rows[index])
 
 
 def _autocast(precision: str, device: torch.device) -> torch.autocast:

@@ -23,9 +23,9 @@ from torch import Tensor
 from lingon.cli.main import main
 from lingon.training.checkpoint import TrainingProgress
 from lingon.training.config import Config, load_config
+from lingon.training.interrupt import Interrupt
 from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.transformer import Transformer
-from lingon.training.processes import Interrupt
 from lingon.training.report import Report
 from lingon.training.setup import open_run
 from lingon.training.trainer import Trainer

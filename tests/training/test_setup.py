@@ -20,7 +20,7 @@ from lingon.training.checkpoint import TrainingProgress, load_checkpoint
 from lingon.training.cli import average
 from lingon.training.config import TokenizerSettings, TrainingSettings
 from lingon.training.corpus import Pair
-from lingon.training.processes import Interrupt
+from lingon.training.interrupt import Interrupt
 from lingon.training.setup import _validation_digest, open_run
 from lingon.training.tokenizer import train_tokenizer
 from lingon.training.trainer import outcome
@@ -151,7 +151,7 @@ def test_the_first_signal_requests_a_stop_and_the_second_ends_the_process(
 
 def test_a_signal_requests_a_stop_even_if_standard_error_is_closed() -> None:
     script = (
-        "import os, signal\nfrom lingon.training.processes import Interrupt\n"
+        "import os, signal\nfrom lingon.training.interrupt import Interrupt\n"
         "interrupt = Interrupt()\ninterrupt.install_handlers()\nsignal.raise_signal(signal.SIGINT)\n"
         "os._exit(not interrupt.requested)"
     )
@@ -266,7 +266,9 @@ def test_settings_that_do_not_affect_weights_may_change_on_resume_and_are_report
     assert message in capsys.readouterr().err
 
 
-def test_a_change_of_the_training_text_is_reported_on_resume(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_change_of_the_training_text_is_refused_and_reported_once_the_corpus_is_prepared_again(
+    corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for steps, message in (
         (6, ""),
         (7, "max_steps: 6 -> 7\n"),
@@ -277,6 +279,9 @@ def test_a_change_of_the_training_text_is_reported_on_resume(corpus: Path, capsy
                 path = corpus / f"train.{side}"
                 first, second, *others = path.read_text().splitlines()
                 path.write_text("\n".join([second, first, *others]))
+            with pytest.raises(SettingsError, match=r"train\.source has changed; .*train\.target has changed"):
+                train(write_config(corpus, **with_training(max_steps=steps)), corpus / "run")
+            shutil.rmtree(corpus / "run" / "corpus")
         train(write_config(corpus, **with_training(max_steps=steps)), corpus / "run")
         _, _, changed = capsys.readouterr().err.partition("changed since then: training.")
         assert changed.startswith(message)
@@ -292,6 +297,7 @@ def test_after_a_change_of_what_validations_measure_the_next_one_is_the_best(
     assert (unchanged.progress.best_loss, unchanged.progress.best_step) != (0.0, 0)
     if change == "text":
         (corpus / "valid.target").write_text("".join(reversed((corpus / "valid.target").read_text().splitlines(True))))
+        shutil.rmtree(corpus / "run" / "corpus")  # whose text has none of the validation text
     more = {"valid_sentences": 5} if change == "sentences" else {}
     progress = train(
         write_config(corpus, **with_training(max_steps=24, valid_every=6, **more)), corpus / "run"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from lingon.training import checkpoint as files
 from lingon.training.checkpoint import TrainingProgress, load_checkpoint, save_checkpoint
 from lingon.training.config import OriginSettings, TokenizerSettings, TrainingSettings, load_config
 from lingon.training.corpus import Pair
+from lingon.training.feed import UpdateGroup
 from lingon.training.report import Report
 from lingon.training.tokenizer import train_tokenizer
 from lingon.training.trainer import Trainer, learning_rate
@@ -90,10 +92,15 @@ def test_runs_are_equal_with_equal_seeds_and_differ_with_different_seeds(corpus:
     assert not same(first, other)
 
 
+def groups_of_an_epoch(trainer: Trainer) -> list[UpdateGroup]:
+    updates = trainer.feed().updates(TrainingProgress())
+    return [group for group, _ in takewhile(lambda update: update[0].epoch == 0, updates)]
+
+
 def test_accumulated_batches_give_the_update_of_one_large_batch(corpus: Path) -> None:
-    one = train(write_config(corpus, **short(max_steps=1, batch_tokens=10_000)), corpus / "one")
-    few = write_config(corpus, **short(max_steps=1, batch_tokens=1_000))
-    batches = len(list(_plan(few, one.pairs, one.tokenizer)))
+    train(write_config(corpus, **short(max_steps=1, batch_tokens=10_000)), corpus / "one")
+    few = train(write_config(corpus, **short(max_steps=1, batch_tokens=1_000)), corpus / "few")
+    batches = len(groups_of_an_epoch(few))
     assert batches > 2
     many = train(write_config(corpus, **short(max_steps=1, batch_tokens=1_000, accumulate=batches)), corpus / "many")
     assert log_of(corpus / "one", "train")[0]["loss"] == pytest.approx(log_of(corpus / "many", "train")[0]["loss"])
@@ -103,27 +110,12 @@ def test_accumulated_batches_give_the_update_of_one_large_batch(corpus: Path) ->
 
 
 def test_an_epoch_has_every_pair_however_many_batches_an_update_takes(corpus: Path) -> None:
-    seen: list[list[int]] = []
-
-    def note(trainer: Trainer) -> None:
-        start = replace(trainer.progress)
-        for group in trainer._update_groups():
-            if group.epoch > 1:
-                break
-            seen.append([row for rows in group.rows for row in rows])
-        trainer.progress = start
-
     config = write_config(corpus, **short(max_steps=5, batch_tokens=300, accumulate=5))
-    trained = train(config, corpus / "run", before=note)
+    trained = train(config, corpus / "run")
     assert trained.progress.epoch > 0
-    assert sorted(row for rows in seen for row in rows) == list(range(len(trained.pairs)))
+    seen = [[int(row) for request in group.requests for row in request.rows] for group in groups_of_an_epoch(trained)]
+    assert sorted(row for rows in seen for row in rows) == list(range(len(trained.corpus)))
     assert len(seen[-1]) < len(seen[0]), "the batches do not divide evenly"
-
-
-def _plan(config: Any, pairs: list[Pair], tokenizer: Tokenizer) -> list[Any]:
-    from lingon.training.batches import encode_pairs, plan_batches
-
-    return plan_batches(encode_pairs(pairs, tokenizer).lengths(), config.training.batch_tokens, (1, 0))
 
 
 def test_accumulate_beyond_the_batches_of_an_epoch_is_rejected(corpus: Path) -> None:
@@ -234,6 +226,9 @@ def test_a_new_run_in_an_old_folder_removes_the_old_tokenizer(corpus: Path) -> N
         train(write_config(corpus, **short(accumulate=50)), corpus / "run")
     assert (corpus / "run" / "tokenizer.model").exists()
     settings = {**short(), "tokenizer": {"joint": False, "vocab_size": 275}, "model": {"tie": "decoder"}}
+    with pytest.raises(SettingsError, match=r"tokenizer\.joint: true -> false"):
+        train(write_config(corpus, **settings), corpus / "run")
+    shutil.rmtree(corpus / "run" / "corpus")
     trained = train(write_config(corpus, **settings), corpus / "run").tokenizer
     assert trained.files().keys() == {"source.model", "target.model"}
     assert not (corpus / "run" / "tokenizer.model").exists()

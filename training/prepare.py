@@ -1,0 +1,604 @@
+"""The preparation of a corpus: text is read, filtered, freed of duplicates, tokenised and written as shards.
+
+1. Every corpus is read as a stream, ROWS lines at a time. Processes normalise and filter them, and write what stays as
+   work shards, with a hash of 128 bits of each pair.
+2. Duplicates are found by these hashes, part by part. This takes 200 MB of memory and a byte for each pair.
+3. The tokenizer is learnt from a sample, unless there is one.
+4. Processes tokenise the work shards, drop pairs that are too long, and write the shards.
+5. The manifest is written. A corpus without it is not complete.
+
+A file is written whole or not at all, and a later attempt takes the files that are there. So the bytes depend neither
+on the number of processes nor on how often the preparation was ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lingon.errors import CorpusError, Interrupted, LingonError, SettingsError
+from lingon.files import check_files, lock_path, make_folders, read_lines, remove_partial_files, write_bytes, write_text
+from lingon.machine import usable_cores
+from lingon.text import Tokenizer, normalise
+from lingon.training.config import Config, Corpus, pair_name
+from lingon.training.corpus import FilterCounts, Pair, read_raw
+from lingon.training.epochs import Permutation, mixture
+from lingon.training.prepared import (
+    LENGTHS,
+    MANIFEST,
+    ROWS,
+    VERSION,
+    CorpusFacts,
+    InputFile,
+    Manifest,
+    PreparedCorpus,
+    Shard,
+    ShardFacts,
+)
+from lingon.training.shard_tasks import DroppedPairs, EncodeTask, FilterTask, Lines
+from lingon.training.tokenizer import train_tokenizer
+from lingon.worker_pool import worker_pool
+
+LEARNT = ("kind", "vocab_size", "joint", "byte_fallback", "character_coverage", "sample_pairs")
+"""The settings of a tokenizer by which its pieces are learnt."""
+
+PART = 2**21
+"""Pairs among which duplicates are looked for at once."""
+
+# In the folder of a corpus that is not complete, and in the folder of its work.
+WORK = ".work"
+PLAN, DUPLICATES, KEPT, TOKENS = "plan.json", "duplicates.json", "kept.npy", "tokens.json"
+
+POLL = 0.5  # seconds between two looks at whether to stop
+GO_ON = "the same command goes on where it was"
+Result = TypeVar("Result")
+
+
+class Watch(Protocol):
+    """Where a preparation says how far it is."""
+
+    def message(self, text: str) -> None:
+        """Show a line."""
+
+    def begin_step(self, name: str, pairs: int | None) -> None:
+        """Begin a step; pairs: how many it takes, if that is known."""
+
+    def advance(self, pairs: int) -> None:
+        """Count pairs of the step that are done."""
+
+
+class Silent:
+    """A watch that shows nothing."""
+
+    def message(self, text: str) -> None:
+        pass
+
+    def begin_step(self, name: str, pairs: int | None) -> None:
+        pass
+
+    def advance(self, pairs: int) -> None:
+        pass
+
+
+def prepare(
+    config: Config,
+    folder: Path,
+    tokenizer: Tokenizer | None = None,
+    *,
+    workers: int | None = None,
+    watch: Watch | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> PreparedCorpus:
+    """Prepare the training text of a config, or go on with that, and return the corpus.
+
+    folder: of the corpus
+    tokenizer: with which it is tokenised, by default one that is learnt from it
+    workers: processes, by default one for each core
+    stopped: whether to raise Interrupted, asked between tasks
+
+    Raises SettingsError if the folder has another corpus, and CorpusError for text that cannot be used.
+    """
+    config = config.with_languages()
+    if (folder / MANIFEST).exists():
+        return open_checked(config, folder, tokenizer)
+    with _alone(folder), ExitStack() as stack:
+        steps = _Steps(config, folder, tokenizer, watch or Silent(), _Pool(workers or usable_cores(), stopped, stack))
+        steps.begin()
+        steps.read()
+        steps.drop_duplicates()
+        steps.take_tokenizer()
+        steps.encode()
+        steps.finish()
+    return PreparedCorpus(folder)
+
+
+def open_checked(config: Config, folder: Path, tokenizer: Tokenizer | None = None) -> PreparedCorpus:
+    """Return a complete corpus. Raises SettingsError if it is not that of the config and of the tokenizer."""
+    found = PreparedCorpus(folder)
+    manifest = found.manifest
+    now = {**text_settings(config), **token_settings(config, tokenizer)}
+    if tokenizer is not None and file_digests(tokenizer) == manifest.tokenizer:  # however it was got
+        now["tokenizer"] = manifest.settings["tokenizer"]
+    changed = [*_changes(manifest.settings, now), *_changed_inputs(manifest.inputs, config)]
+    if changed:
+        raise SettingsError(
+            f"{folder}: this corpus was prepared with other settings or files: {'; '.join(changed)}; set them back, "
+            "remove the folder, or name another one as data.prepared"
+        )
+    return found
+
+
+def training_pairs(config: Config, tokenizer: Tokenizer, most: int = 2**20) -> list[Pair]:
+    """Return pairs of an epoch of the training text in memory: all, or `most` of them, drawn at random, in their order.
+
+    tokenizer: by which pairs that are too long are left out
+    """
+    seed = config.training.seed
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = prepare(config, Path(folder) / "corpus", tokenizer)
+        epoch = mixture(config, [each.kept for each in corpus.manifest.corpora], (seed, 0))
+        positions = np.arange(len(epoch))
+        if len(epoch) > most:
+            positions = np.sort(Permutation(len(epoch), (seed, 6))(np.arange(most)))
+        return corpus.pairs(epoch.rows(positions), config.data.languages)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Make the folder, and refuse a second preparation in it at the same time."""
+    with ExitStack() as stack:
+        try:
+            make_folders(folder / WORK)
+            stack.enter_context(lock_path(folder))
+        except BlockingIOError:
+            raise SettingsError(f"{folder}: another process prepares this corpus") from None
+        except OSError as error:
+            raise SettingsError(f"{folder}: {error.strerror}") from None
+        remove_partial_files(folder)
+        remove_partial_files(folder / WORK)
+        yield
+
+
+class _Pool:
+    """Processes for the tasks of all steps, which begin with the first step that has more than one task."""
+
+    def __init__(self, workers: int, stopped: Callable[[], bool], stack: ExitStack) -> None:
+        self._workers, self._stopped, self._stack = workers, stopped, stack
+        self._pool: ProcessPoolExecutor | None = None
+
+    def run(self, tasks: Iterable[Callable[[], Result]]) -> Iterator[Result]:
+        """Run tasks and yield their results in any order. Few tasks wait, so that their memory has a bound."""
+        rest = iter(tasks)
+        first = list(islice(rest, 2))
+        if self._workers == 1 or len(first) < 2:
+            for task in chain(first, rest):
+                self.check()
+                yield task()
+            return
+        running: set[Future[Result]] = set()
+        for task in chain(first, rest):
+            running.add(self._processes().submit(task))
+            while len(running) >= 2 * self._workers:
+                running = yield from self._some(running)
+        while running:
+            running = yield from self._some(running)
+
+    def _some(self, running: set[Future[Result]]) -> Generator[Result, None, set[Future[Result]]]:
+        """Yield the results of the tasks that end next, and return those that still run."""
+        self.check()
+        done, left = wait(running, POLL, FIRST_COMPLETED)
+        for future in done:
+            try:
+                yield future.result()
+            except BrokenProcessPool:
+                raise LingonError(
+                    f"a process of this preparation was ended, by the system if memory ran out; {GO_ON}"
+                ) from None
+        return left
+
+    def check(self) -> None:
+        """Raise Interrupted if the preparation is to stop."""
+        if self._stopped():
+            raise Interrupted(f"stopped while the corpus was prepared; {GO_ON}", signal.SIGINT)
+
+    def _processes(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            self._pool = self._stack.enter_context(worker_pool(self._workers))
+        return self._pool
+
+
+@dataclass(slots=True)
+class _Steps:
+    """The steps of a preparation, in their order. Each takes what it needs from the files of those before."""
+
+    config: Config
+    folder: Path
+    given: Tokenizer | None
+    watch: Watch
+    pool: _Pool
+
+    @property
+    def work(self) -> Path:
+        return self.folder / WORK
+
+    @property
+    def corpora(self) -> tuple[Corpus, ...]:
+        return self.config.data.train
+
+    def begin(self) -> None:
+        """Write the plan, or check that it is the plan of the attempt before."""
+        plan = {"settings": text_settings(self.config), "inputs": _input_states(self.config)}
+        path = self.work / PLAN
+        if not path.exists():
+            write_text(path, json.dumps(plan))
+            return
+        before = _read_json(path)
+        changed = [f"{file} has changed" for file in _changes(before["inputs"], plan["inputs"], named=False)]
+        self._refuse([*_changes(before["settings"], plan["settings"]), *changed])
+        self.watch.message(f"goes on with the corpus in {self.folder}")
+
+    def _refuse(self, changed: Sequence[str]) -> None:
+        if changed:
+            raise SettingsError(
+                f"{self.folder}: this corpus was begun with other settings or files: {'; '.join(changed)}; set them "
+                "back, remove the folder, or name another one"
+            )
+
+    # Step 1: work shards.
+
+    def read(self) -> None:
+        """Write the work shards."""
+        data = self.config.data
+        held_out = frozenset(normalise(line) for path in _held_out(self.config) for line in read_lines(path))
+        languages, alignments = map(data.languages_of, self.corpora), (str(each.alignment) for each in self.corpora)
+        task = FilterTask(self.work, data, tuple(languages), held_out - {""}, tuple(alignments))
+        self.watch.begin_step("read", None)
+        for lines in self.pool.run(partial(task, lines) for lines in self._missing()):
+            self.watch.advance(lines)
+
+    def _missing(self) -> Iterator[Lines]:
+        """Yield the lines that no work shard has been written of."""
+        for corpus, each in enumerate(self.corpora):
+            if all(map(self._is_there, self._names(corpus) or ("",))):
+                continue
+            rows, count = read_raw(each, linked=self._linked(each)), 0
+            while block := list(islice(rows, ROWS)):
+                name = _shard_name(corpus, count)
+                if not self._is_there(name):
+                    sources, targets, links = map(list, zip(*block, strict=True))
+                    yield Lines(corpus, name, count * ROWS, sources, targets, links if self._linked(each) else None)
+                count += 1
+            write_text(self.work / f"{corpus:03d}.count", str(count))
+
+    def _linked(self, corpus: Corpus) -> bool:
+        return bool(self.config.training.guided_alignment) and corpus.alignment is not None
+
+    def _names(self, corpus: int) -> list[str]:
+        """Return the names of the shards of a corpus, none before it was read to its end."""
+        path = self.work / f"{corpus:03d}.count"
+        count = int(path.read_text(encoding="utf-8")) if path.exists() else 0
+        return [_shard_name(corpus, number) for number in range(count)]
+
+    def _all_names(self) -> list[str]:
+        return [name for corpus in range(len(self.corpora)) for name in self._names(corpus)]
+
+    def _is_there(self, name: str) -> bool:
+        return (self.work / name).is_file() or (self.folder / name).is_file()
+
+    # Step 2: which pairs are kept.
+
+    def drop_duplicates(self) -> None:
+        """Find the pairs that occur before, and write which pairs are kept."""
+        if (self.work / KEPT).exists():
+            return
+        names = self._all_names()
+        shards = [Shard(self.work / name) for name in names]
+        kept, dropped = np.ones(sum(map(len, shards)), bool), [DroppedPairs() for _ in self.corpora]
+        if self.config.data.drop_duplicates:
+            self.watch.begin_step("find duplicates", len(kept))
+            keys = [(shard.numbers("key"), shard.numbers("key_end")) for shard in shards]
+            bits = ((len(kept) - 1) // PART).bit_length() if len(kept) else 0
+            for part in range(2**bits):
+                kept[_repeated(keys, bits, part)] = False
+                self.watch.advance(len(kept) // 2**bits)
+                self.pool.check()
+        starts = np.cumsum([0, *map(len, shards)])
+        for name, shard, start, end in zip(names, shards, starts, starts[1:], strict=False):
+            rows = shard.numbers("row")
+            for row in np.flatnonzero(~kept[start:end]).tolist():
+                texts = shard.source_text[row], shard.target_text[row]
+                dropped[_corpus_of(name)].add("duplicate", int(rows[row]), *texts)
+        if not kept.any():
+            counts = self._counts(dropped)
+            shutil.rmtree(self.work)
+            raise CorpusError(f"no pair passes the filters of the training text: {counts}")
+        facts = {"starts": starts.tolist(), "corpora": [each.as_json() for each in dropped]}
+        write_text(self.work / DUPLICATES, json.dumps(facts))
+        _write_array(self.work / KEPT, kept)
+
+    def _counts(self, later: Sequence[DroppedPairs]) -> FilterCounts:
+        """Return the counts of all corpora; later: what was dropped after the work shards were written."""
+        total = FilterCounts()
+        for name in self._all_names():
+            facts = Shard(self.work / name).metadata
+            total += FilterCounts(facts["lines"], facts["dropped"])
+        for each in later:
+            total += FilterCounts(0, each.counts)
+        return total
+
+    def _kept(self) -> dict[str, NDArray[np.bool_]]:
+        """Return whether each pair of a work shard is kept, by the name of the shard."""
+        mask: NDArray[np.bool_] = np.load(self.work / KEPT, mmap_mode="r")
+        starts = _read_json(self.work / DUPLICATES)["starts"]
+        return {name: mask[start:end] for name, start, end in zip(self._all_names(), starts, starts[1:], strict=False)}
+
+    # Step 3: the tokenizer.
+
+    def take_tokenizer(self) -> None:
+        """Write the tokenizer, learnt if none is given."""
+        settings = token_settings(self.config, self.given)
+        if (self.work / TOKENS).exists():
+            self._refuse([*_changes(_read_json(self.work / TOKENS), settings)])
+            return
+        if self.given is None:
+            self.watch.begin_step("learn the tokenizer", None)
+        found = self.given or train_tokenizer(self._sample(), self.config.tokenizer, self.config.languages)
+        for name in (*Tokenizer.JOINT, *Tokenizer.SEPARATE):
+            (self.folder / name).unlink(missing_ok=True)
+        for name, content in found.files().items():
+            write_bytes(self.folder / name, content)
+        write_text(self.work / TOKENS, json.dumps(settings))
+
+    def _sample(self) -> list[Pair]:
+        """Return pairs of the first epoch: all, or as many as the settings say, drawn at random, in their order."""
+        kept, seed = self._kept(), self.config.training.seed
+        counts = {name: int(mask.sum()) for name, mask in kept.items()}
+        epoch = mixture(
+            self.config,
+            [sum(counts[name] for name in self._names(each)) for each in range(len(self.corpora))],
+            (seed, 0),
+        )
+        positions, most = np.arange(len(epoch)), self.config.tokenizer.sample_pairs
+        if len(epoch) > most:
+            positions = np.sort(Permutation(len(epoch), (seed, 6))(np.arange(most)))
+        rows = epoch.rows(positions)
+        order = np.argsort(rows, kind="stable")
+        ascending, found, start = rows[order], [Pair("", "")] * len(rows), 0
+        for name, mask in kept.items():
+            first, last = np.searchsorted(ascending, (start, start + counts[name]))
+            shard, there = Shard(self.work / name), np.flatnonzero(mask)
+            for place in order[first:last].tolist():
+                row = there[rows[place] - start]
+                found[place] = Pair(shard.source_text[row], shard.target_text[row])
+            start += counts[name]
+        return found
+
+    # Step 4: the shards.
+
+    def encode(self) -> None:
+        """Write the shards."""
+        data, tokenizer = self.config.data, Tokenizer.read(self.folder)
+        languages = tuple(map(data.languages_of, self.corpora))
+        framed = {pair: self.config.tokenizer_of_pair(tokenizer, pair).languages for pair in set(languages)}
+        tokens = tuple(framed[pair] for pair in languages)
+        task = EncodeTask(self.work, self.folder, tokens, languages, data.max_tokens)
+        kept = self._kept()
+        missing = [name for name in kept if not (self.folder / name).is_file()]
+        self.watch.begin_step("tokenise", sum(len(kept[name]) for name in missing))
+        for pairs in self.pool.run(partial(task, _corpus_of(name), name, kept[name].copy()) for name in missing):
+            self.watch.advance(pairs)
+
+    # Step 5: the manifest.
+
+    def finish(self) -> None:
+        """Write the lengths of all pairs and the manifest, and remove the work."""
+        self.watch.begin_step("finish", None)
+        names, tokenizer = self._all_names(), Tokenizer.read(self.folder)
+        shards = {name: Shard(self.folder / name) for name in names}
+        if not any(map(len, shards.values())):
+            for name in names:
+                (self.folder / name).unlink()
+            shutil.rmtree(self.work)
+            most = self.config.data.max_tokens
+            raise CorpusError(f"no pair has at most data.max_tokens = {most} tokens on each side; raise it")
+        _write_array(self.folder / LENGTHS, np.concatenate([self._lengths(name, shards[name]) for name in names]))
+        manifest = Manifest(
+            version=VERSION,
+            settings={**text_settings(self.config), **token_settings(self.config, self.given)},
+            inputs=tuple(self._inputs()),
+            tokenizer=file_digests(tokenizer),
+            corpora=tuple(self._facts(corpus, shards) for corpus in range(len(self.corpora))),
+            shards=tuple(
+                ShardFacts(name=name, pairs=len(shard), digest=shard.metadata["digest"])
+                for name, shard in shards.items()
+            ),
+        )
+        write_text(self.folder / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
+        shutil.rmtree(self.work)
+
+    def _lengths(self, name: str, shard: Shard) -> NDArray[Any]:
+        pair = self.config.data.languages_of(self.corpora[_corpus_of(name)])
+        more = self.config.tokenizer_of_pair(Tokenizer.read(self.folder), pair).languages
+        columns = [np.diff(column.offsets) for column in (shard.source, shard.target)]
+        extra = 1 + len(more.before) + len(more.after), 1 + len(more.forced)
+        return (np.stack(columns, axis=1) + extra).astype(np.uint32)
+
+    def _facts(self, corpus: int, shards: dict[str, Shard]) -> CorpusFacts:
+        names, dropped = self._names(corpus), DroppedPairs()
+        filtered = [Shard(self.work / name).metadata for name in names]
+        encoded = [shards[name].metadata for name in names]
+        for facts in (*filtered, _read_json(self.work / DUPLICATES)["corpora"][corpus], *encoded):
+            dropped.include(facts)
+        settings = self.corpora[corpus]
+        source_tokens, target_tokens = (sum(facts["tokens"][side] for facts in encoded) for side in (0, 1))
+        return CorpusFacts(
+            name=str(settings.files()[0]),
+            languages=self.config.data.languages_of(settings),
+            read=sum(facts["lines"] for facts in filtered),
+            kept=sum(len(shards[name]) for name in names),
+            linked=sum(facts["linked"] for facts in encoded),
+            source_tokens=source_tokens,
+            target_tokens=target_tokens,
+            dropped=dropped.counts,
+            examples={reason: tuple(found) for reason, found in dropped.examples.items()},
+        )
+
+    def _inputs(self) -> Iterator[InputFile]:
+        before = _read_json(self.work / PLAN)["inputs"]
+        files = _input_paths(self.config)
+        digests = dict(self.pool.run(partial(_named_digest, key, path) for key, path in files.items()))
+        if changed := [*_changes(before, _input_states(self.config), named=False)]:
+            raise CorpusError(f"{', '.join(changed)}: changed while the corpus was prepared; remove {self.folder}")
+        for key, path in files.items():
+            size, modified = before[key][1:]
+            yield InputFile(key=key, path=path, size=size, modified=modified, sha256=digests[key])
+
+
+def _shard_name(corpus: int, number: int) -> str:
+    return f"{corpus:03d}-{number:06d}.arrow"
+
+
+def _corpus_of(name: str) -> int:
+    return int(name[:3])
+
+
+def _repeated(keys: Sequence[tuple[NDArray[np.uint64], NDArray[np.uint64]]], bits: int, part: int) -> NDArray[np.int64]:
+    """Return the numbers of the pairs that are equal to one before, among those whose hash begins with `part`.
+
+    keys: both halves of the hashes, of each shard; bits: of the number of the part
+    """
+    numbers, heads, ends, start = [], [], [], 0
+    for head, end in keys:
+        mine = np.flatnonzero(head >> np.uint64(64 - bits) == part) if bits else np.arange(len(head))
+        numbers.append(start + mine)
+        heads.append(head[mine])
+        ends.append(end[mine])
+        start += len(head)
+    number, head, end = np.concatenate(numbers), np.concatenate(heads), np.concatenate(ends)
+    order = np.lexsort((end, head))  # stable: equal ones stay in the order of the text
+    head, end = head[order], end[order]
+    again = np.flatnonzero((head[1:] == head[:-1]) & (end[1:] == end[:-1])) + 1
+    found: NDArray[np.int64] = number[order[again]]
+    return found
+
+
+# What a corpus is prepared from.
+
+
+def text_settings(config: Config) -> dict[str, Any]:
+    """Return the settings that decide which pairs a corpus has."""
+    data = config.data
+    linked = bool(config.training.guided_alignment)
+    corpora = {
+        f"train.{number}": {
+            "languages": pair_name(data.languages_of(corpus)),
+            "links": linked and corpus.alignment is not None,
+        }
+        for number, corpus in enumerate(data.train)
+    }
+    return {"data": {**corpora, "max_ratio": data.max_ratio, "drop_duplicates": data.drop_duplicates}}
+
+
+def token_settings(config: Config, tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """Return the settings that decide the token ids of its pairs; tokenizer: that is given, if one is."""
+    learnt = {name: getattr(config.tokenizer, name) for name in LEARNT}
+    return {
+        "max_tokens": config.data.max_tokens,
+        "tokenizer": learnt if tokenizer is None else {"files": file_digests(tokenizer)},
+        "languages": config.languages and config.languages.model_dump(mode="json"),
+    }
+
+
+def file_digests(tokenizer: Tokenizer) -> dict[str, str]:
+    """Return the SHA-256 of the files of a tokenizer, by name."""
+    return {name: hashlib.sha256(content).hexdigest() for name, content in tokenizer.files().items()}
+
+
+def _held_out(config: Config) -> list[Path]:
+    """Return the files whose lines no training text may have: those of validation text, and data.held_out."""
+    return [*(path for corpus in config.data.valid for path in corpus.files()), *config.data.held_out]
+
+
+def _input_paths(config: Config) -> dict[str, Path]:
+    """Return the files that decide what the corpus holds, by the key of the config."""
+    linked = bool(config.training.guided_alignment)
+    found: dict[str, Path] = {}
+    for block, corpora in (("train", config.data.train), ("valid", config.data.valid)):
+        for number, corpus in enumerate(corpora):
+            keys = [*corpus.text_files(), *(["alignment"] if linked and corpus.alignment else [])]
+            found |= {f"data.{block}.{number}.{key}": getattr(corpus, key) for key in keys}
+    return found | {f"data.held_out.{number}": path for number, path in enumerate(config.data.held_out)}
+
+
+def _input_states(config: Config) -> dict[str, list[Any]]:
+    """Return path, bytes and time of modification of each input, by its key. Raises CorpusError if one is gone."""
+    check_files(_input_paths(config).values())
+    states = {key: (path, path.stat()) for key, path in _input_paths(config).items()}
+    return {key: [str(path), status.st_size, status.st_mtime_ns] for key, (path, status) in states.items()}
+
+
+def _changed_inputs(before: Sequence[InputFile], config: Config) -> Iterator[str]:
+    """Yield what differs in the files of a complete corpus. One that is gone is not needed any more."""
+    now, then = _input_paths(config), {each.key: each for each in before}
+    for key in {**then, **now}:
+        if key not in then or key not in now:
+            yield f"{key}: {then[key].path if key in then else 'none'} -> {now.get(key, 'none')}"
+            continue
+        saved, path = then[key], now[key]
+        if not path.exists():
+            if path != saved.path:
+                yield f"{key}: {saved.path} -> {path}"
+            continue
+        status = path.stat()
+        same = (status.st_size, status.st_mtime_ns) == (saved.size, saved.modified)
+        if not (same and path == saved.path) and _digest(path) != saved.sha256:
+            yield f"{path} has changed" if path == saved.path else f"{key}: {saved.path} -> {path}"
+
+
+def _changes(before: Any, now: Any, key: str = "", *, named: bool = True) -> Iterator[str]:
+    """Yield the differences of two blocks of settings as `key: before -> now`, or the keys alone."""
+    for name in {**before, **now}:
+        old, new, where = before.get(name), now.get(name), f"{key}{name}"
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _changes(old, new, f"{where}.", named=named)
+        elif old != new:
+            yield f"{where}: {json.dumps(old)} -> {json.dumps(new)}" if named else where
+
+
+def _named_digest(key: str, path: Path) -> tuple[str, str]:
+    return key, _digest(path)
+
+
+def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file. Raises CorpusError if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise CorpusError(f"{path}: {error.strerror}") from None
+
+
+def _write_array(path: Path, array: NDArray[Any]) -> None:
+    file = BytesIO()
+    np.save(file, array)
+    write_bytes(path, file.getbuffer())
+
+
+def _read_json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
