@@ -97,21 +97,11 @@ class BatchRequest(NamedTuple):
 
 
 class BatchMaker:
-    """What makes the batches of a run from its prepared corpus. It can be sent to another process.
+    """What makes the batches of a run from its prepared corpus. It can be sent to another process."""
 
-    tokenizer: of the pair of the block data, with the frame of its sources; others: see `encode_pairs`
-    """
-
-    def __init__(
-        self,
-        corpus: PreparedCorpus,
-        config: Config,
-        tokenizer: Tokenizer,
-        others: Mapping[LanguagePair, Tokenizer] = NO_OTHERS,
-    ) -> None:
-        self._corpus, self._source_end = corpus, tokenizer.source_end
-        of_pair = {config.data.languages: tokenizer, **others}
-        self._frames = [of_pair[each.languages].languages for each in corpus.manifest.corpora]
+    def __init__(self, corpus: PreparedCorpus, config: Config, tokenizer: Tokenizer) -> None:
+        self._corpus, self._source_end = corpus, config.tokenizer.source_end
+        self._frames = config.corpus_tokens(tokenizer)
         self._alpha, self._most = config.tokenizer.sampling_alpha, config.data.max_tokens - 1
         self._batch_tokens, self._linked = config.training.batch_tokens, bool(config.training.guided_alignment)
         self._files = tokenizer.files()

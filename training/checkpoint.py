@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from lingon.training.models.interface import AnyModel
 
 CONFIG, STATE, BEST = "config.json", "state.json", "best.json"
 MODEL, OPTIMIZER = "model.safetensors", "optimizer.safetensors"
+TRAINED = "weight"  # the key in the file of the optimizer
 
 LOSS_GAIN = 1e-4
 """Nats a token: the loss must be lower by more than this to be better. It is above the error of its rounding."""
@@ -87,8 +90,12 @@ def save_checkpoint(
     model: AnyModel,
     progress: TrainingProgress,
     optimizer: torch.optim.Optimizer | None = None,
+    trained: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write a checkpoint, whole or not at all. A run can resume from it only if it has the optimizer."""
+    """Write a checkpoint, whole or not at all. A run can resume from it only if it has the optimizer.
+
+    trained: the weights that the next update changes, by name, if the model has their average
+    """
     try:
         with publish_folder(folder) as part:
             (part / CONFIG).write_text(config.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -96,7 +103,8 @@ def save_checkpoint(
                 (part / name).write_bytes(content)
             save_file(_weights(model), part / MODEL)
             if optimizer is not None:
-                save_file(_optimizer_tensors(model, optimizer), part / OPTIMIZER)
+                kept = {f"{name}:{TRAINED}": weight for name, weight in (trained or {}).items()}
+                save_file({**_optimizer_tensors(model, optimizer), **kept}, part / OPTIMIZER)
             write_json(part / STATE, asdict(progress))
             for path in part.glob("*.safetensors"):  # safetensors creates files for their owner only
                 path.chmod((part / CONFIG).stat().st_mode)
@@ -122,7 +130,7 @@ def load_weights(model: AnyModel, folder: Path) -> None:
 
 
 def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, folder: Path) -> None:
-    """Restore the optimizer from a checkpoint."""
+    """Restore the optimizer from a checkpoint, and the weights that updates change if the checkpoint has an average."""
     saved: dict[str, dict[str, Tensor]] = {}
     for name, tensor in _read_tensors(folder / OPTIMIZER).items():
         weight, _, key = name.rpartition(":")
@@ -130,6 +138,10 @@ def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, folder: P
     for name, parameter in model.named_parameters():
         if name not in saved:
             raise CheckpointError(f"{folder / OPTIMIZER}: has no state of {name}")
+        trained = saved[name].pop(TRAINED, None)
+        if trained is not None:
+            with torch.no_grad():
+                parameter.copy_(trained)
         # The fused Adam keeps its whole state on the device of the weights, the step count too.
         optimizer.state[parameter] = {key: value.to(parameter.device) for key, value in saved[name].items()}
 
@@ -284,7 +296,45 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: its values are nested too deeply") from None
 
 
-# Averages of checkpoints, and weights rounded to fp16 values.
+# Averages of checkpoints, the moving average of a run, and weights rounded to fp16 values.
+
+
+class MovingAverage:
+    """The exponential moving average of the weights of a run (Polyak and Juditsky, 1992; Tarvainen and Valpola, 2017).
+
+    The first updates count more: the decay of update t is at most (1 + t) / (10 + t).
+    """
+
+    def __init__(self, decay: float) -> None:
+        self._decay = decay
+        self._average: dict[str, Tensor] = {}
+
+    def begin(self, model: nn.Module) -> None:
+        """Take the weights of a model as the average."""
+        self._average = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+
+    @torch.no_grad()
+    def add(self, model: nn.Module, step: int) -> None:
+        """Count the weights after an update; step: its number, from 1."""
+        share = 1 - min(self._decay, (1 + step) / (10 + step))
+        weights = dict(model.named_parameters())
+        torch._foreach_lerp_([*self._average.values()], [weights[name].detach() for name in self._average], share)
+
+    @contextmanager
+    def shown(self, model: nn.Module) -> Iterator[dict[str, Tensor]]:
+        """Give the model the average for the length of the block, and yield the weights that updates change."""
+        trained = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+        _set_weights(model, self._average)
+        try:
+            yield trained
+        finally:
+            _set_weights(model, trained)
+
+
+@torch.no_grad()
+def _set_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    for name, weight in model.named_parameters():
+        weight.copy_(weights[name])
 
 
 @torch.no_grad()

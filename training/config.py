@@ -6,6 +6,8 @@ import difflib
 import json
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -14,7 +16,7 @@ from pydantic_core import ErrorDetails
 
 from lingon.bundle.manifest import BeamSize, BundleSize, Language, Languages, SourceLanguage, TargetLanguage
 from lingon.errors import SettingsError, first_of
-from lingon.text import UNK, Tokenizer
+from lingon.text import UNK, LanguageTokens, Tokenizer
 from lingon.training.model_settings import (
     MODEL_KINDS,
     PAPER_WARMUP_STEPS,
@@ -52,7 +54,9 @@ class Corpus(SettingsBlock):
     target: Path | None = None
     tsv: Path | None = None
     alignment: Path | None = None  # word alignments of the pairs, line by line, in Pharaoh form
+    name: Annotated[str, Field(min_length=1)] | None = None  # by which training.stage gives it a weight
     repeat: Annotated[int, Field(ge=1)] = 1  # how often an epoch has each pair that passes the filters
+    tag: Annotated[str, Field(min_length=1)] | None = None  # piece before each source, such as <BT> for machine output
     source_language: Annotated[str, bundle_rule(Language)] | None = None  # by default that of the block data
     target_language: Annotated[str, bundle_rule(Language)] | None = None  # likewise
 
@@ -113,9 +117,14 @@ class DataSettings(SettingsBlock):
 
     @model_validator(mode="after")
     def _valid_once(self) -> Self:
+        names = [corpus.name for corpus in self.train if corpus.name is not None]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"train.name must name one corpus, got {twice!r} twice")
         for corpus in self.valid:
             if corpus.repeat != 1:
                 raise ValueError(f"valid.repeat must be 1, because validation scores a pair once, got {corpus.repeat}")
+            if corpus.tag is not None:
+                raise ValueError(f"valid.tag must be left out: users send no tag, got {corpus.tag!r}")
             if corpus.alignment is not None:
                 raise ValueError(f"valid.alignment must be left out: only training is guided, got '{corpus.alignment}'")
         return self
@@ -149,6 +158,14 @@ class TokenizerSettings(SettingsBlock):
         return self
 
 
+class StageSettings(SettingsBlock):
+    """Updates that see the corpora in shares of their own. A new stage begins with a new epoch."""
+
+    until: Annotated[int, Field(ge=1)] | None = None  # the last update of the stage; only the last stage has none
+    # The shares of corpora, by name. Without any the stage has all text by its size.
+    weights: dict[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+
+
 class TrainingSettings(SettingsBlock):
     """The training loop: batch size, learning rate, length of the run, precision, validation, checkpoints."""
 
@@ -166,6 +183,8 @@ class TrainingSettings(SettingsBlock):
     guided_heads: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (0,)  # of that layer
     clip_norm: Annotated[float, Field(gt=0)] = 1.0  # bound of the norm of the gradient
     weight_decay: Annotated[float, Field(ge=0)] = 0.0  # decoupled, as in AdamW
+    average_decay: Annotated[float, Field(ge=0, lt=1)] = 0.0  # of the moving average of weights that is saved; 0 is off
+    stage: tuple[StageSettings, ...] = ()  # in their order; without any the whole run is one
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"  # of matrix products; weights and sums are fp32
     compile: bool = False  # with torch.compile
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -188,6 +207,22 @@ class TrainingSettings(SettingsBlock):
     def _heads_once(self) -> Self:
         if len(set(self.guided_heads)) < len(self.guided_heads):
             raise ValueError(f"guided_heads must name a head once, got {list(self.guided_heads)}")
+        return self
+
+    def stage_of(self, step: int) -> int:
+        """Return the number of the stage of an update, from 0; 0 if the run has no stages."""
+        return next((number for number, each in enumerate(self.stage) if step <= (each.until or step)), 0)
+
+    @model_validator(mode="after")
+    def _stages_ascend(self) -> Self:
+        ends = [each.until for each in self.stage]
+        if None in ends[:-1]:
+            raise ValueError(f"stage.{ends.index(None)}.until is missing: another stage follows")
+        bounds = [end for end in ends if end is not None]
+        if any(end >= after for end, after in pairwise(bounds)):
+            raise ValueError(f"stage.until must ascend, got {', '.join(map(str, bounds))}")
+        if ends and ends[-1] is not None and ends[-1] < self.max_steps:
+            raise ValueError(f"the last stage must reach max_steps ({self.max_steps}), got until = {ends[-1]}")
         return self
 
     @model_validator(mode="after")
@@ -499,6 +534,37 @@ class Config(SettingsBlock):
             name = "training.guided_alignment" if self.training.guided_alignment else "tokenizer.sampling_alpha"
             raise ValueError(f"{name} must be 0 for a model of several languages")
 
+    def _check_stages(self) -> None:
+        """Raise ValueError if a stage names a corpus that there is not."""
+        names = [corpus.name for corpus in self.data.train if corpus.name is not None]
+        for number, stage in enumerate(self.training.stage):
+            if unknown := next((name for name in stage.weights if name not in names), None):
+                known = ", ".join(names) or "none has a name"
+                raise ValueError(
+                    f"training.stage.{number}.weights must name corpora of data.train: {known}; got {unknown!r}"
+                )
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags of the corpora, each once."""
+        return tuple(dict.fromkeys(corpus.tag for corpus in self.data.train if corpus.tag is not None))
+
+    def corpus_tokens(self, tokenizer: Tokenizer) -> tuple[LanguageTokens, ...]:
+        """Return the tokens of the languages of each corpus of the training text, after its tag.
+
+        Raises SettingsError for unknown pieces.
+        """
+        found = []
+        for number, corpus in enumerate(self.data.train):
+            tokens = self.tokenizer_of_pair(tokenizer, self.data.languages_of(corpus)).languages
+            if corpus.tag is not None:
+                tag = tokenizer.source.piece_to_id(corpus.tag)
+                if tag == UNK:
+                    raise SettingsError(f"data.train.{number}.tag: {corpus.tag!r} is no piece of the source vocabulary")
+                tokens = replace(tokens, before=(tag, *tokens.before))
+            found.append(tokens)
+        return tuple(found)
+
     def with_languages(self) -> Config:
         """Return the settings with the languages of the training text, if it has several pairs and none are set."""
         if self.languages is not None or len(self.data.trained) < 2:
@@ -541,6 +607,7 @@ class Config(SettingsBlock):
         self._check_own_pair()
         self._check_languages()
         self._check_corpora()
+        self._check_stages()
         if self.data.max_tokens >= self.model.max_positions:
             raise ValueError(
                 f"data.max_tokens must be below model.max_positions ({self.model.max_positions}), "

@@ -135,19 +135,33 @@ def epoch_sizes(sizes: NDArray[np.int64], temperature: float) -> NDArray[np.int6
     return found
 
 
-def mixture(config: Config, sizes: Sequence[int], seed: Sequence[int]) -> Mixture:
-    """Return the rows of an epoch of a run; sizes: how many pairs of each corpus there are."""
+def mixture(config: Config, sizes: Sequence[int], seed: Sequence[int], stage: int | None = None) -> Mixture:
+    """Return the rows of an epoch of a run.
+
+    sizes: how many pairs of each corpus there are
+    stage: whose weights the corpora have. An epoch of it has every pair of its corpora, and some of them several times
+    """
     starts = np.cumsum([0, *sizes]).tolist()
-    segments = [
-        Segment(start, size, corpus.repeat)
+    corpora = [
+        (corpus, Segment(start, size, corpus.repeat))
         for start, size, corpus in zip(starts, sizes, config.data.train, strict=False)
+        if size
     ]
+    weights = config.training.stage[stage].weights if stage is not None and config.training.stage else {}
+    if weights:
+        chosen = [
+            (Segment(each.first, each.size), weights[corpus.name or ""])
+            for corpus, each in corpora
+            if corpus.name in weights
+        ]
+        total = max((each.size / weight for each, weight in chosen), default=0.0)
+        return Mixture([([each], max(round(total * weight), each.size)) for each, weight in chosen], seed)
     if config.data.temperature == 1:
+        segments = [segment for _, segment in corpora]
         return Mixture([(segments, sum(each.size * each.repeat for each in segments))], seed)
     groups: dict[LanguagePair, list[Segment]] = {}
-    for segment, corpus in zip(segments, config.data.train, strict=True):
-        if segment.size:
-            groups.setdefault(config.data.languages_of(corpus), []).append(segment)
+    for corpus, segment in corpora:
+        groups.setdefault(config.data.languages_of(corpus), []).append(segment)
     whole = np.array([sum(each.size * each.repeat for each in group) for group in groups.values()])
     return Mixture([*zip(groups.values(), epoch_sizes(whole, config.data.temperature).tolist(), strict=True)], seed)
 

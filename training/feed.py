@@ -62,7 +62,7 @@ class Feed:
         rank, world_size = self._processes.rank, self._processes.world_size
 
         def requests() -> Iterator[BatchRequest]:
-            for group in self._groups(progress.epoch, progress.block, progress.batch):
+            for group in self._groups(progress.step, progress.epoch, progress.block, progress.batch):
                 ahead.append(group)
                 for number in group.mine(rank, world_size):
                     yield group.requests[number]
@@ -88,24 +88,26 @@ class Feed:
         )
         yield from loader
 
-    def _groups(self, epoch: int, block: int, batch: int) -> Iterator[UpdateGroup]:
+    def _groups(self, step: int, epoch: int, block: int, batch: int) -> Iterator[UpdateGroup]:
+        """Yield the groups after an update; step, epoch, block, batch: the progress of that update."""
         settings = self._config.training
         sizes = [each.kept for each in self._corpus.manifest.corpora]
+        stage = settings.stage_of(max(step, 1))
         while True:
             seed = (settings.seed, epoch)
-            shown = mixture(self._config, sizes, seed)
+            shown = mixture(self._config, sizes, seed, stage)
             count = blocks(len(shown))
-            while block < count:
+            while block < count and stage == settings.stage_of(step + 1):
                 positions, plan = self._plan(shown, block, seed)
-                while batch < len(plan):
+                while batch < len(plan) and stage == settings.stage_of(step + 1):
                     numbers = plan[batch : batch + settings.accumulate]  # fewer at the end of a block
-                    batch += len(numbers)
+                    batch, step = batch + len(numbers), step + 1
                     requests = [self._request(shown, positions[number], seed) for number in numbers]
                     tokens = int(sum(self._corpus.lengths[each.rows, 1].sum() for each in requests))
                     share = (block + batch / len(plan)) / count
                     yield UpdateGroup(requests, tokens, epoch, block, batch, share)
                 block, batch = block + 1, 0
-            epoch, block = epoch + 1, 0
+            epoch, block, batch, stage = epoch + 1, 0, 0, settings.stage_of(step + 1)
 
     def _plan(
         self, shown: Mixture, block: int, seed: tuple[int, int]

@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from lingon.errors import CorpusError, Interrupted, LingonError, SettingsError
 from lingon.files import check_files, lock_path, make_folders, read_lines, remove_partial_files, write_bytes, write_text
 from lingon.machine import usable_cores
-from lingon.text import Tokenizer, normalise
+from lingon.text import LanguageTokens, Tokenizer, normalise
 from lingon.training.config import Config, Corpus, pair_name
 from lingon.training.corpus import FilterCounts, Pair, read_raw
 from lingon.training.epochs import Permutation, mixture
@@ -51,7 +51,7 @@ from lingon.training.prepared import (
     Shard,
     ShardFacts,
 )
-from lingon.training.shard_tasks import DroppedPairs, EncodeTask, FilterTask, Lines
+from lingon.training.shard_tasks import DroppedPairs, EncodeTask, FilterTask, Lines, framing
 from lingon.training.tokenizer import train_tokenizer
 from lingon.worker_pool import worker_pool
 
@@ -358,7 +358,9 @@ class _Steps:
             return
         if self.given is None:
             self.watch.begin_step("learn the tokenizer", None)
-        found = self.given or train_tokenizer(self._sample(), self.config.tokenizer, self.config.languages)
+        found = self.given or train_tokenizer(
+            self._sample(), self.config.tokenizer, self.config.languages, self.config.tags
+        )
         for name in (*Tokenizer.JOINT, *Tokenizer.SEPARATE):
             (self.folder / name).unlink(missing_ok=True)
         for name, content in found.files().items():
@@ -395,8 +397,7 @@ class _Steps:
         """Write the shards."""
         data, tokenizer = self.config.data, Tokenizer.read(self.folder)
         languages = tuple(map(data.languages_of, self.corpora))
-        framed = {pair: self.config.tokenizer_of_pair(tokenizer, pair).languages for pair in set(languages)}
-        tokens = tuple(framed[pair] for pair in languages)
+        tokens = self.config.corpus_tokens(tokenizer)
         task = EncodeTask(self.work, self.folder, tokens, languages, data.max_tokens)
         kept = self._kept()
         missing = [name for name in kept if not (self.folder / name).is_file()]
@@ -417,7 +418,9 @@ class _Steps:
             shutil.rmtree(self.work)
             most = self.config.data.max_tokens
             raise CorpusError(f"no pair has at most data.max_tokens = {most} tokens on each side; raise it")
-        _write_array(self.folder / LENGTHS, np.concatenate([self._lengths(name, shards[name]) for name in names]))
+        tokens = self.config.corpus_tokens(tokenizer)
+        lengths = [_lengths(shard, tokens[_corpus_of(name)]) for name, shard in shards.items()]
+        _write_array(self.folder / LENGTHS, np.concatenate(lengths))
         manifest = Manifest(
             version=VERSION,
             settings={**text_settings(self.config), **token_settings(self.config, self.given)},
@@ -431,13 +434,6 @@ class _Steps:
         )
         write_text(self.folder / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
         shutil.rmtree(self.work)
-
-    def _lengths(self, name: str, shard: Shard) -> NDArray[Any]:
-        pair = self.config.data.languages_of(self.corpora[_corpus_of(name)])
-        more = self.config.tokenizer_of_pair(Tokenizer.read(self.folder), pair).languages
-        columns = [np.diff(column.offsets) for column in (shard.source, shard.target)]
-        extra = 1 + len(more.before) + len(more.after), 1 + len(more.forced)
-        return (np.stack(columns, axis=1) + extra).astype(np.uint32)
 
     def _facts(self, corpus: int, shards: dict[str, Shard]) -> CorpusFacts:
         names, dropped = self._names(corpus), DroppedPairs()
@@ -468,6 +464,12 @@ class _Steps:
         for key, path in files.items():
             size, modified = before[key][1:]
             yield InputFile(key=key, path=path, size=size, modified=modified, sha256=digests[key])
+
+
+def _lengths(shard: Shard, tokens: LanguageTokens) -> NDArray[np.uint32]:
+    """Return the lengths of the pairs of a shard, see `pair_lengths`."""
+    ids = [np.diff(column.offsets) for column in (shard.source, shard.target)]
+    return (np.stack(ids, axis=1) + framing(tokens)).astype(np.uint32)
 
 
 def _shard_name(corpus: int, number: int) -> str:
@@ -518,7 +520,9 @@ def text_settings(config: Config) -> dict[str, Any]:
 def token_settings(config: Config, tokenizer: Tokenizer | None) -> dict[str, Any]:
     """Return the settings that decide the token ids of its pairs; tokenizer: that is given, if one is."""
     learnt = {name: getattr(config.tokenizer, name) for name in LEARNT}
+    tags = {f"train.{number}.tag": corpus.tag for number, corpus in enumerate(config.data.train) if corpus.tag}
     return {
+        **tags,
         "max_tokens": config.data.max_tokens,
         "tokenizer": learnt if tokenizer is None else {"files": file_digests(tokenizer)},
         "languages": config.languages and config.languages.model_dump(mode="json"),

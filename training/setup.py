@@ -19,6 +19,7 @@ from lingon.machine import free_bytes
 from lingon.text import UNK, Tokenizer
 from lingon.training import checkpoint as checkpoints
 from lingon.training.batches import filter_by_length
+from lingon.training.checkpoint import MovingAverage
 from lingon.training.config import (
     Config,
     LanguagePair,
@@ -124,7 +125,11 @@ def build_trainer(
     model = build_model(config.model, *vocabs).to(processes.device)
     report.message(f"model: {weights:,} weights on {processes.device}, {processes.world_size} process(es)")
     optimizer = _optimizer(model, config.training)
-    trainer = Trainer(config, folder, processes, report, tokenizer, others, corpus, valid, model, optimizer, interrupt)
+    decay = config.training.average_decay
+    average = MovingAverage(decay) if decay else None
+    trainer = Trainer(
+        config, folder, processes, report, tokenizer, others, corpus, valid, model, optimizer, interrupt, average
+    )
     digest = corpus.digest([each.repeat for each in config.data.train])
     measured = _validation_digest(valid, config.training)
     if last is not None:
@@ -132,6 +137,8 @@ def build_trainer(
     elif start is not None:
         checkpoints.load_weights(model, start)
         report.message(f"starts from the weights of {start}")
+    if last is None and trainer.average is not None:
+        trainer.average.begin(model)
     trainer.progress.text, trainer.progress.validation = digest, measured
     if processes.is_leader:
         write_text(folder / checkpoints.CONFIG, config.model_dump_json(indent=2) + "\n")
@@ -188,14 +195,15 @@ def _with_facts(config: Config, start: Path | None) -> Config:
 
 
 def _with_silent_pieces(config: Config, tokenizer: Tokenizer) -> Config:
-    """Return the settings of a new model, by which it generates no piece of languages, unless they set never_generated.
+    """Return the settings of a new model, which generates no tag and no piece of languages unless they say otherwise.
 
     The pieces of both sides are in a joint vocabulary. Those that a text may have stay possible.
     """
     languages, model = config.languages, config.model
-    if languages is None or "never_generated" in model.model_fields_set:
+    if (languages is None and not config.tags) or "never_generated" in model.model_fields_set:
         return config
-    ids = map(tokenizer.target.piece_to_id, (*languages.source_pieces, *languages.target_pieces))
+    pieces = (*languages.source_pieces, *languages.target_pieces) if languages else ()
+    ids = map(tokenizer.target.piece_to_id, (*pieces, *config.tags))
     never = tuple(sorted({each for each in ids if each > UNK and tokenizer.target.is_control(each)}))
     return config.model_copy(update={"model": model.model_copy(update={"never_generated": never})})
 
@@ -219,8 +227,23 @@ def _described(config: Config, corpus: PreparedCorpus) -> Iterator[str]:
     """Yield lines about the training text."""
     yield f"training text: {corpus.counts}"
     yield from _several_pairs(config, corpus)
+    yield from _stages(config, corpus)
     if config.training.guided_alignment:
         yield _guidance(config, corpus)
+
+
+def _stages(config: Config, corpus: PreparedCorpus) -> Iterator[str]:
+    """Yield a line for each stage. Raises CorpusError if there is no text for one."""
+    kept = {
+        settings.name: facts.kept for settings, facts in zip(config.data.train, corpus.manifest.corpora, strict=True)
+    }
+    for number, stage in enumerate(config.training.stage):
+        weights = {name: weight for name, weight in stage.weights.items() if kept[name]}
+        if stage.weights and not weights:
+            raise CorpusError(f"training.stage.{number}: no pair of {', '.join(stage.weights)} passes the filters")
+        total = sum(weights.values())
+        shares = ", ".join(f"{name} {weight / total:.1%}" for name, weight in weights.items()) or "all text by its size"
+        yield f"stage {number + 1}, until update {stage.until or config.training.max_steps:,}: {shares}"
 
 
 def _guidance(config: Config, corpus: PreparedCorpus) -> str:
@@ -349,6 +372,8 @@ def _resume(trainer: Trainer, folder: Path, digest: str, measured: str) -> None:
     if saved.progress.text not in ("", digest):
         changed.append("the pairs of the training text")
     trainer.model.load_state_dict(saved.model.state_dict())
+    if trainer.average is not None:
+        trainer.average.begin(trainer.model)  # with the weights that the checkpoint shows: the average, if it had one
     with _naming_remedy(trainer.folder, folder):
         checkpoints.load_optimizer(trainer.model, trainer.optimizer, folder)
     trainer.progress = saved.progress

@@ -188,9 +188,13 @@ def pair_lengths(
     sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], tokens: LanguageTokens
 ) -> NDArray[np.int64]:
     """Return source and target lengths (pairs, 2), with the end token and the tokens of the languages."""
-    found = np.array([*map(len, sources), *map(len, targets)], np.int64).reshape(2, -1).T
-    framed: NDArray[np.int64] = found + np.array([1 + len(tokens.before) + len(tokens.after), 1 + len(tokens.forced)])
-    return framed
+    found: NDArray[np.int64] = np.array([*map(len, sources), *map(len, targets)], np.int64).reshape(2, -1).T
+    return found + framing(tokens)
+
+
+def framing(tokens: LanguageTokens) -> NDArray[np.int64]:
+    """Return how many tokens a source and a target have beside the pieces of their texts, (2)."""
+    return np.array([1 + len(tokens.before) + len(tokens.after), 1 + len(tokens.forced)])
 
 
 def _ids_column(ids: Sequence[Sequence[int]], vocab: int) -> pa.Array:

@@ -24,11 +24,15 @@ SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 
 
 def train_tokenizer(
-    pairs: Sequence[Pair], settings: TokenizerSettings, languages: LanguageSettings | None = None
+    pairs: Sequence[Pair],
+    settings: TokenizerSettings,
+    languages: LanguageSettings | None = None,
+    tags: Sequence[str] = (),
 ) -> Tokenizer:
     """Train a tokenizer on pairs: one model for both sides if settings.joint, else one for each.
 
     languages: of a model of several. Their pieces are control symbols, which no text is encoded to
+    tags: of corpora, likewise, of the source
 
     The unigram language model is that of Kudo (2018), the byte-pair encoding that of Sennrich et al. (2016).
     Raises SettingsError if vocab_size does not fit the text, or a piece of languages is one of bytes, such as <0x41>,
@@ -36,6 +40,7 @@ def train_tokenizer(
     """
     sources, targets = sides(pairs)
     read, written = (languages.source_pieces, languages.target_pieces) if languages else ((), ())
+    read = (*read, *tags)
     if settings.joint:
         return Tokenizer(_train(sources + targets, settings, [*read, *written]))
     return Tokenizer(_train(sources, settings, read), _train(targets, settings, written))

@@ -22,7 +22,7 @@ from lingon.errors import Interrupted, LingonError
 from lingon.text import Tokenizer
 from lingon.training import checkpoint as checkpoints
 from lingon.training.batches import Batch, BatchMaker, derive_seed
-from lingon.training.checkpoint import TrainingProgress
+from lingon.training.checkpoint import MovingAverage, TrainingProgress
 from lingon.training.config import Config, LanguagePair, TrainingSettings
 from lingon.training.corpus import Pair
 from lingon.training.evaluation import validate
@@ -61,6 +61,7 @@ class Trainer:
     model: AnyModel
     optimizer: torch.optim.Optimizer
     interrupt: Interrupt
+    average: MovingAverage | None = None  # of the weights, if one is kept
     progress: TrainingProgress = field(default_factory=TrainingProgress)
     interrupted: bool = False  # whether a signal stopped any process; the same in all of them
 
@@ -69,7 +70,8 @@ class Trainer:
         forward, scaler = self._training_module(), self._scaler()
         updates = self.feed().updates(self.progress)
         if self._validation_pending():
-            self._validate()
+            with self._averaged():
+                self._validate()
         self._remove_old_checkpoints()  # a kill after the last checkpoint may have left more than are kept
         meter = Meter()
         self.report.begin_updates()
@@ -78,6 +80,8 @@ class Trainer:
             self._count(group)
             tokens = self._tokens(group, batches)
             meter.add(*self._update(forward, scaler, group, batches, tokens), tokens)
+            if self.average is not None:
+                self.average.add(self.model, self.progress.step)
             self.interrupted = self.processes.any(self.interrupt.requested)
             due = self._checkpoint_due() or self.interrupted
             if due or self.progress.step % self.config.training.log_every == 0:
@@ -89,7 +93,7 @@ class Trainer:
 
     def feed(self) -> Feed:
         """Return what makes the batches of the run."""
-        maker = BatchMaker(self.corpus, self.config, self.tokenizer, self.others)
+        maker = BatchMaker(self.corpus, self.config, self.tokenizer)
         return Feed(self.corpus, self.config, maker, self.processes)
 
     def _training_module(self) -> nn.Module:
@@ -205,12 +209,19 @@ class Trainer:
         if scaler.is_enabled():
             state = scaler.state_dict()
             self.progress.loss_scale, self.progress.scale_growth = state["scale"], state["_growth_tracker"]
-        if self.processes.is_leader:
-            folder = checkpoints.step_folder(self.folder, self.progress.step)
-            checkpoints.save_checkpoint(folder, self.config, self.tokenizer, self.model, self.progress, self.optimizer)
-        if self._checkpoint_due() and not self.interrupted:
-            self._validate()
+        with self._averaged() as trained:
+            if self.processes.is_leader:
+                folder = checkpoints.step_folder(self.folder, self.progress.step)
+                checkpoints.save_checkpoint(
+                    folder, self.config, self.tokenizer, self.model, self.progress, self.optimizer, trained
+                )
+            if self._checkpoint_due() and not self.interrupted:
+                self._validate()
         self._remove_old_checkpoints()
+
+    def _averaged(self) -> contextlib.AbstractContextManager[dict[str, Tensor] | None]:
+        """Give the model the moving average, if there is one, and yield the weights that updates change."""
+        return contextlib.nullcontext() if self.average is None else self.average.shown(self.model)
 
     def _remove_old_checkpoints(self) -> None:
         if self.processes.is_leader:
