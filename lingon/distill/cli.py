@@ -46,6 +46,14 @@ PairChoiceOption = Annotated[
     ),
 ]
 
+BackwardOption = Annotated[
+    bool,
+    typer.Option(
+        "--backward",
+        help="The texts are the targets of the pairs, and their translations the sources: more training text for the "
+        "other direction, from text in its target language alone.",
+    ),
+]
 WholeOption = Annotated[
     bool,
     typer.Option(
@@ -65,6 +73,7 @@ def distill(
     beam_size: OwnBeamSizeOption = 4,
     num_hypotheses: NumHypothesesOption = None,
     choose: PairChoiceOption = PairChoice.BEST,
+    backward: BackwardOption = False,
     whole: WholeOption = False,
     *,
     backend: BackendOptions,
@@ -102,7 +111,7 @@ def distill(
         except BaseException:
             translator.close()
             raise
-    _print(shards.publish(choose), output)
+    _print(shards.publish(choose, backward=backward), output)
 
 
 def _hypotheses(choose: PairChoice, given: int | None, beam_size: int) -> int:
@@ -130,4 +139,7 @@ def _print(report: DistillReport, output: Path) -> None:
 
     left_out = ", ".join(f"{count:,} {reason}" for reason, count in sorted(report.left_out.items()))
     print(f"{report.pairs:,} pairs of {report.texts:,} texts (left out: {left_out or 'none'})")
-    print(f"{output / SOURCE} and {output / TARGET}: name them under [[data.train]] in the config of the student")
+    if report.backward:
+        print(f'{output / SOURCE} and {output / TARGET}: name them under [[data.train]], with a tag such as "<BT>"')
+    else:
+        print(f"{output / SOURCE} and {output / TARGET}: name them under [[data.train]] in the config of the student")

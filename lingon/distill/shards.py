@@ -144,12 +144,14 @@ class TeacherTranslation:
 class DistillReport:
     """What became of the texts.
 
+    backward: whether the translations are the sources of the pairs
     texts: that were translated; pairs: that were written; left_out: texts by the reason why they gave no pair
     """
 
     model: str
     options: dict[str, Any]
     choice: str
+    backward: bool = False
     texts: int = 0
     pairs: int = 0
     left_out: dict[str, int] = field(default_factory=dict)
@@ -188,18 +190,22 @@ class Shards:
             raise ValueError(f"shard {number}: {len(lines)} results of {len(self.texts_of(number))} texts")
         write_bytes(self._path(number), gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
 
-    def publish(self, choice: PairChoice) -> DistillReport:
-        """Write the corpus from all shards: line-parallel files of sources and translations, and a report."""
-        report, left_out = DistillReport(self._plan.model, self._plan.options, choice.value), Counter[str]()
+    def publish(self, choice: PairChoice, *, backward: bool = False) -> DistillReport:
+        """Write the corpus from all shards: line-parallel files of sources and targets, and a report.
+
+        backward: the texts are the targets of the pairs: back-translation (Sennrich et al., 2016)
+        """
+        report, left_out = DistillReport(self._plan.model, self._plan.options, choice.value, backward), Counter[str]()
         with writing(self._folder / SOURCE) as sources, writing(self._folder / TARGET) as targets:
             for text, translated in self._translated():
                 report.texts += 1
                 found = chosen(choice, text, [" ".join(each.split()) for each in translated.translations])
                 if not found:
                     left_out[translated.fault or "empty"] += 1
-                for target in found:
-                    sources.write(f"{text.source}\n".encode())
-                    targets.write(f"{target}\n".encode())
+                for translation in found:
+                    pair = (translation, text.source) if backward else (text.source, translation)
+                    sources.write(f"{pair[0]}\n".encode())
+                    targets.write(f"{pair[1]}\n".encode())
                     report.pairs += 1
         report.left_out = dict(left_out)
         write_json(self._folder / REPORT, asdict(report))

@@ -138,6 +138,21 @@ def test_all_hypotheses_are_pairs_with_the_same_source(tmp_path: Path, translato
     assert len(set(pairs)) == len(pairs)
 
 
+def test_backward_the_translations_are_the_sources_of_the_same_pairs(
+    tmp_path: Path, translator: ListTranslator
+) -> None:
+    texts = [TeacherText(line) for line in LINES[:7]]
+    model = Teacher(translator, {}).model_for(texts[0])
+    shards = Shards(tmp_path, DistillPlan(len(texts), digest(texts), model, {}), texts)
+    Teacher(translator, {}).translate(shards, model, lambda lines, read: None)
+    shards.publish(PairChoice.BEST)
+    pairs = list(read_parallel(tmp_path / SOURCE, tmp_path / TARGET))
+    report = shards.publish(PairChoice.BEST, backward=True)
+    assert list(read_parallel(tmp_path / SOURCE, tmp_path / TARGET)) == [(target, source) for source, target in pairs]
+    assert report.backward
+    assert [source for source, _ in pairs] == LINES[:7]
+
+
 def test_a_folder_of_other_texts_options_or_another_model_is_refused(tmp_path: Path) -> None:
     texts = [TeacherText("one"), TeacherText("two")]
     plan = DistillPlan(2, digest(texts), "en-de/6", {"beam_size": 4})
