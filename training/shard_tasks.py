@@ -9,8 +9,9 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +19,14 @@ from numpy.typing import NDArray
 
 from lingon.alignment import WordLink, parse_links
 from lingon.files import write_bytes
+from lingon.moses import MosesPieces
 from lingon.text import LanguageTokens, Tokenizer, normalise
 from lingon.training.config import DataSettings, LanguagePair, pair_name
 from lingon.training.corpus import normalised_links
 from lingon.training.prepared import Example, Shard, list_column, shard_bytes, text_column
+
+if TYPE_CHECKING:
+    from lingon.text import Segmenter
 
 EXAMPLES = 5
 """Pairs that are kept of those that a filter drops of a corpus."""
@@ -155,7 +160,7 @@ class EncodeTask:
         work, tokenizer = Shard(self.work / name), Tokenizer.read(self.folder)
         rows = np.flatnonzero(kept)
         sources, targets = ([texts[row] for row in rows.tolist()] for texts in (work.source_text, work.target_text))
-        source_ids, target_ids = tokenizer.source.encode(sources), tokenizer.target.encode(targets)
+        source_ids, target_ids = _encoded(tokenizer.source, sources), _encoded(tokenizer.target, targets)
         lengths = pair_lengths(source_ids, target_ids, self.tokens[corpus])
         short = lengths.max(axis=1, initial=0) <= self.max_tokens
         dropped, numbers = DroppedPairs(), work.numbers("row")
@@ -184,6 +189,11 @@ class EncodeTask:
         return len(work)
 
 
+def _encoded(model: Segmenter, texts: list[str]) -> list[list[int]]:
+    """Return the token ids of texts, on one thread: other processes have the other cores."""
+    return model.encode(texts) if isinstance(model, MosesPieces) else model.encode(texts, num_threads=1)
+
+
 def pair_lengths(
     sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], tokens: LanguageTokens
 ) -> NDArray[np.int64]:
@@ -200,7 +210,7 @@ def framing(tokens: LanguageTokens) -> NDArray[np.int64]:
 def _ids_column(ids: Sequence[Sequence[int]], vocab: int) -> pa.Array:
     """Return lists of token ids as a column, of 16 bits where they suffice."""
     kind: type[np.unsignedinteger[Any]] = np.uint16 if vocab <= 2**16 else np.uint32
-    return list_column(np.cumsum([0, *map(len, ids)]), np.array([token for each in ids for token in each], kind))
+    return list_column(np.cumsum([0, *map(len, ids)]), np.fromiter(chain.from_iterable(ids), kind))
 
 
 def _links_column(links: Sequence[Sequence[WordLink]]) -> pa.Array:
