@@ -320,8 +320,9 @@ def read_lines(path: Path, line_end: bytes = LINE_END) -> Iterator[str]:
 
 
 def unreadable(path: Path, lines: int, error: Exception) -> CorpusError:
-    """Return the error of a file that cannot be read after this many lines."""
-    return CorpusError(f"{path}{f':{lines + 1}' if lines else ''}: {getattr(error, 'strerror', None) or error}")
+    """Return the error of a file that cannot be read after this many lines. One that cannot be opened has no line."""
+    opened = lines or getattr(error, "errno", None) is None
+    return CorpusError(f"{path}{f':{lines + 1}' if opened else ''}: {getattr(error, 'strerror', None) or error}")
 
 
 def check_files(paths: Iterable[Path]) -> None:

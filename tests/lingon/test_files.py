@@ -243,7 +243,7 @@ def test_an_archive_that_ends_too_early_is_an_error_that_names_the_file(packing:
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_what_is_no_archive_is_an_error_that_names_the_file(packing: str, tmp_path: Path) -> None:
     (tmp_path / f"text{packing}").write_text("plain text\n" * 100)
-    with pytest.raises(CorpusError, match=re.escape(f"{tmp_path / 'text'}{packing}: ")):
+    with pytest.raises(CorpusError, match=re.escape(f"{tmp_path / 'text'}{packing}:1: ")):
         list(read_lines(tmp_path / f"text{packing}"))
 
 
