@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lingon.alignment import WordLink, caller_words, check_range, format_links, read_links
+from lingon.alignment import WordLink, caller_words, check_range, format_links, parse_links
 from lingon.errors import CorpusError
-from lingon.files import read_lines, read_parallel
 from lingon.text import normalise
 from lingon.training.config import Corpus, DataSettings, LanguagePair, pair_name
+from lingon.training.parallel_text import read_blocks
+
+BLOCK = 8192  # rows that are read at once
 
 
 class Pair(NamedTuple):
@@ -85,15 +86,12 @@ def read_linked_pairs(corpus: Corpus) -> Iterator[Pair]:
     if corpus.alignment is None:
         yield from read_pairs(corpus)
         return
-    text, links, number = corpus.files()[0], read_links(corpus.alignment), 0
-    for number, (source, target) in enumerate(_lines(corpus), start=1):
-        found = next(links, None)
-        if found is None:
-            raise CorpusError(f"{corpus.alignment}:{number}: ends here, but {text} goes on")
-        where = f"{corpus.alignment}:{number}"
-        yield Pair(normalise(source), normalise(target), _normalised_links(found.possible, source, target, where))
-    if next(links, None) is not None:
-        raise CorpusError(f"{text}:{number + 1}: ends here, but {corpus.alignment} goes on")
+    for block in read_blocks(corpus, BLOCK):
+        rows = zip(block.sources, block.targets, block.links or (), strict=True)
+        for number, (source, target, line) in enumerate(rows, start=block.first + 1):
+            where = f"{corpus.alignment}:{number}"
+            links = _normalised_links(parse_links(line, where).possible, source, target, where)
+            yield Pair(normalise(source), normalise(target), links)
 
 
 def read_training_text(settings: DataSettings, *, linked: bool = False) -> TrainingText:
@@ -149,11 +147,8 @@ def _other_languages(corpus: Corpus, settings: DataSettings) -> LanguagePair | N
 
 
 def _lines(corpus: Corpus) -> Iterator[tuple[str, str]]:
-    if corpus.tsv is not None:
-        return _read_tsv(corpus.tsv)
-    assert corpus.source is not None
-    assert corpus.target is not None
-    return read_parallel(corpus.source, corpus.target)
+    for block in read_blocks(corpus.model_copy(update={"alignment": None}), BLOCK):
+        yield from zip(block.sources, block.targets, strict=True)
 
 
 def _normalised_links(links: Iterable[WordLink], source: str, target: str, where: str) -> tuple[WordLink, ...]:
@@ -167,16 +162,6 @@ def _normalised_links(links: Iterable[WordLink], source: str, target: str, where
         {word: position for position, word in enumerate(caller_words(text))} for text in (source, target)
     )
     return tuple(sorted((sources[i], targets[j]) for i, j in links if i in sources and j in targets))
-
-
-def _read_tsv(path: Path) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(read_lines(path), start=1):
-        columns = line.split("\t")
-        if not line.strip():
-            columns = ["", ""]  # counts as an empty pair, as in parallel files
-        if len(columns) < 2:
-            raise CorpusError(f"{path}:{number}: must have two columns separated by a tab, got {len(columns)}")
-        yield columns[0], columns[1]
 
 
 def _drop_reason(pair: Pair, settings: DataSettings, seen: set[tuple[object, ...]]) -> str | None:
