@@ -101,7 +101,7 @@ def row_of(translations: Path, reference: Path, tokens: MosesTokens) -> dict[str
 
 
 def main(
-    reference: Annotated[Path, typer.Argument(help="Reference translations, one a line, plain or .gz.")],
+    reference: Annotated[Path, typer.Argument(help="Reference translations, one a line, plain or packed.")],
     translations: Annotated[list[Path], typer.Argument(help="Files with translations of the same lines.")],
     language: Annotated[str, typer.Option(help="Language of the translations, for the rules of Moses.")],
     lower_case: Annotated[bool, typer.Option("--lower-case", help="Put both sides into lower case.")] = False,

@@ -51,7 +51,8 @@ InputArgument = Annotated[
     typer.Argument(
         metavar="INPUT",
         help="A file, a quoted pattern such as 'in/*.parquet', or a folder: .parquet, .jsonl, .csv, .tsv or .txt, "
-        "the last four also with .gz or .zst; s3://, gs:// and az:// with the packages s3fs, gcsfs and adlfs.",
+        "the last four also with .gz, .zst, .xz or .bz2; s3://, gs:// and az:// with the packages s3fs, gcsfs and "
+        "adlfs.",
     ),
 ]
 OutputArgument = Annotated[str, typer.Argument(help="Folder of the output, which may be in an object store too.")]

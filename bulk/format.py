@@ -1,14 +1,14 @@
 """What every format can do: cut a file into pieces, read a piece, and write it with columns added.
 
-Formats in which a line feed ends a row share how they are cut and read. Packed files (.gz and .zst) are the same in
-every run, without a time or a name in them.
+Formats in which a line feed ends a row share how they are cut and read. Packed files are the same in every run, without
+a time or a name in them.
 """
 
 from __future__ import annotations
 
+import bz2
 import gzip
-import io
-import zlib
+import lzma
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,22 +19,7 @@ from typing import IO, Protocol
 import pyarrow as pa
 
 from lingon.errors import CorpusError, SettingsError
-
-PACKINGS = (".gz", ".zst")
-
-
-def is_packed(name: str) -> bool:
-    """Return whether the name of a file says that it is packed."""
-    return name.endswith(PACKINGS)
-
-
-def unpacked(name: str, file: IO[bytes]) -> IO[bytes]:
-    """Return the content of a file, unpacked as its name says."""
-    if name.endswith(".gz"):
-        return gzip.GzipFile(fileobj=file, mode="rb")  # type: ignore[return-value]
-    if name.endswith(".zst"):
-        return io.BufferedReader(pa.CompressedInputStream(file, "zstd"))
-    return file
+from lingon.files import READING_ERRORS, is_packed, unpacked
 
 
 def packed(name: str, content: bytes) -> bytes:
@@ -43,6 +28,10 @@ def packed(name: str, content: bytes) -> bytes:
         return gzip.compress(content, 6, mtime=0)
     if name.endswith(".zst"):
         return bytes(pa.Codec("zstd").compress(content, asbytes=True))
+    if name.endswith(".xz"):
+        return lzma.compress(content)
+    if name.endswith(".bz2"):
+        return bz2.compress(content)
     return content
 
 
@@ -279,5 +268,5 @@ def naming(name: str) -> Iterator[None]:
     """Name the file in the error of one that cannot be read or unpacked."""
     try:
         yield
-    except (OSError, EOFError, zlib.error) as error:
+    except READING_ERRORS as error:
         raise CorpusError(f"{name}: {getattr(error, 'strerror', None) or error}") from None

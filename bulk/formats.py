@@ -14,7 +14,6 @@ from typing import IO, Any
 from lingon.bulk.format import (
     MAX_VALUE_BYTES,
     NOT_UTF8,
-    PACKINGS,
     TOO_LONG,
     Added,
     CellValue,
@@ -31,10 +30,10 @@ from lingon.bulk.format import (
     naming,
     no_value,
     too_many_values,
-    unpacked,
 )
 from lingon.bulk.tables import Parquet, Table
 from lingon.errors import CorpusError, SettingsError
+from lingon.files import PACKINGS, unpacked, without_packing
 
 COLUMN = "text"
 
@@ -283,8 +282,8 @@ def suffix_of(name: str) -> str | None:
     """Return the suffix of a file that can be translated, as .jsonl or .jsonl.gz, or None if its format is not
     known.
     """
-    packing = next((each for each in PACKINGS if name.endswith(each)), "")
-    stem = name.removesuffix(packing)
+    stem = without_packing(name)
+    packing = name.removeprefix(stem)
     suffix = next((each for each in FORMATS if stem.endswith(each)), None)
     if suffix is None or (packing and suffix == ".parquet"):  # Parquet packs its columns itself
         return None
@@ -299,8 +298,10 @@ def format_of(name: str, *, quoted_tsv: bool = False) -> TableFormat:
     suffix = suffix_of(name)
     if suffix is None:
         known = ", ".join(FORMATS)
+        *packings, last = PACKINGS
         raise SettingsError(
-            f"{name}: the format is not known; a name ends in {known}, or in one of them and .gz or .zst"
+            f"{name}: the format is not known; a name ends in {known}, or in one of them and {', '.join(packings)} or "
+            f"{last}"
         )
     kind = "." + suffix.split(".")[1]
     return QUOTED_TSV if quoted_tsv and kind == ".tsv" else FORMATS[kind]

@@ -30,9 +30,9 @@ from lingon.bulk.format import (
     no_value,
     pieces_of,
     too_many_values,
-    unpacked,
 )
 from lingon.errors import CorpusError, SettingsError
+from lingon.files import unpacked
 
 KEPT = "surrogateescape"
 """Bytes that are not UTF-8 are written as they were read."""

@@ -93,7 +93,7 @@ def parse_links(line: str, where: str) -> GoldLinks:
 
 
 def read_links(path: Path) -> Iterator[GoldLinks]:
-    """Yield the links of each line of a file, plain or .gz."""
+    """Yield the links of each line of a file, plain or packed."""
     for number, line in enumerate(read_lines(path), start=1):
         yield parse_links(line, f"{path}:{number}")
 

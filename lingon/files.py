@@ -1,7 +1,7 @@
 """Files read and written: regular files in one piece, lines of text, and folders that are published atomically.
 
-What is written goes to a temporary path, which is synced and then renamed. Lines are read from files, plain or .gz, and
-from standard input. Every error names file and line.
+What is written goes to a temporary path, which is synced and then renamed. Lines are read from files, plain or packed,
+and from standard input. Every error names file and line.
 """
 
 from __future__ import annotations
@@ -25,6 +25,12 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from lingon.errors import CorpusError, SettingsError
+from lingon.extras import name_missing_extra
+
+try:
+    from lzma import LZMAError
+except ModuleNotFoundError:  # Python may be built without it. Then everything but the reading of .xz works.
+    LZMAError = EOFError  # type: ignore[assignment, misc]
 
 
 @contextmanager
@@ -248,6 +254,45 @@ def is_link_loop(path: Path) -> bool:
     return False
 
 
+PACKINGS = (".gz", ".zst", ".xz", ".bz2")
+"""The endings of the names of packed files."""
+
+READING_ERRORS = (OSError, EOFError, zlib.error, LZMAError)
+"""What is raised by a file that cannot be read or unpacked."""
+
+
+def is_packed(name: str) -> bool:
+    """Return whether the name of a file says that it is packed."""
+    return name.endswith(PACKINGS)
+
+
+def without_packing(name: str) -> str:
+    """Return the name of a file without the ending that says that it is packed."""
+    return name.removesuffix(next((each for each in PACKINGS if name.endswith(each)), ""))
+
+
+def unpacked(name: str, file: IO[bytes]) -> IO[bytes]:
+    """Return the content of an open file, unpacked as its name says. Archives in one file are read one after another.
+
+    Raises LingonError for a .zst without pyarrow, which the base install does not have.
+    """
+    if name.endswith(".gz"):
+        return gzip.GzipFile(fileobj=file, mode="rb")  # type: ignore[return-value]
+    if name.endswith(".xz"):
+        import lzma
+
+        return lzma.open(file)
+    if name.endswith(".bz2"):
+        import bz2
+
+        return bz2.open(file)
+    if name.endswith(".zst"):
+        with name_missing_extra(f"to unpack {name}, Lingon", ["bulk"]):
+            import pyarrow as pa
+        return io.BufferedReader(pa.CompressedInputStream(file, "zstd"))
+    return file
+
+
 MAX_LINE_BYTES = 2**22
 """Bytes of a line, 4 MiB as the largest message of a server. A longer one has lost its line feeds."""
 
@@ -264,15 +309,20 @@ class TranslatedLines(NamedTuple):
 
 
 def read_lines(path: Path, line_end: bytes = LINE_END) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, plain or .gz, without line ends. Only a line feed ends a line."""
+    """Yield the lines of a UTF-8 file, plain or packed, without line ends. Only a line feed ends a line."""
     number = 0
     try:
-        with _open(path) as file:
-            for number, raw in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 3), b""), start=1):
-                yield _decoded(raw, f"{path}:{number}", line_end)
-    except (OSError, EOFError, zlib.error) as error:
-        where = f"{path}:{number + 1}" if number else str(path)
-        raise CorpusError(f"{where}: {getattr(error, 'strerror', None) or error}") from None
+        with path.open("rb") as file, unpacked(path.name, file) as content:
+            for number, raw in enumerate(iter(partial(content.readline, MAX_LINE_BYTES + 3), b""), start=1):
+                yield decoded_line(raw, f"{path}:{number}", line_end)
+    except READING_ERRORS as error:
+        raise unreadable(path, number, error) from None
+
+
+def unreadable(path: Path, lines: int, error: Exception) -> CorpusError:
+    """Return the error of a file that cannot be read after this many lines. One that cannot be opened has no line."""
+    opened = lines or getattr(error, "errno", None) is None
+    return CorpusError(f"{path}{f':{lines + 1}' if opened else ''}: {getattr(error, 'strerror', None) or error}")
 
 
 def check_files(paths: Iterable[Path]) -> None:
@@ -307,7 +357,7 @@ def standard_input(line_end: bytes = LINE_END) -> Iterator[str]:
         # Not sys.stdin.buffer: Python aborts if it exits while a thread waits in that buffer.
         with io.FileIO(0, closefd=False) as file:
             for number, raw in enumerate(_split_lines(file), start=1):
-                yield _decoded(raw, f"standard input:{number}", line_end)
+                yield decoded_line(raw, f"standard input:{number}", line_end)
     except OSError as error:
         raise CorpusError(f"standard input: {error.strerror}") from None
 
@@ -335,7 +385,7 @@ def _split_lines(file: io.FileIO) -> Iterator[bytes]:
         yield last
 
 
-def _decoded(raw: bytes, where: str, line_end: bytes) -> str:
+def decoded_line(raw: bytes, where: str, line_end: bytes = LINE_END) -> str:
     """Return the text of a line; where: its file and number, for the errors."""
     cut, raw = len(raw) > MAX_LINE_BYTES + 2, raw.rstrip(line_end)
     if cut or len(raw) > MAX_LINE_BYTES:
@@ -344,7 +394,3 @@ def _decoded(raw: bytes, where: str, line_end: bytes) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise CorpusError(f"{where}: not UTF-8 ({error.reason} at byte {error.start} of the line)") from None
-
-
-def _open(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")  # type: ignore[return-value]

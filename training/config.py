@@ -11,11 +11,20 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from lingon.bundle.manifest import BeamSize, BundleSize, Language, Languages, SourceLanguage, TargetLanguage
 from lingon.errors import SettingsError, first_of
+from lingon.files import PACKINGS, is_packed, without_packing
 from lingon.text import UNK, LanguageTokens, Tokenizer
 from lingon.training.model_settings import (
     MODEL_KINDS,
@@ -47,12 +56,31 @@ def pair_names(pairs: Iterable[LanguagePair]) -> str:
     return first_of([pair_name(pair) for pair in pairs], MOST_SHOWN)
 
 
+FILE_FORMS = (".tsv", ".jsonl", ".tmx", ".parquet")
+"""The endings of files that hold both sides. All but Parquet may be packed."""
+
+
+def _column(given: Any) -> int | str:
+    """Return a column: its name, or its number from 1."""
+    if (isinstance(given, str) and given) or (isinstance(given, int) and not isinstance(given, bool) and given >= 1):
+        return given
+    raise PydanticCustomError("column", "must be a name or a number from 1")
+
+
+Column = Annotated[int | str, PlainValidator(_column)]
+COLUMNS = ("source_column", "target_column", "score_column")
+
+
 class Corpus(SettingsBlock):
-    """Line-parallel text: two files, plain or .gz, or one TSV with the source in column 1, the target in 2."""
+    """Parallel text: two files, line by line, or one file that holds both sides. All but Parquet may be packed."""
 
     source: Path | None = None
     target: Path | None = None
-    tsv: Path | None = None
+    file: Path | None = None  # instead of source and target; its ending, one of FILE_FORMS, says its form
+    source_column: Column | None = None  # of file, by default 'source', in TSV 1; a name needs a line of names there
+    target_column: Column | None = None  # likewise, by default 'target', in TSV 2
+    score_column: Column | None = None  # of file, with a number for each pair
+    scores: Path | None = None  # a number for each pair of source and target, line by line
     alignment: Path | None = None  # word alignments of the pairs, line by line, in Pharaoh form
     name: Annotated[str, Field(min_length=1)] | None = None  # by which training.stage gives it a weight
     repeat: Annotated[int, Field(ge=1)] = 1  # how often an epoch has each pair that passes the filters
@@ -62,17 +90,52 @@ class Corpus(SettingsBlock):
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
-        if (self.tsv is None) == (self.source is None) or (self.source is None) != (self.target is None):
-            raise ValueError("name either source and target, or tsv")
+        if (self.file is None) == (self.source is None) or (self.source is None) != (self.target is None):
+            raise ValueError("name either source and target, or file")
+        if self.file is None:
+            return self
+        if self.form not in FILE_FORMS or (self.form == ".parquet" and is_packed(self.file.name)):
+            packed = f"all but .parquet also in one of them and {', '.join(PACKINGS)}"
+            raise ValueError(f"file must end in {', '.join(FILE_FORMS)}, {packed}, got '{self.file}'")
+        if self.scores is not None:
+            raise ValueError(f"scores must be left out: those of file are in score_column, got '{self.scores}'")
         return self
 
+    @model_validator(mode="after")
+    def _columns_fit(self) -> Self:
+        columns = dict(zip(COLUMNS, (*self.columns, self.score_column), strict=True))
+        named, given = (
+            self.form in (".jsonl", ".parquet"),
+            {name for name in COLUMNS if getattr(self, name) is not None},
+        )
+        for name, column in columns.items():
+            if name in given and self.form not in (".tsv", ".jsonl", ".parquet"):
+                raise ValueError(f"{name} must be left out without a file of .tsv, .jsonl or .parquet, got {column!r}")
+            if named and isinstance(column, int):
+                raise ValueError(f"{name} must be a name for {self.form}, got {column!r}")
+        found = {name: column for name, column in columns.items() if column is not None}
+        if len(set(map(type, found.values()))) > 1:
+            raise ValueError(f"columns must be all names or all numbers, got {found}")
+        return self
+
+    @property
+    def form(self) -> str | None:
+        """The ending of file, without that of a packing; None for source and target."""
+        return None if self.file is None else Path(without_packing(self.file.name)).suffix
+
+    @property
+    def columns(self) -> tuple[int | str, int | str]:
+        """The columns of source and target in file."""
+        source, target = (1, 2) if self.form == ".tsv" else ("source", "target")
+        return self.source_column or source, self.target_column or target
+
     def text_files(self) -> list[str]:
-        """Return the keys of the files of the text."""
-        return [name for name in ("source", "target", "tsv") if getattr(self, name) is not None]
+        """Return the keys of the files of the text and of its scores."""
+        return [name for name in ("source", "target", "file", "scores") if getattr(self, name) is not None]
 
     def files(self) -> list[Path]:
         """Return the files of the text."""
-        return [getattr(self, name) for name in self.text_files()]
+        return [path for path in (self.source, self.target, self.file) if path is not None]
 
 
 def _corpora(given: Any) -> Any:
@@ -114,6 +177,18 @@ class DataSettings(SettingsBlock):
     def languages_of(self, corpus: Corpus) -> LanguagePair:
         """Return the pair of languages of a corpus."""
         return corpus.source_language or self.source_language, corpus.target_language or self.target_language
+
+    @field_validator("train", "valid")
+    @classmethod
+    def _languages_of_memories(cls, corpora: tuple[Corpus, ...], info: ValidationInfo) -> tuple[Corpus, ...]:
+        """Give each translation memory its languages, because its file has others too."""
+        given = {name: info.data.get(name) for name in ("source_language", "target_language")}
+        return tuple(
+            corpus.model_copy(update={name: getattr(corpus, name) or value for name, value in given.items()})
+            if corpus.form == ".tmx"
+            else corpus
+            for corpus in corpora
+        )
 
     @model_validator(mode="after")
     def _valid_once(self) -> Self:
@@ -419,7 +494,7 @@ def _own_keys_first(kind: str) -> list[str]:
 
 # All settings of a run, read from a TOML file or from a saved config.json.
 
-CORPUS_FILES = ("source", "target", "tsv", "alignment")
+CORPUS_FILES = ("source", "target", "file", "scores", "alignment")
 PATHS = {"data": (*CORPUS_FILES, "held_out", "prepared"), "tokenizer": ("path",)}
 """The blocks with paths, and the keys that are paths in them or in blocks of them."""
 

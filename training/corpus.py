@@ -1,17 +1,17 @@
-"""Parallel text from files: reading, normalisation, filters, and a count for every filter."""
+"""Pairs of a corpus: normalised texts and links, and how many each filter has dropped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 from lingon.alignment import WordLink, caller_words, check_range
-from lingon.errors import CorpusError
-from lingon.files import read_lines, read_parallel
 from lingon.text import normalise
 from lingon.training.config import Corpus, DataSettings, LanguagePair
+from lingon.training.parallel_text import read_blocks
+
+BLOCK = 8192  # rows that are read at once
 
 
 class Pair(NamedTuple):
@@ -54,25 +54,6 @@ def read_pairs(corpus: Corpus, languages: LanguagePair | None = None) -> Iterato
         yield Pair(normalise(source), normalise(target), languages=languages)
 
 
-def read_raw(corpus: Corpus, *, linked: bool = False) -> Iterator[tuple[str, str, str]]:
-    """Yield source, target and the line of the alignment file of each pair, as the files have them.
-
-    linked: whether the alignment file is read. Else its lines are empty
-    """
-    if not linked or corpus.alignment is None:
-        for source, target in _lines(corpus):
-            yield source, target, ""
-        return
-    text, links, number = corpus.files()[0], read_lines(corpus.alignment), 0
-    for number, (source, target) in enumerate(_lines(corpus), start=1):
-        found = next(links, None)
-        if found is None:
-            raise CorpusError(f"{corpus.alignment}:{number}: ends here, but {text} goes on")
-        yield source, target, found
-    if next(links, None) is not None:
-        raise CorpusError(f"{text}:{number + 1}: ends here, but {corpus.alignment} goes on")
-
-
 def read_validation_text(settings: DataSettings) -> list[Pair]:
     """Return the pairs of all validation corpora, unfiltered."""
     return [pair for corpus in settings.valid for pair in read_pairs(corpus, _other_languages(corpus, settings))]
@@ -102,11 +83,8 @@ def _other_languages(corpus: Corpus, settings: DataSettings) -> LanguagePair | N
 
 
 def _lines(corpus: Corpus) -> Iterator[tuple[str, str]]:
-    if corpus.tsv is not None:
-        return _read_tsv(corpus.tsv)
-    assert corpus.source is not None
-    assert corpus.target is not None
-    return read_parallel(corpus.source, corpus.target)
+    for block in read_blocks(corpus.model_copy(update={"alignment": None}), BLOCK):
+        yield from zip(block.sources, block.targets, strict=True)
 
 
 def normalised_links(links: Iterable[WordLink], source: str, target: str, where: str) -> tuple[WordLink, ...]:
@@ -120,13 +98,3 @@ def normalised_links(links: Iterable[WordLink], source: str, target: str, where:
         {word: position for position, word in enumerate(caller_words(text))} for text in (source, target)
     )
     return tuple(sorted((sources[i], targets[j]) for i, j in links if i in sources and j in targets))
-
-
-def _read_tsv(path: Path) -> Iterator[tuple[str, str]]:
-    for number, line in enumerate(read_lines(path), start=1):
-        columns = line.split("\t")
-        if not line.strip():
-            columns = ["", ""]  # counts as an empty pair, as in parallel files
-        if len(columns) < 2:
-            raise CorpusError(f"{path}:{number}: must have two columns separated by a tab, got {len(columns)}")
-        yield columns[0], columns[1]

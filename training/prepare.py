@@ -37,8 +37,9 @@ from lingon.files import check_files, lock_path, make_folders, read_lines, remov
 from lingon.machine import usable_cores
 from lingon.text import LanguageTokens, Tokenizer, normalise
 from lingon.training.config import Config, Corpus, pair_name
-from lingon.training.corpus import FilterCounts, Pair, read_raw
+from lingon.training.corpus import FilterCounts, Pair
 from lingon.training.epochs import Permutation, mixture
+from lingon.training.parallel_text import read_blocks
 from lingon.training.prepared import (
     LENGTHS,
     MANIFEST,
@@ -277,12 +278,12 @@ class _Steps:
         for corpus, each in enumerate(self.corpora):
             if all(map(self._is_there, self._names(corpus) or ("",))):
                 continue
-            rows, count = read_raw(each, linked=self._linked(each)), 0
-            while block := list(islice(rows, ROWS)):
+            links, count = self._linked(each), 0
+            text = each if links else each.model_copy(update={"alignment": None})
+            for block in read_blocks(text, ROWS):
                 name = _shard_name(corpus, count)
                 if not self._is_there(name):
-                    sources, targets, links = map(list, zip(*block, strict=True))
-                    yield Lines(corpus, name, count * ROWS, sources, targets, links if self._linked(each) else None)
+                    yield Lines(corpus, name, *block)
                 count += 1
             write_text(self.work / f"{corpus:03d}.count", str(count))
 

@@ -69,6 +69,7 @@ class Lines:
     name: of the shard that they become
     first: the number of the first of them in the corpus, from 0
     links: lines of the alignment file, or None if training reads no links of this corpus
+    scores: of the lines, or None if the corpus has none
     """
 
     corpus: int
@@ -77,6 +78,7 @@ class Lines:
     sources: list[str]
     targets: list[str]
     links: list[str] | None
+    scores: list[float] | None
 
 
 @dataclass(frozen=True, slots=True)

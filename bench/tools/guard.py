@@ -99,7 +99,7 @@ def worth(translator: LocalTranslator, own: Pairs, other: Pairs) -> list[Row]:
 
 def main(
     model: Annotated[Path, typer.Argument(help="A bundle with confidence.")],
-    source: Annotated[Path, typer.Argument(help="Sentences of the own kind, one a line, plain or .gz.")],
+    source: Annotated[Path, typer.Argument(help="Sentences of the own kind, one a line, plain or packed.")],
     target: Annotated[Path, typer.Argument(help="Their translations, line by line.")],
     other: Annotated[tuple[Path, Path] | None, typer.Option(help="The same of another kind of text.")] = None,
     count: Annotated[int, typer.Option(min=600, help="Pairs to judge.")] = 10_000,

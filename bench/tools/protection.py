@@ -261,7 +261,7 @@ def _scores(answers: Answers, cases: Sequence[Case], results: Sequence[Restored]
 
 def main(
     model: Annotated[Path, typer.Argument(help="A bundle.")],
-    source: Annotated[Path, typer.Argument(help="Sentences, one a line, plain or .gz.")],
+    source: Annotated[Path, typer.Argument(help="Sentences, one a line, plain or packed.")],
     target: Annotated[Path, typer.Argument(help="Their translations, line by line.")],
     words: Annotated[str, typer.Option(help="Words that translate to themselves, with commas; the surest first.")],
     sentences: Annotated[int, typer.Option(min=1, help="Sentences of each measurement.")] = 1000,

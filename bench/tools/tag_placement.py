@@ -128,7 +128,7 @@ def _longest_run(places: Iterable[int]) -> Words:
 
 def main(
     model: Annotated[Path, typer.Argument(help="A bundle whose model has attention.")],
-    source: Annotated[Path, typer.Argument(help="Sentences, one a line, plain or .gz.")],
+    source: Annotated[Path, typer.Argument(help="Sentences, one a line, plain or packed.")],
     target: Annotated[Path, typer.Argument(help="Their translations, line by line.")],
     links: Annotated[Path, typer.Argument(help="Their links: i-j is sure, ipj possible.")],
     results: Annotated[Path | None, typer.Option(help="Folder for the results. Default: not written.")] = None,

@@ -23,8 +23,8 @@ GoldOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Right links of the pairs, line by line, plain or .gz: i-j is sure, ipj possible. Instead of links, print "
-        "the alignment error rate (AER), precision and recall of all pairs.",
+        help="Right links of the pairs, line by line, plain or packed: i-j is sure, ipj possible. Instead of links, "
+        "print the alignment error rate (AER), precision and recall of all pairs.",
         show_default="none",
     ),
 ]
@@ -66,7 +66,7 @@ OtherOption = Annotated[
     typer.Option(
         metavar="FILE",
         help="Links of the same pairs made in another way, such as with a model of the other direction and --reverse, "
-        "line by line, plain or .gz. They are combined with those of attention as --symmetrisation says.",
+        "line by line, plain or packed. They are combined with those of attention as --symmetrisation says.",
         show_default="none",
     ),
 ]

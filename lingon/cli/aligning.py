@@ -62,7 +62,7 @@ class LinkFile:
 
     @classmethod
     def read(cls, path: Path) -> LinkFile:
-        """Return the links of a file, plain or .gz."""
+        """Return the links of a file, plain or packed."""
         return cls(path, list(read_links(path)))
 
     def of(self, number: int, pair: TextPair) -> GoldLinks:

@@ -25,7 +25,7 @@ from lingon.documents import (
 )
 from lingon.documents.encodings import read_encoded
 from lingon.errors import LingonError, SettingsError
-from lingon.files import read_setting_file, write_bytes
+from lingon.files import read_setting_file, without_packing, write_bytes
 from lingon.source_language import AUTO
 
 PAGES = (".html", ".htm")
@@ -52,9 +52,9 @@ def check_lines(path: Path, *, stated: bool) -> None:
     The lines of a file of another kind have keys and marks, which a translation would destroy.
     stated: whether --format says how the file is written
     """
-    packed = path.suffix.lower() == ".gz"
-    suffix = (path.with_suffix("") if packed else path).suffix.lower()
-    if packed and is_document(path.with_suffix("")):
+    unpacked = Path(without_packing(path.name.lower()))
+    suffix = unpacked.suffix
+    if unpacked.name != path.name.lower() and is_document(unpacked):
         raise SettingsError(f"--input must not be packed if it is a document, got {path.name}; unpack it first")
     if suffix and suffix not in LINE_SUFFIXES and not stated:
         known = ", ".join(SUFFIXES)

@@ -25,7 +25,7 @@ ModelArgument = Annotated[
     Path, typer.Argument(help="A checkpoint, a training run or a bundle (models/NAME or models/NAME/VERSION).")
 ]
 TestSourceOption = Annotated[
-    Path, typer.Option(metavar="FILE", help="Text to translate, one sentence a line, plain or .gz.")
+    Path, typer.Option(metavar="FILE", help="Text to translate, one sentence a line, plain or packed.")
 ]
 TestTargetOption = Annotated[
     Path, typer.Option(metavar="FILE", help="Reference translations of --source, line by line.")

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from lingon.cli.output import check_output, print_message
 from lingon.errors import CorpusError, SettingsError
-from lingon.files import LINE_END, MAX_LINE_BYTES, read_lines, read_parallel, standard_input
+from lingon.files import LINE_END, MAX_LINE_BYTES, is_packed, read_lines, read_parallel, standard_input
 
 MAX_PARAGRAPH = 2**16  # characters; a longer paragraph is cut after a line, since it is one text of a request
 
@@ -24,7 +24,7 @@ Item = TypeVar("Item", str, tuple[str, str])
 class Input(Generic[Item]):
     """The lines that a verb reads.
 
-    size: bytes of all lines, or None if unknown, as for a pipe or a .gz file
+    size: bytes of all lines, or None if unknown, as for a pipe or a packed file
     typed: whether the lines come from a terminal
     """
 
@@ -124,7 +124,7 @@ def _tab_pairs(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
 
 
 def _file_size(path: Path) -> int | None:
-    return path.stat().st_size if path.is_file() and path.suffix != ".gz" else None
+    return path.stat().st_size if path.is_file() and not is_packed(path.name) else None
 
 
 def _standard_input_size() -> int | None:
@@ -154,7 +154,7 @@ SAMPLE_BYTES = 2**20  # of a file, which tell its encoding; what follows them mu
 
 
 def lines_of(path: Path, line_end: bytes = LINE_END) -> Iterator[str]:
-    """Return the lines of a file, plain or .gz, as `read_lines` does. A plain one may have another encoding."""
+    """Return the lines of a file, plain or packed, as `read_lines` does. A plain one may have another encoding."""
     sample = _sample(path)
     if _is_utf_8(sample):
         return read_lines(path, line_end)
@@ -174,7 +174,7 @@ def lines_of(path: Path, line_end: bytes = LINE_END) -> Iterator[str]:
 
 def _sample(path: Path) -> bytes:
     """Return the begin of a plain file. Nothing of another one, and of one that cannot be read."""
-    if path.suffix == ".gz" or not path.is_file():
+    if is_packed(path.name) or not path.is_file():
         return b""
     try:
         with path.open("rb") as file:

@@ -183,7 +183,7 @@ ShortlistOption = Annotated[
 PairSourceOption = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="Source texts, one a line, plain or .gz.", show_default="SOURCE<tab>TARGET lines"
+        metavar="FILE", help="Source texts, one a line, plain or packed.", show_default="SOURCE<tab>TARGET lines"
     ),
 ]
 PairTargetOption = Annotated[

@@ -51,7 +51,7 @@ InputOption = Annotated[
     typer.Option(
         "--input",
         metavar="FILE",
-        help="Read the lines of this file, plain or .gz, which ends in .txt or has no ending; or this document. Any "
+        help="Read the lines of this file, plain or packed, which ends in .txt or has no ending; or this document. Any "
         "other ending needs --format.",
         show_default="standard input",
     ),
@@ -308,7 +308,9 @@ class ReadingOptions(OptionGroup):
 
     def for_input(self, path: Path | None) -> ReadingOptions:
         """These options with the format of the input: the one that is given, else the one that its name says."""
-        name = path.name.lower().removesuffix(".gz") if path is not None else ""
+        from lingon.files import without_packing
+
+        name = without_packing(path.name.lower()) if path is not None else ""
         named = TextFormat.HTML if name.endswith((".html", ".htm")) else TextFormat.PLAIN
         return replace(self, written=self.written or named)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TextFilesOption = Annotated[
     list[Path],
-    typer.Option(metavar="FILE", help="Text to translate, one a line, plain or .gz; may be given several times."),
+    typer.Option(metavar="FILE", help="Text to translate, one a line, plain or packed; may be given several times."),
 ]
 FolderOption = Annotated[Path, typer.Option(help="Folder for the corpus; a run that was ended goes on from it.")]
 HumanTranslationsOption = Annotated[

@@ -173,6 +173,22 @@ def _check_tag(size: int) -> None:
         raise UnreadableDocument(f"the XML in the file has a tag of more than {MOST_TAG_BYTES:,} bytes, got {size:,}")
 
 
+def guarded_parser(encoding: str | None = None) -> expat.XMLParserType:
+    """Return a parser that expands no entity and loads no other file. It raises UnreadableDocument for declarations.
+
+    encoding: of the file; by default its byte order mark or its declaration says it
+
+    A name has the address of its namespace and a space before it.
+    """
+    # Without a dictionary of names: those of attributes that are not kept would stay in it.
+    parser = expat.ParserCreate(encoding, namespace_separator=" ", intern=None)
+    parser.buffer_text = True
+    parser.StartDoctypeDeclHandler = _check_doctype
+    parser.SkippedEntityHandler = _refuse_entity
+    parser.StartNamespaceDeclHandler = _check_address
+    return parser
+
+
 class _TreeBuilder:
     """A builder of elements from the events of a parser."""
 
@@ -187,15 +203,10 @@ class _TreeBuilder:
         marks: bool = False,
     ) -> None:
         """wanted: names of the elements to keep with what is in them, or None for the root; marks: see `read_tree`."""
-        # Without a dictionary of names: those of attributes that are not kept would stay in it.
-        self.parser = expat.ParserCreate("utf-8", namespace_separator=" ", intern=None)
-        self.parser.buffer_text = True
+        self.parser = guarded_parser("utf-8")
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._text
-        self.parser.StartDoctypeDeclHandler = _check_doctype
-        self.parser.SkippedEntityHandler = _refuse_entity
-        self.parser.StartNamespaceDeclHandler = _check_address
         if marks:
             self._keep_marks()
         self.found: list[Element] = []

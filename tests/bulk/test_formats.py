@@ -14,12 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lingon.bulk.format import MAX_VALUE_BYTES, CellValue, Column, packed, unpacked
+from lingon.bulk.format import MAX_VALUE_BYTES, CellValue, Column, packed
 from lingon.bulk.formats import Unreadable, format_of, suffix_of
 from lingon.errors import CorpusError, SettingsError
+from lingon.files import PACKINGS, unpacked
 
 TEXTS = ["one", "  two ", "drei\u2028vier", "", 'five "quoted", here', "sechs\u0085", "7" * 300, "acht"]
-NAMES = [f"a{kind}{packing}" for kind in (".txt", ".jsonl", ".csv", ".tsv") for packing in ("", ".gz", ".zst")]
+NAMES = [f"a{kind}{packing}" for kind in (".txt", ".jsonl", ".csv", ".tsv") for packing in ("", *PACKINGS)]
 
 
 def content(name: str, texts: list[str]) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from lingon.bulk.format import packed
 from lingon.errors import CorpusError
 from lingon.files import (
     MAX_LINE_BYTES,
+    PACKINGS,
     lock_path,
     publish_folder,
     read_lines,
@@ -213,6 +216,45 @@ def test_a_corpus_without_line_feeds_is_not_read_into_memory(tmp_path: Path) -> 
     (tmp_path / "target").write_text("eins\n")
     with pytest.raises(CorpusError, match=f"/dev/zero:1: {TOLD}"):
         next(read_parallel(Path("/dev/zero"), tmp_path / "target"))
+
+
+LINES = [f"line {number} \N{SNOWMAN}" for number in range(10_000)]
+
+
+@pytest.mark.parametrize("name", ["text", *(f"text{packing}" for packing in PACKINGS)])
+def test_the_lines_of_archives_one_after_another_are_read_as_of_one_file(name: str, tmp_path: Path) -> None:
+    raw = "\n".join(LINES).encode()
+    (tmp_path / name).write_bytes(
+        b"".join(packed(name, part) for part in (raw[:100], b"", raw[100:90_001], raw[90_001:]))
+    )
+    assert list(read_lines(tmp_path / name)) == LINES
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_an_archive_that_ends_too_early_is_an_error_that_names_the_file(packing: str, tmp_path: Path) -> None:
+    path = tmp_path / f"text{packing}"
+    path.write_bytes(packed(path.name, "\n".join(LINES).encode())[:-20])
+    with pytest.raises(CorpusError) as caught:
+        list(read_lines(path))
+    assert str(caught.value).startswith(f"{path}:")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_what_is_no_archive_is_an_error_that_names_the_file(packing: str, tmp_path: Path) -> None:
+    (tmp_path / f"text{packing}").write_text("plain text\n" * 100)
+    with pytest.raises(CorpusError, match=re.escape(f"{tmp_path / 'text'}{packing}:1: ")):
+        list(read_lines(tmp_path / f"text{packing}"))
+
+
+@pytest.mark.parametrize("module", ["lzma", "_lzma"])
+def test_a_python_without_lzma_reads_all_other_files(module: str, tmp_path: Path) -> None:
+    (tmp_path / "text.gz").write_bytes(gzip.compress(b"one\n"))
+    program = (
+        f"import sys; sys.modules[{module!r}] = None; from pathlib import Path; from lingon.files import read_lines; "
+        f"print(*read_lines(Path({str(tmp_path / 'text.gz')!r})))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "one\n"
 
 
 @pytest.mark.parametrize("verb", ["translate", "score"])

@@ -126,7 +126,7 @@ def test_links_stay_with_their_pairs_through_every_filter(tmp_path: Path) -> Non
     targets = ["b a", "x", "d c", "b a", "x", "e " * 30, "g f"]
     corpus = write_corpus(tmp_path, sources, targets, ["0-1", "", "1-0", "0-0", "0-0", "29-29", "0-1 1p0"])
     settings = DataSettings(
-        source_language="en", target_language="de", train=(corpus,), valid=Corpus(tsv=tmp_path / "valid")
+        source_language="en", target_language="de", train=(corpus,), valid=Corpus(file=tmp_path / "valid.tsv")
     )
     text = read_training_text(settings, linked=True)
     tokenizer = train_tokenizer(text.epoch() * 9, TokenizerSettings(vocab_size=275, character_coverage=1.0))
@@ -139,7 +139,7 @@ def test_links_stay_with_their_pairs_through_every_filter(tmp_path: Path) -> Non
 def test_links_are_read_only_if_they_are_asked_for_and_are_part_of_the_digest(tmp_path: Path) -> None:
     corpus = write_corpus(tmp_path, ["a b"], ["b a"], ["0-1"])
     settings = DataSettings(
-        source_language="en", target_language="de", train=(corpus,), valid=Corpus(tsv=tmp_path / "valid")
+        source_language="en", target_language="de", train=(corpus,), valid=Corpus(file=tmp_path / "valid.tsv")
     )
     plain, linked = read_training_text(settings), read_training_text(settings, linked=True)
     assert [pair.links for text in (plain, linked) for pair in text.epoch()] == [(), ((0, 1),)]

@@ -33,7 +33,7 @@ def load(folder: Path, text: str = "", overrides: Sequence[str] = ()) -> Config:
         ("training.max_step=5", "unknown key training.max_step; did you mean max_steps?"),
         ("trainin.max_steps=5", "unknown key trainin; did you mean training?"),
         ("data.train.0.sorce=x", "unknown key data.train.0.sorce; did you mean source?"),
-        ("data.valid.tvs=x", "unknown key data.valid.tvs; did you mean tsv?"),
+        ("data.valid.fiel=x", "unknown key data.valid.fiel; did you mean file?"),
         ("data.trian=1", "unknown key data.trian; did you mean train?"),
         ("model.zzz=1", "unknown key model.zzz; known to kind 'transformer' are kind, preset, dim,"),
         ("model.kind=rnn", "model.kind must be 'transformer', 'rnnenc', 'rnnsearch' or 'luong', got 'rnn'"),
@@ -69,7 +69,21 @@ def load(folder: Path, text: str = "", overrides: Sequence[str] = ()) -> Config:
         ("training.valid_beam_size=0", "training.valid_beam_size must be 1 to 128, got 0"),
         ("tokenizer.joint=false", "model.tie = 'all' needs tokenizer.joint = true"),
         ("data.max_tokens=32", "data.max_tokens must be below model.max_positions (32), got 32"),
-        ("data.train.0.tsv=x", "data.train.0: name either source and target, or tsv"),
+        ("data.train.0.file=x.tsv", "data.train.0: name either source and target, or file"),
+        ('data.train=[{file = "x.csv"}]', "data.train.0: file must end in .tsv, .jsonl, .tmx, .parquet, all but"),
+        ('data.train=[{file = "x.parquet.gz"}]', "also in one of them and .gz, .zst, .xz, .bz2, got '"),
+        ('data.train=[{file = "x.tsv", scores = "y"}]', "scores must be left out: those of file are in score_column"),
+        (
+            "data.train.0.score_column=3",
+            "score_column must be left out without a file of .tsv, .jsonl or .parquet, got 3",
+        ),
+        ("data.train.0.score_column=0", "data.train.0.score_column must be a name or a number from 1, got 0"),
+        ('data.train=[{file = "x.tmx", target_column = "de"}]', "target_column must be left out without a file of"),
+        ('data.train=[{file = "x.jsonl", score_column = 3}]', "score_column must be a name for .jsonl, got 3"),
+        (
+            'data.train=[{file = "x.tsv.xz", score_column = "score"}]',
+            "columns must be all names or all numbers, got {'source_column': 1, 'target_column': 2, 'score_column': 's",
+        ),
         ("data.train=[]", "data.train must not be empty"),
         ("data.valid=3", "data.valid must be a block of settings, got 3"),
         ("max_steps=5", "--set must be block.key=value, got 'max_steps=5'"),
@@ -176,8 +190,8 @@ def test_paths_of_overrides_are_relative_to_the_current_folder(tmp_path: Path, m
     assert config.data.train[0].files() == [here / "t", tmp_path / "train.target"]
     assert config.data.valid[0].files() == [here / "v", Path("/elsewhere/v")]
     text = tiny_config_text(model={"kind": "luong", "max_positions": 32})
-    config = load(tmp_path, text, ['data.train=[{tsv = "pairs"}]', "model.alignment=local-monotonic"])
-    assert (config.data.train[0].tsv, config.model.alignment) == (here / "pairs", "local-monotonic")
+    config = load(tmp_path, text, ['data.train=[{file = "x.tsv"}]', "model.alignment=local-monotonic"])
+    assert (config.data.train[0].file, config.model.alignment) == (here / "x.tsv", "local-monotonic")
 
 
 def test_a_key_overrides_the_preset(tmp_path: Path) -> None:
@@ -227,7 +241,7 @@ def preset_text(preset: str, **training: float) -> str:
     """Return a config that sets nothing of the model but its preset, and only these keys of the training block."""
     lines = [f"{key} = {value}" for key, value in training.items()]
     corpora = '[data]\nsource_language = "en"\ntarget_language = "de"\n'
-    corpora += '[[data.train]]\ntsv = "train"\n[data.valid]\ntsv = "valid"\n'
+    corpora += '[[data.train]]\nfile = "train.tsv"\n[data.valid]\nfile = "valid.tsv"\n'
     return "\n".join([corpora, f'[model]\npreset = "{preset}"', "[training]", *lines, ""])
 
 

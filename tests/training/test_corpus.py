@@ -36,15 +36,17 @@ def test_lines_are_paired_and_normalised(tmp_path: Path, suffix: str) -> None:
 def test_a_tsv_has_its_source_in_column_1_and_its_target_in_2(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("one\teins\tCC-BY\ntwo\tzwei\n\n \t\n")
-    assert list(read_pairs(Corpus(tsv=path))) == [Pair("one", "eins"), Pair("two", "zwei"), *[Pair("", "")] * 2]
-    assert read_training_text(settings(Corpus(tsv=path))).counts.dropped["empty"] == 2
+    assert list(read_pairs(Corpus(file=path))) == [Pair("one", "eins"), Pair("two", "zwei"), *[Pair("", "")] * 2]
+    assert read_training_text(settings(Corpus(file=path))).counts.dropped["empty"] == 2
 
 
 def test_a_tsv_line_of_one_column_is_an_error_with_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("one\teins\ntwo zwei\n")
-    with pytest.raises(CorpusError, match=re.escape(f"{path}:2: must have two columns separated by a tab, got 1")):
-        list(read_pairs(Corpus(tsv=path)))
+    with pytest.raises(
+        CorpusError, match=re.escape(f"{path}:2: must have 2 columns or more, separated by tabs, got 1")
+    ):
+        list(read_pairs(Corpus(file=path)))
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -91,7 +93,7 @@ def test_a_broken_gzip_is_an_error(tmp_path: Path) -> None:
 
 def test_a_folder_in_the_place_of_a_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match=re.escape(f"{tmp_path}: Is a directory")):
-        list(read_pairs(Corpus(tsv=tmp_path)))
+        list(read_pairs(Corpus(source=tmp_path, target=tmp_path)))
 
 
 def test_every_filter_counts_what_it_drops(tmp_path: Path) -> None:
@@ -111,7 +113,7 @@ def test_duplicates_stay_with_drop_duplicates_off(tmp_path: Path) -> None:
 def test_a_corpus_is_repeated_after_its_own_duplicates_are_dropped(tmp_path: Path) -> None:
     first = files(tmp_path, b"a\na\nb\n", b"a\na\nb\n").model_copy(update={"repeat": 2})
     (tmp_path / "more.tsv").write_text("b\tb\nc\tc\n")
-    text = read_training_text(settings(first, Corpus(tsv=tmp_path / "more.tsv")))
+    text = read_training_text(settings(first, Corpus(file=tmp_path / "more.tsv")))
     assert [pair.source for pair in text.epoch()] == ["a", "b", "a", "b", "c"]
     assert (text.counts.kept, text.counts.dropped["duplicate"]) == (3, 2)
 

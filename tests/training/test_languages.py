@@ -57,7 +57,7 @@ LANGUAGES = LanguageSettings.of([("en", "de"), EN_FR])
 
 def settings(folder: Path, *languages: str | None) -> DataSettings:
     (folder / "text.tsv").write_text("okay\tokay\none\teins\n", encoding="utf-8")
-    corpora = [Corpus(tsv=folder / "text.tsv", target_language=each) for each in languages]
+    corpora = [Corpus(file=folder / "text.tsv", target_language=each) for each in languages]
     return DataSettings(source_language="en", target_language="de", train=tuple(corpora), valid=tuple(corpora))
 
 
