@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pickle
 import random
+import re
+import tomllib
 from functools import partial
 from itertools import islice
 
@@ -12,7 +14,7 @@ import pytest
 from lingon.errors import LingonError, SettingsError
 from lingon.identifiers import load_identifiers
 from lingon.text import normalise
-from lingon.training.config import DataSettings
+from lingon.training.config import DataSettings, FilterSettings
 from lingon.training.filters import Dropped, PairFilters, folded
 from tests.support.hostile_documents import TextPattern, text_patterns
 from tests.support.repository import ROOT, scaled
@@ -427,6 +429,28 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch):
         assert filters(**STRICT).reasons  # the others do not need it
     finally:
         load_identifiers.cache_clear()
+
+
+# The page of the documentation.
+
+PAGE = (ROOT / "docs" / "how-to" / "clean-a-corpus.md").read_text(encoding="utf-8")
+
+
+def test_the_page_has_every_key_and_every_reason():
+    table = [line for line in PAGE.splitlines() if line.startswith("|")]
+    keys, reasons = (
+        set(re.findall(r"`(\w+)`", "".join(line.split("|")[column] for line in table))) for column in (1, 2)
+    )
+    assert keys == set(FilterSettings.model_fields)
+    assert reasons == set(filters(**STRICT, min_language=0.5).reasons) - {"empty", "ratio"}
+
+
+def test_the_filters_of_the_page_keep_good_pairs_and_drop_copies():
+    (block,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    found, (english, german) = filters(**tomllib.loads(block)["data"]["filters"]), sentences()
+    assert sum(map(bool, found.reasons_of(english, german))) <= 2
+    long = [text for text in english if len(text) >= 40]
+    assert set(found.reasons_of(long, long)) <= {"copy", "language"}
 
 
 # The key of near-duplicates.
