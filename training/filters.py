@@ -359,7 +359,8 @@ def _repeats(most: float, text: str, *, blanks: bool) -> bool:
 
 def _is_other_language(least: float, codes: frozenset[str], text: str) -> bool:
     """Return whether neither identifier takes a text for its language; codes: of the language."""
-    return len(text.encode("utf-8", "replace")) >= FEWEST_BYTES and not _identifiers().confirms(text, codes, least)
+    read = text.encode("utf-8", "replace")  # the identifiers read no surrogates, which JSON can have
+    return len(read) >= FEWEST_BYTES and not _identifiers().confirms(read.decode(), codes, least)
 
 
 # Shares of kinds of characters, by NumPy for many texts at once: a quarter of the time of an expression for each text.

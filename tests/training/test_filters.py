@@ -364,6 +364,20 @@ def test_a_row_has_the_reason_that_it_has_alone():
     assert set(together) - {""} <= set(found.reasons)
 
 
+def test_any_characters_can_be_filtered():
+    chance = random.Random(2)
+    blocks = [(0x20, 0x7F), (0xA0, 0x250), (0x300, 0x1000), (0xD7F0, 0xE010), (0xFF00, 0x10040), (0x1F600, 0x110000)]
+
+    def text() -> str:
+        return normalise("".join(chr(chance.randrange(*chance.choice(blocks))) for _ in range(chance.randrange(90))))
+
+    sources, targets = ([text() for _ in range(500)] for _ in range(2))
+    found = filters(**{**STRICT, "min_letters": 0.1, "min_script": 0.0, "min_language": 0.5, "max_word": None})
+    assert len(set(found.reasons_of(sources, targets))) > 4
+    for source in sources:
+        assert folded(folded(source)) == folded(source)
+
+
 def test_no_rows_have_no_reasons():
     assert filters(**STRICT).reasons_of([], [], []) == []
     assert filters(**STRICT).reasons_of(["", ""], ["", "a"], [1, 1]) == ["empty", "empty"]
