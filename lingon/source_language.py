@@ -120,7 +120,7 @@ def written_in(text: str, tags: Sequence[str]) -> list[str]:
     A script counts if a fifth of the letters are of it.
     """
     found = scripts_of(text)
-    return [tag for tag in tags if not found or not (known := _scripts_of_tag(tag)) or known & found] or list(tags)
+    return [tag for tag in tags if not found or not (known := scripts_of_language(tag)) or known & found] or list(tags)
 
 
 def scripts_of(text: str) -> frozenset[str]:
@@ -129,17 +129,18 @@ def scripts_of(text: str) -> frozenset[str]:
     Letters of other scripts than those of living languages do not count.
     """
     start = unicodedata.normalize("NFKC", text[:LOOKED_AT])  # full-width Latin letters are Latin letters
-    counts = Counter(filter(None, map(_script, filter(str.isalpha, start))))
+    counts = Counter(filter(None, map(script_of_letter, filter(str.isalpha, start))))
     return frozenset(script for script, count in counts.items() if count >= SHARE * counts.total())
 
 
 @functools.lru_cache(maxsize=4096)
-def _script(letter: str) -> str:
+def script_of_letter(letter: str) -> str:
+    """Return the script (ISO 15924) of a letter, empty for one of no script of living languages."""
     return _CODES.get(re.split("[ -]", unicodedata.name(letter, ""), maxsplit=1)[0], "")
 
 
 @functools.lru_cache(maxsize=1024)
-def _scripts_of_tag(tag: str) -> frozenset[str]:
+def scripts_of_language(tag: str) -> frozenset[str]:
     """Return the scripts that a language is written in, empty if they are not known."""
     try:
         language, *subtags = canonical(tag, "the language").split("-")

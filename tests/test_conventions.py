@@ -16,7 +16,15 @@ import pytest
 import torch
 from packaging.requirements import Requirement
 
-from lingon.training.config import Config, Corpus, DataSettings, TokenizerSettings, TrainingSettings, load_config
+from lingon.training.config import (
+    Config,
+    Corpus,
+    DataSettings,
+    FilterSettings,
+    TokenizerSettings,
+    TrainingSettings,
+    load_config,
+)
 from lingon.training.model_settings import TransformerSettings
 from tests.support.repository import PACKAGES, ROOT
 
@@ -26,6 +34,7 @@ ENTRIES = [*entry_points(group="lingon.verbs"), *entry_points(group="lingon.tran
 BLOCKS = {
     "data": DataSettings,
     "data.train": Corpus,
+    "data.filters": FilterSettings,
     "tokenizer": TokenizerSettings,
     "model": TransformerSettings,
     "training": TrainingSettings,
@@ -110,7 +119,7 @@ def commented_keys(config: Path) -> dict[str, set[str]]:
 def test_the_example_config_explains_every_setting():
     keys = commented_keys(ROOT / "configs" / "en-de.toml")
     wanted = {block: set(settings.model_fields) for block, settings in BLOCKS.items()}
-    wanted["data"] -= {"train", "valid"}
+    wanted["data"] -= {"train", "valid", "filters"}
     assert {block: names - keys.get(block, set()) for block, names in wanted.items()} == {
         block: set() for block in wanted
     }

@@ -145,6 +145,42 @@ def _corpora(given: Any) -> Any:
     return () if given is None else (Corpus.model_validate(given),)
 
 
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class FilterSettings(SettingsBlock):
+    """The filters of the training text that look at one pair, besides those of an empty side and of the ratio.
+
+    All but `encoding`, which drops nothing that anyone wrote so, are off by default.
+    """
+
+    encoding: bool = True  # drop pairs with U+FFFD, or with UTF-8 that was read as another encoding
+    min_score: float | None = None  # of a corpus with scores; others have no bound
+    near_duplicates: bool = False  # drop pairs that differ from an earlier one in case, digits and signs alone
+    same_brackets: bool = False  # drop pairs of which one side alone opens or closes a bracket too many
+    max_word: Annotated[int, Field(ge=1)] | None = None  # characters of the longest word
+    min_mean_word: Annotated[float, Field(ge=0)] = 0.0  # characters of a word on average, on each side
+    max_mean_word: Annotated[float, Field(ge=1)] | None = None  # likewise
+    min_letters: Share = 0.0  # of letters among the characters of each side, blanks aside
+    min_script: Share = 0.0  # of the scripts of its language among the letters of each side
+    max_copy: Annotated[int, Field(ge=0)] | None = None  # letters of sides that differ in case, digits and signs alone
+    same_addresses: bool = False  # drop pairs with other hosts of URLs or of e-mail addresses on each side
+    min_numbers: Share = 0.0  # of the digits that both sides have, zeros aside; 2 more are allowed
+    max_repetition: Share = 1.0  # of three words in a row that the same side had before
+    min_language: Share = 0.0  # probability of its language for each side of 40 bytes or more; needs the extra detect
+    max_token_ratio: Annotated[float, Field(ge=1)] | None = (
+        None  # of the longer side to the shorter; 5 more are allowed
+    )
+
+    @model_validator(mode="after")
+    def _word_bounds(self) -> Self:
+        if self.max_mean_word is not None and self.min_mean_word > self.max_mean_word:
+            raise ValueError(
+                f"min_mean_word must be at most max_mean_word ({self.max_mean_word}), got {self.min_mean_word}"
+            )
+        return self
+
+
 class DataSettings(SettingsBlock):
     """The corpora with their languages, the filters of their pairs, and where they are prepared."""
 
@@ -158,6 +194,7 @@ class DataSettings(SettingsBlock):
     drop_duplicates: bool = True
     held_out: tuple[Path, ...] = ()  # texts of test sets, one a line; like validation text, no training text has them
     prepared: Path | None = None  # folder of the prepared corpus; without it that is the folder corpus of the run
+    filters: FilterSettings = FilterSettings()
 
     @property
     def corpora(self) -> tuple[Corpus, ...]:
@@ -481,7 +518,12 @@ def _known_keys(path: tuple[int | str, ...]) -> list[str]:
         return list(BLOCKS)
     if len(path) == 2:
         return list(BLOCKS[str(path[0])].model_fields)
-    entries: dict[str, type[SettingsBlock]] = {"sources": SourceSettings, "targets": TargetSettings}
+    entries: dict[str, type[SettingsBlock]] = {
+        "sources": SourceSettings,
+        "targets": TargetSettings,
+        "filters": FilterSettings,
+        "stage": StageSettings,
+    }
     return list(entries.get(str(path[1]), Corpus).model_fields)  # the entries of [data] are corpora
 
 

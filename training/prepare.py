@@ -39,6 +39,7 @@ from lingon.text import LanguageTokens, Tokenizer, normalise
 from lingon.training.config import Config, Corpus, pair_name
 from lingon.training.corpus import FilterCounts, Pair
 from lingon.training.epochs import Permutation, mixture
+from lingon.training.filters import PairFilters
 from lingon.training.parallel_text import read_blocks
 from lingon.training.prepared import (
     LENGTHS,
@@ -268,6 +269,8 @@ class _Steps:
         data = self.config.data
         held_out = frozenset(normalise(line) for path in _held_out(self.config) for line in read_lines(path))
         languages, alignments = map(data.languages_of, self.corpora), (str(each.alignment) for each in self.corpora)
+        for pair in dict.fromkeys(map(data.languages_of, self.corpora)):
+            PairFilters(data, pair)  # raises here for a filter that does not know a language
         task = FilterTask(self.work, data, tuple(languages), held_out - {""}, tuple(alignments))
         self.watch.begin_step("read", None)
         for lines in self.pool.run(partial(task, lines) for lines in self._missing()):
@@ -311,20 +314,21 @@ class _Steps:
         names = self._all_names()
         shards = [Shard(self.work / name) for name in names]
         kept, dropped = np.ones(sum(map(len, shards)), bool), [DroppedPairs() for _ in self.corpora]
-        if self.config.data.drop_duplicates:
-            self.watch.begin_step("find duplicates", len(kept))
-            keys = [(shard.numbers("key"), shard.numbers("key_end")) for shard in shards]
+        starts = np.cumsum([0, *map(len, shards)])
+        for key, reason in self._duplicate_keys():
+            self.watch.begin_step(f"find each {reason}", len(kept))
+            before = kept.copy()
+            keys = [(shard.numbers(key), shard.numbers(f"{key}_end")) for shard in shards]
             bits = ((len(kept) - 1) // PART).bit_length() if len(kept) else 0
             for part in range(2**bits):
-                kept[_repeated(keys, bits, part)] = False
+                kept[_repeated(keys, before, bits, part)] = False
                 self.watch.advance(len(kept) // 2**bits)
                 self.pool.check()
-        starts = np.cumsum([0, *map(len, shards)])
-        for name, shard, start, end in zip(names, shards, starts, starts[1:], strict=False):
-            rows = shard.numbers("row")
-            for row in np.flatnonzero(~kept[start:end]).tolist():
-                texts = shard.source_text[row], shard.target_text[row]
-                dropped[_corpus_of(name)].add("duplicate", int(rows[row]), *texts)
+            for name, shard, start, end in zip(names, shards, starts, starts[1:], strict=False):
+                rows = shard.numbers("row")
+                for row in np.flatnonzero(before[start:end] & ~kept[start:end]).tolist():
+                    texts = shard.source_text[row], shard.target_text[row]
+                    dropped[_corpus_of(name)].add(reason, int(rows[row]), *texts)
         if not kept.any():
             counts = self._counts(dropped)
             shutil.rmtree(self.work)
@@ -332,6 +336,13 @@ class _Steps:
         facts = {"starts": starts.tolist(), "corpora": [each.as_json() for each in dropped]}
         write_text(self.work / DUPLICATES, json.dumps(facts))
         _write_array(self.work / KEPT, kept)
+
+    def _duplicate_keys(self) -> Iterator[tuple[str, str]]:
+        """Yield the columns by whose hashes pairs are dropped, with the reasons."""
+        if self.config.data.drop_duplicates:
+            yield "key", "duplicate"
+        if self.config.data.filters.near_duplicates:
+            yield "near", "near duplicate"
 
     def _counts(self, later: Sequence[DroppedPairs]) -> FilterCounts:
         """Return the counts of all corpora; later: what was dropped after the work shards were written."""
@@ -399,7 +410,7 @@ class _Steps:
         data, tokenizer = self.config.data, Tokenizer.read(self.folder)
         languages = tuple(map(data.languages_of, self.corpora))
         tokens = self.config.corpus_tokens(tokenizer)
-        task = EncodeTask(self.work, self.folder, tokens, languages, data.max_tokens)
+        task = EncodeTask(self.work, self.folder, data, tokens, languages)
         kept = self._kept()
         missing = [name for name in kept if not (self.folder / name).is_file()]
         self.watch.begin_step("tokenise", sum(len(kept[name]) for name in missing))
@@ -481,14 +492,19 @@ def _corpus_of(name: str) -> int:
     return int(name[:3])
 
 
-def _repeated(keys: Sequence[tuple[NDArray[np.uint64], NDArray[np.uint64]]], bits: int, part: int) -> NDArray[np.int64]:
+def _repeated(
+    keys: Sequence[tuple[NDArray[np.uint64], NDArray[np.uint64]]], kept: NDArray[np.bool_], bits: int, part: int
+) -> NDArray[np.int64]:
     """Return the numbers of the pairs that are equal to one before, among those whose hash begins with `part`.
 
-    keys: both halves of the hashes, of each shard; bits: of the number of the part
+    keys: both halves of the hashes, of each shard
+    kept: which pairs are there, of all shards
+    bits: of the number of the part
     """
     numbers, heads, ends, start = [], [], [], 0
     for head, end in keys:
-        mine = np.flatnonzero(head >> np.uint64(64 - bits) == part) if bits else np.arange(len(head))
+        there = kept[start : start + len(head)]
+        mine = np.flatnonzero((head >> np.uint64(64 - bits) == part) & there if bits else there)
         numbers.append(start + mine)
         heads.append(head[mine])
         ends.append(end[mine])
@@ -512,10 +528,13 @@ def text_settings(config: Config) -> dict[str, Any]:
         f"train.{number}": {
             "languages": pair_name(data.languages_of(corpus)),
             "links": linked and corpus.alignment is not None,
+            "columns": [*corpus.columns, corpus.score_column] if corpus.form else None,
         }
         for number, corpus in enumerate(data.train)
     }
-    return {"data": {**corpora, "max_ratio": data.max_ratio, "drop_duplicates": data.drop_duplicates}}
+    filters = data.filters.model_dump(mode="json", exclude={"max_token_ratio"})
+    facts = {"max_ratio": data.max_ratio, "drop_duplicates": data.drop_duplicates, "filters": filters}
+    return {"data": {**corpora, **facts}}
 
 
 def token_settings(config: Config, tokenizer: Tokenizer | None) -> dict[str, Any]:
@@ -525,6 +544,7 @@ def token_settings(config: Config, tokenizer: Tokenizer | None) -> dict[str, Any
     return {
         **tags,
         "max_tokens": config.data.max_tokens,
+        "max_token_ratio": config.data.filters.max_token_ratio,
         "tokenizer": learnt if tokenizer is None else {"files": file_digests(tokenizer)},
         "languages": config.languages and config.languages.model_dump(mode="json"),
     }

@@ -23,6 +23,7 @@ from lingon.moses import MosesPieces
 from lingon.text import LanguageTokens, Tokenizer, normalise
 from lingon.training.config import DataSettings, LanguagePair, pair_name
 from lingon.training.corpus import normalised_links
+from lingon.training.filters import TOKEN_RATIO, PairFilters, folded
 from lingon.training.prepared import Example, Shard, list_column, shard_bytes, text_column
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class DroppedPairs:
         self.counts[reason] = self.counts.get(reason, 0) + 1
         shown = self.examples.setdefault(reason, [])
         if len(shown) < EXAMPLES:
-            shown.append(Example(row=row + 1, source=source[:MOST_SHOWN], target=target[:MOST_SHOWN]))
+            shown.append(Example(row=row + 1, source=_shown(source), target=_shown(target)))
 
     def include(self, saved: dict[str, Any]) -> None:
         """Add what `as_json` has returned for later pairs of the corpus."""
@@ -59,6 +60,11 @@ class DroppedPairs:
         """Return counts and examples."""
         shown = {reason: [each.model_dump() for each in found] for reason, found in self.examples.items()}
         return {"dropped": self.counts, "examples": shown}
+
+
+def _shown(text: str) -> str:
+    """Return the start of a text, for an example."""
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,30 +104,27 @@ class FilterTask:
 
     def __call__(self, lines: Lines) -> int:
         """Write the work shard of some lines and return their number. Raises CorpusError for a wrong link."""
-        dropped, language = DroppedPairs(), pair_name(self.languages[lines.corpus])
-        rows, sources, targets, links = list[int](), list[str](), list[str](), list[Sequence[WordLink]]()
-        keys = bytearray()
-        for row, pair in enumerate(zip(lines.sources, lines.targets, strict=True)):
-            source, target = map(normalise, pair)
-            found = self._links(lines, row) if lines.links is not None else ()
-            if reason := self._reason(source, target):
-                dropped.add(reason, lines.first + row, source, target)
-                continue
-            rows.append(lines.first + row)
-            sources.append(source)
-            targets.append(target)
-            links.append(found)
-            keys += hashlib.blake2b(f"{source}\n{target}\n{language}".encode(), digest_size=16).digest()
-        both = np.frombuffer(keys, "<u8").reshape(-1, 2)
+        dropped, languages = DroppedPairs(), self.languages[lines.corpus]
+        sources, targets = list(map(normalise, lines.sources)), list(map(normalise, lines.targets))
+        reasons = PairFilters(self.data, languages).reasons_of(sources, targets, lines.scores)
+        rows = []
+        for row, reason in enumerate(reasons):
+            if reason or sources[row] in self.held_out or targets[row] in self.held_out:
+                dropped.add(reason or "held out", lines.first + row, sources[row], targets[row])
+            else:
+                rows.append(row)
+        links = None if lines.links is None else [self._links(lines, row) for row in range(len(sources))]
+        sources, targets = [sources[row] for row in rows], [targets[row] for row in rows]
         columns = {
-            "row": pa.array(np.array(rows, np.uint64)),
+            "row": pa.array(lines.first + np.array(rows, np.uint64)),
             "source_text": text_column(sources),
             "target_text": text_column(targets),
-            "key": pa.array(np.ascontiguousarray(both[:, 0])),
-            "key_end": pa.array(np.ascontiguousarray(both[:, 1])),
+            **_keys("key", sources, targets, languages),
         }
-        if lines.links is not None:
-            columns["links"] = _links_column(links)
+        if self.data.filters.near_duplicates:
+            columns |= _keys("near", list(map(folded, sources)), list(map(folded, targets)), languages)
+        if links is not None:
+            columns["links"] = _links_column([links[row] for row in rows])
         facts = {"lines": len(lines.sources), **dropped.as_json()}
         write_bytes(self.folder / lines.name, shard_bytes(columns, facts))
         return len(lines.sources)
@@ -132,14 +135,14 @@ class FilterTask:
         possible = parse_links(lines.links[row], where).possible
         return normalised_links(possible, lines.sources[row], lines.targets[row], where)
 
-    def _reason(self, source: str, target: str) -> str:
-        """Return the filter that drops a pair, or an empty string."""
-        shorter, longer = sorted((len(source), len(target)))
-        if not shorter:
-            return "empty"
-        if longer > self.data.max_ratio * shorter + 25:  # the ratio of short sentences varies much
-            return "ratio"
-        return "held out" if source in self.held_out or target in self.held_out else ""
+
+def _keys(name: str, sources: list[str], targets: list[str], languages: LanguagePair) -> dict[str, pa.Array]:
+    """Return two columns with the halves of a hash of 128 bits of each pair: equal pairs have equal ones."""
+    both, pair = bytearray(), pair_name(languages)
+    for source, target in zip(sources, targets, strict=True):
+        both += hashlib.blake2b(f"{source}\n{target}\n{pair}".encode(), digest_size=16).digest()
+    halves = np.frombuffer(both, "<u8").reshape(-1, 2)
+    return {name: pa.array(halves[:, 0].copy()), f"{name}_end": pa.array(halves[:, 1].copy())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +151,13 @@ class EncodeTask:
 
     work, folder: where work shards are, and where shards and the tokenizer are
     tokens, languages: of each corpus
-    max_tokens: on each side, with the end token and the tokens of the languages
     """
 
     work: Path
     folder: Path
+    data: DataSettings
     tokens: tuple[LanguageTokens, ...]
     languages: tuple[LanguagePair, ...]
-    max_tokens: int
 
     def __call__(self, corpus: int, name: str, kept: NDArray[np.bool_]) -> int:
         """Write the shard of a corpus with those pairs of its work shard that are kept. Return how many there were."""
@@ -164,11 +166,16 @@ class EncodeTask:
         sources, targets = ([texts[row] for row in rows.tolist()] for texts in (work.source_text, work.target_text))
         source_ids, target_ids = _encoded(tokenizer.source, sources), _encoded(tokenizer.target, targets)
         lengths = pair_lengths(source_ids, target_ids, self.tokens[corpus])
-        short = lengths.max(axis=1, initial=0) <= self.max_tokens
-        dropped, numbers = DroppedPairs(), work.numbers("row")
-        for place in np.flatnonzero(~short).tolist():
-            dropped.add("length", int(numbers[rows[place]]), sources[place], targets[place])
-        places = np.flatnonzero(short).tolist()
+        filters, numbers = PairFilters(self.data, self.languages[corpus]), work.numbers("row")
+        dropped, places = DroppedPairs(), list[int]()
+        for place, (source, target) in enumerate(lengths.tolist()):
+            reason = "length" if max(source, target) > self.data.max_tokens else ""
+            if not reason and filters.too_long_ratio(source, target):
+                reason = TOKEN_RATIO
+            if reason:
+                dropped.add(reason, int(numbers[rows[place]]), sources[place], targets[place])
+            else:
+                places.append(place)
         sources, targets = [sources[place] for place in places], [targets[place] for place in places]
         columns = {
             "source": _ids_column([source_ids[place] for place in places], tokenizer.source_vocab),
@@ -185,7 +192,7 @@ class EncodeTask:
             columns["links"] = _links_column(links)
             linked = sum(map(bool, links))
             digest.update(json.dumps(links).encode())
-        tokens = lengths[short].sum(axis=0).tolist()
+        tokens = lengths[places].sum(axis=0).tolist()
         facts = {"tokens": tokens, "linked": linked, "digest": digest.hexdigest(), **dropped.as_json()}
         write_bytes(self.folder / name, shard_bytes(columns, facts))
         return len(work)

