@@ -70,7 +70,7 @@ BESIDE = ".models"  # suffix of the id of a call for models or for the check of 
 class Caller:
     """The sender of a call, a client of the gateway.
 
-    key: API key, or None; address: the client's; request_id: for logs
+    key: API key, or None; address: IP address of the client; request_id: id for logs
     deadline: the time until which the client waits, on the clock of `time.monotonic`; None if it is not known
     in_background: whether no client waits; a full queue then delays the calls
     """
@@ -234,7 +234,6 @@ class Backend:
             raise ServerError("the server is starting or shutting down", code_pb2.UNAVAILABLE)
 
     async def close(self) -> None:
-        """End all calls."""
         await self._channel.close()
 
     async def _call(self, method: Any, request: Any, caller: Caller, seconds: float | None = None) -> Any:

@@ -243,7 +243,6 @@ class _Parts:
         self._content: list[bytes] = []
 
     def callbacks(self) -> MultipartCallbacks:
-        """Return the callbacks for the parser."""
         return {
             "on_part_begin": self._begin,
             "on_header_field": self._on_header_name,

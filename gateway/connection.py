@@ -60,7 +60,7 @@ class OpenConnections:
     """A count of connections. Belongs to the event loop.
 
     budget: bounds the bytes that connections hold beyond FREE_BYTES each
-    work_queue: for work that takes long in the event loop
+    work_queue: work that takes long in the event loop
     """
 
     def __init__(self, most: int, trusted: Sequence[Network], held_bytes: int, metrics: GatewayMetrics) -> None:
@@ -129,7 +129,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Refused(Exception):
-    """A request that is not served; status: of the reply."""
+    """A request that is not served; status: HTTP status of the reply."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

@@ -189,11 +189,9 @@ class UsedCharacters:
         self._most, self._by_digest = most, OrderedDict[str, int]()
 
     def of(self, key: str | None) -> int:
-        """Return the characters of a key."""
         return self._by_digest.get(digest_of(key or ""), 0)
 
     def add(self, key: str | None, characters: int) -> None:
-        """Count characters of a key."""
         digest = digest_of(key or "")
         self._by_digest[digest] = self._by_digest.pop(digest, 0) + characters
         if len(self._by_digest) > self._most:
@@ -211,7 +209,6 @@ class DeepLApi:
         self._documents = DeepLDocuments(documents, self._wanted, self._used.add)
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
-        """Return the routes."""
         for root in ("", "/deepl"):
             for version in ("v2", "v3"):
                 yield endpoints.route(self, f"{root}/{version}/languages", self.languages, READ)
@@ -252,7 +249,6 @@ class DeepLApi:
         return response
 
     async def translate(self, call: Call) -> Response:
-        """Translate texts."""
         fields, texts = call.fields, call.fields.texts("text")
         if not texts:
             raise Problem(400, "Parameter 'text' not specified.")

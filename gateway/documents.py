@@ -41,7 +41,7 @@ RETRY_SECONDS = 1.0  # seconds; after them a document that was refused with QUEU
 class DocumentLimits:
     """The bounds of work on documents.
 
-    processes: at once; memory: bytes of each, beside the memory of Python
+    processes: number of them; memory: bytes of each, beside the memory of Python
     computing: seconds of processor time to read a file, and again to write it
     waiting: files that wait to be read, without patient ones; half of them at most are of one caller
     """
@@ -70,7 +70,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """The content of a file. `file.name` has a suffix, and `options` apply to the texts; characters: of its texts."""
+    """The content of a file. `file.name` has a suffix, and `options` apply to `texts`; characters: their number."""
 
     file: File
     texts: Sequence[str]
@@ -300,7 +300,7 @@ class Kept:
     secret: digest of the secret that its caller sends beside the key; empty without one
     made: time of its upload, in seconds since 1970
     status: TRANSLATING, TRANSLATED or ERROR; message: the error
-    suffix: of its name; characters: of its texts
+    suffix: suffix of its name; characters: number of characters in its texts
     size: bytes that it counts
     """
 
@@ -486,8 +486,8 @@ def _remove(path: Path) -> None:
 class TranslatedFile:
     """A translated file.
 
-    name: of the file, with a suffix
-    characters: of its texts
+    name: file name, with a suffix
+    characters: number of characters in its texts
     detected: its detected language; empty if the language was given, or the file has no text
     notes: lines about it, such as its encoding
     """

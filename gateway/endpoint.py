@@ -157,7 +157,7 @@ class Endpoints:
     ) -> Route:
         """Return a route.
 
-        check_files: for a route that takes a file; raises Problem before the body is read if files cannot be stored
+        check_files: raises Problem before a body with a file is read, if files cannot be stored
         message: whether its body is a message of JSON, which has no fields
         public: whether callers need no key
         linked: whether pages of other origins may link to it

@@ -33,7 +33,6 @@ class GoogleApi:
     key_in_body = False
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
-        """Return the routes."""
         v2 = "/language/translate/v2"
         yield endpoints.route(self, v2, self.translate_v2, READ)
         yield endpoints.route(self, f"{v2}/languages", self.languages_v2, READ)
@@ -47,7 +46,6 @@ class GoogleApi:
         return request.headers.get("x-goog-api-key") or fields.text("key") or bearer(request)
 
     def error(self, problem: Problem, request: Request) -> Response:
-        """Return Google's form of an error."""
         status, message = problem.http_status_of_pair, str(problem)
         detail = {"message": message, "domain": "global", "reason": REASONS.get(status, "backendError")}
         error = {"code": status, "message": message, "errors": [detail], "status": problem.status}
@@ -71,7 +69,6 @@ class GoogleApi:
         return JSONResponse({"data": {"languages": named}})
 
     async def detect_v2(self, call: Call) -> Response:
-        """Return the languages of texts."""
         found = await likeliest(call.backend, _texts_v2(call.fields), call.caller)
         return JSONResponse({"data": {"detections": [[_detection(each)] for each in found]}})
 
@@ -96,7 +93,6 @@ class GoogleApi:
         return JSONResponse({"translations": _translations(results, detected)})
 
     async def detect_v3(self, call: Call) -> Response:
-        """Return the language of a content."""
         content = call.fields.text("content")
         if not content:
             raise Problem(400, "content must have text", field="content")

@@ -137,7 +137,6 @@ class LibreTranslateApi:
         self._documents = documents
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
-        """Return the routes."""
         yield endpoints.route(self, "/translate", self.translate)
         yield endpoints.route(self, "/languages", self.languages, READ)
         yield endpoints.route(self, "/detect", self.detect)
@@ -196,7 +195,6 @@ class LibreTranslateApi:
         )
 
     async def detect(self, call: Call) -> Response:
-        """Return the language of a text."""
         text = call.fields.text("q")
         if not text:
             raise Problem(400, "Invalid request: missing q parameter")
@@ -223,7 +221,6 @@ class LibreTranslateApi:
         return JSONResponse({"translatedFileUrl": str(where)})
 
     async def download_file(self, call: Call) -> Response:
-        """Return a translated file."""
         files, name = self._kept_files(), call.request.path_params["name"]
         kept = files.find(Path(name).stem, self.name, call.holder)
         if name != f"{kept.number}{kept.suffix}":

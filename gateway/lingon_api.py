@@ -210,7 +210,6 @@ class LingonApi:
         self._documents = documents
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
-        """Return the routes."""
         yield endpoints.route(self, "/v1/translate", self.translate, message=True, method=TRANSLATE)
         yield endpoints.route(self, "/v1/translate:stream", self.stream, message=True, method=STREAM)
         yield endpoints.route(self, "/v1/translate:document", self.document, check_files=_no_check)
@@ -224,26 +223,21 @@ class LingonApi:
         return bearer(request)
 
     def error(self, problem: Problem, request: Request) -> Response:
-        """Return a google.rpc.Status."""
         response = json_error(problem.http_status, error_json(problem).encode(), problem)
         if problem.http_status == 401:
             response.headers["www-authenticate"] = "Bearer"
         return response
 
     async def translate(self, call: Call) -> Response:
-        """Translate texts."""
         return _json(await call.backend.translate(_message(call, pb.TranslateRequest()), call.caller))
 
     async def score(self, call: Call) -> Response:
-        """Score translations."""
         return _json(await call.backend.score(_message(call, pb.ScoreRequest()), call.caller))
 
     async def detect(self, call: Call) -> Response:
-        """Return the languages of texts."""
         return _json(await call.backend.detect(_message(call, pb.DetectLanguagesRequest()), call.caller))
 
     async def models(self, call: Call) -> Response:
-        """List the served models."""
         return _json(await call.backend.models(call.caller))
 
     async def document(self, call: Call) -> Response:

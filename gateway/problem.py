@@ -46,7 +46,7 @@ class Problem(LingonError):
     """The error of a request.
 
     http_status: 400 to 599
-    code: of google.rpc.Code
+    code: google.rpc.Code
     reason: machine-readable, of google.rpc.ErrorInfo; empty without one
     field: name of the invalid field, as in google.rpc.BadRequest; empty without one
     retry_after: seconds until a retry makes sense, or None if it never does

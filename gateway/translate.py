@@ -324,7 +324,7 @@ async def _of_one_language(
 
 
 def _joined(pieces: Sequence[Piece], index: int, count: int, language: TextLanguage) -> Translated:
-    """Return the translation of a text from its pieces; index: of the text among `count`, for an error."""
+    """Return the translation of a text from its pieces; index: number of the text among `count`, for an error."""
     try:
         found = [_hypotheses(result) for _, result in pieces]
     except ServerError as error:
