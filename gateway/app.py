@@ -1,4 +1,4 @@
-"""The gateway: the APIs that were chosen and the page, inside a server or in a process of its own."""
+"""The gateway: the selected APIs and the page, inside a server or in a separate process."""
 
 from __future__ import annotations
 

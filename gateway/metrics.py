@@ -11,7 +11,7 @@ class GatewayMetrics:
     """Requests by API, with their status and latency."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._known: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # series by API and status
+        self._known: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # counter and histogram by API and status
         self.requests = Counter(
             "lingon_http_requests", "HTTP requests that ended.", ("api", "status"), registry=registry
         )

@@ -52,7 +52,7 @@ class WatchedFiles(Generic[Content]):
         self.value = parse(*self._raw)
         check(self.value)
         self._problem = ""
-        self._unusable_since = math.inf  # on the clock
+        self._unusable_since = math.inf  # seconds of the clock
         self._expired = False
         self._next_check = clock() + interval
 

@@ -61,7 +61,7 @@ class Options:
     """The options of one sentence, already checked against the limits of the model."""
 
     beam_size: int = 1
-    num_hypotheses: int = 1  # at most the number of hypotheses that the search ends with, see `enough`
+    num_hypotheses: int = 1  # hypotheses; at most as many as the search ends with, see `enough`
     length_penalty: float = 0.0  # score = log-probability / length ** length_penalty; length includes the end token
     max_output_tokens: int = 256  # includes the end token, excludes the prefix
     sampling: Sampling | None = None  # requires beam_size 1

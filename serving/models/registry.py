@@ -68,7 +68,7 @@ class ModelRegistry:
         self.draining: list[Entry[ServedModel]] = []  # unpublished; requests may be in flight
         self._settings, self._metrics, self._load, self._gpu_expected = settings, metrics, load, gpu_expected
         self._faults = Failpoints.parse(settings.failpoints) if settings.failpoints else None
-        self.progress: LoadProgress | None = None  # of the current load, or else of the last one
+        self.progress: LoadProgress | None = None  # progress of the current or the last load
         self._left_out: dict[str, int] = {}  # by name of a model: versions that were skipped at the start
 
     def load(self, bundle: Bundle) -> Entry[ServedModel]:

@@ -1,4 +1,4 @@
-"""Log lines for people or machines. Every event is one line, whatever its values contain.
+"""Log lines for people or machines. Every event is one line, even if its values contain line breaks.
 
 No line ever holds a text, a translation, or the message of a foreign error, because such messages may quote their
 input.

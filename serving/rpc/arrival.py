@@ -200,7 +200,7 @@ class Arrivals:
         self._interval = self._latest = 0.0  # seconds between two calls that leave their slots; time of the latest one
         self._endings: set[asyncio.Task[None]] = set()
         self._later = LaterRefusals(refusal, MOST_LATER)
-        self._context = copy_context()  # of the server, because a call must not start with the API key of another one
+        self._context = copy_context()  # the server's, because a call must not start with the API key of another one
 
     def arrive(self, path: str, context: Context, start: Start) -> Awaitable[None] | None:
         """Start a call, enqueue it, or return the coroutine that ends it with an error, which raises."""

@@ -218,7 +218,7 @@ class Call(OpenCall):
         self._failure: status_pb2.Status | None = None
         self._refused = False
         self._peer: str = context.peer()  # gRPC forgets it when the caller disconnects
-        self.charge: Charge | None = None  # for the request
+        self.charge: Charge | None = None  # charge of its request
 
     def __enter__(self) -> None:
         """Set the request id in the trailing metadata of the call."""

@@ -22,7 +22,7 @@ CANDIDATES = names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS
 PER_ROW = names.TOKEN_IDS, names.POSITIONS, names.BEAM_TABLE
 STATES = names.BEAM_ROWS, names.BEAM_TOTALS, names.BEAM_TOKENS, names.BEAM_LOG_PROBS  # in the order of BeamStates
 CHANGED = *PER_ROW, *STATES
-FOUND = names.ENDED, names.ENDED_TOTALS, names.ENDED_TOKENS, names.ENDED_LOG_PROBS, names.FAILED  # of EndedBeams
+FOUND = names.ENDED, names.ENDED_TOTALS, names.ENDED_TOKENS, names.ENDED_LOG_PROBS, names.FAILED  # fields of EndedBeams
 
 
 class OnnxBeamSearch:

@@ -227,7 +227,7 @@ class OnnxRunner:
     recorder: GraphRecorder = field(default_factory=GraphRecorder)
     beam: ort.InferenceSession | None = None  # the graph of beam search, in main memory
     any_width: bool = False  # True with our operators, most of which read each sentence up to its length
-    layouts: dict[ort.InferenceSession, StateLayout] = field(default_factory=dict)  # by decoder of the opened batches
+    layouts: dict[ort.InferenceSession, StateLayout] = field(default_factory=dict)  # by decoder
     unused: list[StateBindings] = field(default_factory=list)  # without buffers, if graphs are recorded
 
     @property

@@ -98,8 +98,8 @@ logger = logging.getLogger(__name__)
 class LoopCallbacks:
     """Runs callbacks on an event loop with values that other threads post, in the order of the posts.
 
-    Waking a loop costs a system call. One wake-up serves all values that arrive until the loop runs, for all requests
-    of the loop: use `of`.
+    Notifying a loop costs a system call. One notification serves all values that arrive until the loop runs, for all
+    requests of the loop: use `of`.
     """
 
     # Weak on both sides, because values posted to a closed loop would keep their engine and model alive.
@@ -130,7 +130,7 @@ class LoopCallbacks:
             self._loop.call_soon_threadsafe(self._run)
 
     def _run(self) -> None:
-        self._wake_up_pending = False  # before the first read, so that a value posted meanwhile wakes the loop again
+        self._wake_up_pending = False  # before the first read, because a value may be posted during it
         for _ in range(len(self._posted)):
             callback, value = self._posted.popleft()
             try:

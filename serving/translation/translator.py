@@ -94,7 +94,7 @@ class Translator:
         self._alphabet = alphabet_of(tokenizer)
         self._guarding = Guarding.of(bundle, tokenizer, self._vocabulary)
         pair = bundle.manifest.source_language, bundle.manifest.target_language
-        self.profiles = tuple(zip(pair, profiles_of(bundle) or (), strict=False))  # of the languages, if it has them
+        self.profiles = tuple(zip(pair, profiles_of(bundle) or (), strict=False))  # empty without profiles
         self._shortlist = shortlist
         self._pairs: dict[tuple[str, str], Translator] = {}
         self._translate_between(bundle.manifest, tokenizer)
