@@ -66,7 +66,7 @@ POLICY = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatewayOptions:
-    """What the gateway offers.
+    """The options of the gateway.
 
     apis: names in APIS
     page: whether `/` is the page; it needs the API lingon

@@ -88,7 +88,7 @@ class WrittenFile:
 
 
 class DocumentProcesses:
-    """Reads and writes documents in separate processes. A process ends if it exceeds its limits.
+    """The processes that read and write documents. A process ends if it exceeds its limits.
 
     Belongs to the event loop. Cancelling a task ends the process that works for it.
     """

@@ -122,7 +122,7 @@ Piece = tuple[str, Result]
 
 
 class Calls:
-    """Sends the calls of one HTTP request.
+    """The calls of one HTTP request.
 
     A full server refuses a single call at once, unless it is in the background. Several calls wait for each other in
         the queue, each with the time limit of a call.

@@ -23,7 +23,7 @@ MAX_ADDED = 60.0  # seconds of a block with added measurements; a suspended mach
 
 
 class LagMonitor:
-    """Measures the lag of one event loop. `seconds_since_beat` may be called from any thread."""
+    """A monitor of the lag of one event loop. `seconds_since_beat` may be called from any thread."""
 
     def __init__(self) -> None:
         self._last_beat = time.monotonic()
@@ -49,7 +49,7 @@ class LagMonitor:
 
 
 class TimeSlice:
-    """Divides the long work of a request on the event loop into short slices, so that other tasks run between them.
+    """The division of a request's long work on the event loop into short slices, with other tasks between them.
 
     A request has one, and checks it before every unit of work but the first, which takes a fraction of a slice. A
     request of one short sentence never checks it. Most others find by one read of the clock that no slice is over:
@@ -90,7 +90,7 @@ class TimeSlice:
 
 
 class IdleTime:
-    """Measures the idle time of a core from the computing time of all threads of the process."""
+    """The idle time of a core, measured by the computing time of all threads of the process."""
 
     def __init__(self, cores: int) -> None:
         """cores: number of cores that the process may use."""
@@ -129,7 +129,7 @@ class _SpareTime:
 
 
 class _SliceQueue:
-    """Grants slices in each iteration of a loop to the callers, round-robin: one, or more if the iteration took long.
+    """A round-robin queue of callers for slices: one in each iteration of a loop, or more if the iteration took long.
 
     Otherwise all requests with long work would use a slice in every iteration. A short request, which needs several
     iterations, would wait for all of them in each. A loop with many short requests takes long for an iteration. With

@@ -160,7 +160,7 @@ class Languages:
 
 
 class PieceLanguages:
-    """Quickly proves for most translations that tokens are in the last language, by the trigrams inside each token."""
+    """A quick proof for most translations that tokens are in the last language, by the trigrams inside each token."""
 
     def __init__(self, languages: Languages, piece_of: Callable[[int], str]) -> None:
         """piece_of: returns the text of a token, with spaces."""

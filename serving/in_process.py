@@ -61,7 +61,7 @@ def _warnings_with_values() -> Iterator[None]:
 
 
 class LocalTranslator:
-    """Translates with a bundle, using the messages of the service. Safe for use from several threads."""
+    """A translator with a bundle and the messages of the service. Safe for use from several threads."""
 
     def __init__(
         self,

@@ -84,7 +84,7 @@ def new_threads_never_preempt() -> Iterator[None]:
 
 
 class OtherProcesses:
-    """Measures the share of this process' cores that other processes use."""
+    """The measured share of this process' cores that other processes use."""
 
     def __init__(self, stat: Path = Path("/proc/stat")) -> None:
         """stat: the times of all cores, see proc_stat(5)."""

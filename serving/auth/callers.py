@@ -125,7 +125,7 @@ def _address_of(peer: str) -> str:
 
 
 class ApiKeyInterceptor(grpc.aio.ServerInterceptor):
-    """Checks the key before anything of a call is read, even for unknown methods.
+    """A check of the key before anything of a call is read, even for unknown methods.
 
     The returned handler raises the error, so that another interceptor converts it to a status.
     """
@@ -159,7 +159,7 @@ class ApiKeyInterceptor(grpc.aio.ServerInterceptor):
 
 
 class CertificateCheck:
-    """Checks the client certificate of a call, after its signature, and whether the API key belongs to it.
+    """A check of the client certificate of a call, after its signature, and that the API key belongs to it.
 
     It is no interceptor, because gRPC does not pass the peer to interceptors.
     """

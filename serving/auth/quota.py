@@ -96,7 +96,7 @@ class Bucket:
 
 
 class RefundLimit:
-    """Limits the refunds of one key for refused work.
+    """The limit of refunds of one key for refused work.
 
     A refusal also costs work: about REFUSAL characters for the call itself, and all characters of the request if its
     texts were tokenised before it was refused. A key regains REFUNDED characters a second, with a burst of BURST

@@ -82,7 +82,7 @@ class TypicalCalls:
 
 
 class ThroughputEstimator:
-    """Predicts the end of new work, from the throughput of an engine while its queue is not empty.
+    """A prediction of the end of new work, from the throughput of an engine while its queue is not empty.
 
     It predicts nothing before its first measurement. The caller passes the time.
     """

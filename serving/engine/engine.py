@@ -30,7 +30,7 @@ _threads_lock = threading.Lock()  # guards _threads, because engines start on an
 
 
 class Engine:
-    """Decodes continuously. Jobs of any length and options share running batches, and join and leave at every step.
+    """A continuous decoder. Jobs of any length and options share running batches, and join and leave at every step.
 
     Every worker has its own thread and running batches. All use one model, and jobs are spread over them.
     """

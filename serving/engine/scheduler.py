@@ -123,7 +123,7 @@ AT_ONCE, NEVER = Forecast(0.0, 0.0), Forecast(math.inf, math.inf)
 
 
 class Scheduler:
-    """Assigns jobs to workers 0, 1, ... Safe for any thread.
+    """The assignment of jobs to workers 0, 1, ... Safe for any thread.
 
     most_rows: over all workers; one worker may use all of them
     """

@@ -182,7 +182,7 @@ class Lane:
 
 
 class Worker:
-    """Carries out the plans of the scheduler for worker `number`.
+    """The executor of the scheduler's plans for worker `number`.
 
     A time slice serves one lane, with at most one run of the encoder or the scorer, and one step of a batch. If another
     caller waits, it has only one of the two. A caller therefore waits for at most one time slice of another lane,

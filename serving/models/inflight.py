@@ -99,7 +99,7 @@ arrived: ContextVar[Arrived | None] = ContextVar("arrived", default=None)
 
 
 class AdmissionGate:
-    """Refuses requests until the server is ready, and again when it drains."""
+    """A gate that refuses requests until the server is ready, and again when it drains."""
 
     def __init__(self) -> None:
         self._closed: str | None = "the server is starting"

@@ -63,7 +63,7 @@ class Change:
 
 
 class ModelReloader:
-    """Loads, swaps and unloads models. For use on the event loop only. Slow work runs in threads.
+    """The loads, swaps and unloads of models. For use on the event loop only. Slow work runs in threads.
 
     A change that fails raises a RequestError and has no effect. A change that has begun continues if its caller
     disconnects.

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Restarts engines and counts the restarts of each model. An engine that dies of every request ends the server."""
+    """The restarts of engines, counted for each model. An engine that dies of every request ends the server."""
 
     def __init__(self, hang_seconds: float) -> None:
         """hang_seconds: duration of a step of a worker from which on it hangs."""

@@ -178,7 +178,7 @@ def _prefers_openmetrics(accepted: str) -> bool:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one request. `_handler` sets the answers."""
+    """The handler of one request. `_handler` sets the answers."""
 
     timeout = 10  # seconds; a client that sends nothing blocks a thread for so long at most
     text: MetricsPage

@@ -79,7 +79,7 @@ def unexpected(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 class CallLog:
-    """Logs calls: at level debug every call, at level info those with one of LOGGED_CODES, up to a limit per second.
+    """A log of calls: at debug every call, at info those with one of LOGGED_CODES, up to a limit per second.
 
     In a burst of failures, the next line has the number of skipped lines. The metrics count all calls.
     """

@@ -45,7 +45,7 @@ SERVER_ERRORS = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "U
 
 
 class OpenTelemetryTracer:
-    """Creates the spans of calls. A thread of the SDK sends them in batches."""
+    """A tracer that creates the spans of calls. A thread of the SDK sends them in batches."""
 
     def __init__(self, *, trust_parents: bool = False) -> None:
         """Create the exporter. Raises SettingsError if an OTEL_... variable has an unsupported value.

@@ -47,7 +47,7 @@ class Trace(Protocol):
 
 
 class Tracer(Protocol):
-    """Creates traces."""
+    """A source of traces."""
 
     def call(self, method: str, request_id: str, metadata: Metadata, caller: str) -> Trace:
         """Start the trace of a call. The metadata may name a parent trace."""

@@ -417,7 +417,7 @@ class _KnownForecast(NamedTuple):
 
 
 class LoadShedder:
-    """Decides from the queues whether a call is refused before it is read. Belongs to the event loop."""
+    """The decision from the queues whether a call is refused unread. Belongs to the event loop."""
 
     def __init__(
         self,
@@ -465,7 +465,7 @@ class LoadShedder:
 
 
 class EarlyRefusal:
-    """Ends the calls that a LoadShedder refuses. They are counted and logged as if their handlers had refused them."""
+    """The refusals of a LoadShedder. They are counted and logged as if handlers had refused the calls."""
 
     def __init__(self, shedder: LoadShedder, counts: Counts, check_key: Callable[[Metadata], None] | None) -> None:
         """check_key: checks the API key in the metadata of a call, and raises RequestError; None without API keys."""

@@ -31,7 +31,7 @@ FORMATS = {"": pb.TEXT_FORMAT_HTML, "text/html": pb.TEXT_FORMAT_HTML, "text/plai
 
 
 class GoogleService:
-    """Answers TranslateText, DetectLanguage and GetSupportedLanguages."""
+    """The methods TranslateText, DetectLanguage and GetSupportedLanguages."""
 
     def __init__(
         self, service: TranslationService, catalog: Callable[[], Catalog[ServedModel]], max_texts: int

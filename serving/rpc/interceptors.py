@@ -61,7 +61,7 @@ Admit = Callable[[str, Context], None]
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Surrounds every call of a port, of any service. All errors leave it as a status that Lingon chose.
+    """An interceptor of every call of a port, of any service. All errors become a status that Lingon chose.
 
     gRPC would send the text of an error to the client, with the status UNKNOWN.
     """
@@ -154,7 +154,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 
 
 class CallInterceptor(ErrorInterceptor):
-    """Also counts, times and traces the calls of TranslationService."""
+    """An interceptor that also counts, times and traces the calls of TranslationService."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class CallInterceptor(ErrorInterceptor):
 
 
 class Call(OpenCall):
-    """Surrounds the work on one call, as a context manager that keeps the error for `abort`."""
+    """A context manager around the work on one call, which keeps the error for `abort`."""
 
     def __init__(self, interceptor: ErrorInterceptor, method: str, calls: OpenCalls, context: Context) -> None:
         """calls: counts the call when it receives its request."""
@@ -280,7 +280,7 @@ class Call(OpenCall):
 
 
 class MeasuredCall(Call):
-    """Surrounds a call of TranslationService."""
+    """A context manager around a call of TranslationService, which also measures it."""
 
     def __init__(self, interceptor: CallInterceptor, method: str, calls: OpenCalls, context: Context) -> None:
         super().__init__(interceptor, method, calls, context)

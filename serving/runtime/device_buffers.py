@@ -166,7 +166,7 @@ class BoundRun:
 
 @dataclass(slots=True)
 class GraphRecorder:
-    """Runs bindings as CUDA graphs if that is enabled, else one kernel after the other.
+    """A runner of bindings as CUDA graphs if that is enabled, else one kernel after the other.
 
     A recorded graph reads and writes the addresses of its recording, and ONNX Runtime does not check that a later run
     has the same ones. Each graph therefore belongs to one binding, whose arrays never change. It also belongs to one

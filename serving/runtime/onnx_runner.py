@@ -151,7 +151,7 @@ def load_runner(
 
 @dataclass(frozen=True, slots=True)
 class _Loader:
-    """Makes the sessions of the graphs of one precision, which are in `folder`; see `load_runner`."""
+    """A maker of the sessions of one precision's graphs, which are in `folder`; see `load_runner`."""
 
     graphs: dict[str, bytes]
     weights: SharedWeights

@@ -23,7 +23,7 @@ from lingon.text import LanguageTokens
 
 
 class ValidUtf8:
-    """Keeps the translations of one model in valid UTF-8 for every search.
+    """A guarantee of valid UTF-8 for the translations of one model, for every search.
 
     Plain search restricts no token, because rules need the logits of every step. A translation with U+FFFD, or with
     byte pieces that break a character, is decoded once more with the rules. Greedy search continues before that
@@ -96,7 +96,7 @@ logger = logging.getLogger(__name__)
 
 
 class LoopCallbacks:
-    """Runs callbacks on an event loop with values that other threads post, in the order of the posts.
+    """A queue of callbacks on an event loop, with values that other threads post, in the order of the posts.
 
     Notifying a loop costs a system call. One notification serves all values that arrive until the loop runs, for all
     requests of the loop: use `of`.
@@ -174,7 +174,7 @@ class _CallFields(TypedDict):
 
 
 class EngineClient:
-    """Submits the jobs of one request. Belongs to the event loop that made it."""
+    """The submission of the jobs of one request. Belongs to the event loop that made it."""
 
     def __init__(
         self,

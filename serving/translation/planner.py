@@ -115,7 +115,7 @@ _SIGN = re.compile(r"[^\w\s]")
 
 
 class RequestSize:
-    """Counts what a request has planned so far. A retry of a refused request would not help.
+    """The size of what a request has planned so far. A retry of a refused request would not help.
 
     Work that adds no sentence and no token is counted too, before it is done. No request is therefore planned for much
     more than half a second of CPU. By experiment, a megabyte of the worst signs took 2.4 s to cut into sentences.
@@ -348,7 +348,7 @@ def check_prefixes(request: Request) -> None:
 
 
 class Planner:
-    """Plans requests for one model. Other requests run between sentences."""
+    """The planner of requests for one model. Other requests run between sentences."""
 
     def __init__(
         self, tokenizer: Tokenizer, manifest: Manifest, limits: EngineLimits, lexicon: Lexicon, alphabet: Alphabet
@@ -586,7 +586,7 @@ def needs_steps(sentence: str, spans: Sequence[ProtectedSpan], options: TextChoi
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Makes the parts of the sentences of a text; field, and has of its methods: see `check_size`.
+    """A maker of the parts of a text's sentences; field, and has of its methods: see `check_size`.
 
     alphabet: None if characters that the model lacks stay unchanged
     """
