@@ -1,4 +1,4 @@
-"""Judges translations by text, tokens and log-probabilities, without a model: their flags and their confidence."""
+"""The judgement of translations by text, tokens and log-probabilities, without a model: flags and confidence."""
 
 from __future__ import annotations
 

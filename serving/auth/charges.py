@@ -1,4 +1,4 @@
-"""Charges the requests of a call to the quota of its API key, and counts what the key uses."""
+"""The charges of a call's requests to the quota of its API key, and the count of the key's usage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selects the model of a request by name or by language pair. Plain data, without I/O."""
+"""The selection of the model of a request by name or by language pair. Plain data, without I/O."""
 
 from __future__ import annotations
 

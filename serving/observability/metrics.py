@@ -102,7 +102,7 @@ logger = logging.getLogger(__name__)
 
 
 class LoadProgress:
-    """The measured and logged phases of a load, which begins now. One thread loads. Any thread may read."""
+    """The phases of a load, measured and logged. The load begins now. One thread loads, and any thread may read."""
 
     def __init__(self, label: str, clock: Callable[[], float] = time.monotonic) -> None:
         """label: label of the model; clock: returns seconds."""

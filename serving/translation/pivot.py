@@ -1,4 +1,4 @@
-"""Translates a pair of languages without a model: into a pivot language, and from there into the target."""
+"""Translation between languages without a model: into a pivot language, and from there into the target."""
 
 from __future__ import annotations
 

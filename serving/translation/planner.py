@@ -1,4 +1,4 @@
-"""Plans the texts and the pairs of a request: the strings to keep, the sentences, and the tokens of each.
+"""The plans of the texts and the pairs of a request: the strings to keep, the sentences, and the tokens of each.
 
 Planning ends as soon as even an empty queue could not accept the request.
 """
