@@ -27,7 +27,7 @@ from docs.generators.reference import (
     tensors,
     translate_options,
 )
-from docs.generators.results import lengths, systems, witnesses
+from docs.generators.results import lengths, reference_engines, systems
 from tests.reliability.checks import read_rows, summary, table
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +76,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "score-options": score_options,
     "settings": settings,
     "translate-options": translate_options,
-    "witnesses": witnesses,
+    "reference-engines": reference_engines,
 }
 MARK = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
 

@@ -454,7 +454,7 @@ def write_answers() -> None:
         by_kind = {form.kind: form for form in FORMS if form.kind != "float16"}  # which holds the weights exactly
         folders = {kind: save_opennmt(Path(room) / kind, form) for kind, form in by_kind.items()}
         kept = {
-            "witness": f"ctranslate2 {importlib.metadata.version('ctranslate2')}",
+            "reference_engine": f"ctranslate2 {importlib.metadata.version('ctranslate2')}",
             "answers": {kind: ctranslate2_answers(folder) for kind, folder in folders.items()},
             "attention": ctranslate2_attention(folders["float32"], 3),
         }

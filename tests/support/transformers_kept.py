@@ -30,8 +30,8 @@ from lingon.training.search import SearchSettings
 from tests.support.foreign_models import lines, save_multilingual, save_opus_mt, save_t5
 from tests.support.repository import ROOT
 
-TABLES = ROOT / "docs" / "generators" / "witnesses"
-VARIABLE = "LINGON_WITNESS_TABLE"
+TABLES = ROOT / "docs" / "generators" / "reference_engines"
+VARIABLE = "LINGON_REFERENCE_TABLE"
 
 
 def write_rows(table: str, rows: Iterable[dict[str, Any]]) -> None:
