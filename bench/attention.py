@@ -20,11 +20,12 @@ from time import perf_counter
 from typing import Any
 
 from lingon.alignment import LinkCounts
-from lingon.bench.attention_report import WIDTH, draw, length_table, signatures, table
+from lingon.bench.attention_report import draw, length_table, table
 from lingon.bench.decode import Rounds, measure_in_turns
 from lingon.bench.engines.base import Cell, Setting, Tokens
 from lingon.bench.engines.lingon import Lingon, load
-from lingon.bench.results_file import note, save, terminal
+from lingon.bench.options import check_choice
+from lingon.bench.results_file import Row, note, save, signature_lines, terminal
 from lingon.bench.trained_runs import (
     corpus_files,
     corpus_overrides,
@@ -174,13 +175,9 @@ class Budget:
 
 
 def selected(names: list[str] | None, known: tuple[str, ...], option: str) -> tuple[str, ...]:
-    """The selected names in the order of `known`; all without a selection. Raises SettingsError for another name."""
-    if unknown := [name for name in names or () if name not in known]:
-        raise SettingsError(f"{option} must be one of {', '.join(known)}, got {unknown[0]!r}")
+    """Return the selected names in the order of `known`, all without a selection."""
+    check_choice(option, names or (), known)
     return tuple(name for name in known if not names or name in names)
-
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -565,17 +562,14 @@ def run(comparison: Comparison, results: Path, *, lengths: bool) -> bool:
 
     lengths: whether to compare the systems by the length of the source, too
     """
-    console, rows = terminal(WIDTH), comparison.rows()
+    console, rows = terminal(), comparison.rows()
     by_length = comparison.length_rows() if lengths else []
     console.print(table(rows))
-    for line in (*signatures(rows), *comparison.left_out):
+    for line in (*signature_lines(rows), *comparison.left_out):
         print(line)
     facts = {"device": comparison.device, "left_out": comparison.left_out, "lengths": by_length}
     path = save("attention", rows, results, **facts)
-    print(f"written: {path}")
     if by_length:
         console.print(length_table(by_length))
-        chart = path.with_name(path.name.replace("attention.json", "bleu-by-length.svg"))
-        draw(by_length, chart)
-        print(f"written: {chart}")
+        draw(by_length, path.with_name(path.name.replace("attention.json", "bleu-by-length.svg")))
     return not comparison.left_out

@@ -22,12 +22,11 @@ from typing import Any, ClassVar
 
 import torch
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lingon.bench.results_file import load_pyplot, note, save, terminal
+from lingon.bench.results_file import Row, load_pyplot, new_table, note, save, save_chart, terminal
 from lingon.errors import SettingsError
 from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.attention import KeyValue, SelfAttention, attend, attend_linearly, attention_weights
@@ -362,8 +361,6 @@ LAYERS: tuple[type[Layer], ...] = (
 GIB = 2**30  # bytes
 CALLS = 10_000  # at most, in one measurement
 
-Row = dict[str, Any]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CostOptions:
@@ -543,9 +540,6 @@ def fit_exponent(lengths: Sequence[int], values: Sequence[float]) -> float | Non
 
 KIB = 1024  # bytes
 
-WIDTH = 120
-"""Characters of the widest table."""
-
 _STYLES = dict(
     zip(
         (kind.name for kind in LAYERS),
@@ -596,12 +590,9 @@ def left_out_lines(rows: Sequence[Row]) -> list[str]:
 
 def _table(cost: Cost, rows: Sequence[Row], growths: Sequence[Row]) -> Group:
     """Rows: layers; columns: order, lengths, and exponents measured, of the formula and of the order."""
-    shown = Table(box=None, padding=(0, 1, 0, 0))
-    shown.add_column("layer", no_wrap=True)
-    shown.add_column("order", no_wrap=True)
     lengths = sorted({row["length"] for row in rows})
-    for head in (*map(str, lengths), "growth", "formula", "order"):
-        shown.add_column(head, justify="right")
+    heads = (*map(str, lengths), "growth", "formula", "order")
+    shown = new_table(("layer", "order"), heads, box=None, padding=(0, 1, 0, 0))
     for growth in growths:
         own = {row["length"]: row for row in rows if row["layer"] == growth["layer"]}
         cells = [_cell(own[length][cost.measured], cost.divisor) for length in lengths]
@@ -635,8 +626,7 @@ def draw(rows: Sequence[Row], output: Path) -> None:
         label: handle for handles, labels in reversed(known) for handle, label in zip(handles, labels, strict=True)
     }
     figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=4, frameon=False)
-    figure.savefig(output)
-    pyplot.close(figure)
+    save_chart(figure, output)
 
 
 def _draw_cost(panel: Any, cost: Cost, rows: Sequence[Row]) -> None:
@@ -711,8 +701,7 @@ def draw_positions(output: Path, positions: int = 128, dim: int = 128) -> None:
     curves.grid(alpha=0.3)
     curves.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(output)
-    pyplot.close(figure)
+    save_chart(figure, output)
 
 
 def _dimensions(dim: int) -> Mapping[int, str]:
@@ -723,7 +712,7 @@ def _dimensions(dim: int) -> Mapping[int, str]:
 
 def run(options: CostOptions, results: Path) -> None:
     """Measure, show the tables, and write the results and both pictures."""
-    rows, console = measure(options, note), terminal(WIDTH)
+    rows, console = measure(options, note), terminal()
     growths = growth(rows)
     for table in tables(rows, growths):
         console.print(table)
@@ -731,7 +720,4 @@ def run(options: CostOptions, results: Path) -> None:
         print(line)
     path = save("attention-cost", rows, results, threads=options.threads, growth=growths)
     draw(rows, path.with_suffix(".svg"))
-    positions = path.with_name(path.name.replace("attention-cost.json", "positional-encoding.svg"))
-    draw_positions(positions)
-    for each in (path, path.with_suffix(".svg"), positions):
-        print(f"written: {each}")
+    draw_positions(path.with_name(path.name.replace("attention-cost.json", "positional-encoding.svg")))

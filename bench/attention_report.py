@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
-from lingon.bench.results_file import load_pyplot
+from lingon.bench.results_file import Row, load_pyplot, new_table, save_chart
 
-Row = dict[str, Any]
 Bucket = tuple[int, int]  # the fewest and the most source words
-WIDTH = 120
-"""Characters of the widest table."""
-
 HEAD = ("BLEU", "chrF", "weights", "training tokens/s", "decoding tokens/s", "AER")
 
 _STYLES = {"rnnenc": ("#b3541e", "s"), "rnnsearch": ("#1f4e79", "o"), "transformer": ("#3f9b8f", "^")}
@@ -38,26 +33,17 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """A line for each corpus and system."""
-    shown = Table("corpus", "system")
-    for name in HEAD:
-        shown.add_column(name, justify="right")
+    """Return a table with a line for each corpus and system."""
+    shown = new_table(("corpus", "system"), HEAD)
     for row in rows:
         shown.add_row(row["corpus"], row["system"], *cells(row))
     return shown
 
 
-def signatures(rows: Sequence[Row]) -> list[str]:
-    """A line for each score: what stands behind the figures."""
-    return sorted({f"{name}: {text}" for row in rows for name, text in row["signatures"].items()})
-
-
 def length_table(rows: Sequence[Row]) -> Table:
     """A line for each system and length of training texts; a column for each bucket of source words."""
     buckets = buckets_of(rows)
-    shown = Table("system", "trained up to")
-    for first, last in buckets:
-        shown.add_column(f"{first}-{last}", justify="right")
+    shown = new_table(("system", "trained up to"), [f"{first}-{last}" for first, last in buckets])
     for (system, words), curve in curves(rows).items():
         shown.add_row(system, f"{words} words", *(f"{curve[each]:.1f}" if each in curve else "-" for each in buckets))
     return shown
@@ -98,5 +84,4 @@ def draw(rows: Sequence[Row], output: Path) -> None:
     panel.spines[["top", "right"]].set_visible(False)
     title = "system, and words of its longest training text"
     figure.legend(loc="outside lower center", ncols=len(_STYLES), frameon=False, title=title)
-    figure.savefig(output)
-    pyplot.close(figure)
+    save_chart(figure, output)

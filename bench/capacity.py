@@ -28,8 +28,8 @@ from typing import Annotated, Any
 import typer
 
 from lingon import AsyncClient
-from lingon.bench.results_file import load_pyplot, percentile, save
-from lingon.bench.serve.load import arrivals
+from lingon.bench.results_file import load_pyplot, percentile, save, save_chart
+from lingon.bench.serve.load import OK, ClosedLoad, LoadGenerator, OpenLoad, Target
 from lingon.bench.serve.run import serving
 from lingon.files import read_lines
 
@@ -231,6 +231,7 @@ def after_warm_up(took: Sequence[float]) -> list[float]:
 
 AT_ONCE = (1, 2, 4, 8, 16, 32, 64)  # sentences; the last is a full batch
 SECONDS = 4.0  # of each measurement
+ENDLESS = 10_000_000  # requests, more than a server answers in that time
 ROUNDS = 3  # the best one counts: others of a shared machine only slow a server down
 
 
@@ -262,54 +263,35 @@ async def measure(
 ) -> Measured:
     """Measure a server; shares: of its capacity, the Poisson loads to offer."""
     async with AsyncClient(address) as client:
-        results = await client.translate(list(texts[:256]), beam_size=1)
-        tokens = [result.target_tokens for result in results]
-        await _closed(client, texts, AT_ONCE[-1], seconds)  # warms up
-        best = dict.fromkeys(AT_ONCE, 0.0)
-        for _ in range(rounds):
-            for count in AT_ONCE:
-                best[count] = max(best[count], await _closed(client, texts, count, seconds))
-        mean = sum(tokens) / len(tokens)
-        speed = Speed(tuple(best.items()))
-        loads = {}
-        for share in shares:
-            found = [await _open(client, texts, share * speed.capacity, 2 * seconds, seed) for seed in range(rounds)]
-            loads[share] = min(found, key=lambda pair: pair[1])
+        tokens = [result.target_tokens for result in await client.translate(list(texts[:256]), beam_size=1)]
+    generator, target = LoadGenerator(list(texts)), Target(address=address)
+    await _closed(generator, target, AT_ONCE[-1], seconds)  # warms up
+    best = dict.fromkeys(AT_ONCE, 0.0)
+    for _ in range(rounds):
+        for count in AT_ONCE:
+            best[count] = max(best[count], await _closed(generator, target, count, seconds))
+    mean, speed, loads = sum(tokens) / len(tokens), Speed(tuple(best.items())), {}
+    for share in shares:
+        found = [await _open(generator, target, share * speed.capacity, 2 * seconds, seed) for seed in range(rounds)]
+        loads[share] = min(found, key=lambda pair: pair[1])
+    await generator.close()
     return Measured(speed, [each / mean for each in tokens], loads)
 
 
-async def _closed(client: AsyncClient, texts: Sequence[str], at_once: int, seconds: float) -> float:
-    """Sentences a second of callers that wait for their answers, after half a second."""
-    start, count = time.perf_counter(), 0
-
-    async def caller(first: int) -> None:
-        nonlocal count
-        place = first
-        while (now := time.perf_counter() - start) < seconds:
-            await client.translate(texts[place % len(texts)], beam_size=1)
-            place += at_once
-            count += now > 0.5
-
-    await asyncio.gather(*(caller(first) for first in range(at_once)))
-    return count / (time.perf_counter() - start - 0.5)
+async def _closed(generator: LoadGenerator, target: Target, clients: int, seconds: float) -> float:
+    """Return the sentences a second of clients that wait for their answers, after half a second."""
+    for measured in (min(seconds, 0.5), seconds):
+        start = time.perf_counter()
+        answers = await generator.run(ClosedLoad(target=target, clients=clients, requests=ENDLESS, seconds=measured))
+    return sum(answer.code == OK for answer in answers) / (time.perf_counter() - start)
 
 
 async def _open(
-    client: AsyncClient, texts: Sequence[str], rate: float, seconds: float, seed: int
+    generator: LoadGenerator, target: Target, rate: float, seconds: float, seed: int
 ) -> tuple[float, float]:
-    """The 50th and 99th percentile in milliseconds of a Poisson load, counted from when a call was due."""
-    took: list[float] = []
-    start = time.perf_counter() + 0.05
-
-    async def call(due: float, text: str) -> None:
-        await client.translate(text, beam_size=1)
-        took.append(1000 * (time.perf_counter() - start - due))
-
-    tasks = []
-    for arrival in arrivals(rate, seconds, len(texts), seed):
-        await asyncio.sleep(max(start + arrival.due - time.perf_counter(), 0))
-        tasks.append(asyncio.create_task(call(arrival.due, texts[arrival.text])))
-    await asyncio.gather(*tasks)
+    """Return the 50th and 99th percentile in milliseconds of a Poisson load, counted from when a call was due."""
+    job = OpenLoad(target=target, offered=rate, seconds=seconds, warm_up=0.0, seed=seed)
+    took = [answer.latency for answer in await generator.run(job)]
     return round(percentile(took, 50), 1), round(percentile(took, 99), 1)
 
 
@@ -317,7 +299,7 @@ COLOURS = {"fewest calls": "#1b6ca8", "fewer of two": "#56a3a6", "in turns": "#e
 
 
 def draw(path: Path) -> Path:
-    """Draw the chart of a results file beside it; returns its path."""
+    """Draw the chart of a results file beside it, and return its path."""
     found = json.loads(path.read_text(encoding="utf-8"))
     pyplot = load_pyplot()
     pyplot.rcParams["svg.hashsalt"] = "lingon"  # so that the same numbers give the same file
@@ -326,8 +308,7 @@ def draw(path: Path) -> Path:
     _slow(right, found["slow_server"])
     figure.tight_layout()
     output = path.with_suffix(".svg")
-    figure.savefig(output, metadata={"Date": None})
-    pyplot.close(figure)
+    save_chart(figure, output)
     return output
 
 
@@ -458,9 +439,7 @@ def main(
         "price_per_core_hour": price,
         "slow_server": {"load": load, "rows": with_slow(measured, load)},
     }
-    path = save("capacity", by_size(measured, bound, price), results, **facts)
-    draw(path)
-    typer.echo(f"written: {path}")
+    draw(save("capacity", by_size(measured, bound, price), results, **facts))
 
 
 if __name__ == "__main__":

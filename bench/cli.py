@@ -9,21 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from lingon.bench.options import CACHE, BeamSizes, Cache, Results, Resume, Train, results_folder
 from lingon.cli.options import OptionGroup, OwnDeviceOption, with_option_groups
-
-# Options that several commands have.
-Results = Annotated[
-    Path | None, typer.Option(help="Folder for the results. Default: bench/results, with --quick build/bench.")
-]
-Cache = Annotated[Path, typer.Option(help="Folder for the models that the benchmark creates.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was killed.")]
-BeamSizes = Annotated[list[int] | None, typer.Option(help="1 or 4; may be repeated. (default: both)")]
-Train = Annotated[
-    bool, typer.Option("--train/--no-train", help="Train each run to its end, or measure it as far as it is.")
-]
-
-CACHE = Path("~/.cache/lingon/bench")
-"""The default of Cache."""
 
 
 class EngineKind(StrEnum):
@@ -132,7 +119,6 @@ def decode(
 ) -> None:
     """Measure the decoding time of Lingon and other engines on the same weights, and its lower bound."""
     from lingon.bench.decode import DecodeOptions, run
-    from lingon.bench.results_file import results_folder
 
     options = DecodeOptions(
         workloads=tuple(work or ()),
@@ -177,7 +163,6 @@ def serve(
     ] = False,
 ) -> None:
     """Measure throughput and latency of the server under open-loop load, and compare it with CTranslate2."""
-    from lingon.bench.results_file import results_folder
     from lingon.bench.serve.load import Objective
     from lingon.bench.serve.run import CpuPlan, Plan, run, run_null, sentences
     from lingon.bundle.store import open_bundle
@@ -295,7 +280,6 @@ def attention(
     of the server. Ctrl-C saves a checkpoint and exits with code 130; the same command goes on.
     """
     from lingon.bench.attention import CORPORA, SYSTEMS, Budget, Comparison, run, selected, write_samples
-    from lingon.bench.results_file import results_folder
 
     folder = work or Path("build/bench") / ("attention-quick" if quick else "attention")
     if quick:
@@ -332,7 +316,6 @@ def attention_cost(
     the whole sequence, a convolution and a GRU. Also draws the costs, and the sinusoidal positional encoding.
     """
     from lingon.bench.attention_cost import CostOptions, run
-    from lingon.bench.results_file import results_folder
 
     trial = CostOptions.quick() if quick else CostOptions()
     options = replace(
@@ -373,7 +356,6 @@ def gpu(
 ) -> None:
     """Measure decoding on a card: Lingon, transformers, a bare PyTorch loop and CTranslate2, and the lower bound."""
     from lingon.bench.gpu import GpuOptions, run
-    from lingon.bench.results_file import results_folder
 
     options = GpuOptions(
         models=tuple(model or ()),
@@ -417,7 +399,6 @@ def multi30k(
     and BLEU and chrF of sacreBLEU; with the mean of the last checkpoints and the last one, beam search and greedy.
     """
     from lingon.bench.multi30k import run
-    from lingon.bench.results_file import results_folder
 
     folder = work or Path("build/bench") / ("multi30k-quick" if quick else "multi30k")
     run(pair, configs, folder, device, results_folder(results, quick=quick), train=train, quick=quick)

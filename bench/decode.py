@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console, Group
-from rich.table import Table
 from rich.text import Text
 
 from lingon.bench.engines.agreement import OutputComparison
@@ -26,7 +25,8 @@ from lingon.bench.engines.worker import (
     engine_settings,
     measure_of,
 )
-from lingon.bench.results_file import ResumeFile, save, terminal
+from lingon.bench.options import check_choice
+from lingon.bench.results_file import ResumeFile, Row, new_table, save, search_name, terminal
 from lingon.bench.roofline import (
     MultiplyAdds,
     Peaks,
@@ -56,10 +56,8 @@ class CellFilter:
     beam_sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        choices = {"--beam-size": (self.beam_sizes, set(BATCHES)), "--batch": (self.batches, set(BATCHES[1]))}
-        for option, (values, offered) in choices.items():
-            if unknown := sorted(set(values) - offered):
-                raise SettingsError(f"{option} must be of {', '.join(map(str, sorted(offered)))}, got {unknown[0]}")
+        check_choice("--beam-size", self.beam_sizes, BATCHES)
+        check_choice("--batch", self.batches, BATCHES[1])
 
 
 def cells_of(workload: Workload, max_length: int, cell_filter: CellFilter, *, shortlist: bool) -> list[Cell]:
@@ -102,10 +100,6 @@ def title(cell: Cell) -> str:
 
 
 Key = TypeVar("Key")
-
-
-Row = dict[str, Any]
-"""One row of the JSON file, by the names that it has there."""
 
 
 STAGGERED = "lingon staggered"
@@ -309,11 +303,7 @@ class _WorkloadRun:
 
     def rows(self, cell: Cell) -> list[Row]:
         """The rows of a cell, from the resume file or measured now."""
-        key = " ".join(str(value) for value in asdict(cell).values())
-        rows: list[Row] | None = self._benchmark.resume_file.get(key)
-        if rows is None:
-            rows = self._measure(cell)
-            self._benchmark.resume_file.add(key, rows)
+        rows: list[Row] = self._benchmark.resume_file.record(cell.key, lambda: self._measure(cell))
         self._benchmark.write(_cell_line(cell, rows))
         return rows
 
@@ -387,8 +377,8 @@ def _cell_line(cell: Cell, rows: Sequence[Row]) -> str:
     return f"{title(cell)}, ms: {', '.join(times)}"
 
 
-WIDTH = 104
-"""Characters of the widest table."""
+PLAIN: dict[str, Any] = {"box": None, "padding": (0, 1, 0, 0)}
+"""The style of the tables."""
 
 SEARCHES = ((False, 1, "greedy"), (False, 4, "beam 4"), (True, 1, "shortlist"))
 """Kinds of search: with a shortlist or not, beam size, name."""
@@ -437,7 +427,7 @@ def _agreement_line(key: tuple[str, str, int], rows: Sequence[Row]) -> str:
     causes: Counter[str] = sum((Counter(row["causes"]) for row in rows), Counter())
     counts = ", ".join(f"{count} {cause}" for cause, count in causes.most_common()) or "none"
     return (
-        f"{workload}, {_search(beam_size)}: at least {lowest:.2%} of sentences are the same with {engine} fp32 "
+        f"{workload}, {search_name(beam_size)}: at least {lowest:.2%} of sentences are the same with {engine} fp32 "
         f"(differences in {len(rows)} cells and settings: {counts})"
     )
 
@@ -446,9 +436,8 @@ def _times_table(workload: str, rows: Sequence[Row], full_runs: int) -> Group:
     """Rows: engine and precision, each in its fastest setting of the cell; columns: beam size and batch size."""
     best = best_settings(rows)
     columns = sorted({(row["beam_size"], row["batch"]) for row in best})
-    table = _table("batch size")
-    for beam_size, batch in columns:
-        table.add_column(str(batch) if beam_size == 1 else f"{batch} beam {beam_size}", justify="right")
+    heads = [str(batch) if beam_size == 1 else f"{batch} beam {beam_size}" for beam_size, batch in columns]
+    table = new_table(("batch size",), heads, **PLAIN)
     for shortlist in (False, True):
         own = [row for row in best if row["shortlist"] == shortlist]
         if shortlist and own:
@@ -465,11 +454,9 @@ def _times_table(workload: str, rows: Sequence[Row], full_runs: int) -> Group:
 
 def _engines_table(workload: str, rows: Sequence[Row]) -> Group:
     """Rows: engine, precision and setting; columns: resources, share of the floor, agreement and quality."""
-    table = _table("")
     searches = [search for search in SEARCHES if _scored(rows, search)]
     heads = ["load s", "disk MB", "peak MB", "% of floor", "% same output"]
-    for head in (*heads, *(f"BLEU chrF {name}" for *_, name in searches)):
-        table.add_column(head, justify="right", max_width=11)
+    table = new_table(("",), [*heads, *(f"BLEU chrF {name}" for *_, name in searches)], **PLAIN)
     for setting in dict.fromkeys(_setting(row) for row in rows):
         own = [row for row in rows if _setting(row) == setting]
         table.add_row(" ".join(setting), *_columns(own), *(_quality(own, search) for search in searches))
@@ -508,22 +495,12 @@ def _time(row: Row | None, full_runs: int) -> str:
     return f"{row['median_ms']:.{0 if row['median_ms'] >= 10 else 1}f}{star}{ratio}"
 
 
-def _table(first: str) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    table.add_column(first, no_wrap=True)
-    return table
-
-
 def _engine(row: Row) -> tuple[Any, ...]:
     return row["engine"], row["precision"]
 
 
 def _setting(row: Row) -> tuple[Any, ...]:
     return row["engine"], row["precision"], row["settings"]
-
-
-def _search(beam_size: int) -> str:
-    return "greedy" if beam_size == 1 else f"beam {beam_size}"
 
 
 WORKLOADS = ("base", "shipped")
@@ -547,8 +524,7 @@ class DecodeOptions:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        if unknown := [workload for workload in self.workloads if workload not in WORKLOADS]:
-            raise SettingsError(f"--work must be of {', '.join(WORKLOADS)}, got {unknown[0]}")
+        check_choice("--work", self.workloads, WORKLOADS)
 
     def reduced(self) -> DecodeOptions:
         """The options of a quick run: fewer batch sizes, runs and sentences."""
@@ -557,14 +533,13 @@ class DecodeOptions:
 
 def run(options: DecodeOptions, results: Path, cache: Path, *, resume: bool) -> None:
     """Measure, show the tables and write the result files, which appear only when everything is measured."""
-    console = terminal(WIDTH)
+    console = terminal()
     options = options.reduced() if options.quick else options
     resume_file = ResumeFile.of(cache / "decode.part.jsonl", asdict(options), resume=resume)
     with console.status("preparing the workloads") as status:
         workloads = workloads_of(options, cache)
         status.update("measuring the machine's peaks")
-        peaks = resume_file.get("peaks") or measure_peaks(rounds=1 if options.quick else 10)
-        resume_file.add("peaks", peaks)
+        peaks = resume_file.record("peaks", lambda: measure_peaks(rounds=1 if options.quick else 10))
         benchmark = DecodeBenchmark(
             settings=engine_settings(options.engines, usable_cores()),
             cell_filter=CellFilter(batches=options.batches, beam_sizes=options.beam_sizes),
@@ -578,9 +553,8 @@ def run(options: DecodeOptions, results: Path, cache: Path, *, resume: bool) -> 
         rows = benchmark.measure(workloads)
     facts = {each.name: {"sentences": len(each.sources), "left_out": each.left_out, **each.facts} for each in workloads}
     _show(console, rows, facts, options.runs)
-    path = save("decode", rows, results, peaks=peaks, works=facts)
+    save("decode", rows, results, peaks=peaks, works=facts)
     resume_file.delete()
-    console.print(f"written: {path}")
 
 
 def workloads_of(options: DecodeOptions, cache: Path) -> list[Workload]:

@@ -21,14 +21,13 @@ from __future__ import annotations
 import functools
 import json
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from lingon.bench.roofline import DecodingCounts, MultiplyAdds
+from lingon.bench.roofline import DecodingCounts, MultiplyAdds, fastest_mean
 from lingon.bench.worker_process import json_of
 
 BYTES = {"fp32": 4, "fp16": 2}
@@ -79,7 +78,6 @@ SIZES = {"cuda": (4096, 8192), "cpu": (256, 512)}
 """Rows, inner dimension and columns of a product, by type of device."""
 ARRAY_BYTES = {"cuda": 2 << 30, "cpu": 256 << 20}
 KERNELS = 100  # kernels of one element that depend on each other
-MIN_ROUND_S = 0.05  # seconds of a round at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +117,11 @@ def peaks_of(measured: dict[str, Any]) -> DevicePeaks:
 @torch.inference_mode()
 def gemm_rate(device: str, precision: str, rounds: int) -> float:
     """Operations a second of matrix products, two for each multiply-add."""
-    rates = []
+    rates, synchronise = [], synchroniser(device)
     for size in SIZES[device]:
         one, other = (torch.randn(size, size, device=device).to(PRECISIONS[precision]) for _ in range(2))
         work = functools.partial(torch.mm, one, other, out=torch.empty_like(one))
-        rates.append(2 * size**3 / _seconds(work, device, rounds))
+        rates.append(2 * size**3 / fastest_mean(work, rounds, synchronise))
     return max(rates)
 
 
@@ -131,9 +129,9 @@ def gemm_rate(device: str, precision: str, rounds: int) -> float:
 def read_rate(device: str, rounds: int) -> float:
     """Bytes a second between the memory and the processor of the device."""
     values = torch.ones(ARRAY_BYTES[device] // 4, device=device)
-    size, copied = values.nbytes, torch.empty_like(values)
-    reading = _seconds(lambda: values.sum(), device, rounds)
-    copying = _seconds(lambda: copied.copy_(values), device, rounds)
+    size, copied, synchronise = values.nbytes, torch.empty_like(values), synchroniser(device)
+    reading = fastest_mean(lambda: values.sum(), rounds, synchronise)
+    copying = fastest_mean(lambda: copied.copy_(values), rounds, synchronise)
     return max(size / reading, 2 * size / copying)
 
 
@@ -153,30 +151,12 @@ def launch_seconds(device: str, rounds: int) -> float:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         chain()
-    return _seconds(graph.replay, device, rounds) / KERNELS
+    return fastest_mean(graph.replay, rounds, torch.cuda.synchronize) / KERNELS
 
 
-def _seconds(work: Callable[[], object], device: str, rounds: int) -> float:
-    """The mean seconds of one call in the fastest round, after one call that is not counted."""
-    work()
-    _synchronise(device)
-    start = time.perf_counter()
-    work()
-    _synchronise(device)
-    times = max(round(MIN_ROUND_S / (time.perf_counter() - start)), 1)
-    means = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        for _ in range(times):
-            work()
-        _synchronise(device)
-        means.append((time.perf_counter() - start) / times)
-    return min(means)
-
-
-def _synchronise(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
+def synchroniser(device: str) -> Callable[[], object]:
+    """Return what waits for the work of a device."""
+    return torch.cuda.synchronize if device == "cuda" else lambda: None
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.table import Table
 
-from lingon.bench.decode import Rounds, Row, TimedRuns, measure_in_turns, row_of, speedup, title
+from lingon.bench.decode import Rounds, TimedRuns, measure_in_turns, row_of, speedup, title
 from lingon.bench.device_roofline import DevicePeaks, floor_of, measure_device_peaks, peaks_of
 from lingon.bench.engines.agreement import OutputComparison
 from lingon.bench.engines.base import Cell, Setting
@@ -26,12 +26,13 @@ from lingon.bench.engines.worker import (
     Engines,
     EngineSetting,
 )
-from lingon.bench.results_file import ResumeFile, save, terminal
+from lingon.bench.options import check_choice
+from lingon.bench.results_file import ResumeFile, Row, new_table, save, terminal
 from lingon.bench.roofline import count_decoding, multiply_adds_of
 from lingon.bench.synthetic import SHAPES, TINY_SHAPES, forced_workloads
 from lingon.bench.workloads import Workload
 from lingon.bundle.store import open_bundle
-from lingon.errors import DeviceError, SettingsError
+from lingon.errors import DeviceError
 from lingon.machine import usable_cores
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
 
@@ -66,8 +67,7 @@ class GpuOptions:
             "--device": ((self.device,), DEVICES),
         }
         for option, (values, offered) in choices.items():
-            if unknown := [value for value in values if value not in offered]:
-                raise SettingsError(f"{option} must be of {', '.join(map(str, offered))}, got {unknown[0]}")
+            check_choice(option, values, offered)
 
     @property
     def largest(self) -> int:
@@ -163,11 +163,8 @@ class _ModelRun:
 
     def rows(self, workload: Workload, cell: Cell) -> list[Row]:
         """The rows of a cell, from the resume file or measured now."""
-        key = " ".join(str(value) for value in asdict(cell).values())
-        rows: list[Row] | None = self._benchmark.resume_file.get(key)
-        if rows is None:
-            rows = self._measure(cell, sources_of(workload, cell))
-            self._benchmark.resume_file.add(key, rows)
+        sources = sources_of(workload, cell)
+        rows: list[Row] = self._benchmark.resume_file.record(cell.key, lambda: self._measure(cell, sources))
         times = (f"{row['engine']} {row['median_ms']:.1f}" for row in rows if row["reason"] is None)
         self._benchmark.write(f"{title(cell)}, ms: {', '.join(times)}")
         return rows
@@ -232,10 +229,6 @@ def missing_row(engine_setting: EngineSetting, cell: Cell, reason: str) -> Row:
     }
 
 
-WIDTH = 120
-"""Characters of the widest table."""
-
-
 def measured(rows: Sequence[Row]) -> list[Row]:
     """The rows of engines that could decode their cell."""
     return [row for row in rows if row["reason"] is None]
@@ -243,10 +236,9 @@ def measured(rows: Sequence[Row]) -> list[Row]:
 
 def table_of(workload: str, rows: Sequence[Row]) -> Table:
     """The table of one workload: a row for each engine in each cell."""
-    table = Table(title=f"{workload}: medians; the floor is a lower bound, in ms a step", title_justify="left")
-    heads = ("engine", "tokens/s", "ms a step", "to transformers", "floor", "% of floor", "% same as lingon")
-    for head in ("beam", "batch", *heads):
-        table.add_column(head, justify="left" if head == "engine" else "right")
+    title = f"{workload}: medians; the floor is a lower bound, in ms a step"
+    heads = ("tokens/s", "ms a step", "to transformers", "floor", "% of floor", "% same as lingon")
+    table = new_table(("beam", "batch", "engine"), heads, title=title, title_justify="left")
     cell = None
     for row in rows:
         if cell != (cell := (row["beam_size"], row["batch"])):
@@ -293,11 +285,11 @@ def run(options: GpuOptions, results: Path, cache: Path, *, resume: bool) -> Non
         raise DeviceError(f"--device cuda: {missing}")
     if options.quick:
         options = replace(options, batches=options.batches or (1, 8), runs=2)
-    console = terminal(WIDTH)
+    console = terminal()
     resume_file = ResumeFile.of(cache / "gpu.part.jsonl", asdict(options), resume=resume)
     with console.status("measuring the peaks of the device") as status:
-        peaks = resume_file.get("peaks") or measure_device_peaks(options.device, rounds=1 if options.quick else 10)
-        resume_file.add("peaks", peaks)
+        rounds = 1 if options.quick else 10
+        peaks = resume_file.record("peaks", lambda: measure_device_peaks(options.device, rounds))
         benchmark = GpuBenchmark(
             options=options,
             rounds=Rounds(runs=options.runs, slow_s=options.slow, min_run_ms=1 if options.quick else MIN_RUN_MS),
@@ -318,9 +310,8 @@ def run(options: GpuOptions, results: Path, cache: Path, *, resume: bool) -> Non
         console.print(table_of(workload, [row for row in rows if row["work"] == workload]))
     for line in lines_of(rows):
         console.print(line, highlight=False, soft_wrap=True)
-    path = save("gpu", rows, results, device=options.device, peaks=peaks, works=facts)
+    save("gpu", rows, results, device=options.device, peaks=peaks, works=facts)
     resume_file.delete()
-    console.print(f"written: {path}", soft_wrap=True)
 
 
 def _workloads(name: str, options: GpuOptions, cache: Path) -> list[Workload]:

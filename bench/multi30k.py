@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
-from lingon.bench.results_file import note, save, terminal
+from lingon.bench.options import check_choice
+from lingon.bench.results_file import Row, new_table, note, save, search_name, signature_lines, terminal
 from lingon.bench.tokenised_bleu import MosesTokens, tokenised_bleu
 from lingon.bench.trained_runs import corpus_overrides, last_checkpoints, training_figures, write_sample_corpus
 from lingon.bench.trained_runs import train as train_run
-from lingon.errors import SettingsError
 from lingon.files import make_folders, read_lines, read_parallel, write_text
 from lingon.scoring import score
 from lingon.training import checkpoint as checkpoints
@@ -47,7 +46,7 @@ class System:
     def name(self, checkpoints: int) -> str:
         """The name in the tables; checkpoints: how many the run has for the average."""
         weights = "last checkpoint" if self.checkpoints == 1 else f"average of {checkpoints}"
-        return f"{weights}, {'greedy' if self.beam_size == 1 else f'beam {self.beam_size}'}"
+        return f"{weights}, {search_name(self.beam_size)}"
 
 
 PAPER = System(checkpoints=10, beam_size=5)
@@ -128,9 +127,6 @@ def _digest(folders: Sequence[Path], *lines: str) -> str:
     return digest.hexdigest()[:16]
 
 
-Row = dict[str, Any]
-
-
 def measure(
     config: Config,
     pair: str,
@@ -185,21 +181,9 @@ def _row(config: Config, pair: str, test_set: str, system: System, checkpoint: P
     }
 
 
-def signatures(rows: list[Row]) -> Iterator[str]:
-    """A line for each score and language: what stands behind the figures."""
-    found = {(name, text) for row in rows for name, text in row["signatures"].items()}
-    for name, text in sorted(found):
-        yield f"{name}: {text}"
-
-
-WIDTH = 120  # columns
-
-
 def table(rows: Sequence[Row]) -> Table:
     """A line for each row: tokenised BLEU as in the paper, that of the paper, and the scores of sacreBLEU."""
-    found = Table("pair", "set", "system")
-    for column in ("tokenised BLEU", "published", "cased", "BLEU", "chrF"):
-        found.add_column(column, justify="right")
+    found = new_table(("pair", "set", "system"), ("tokenised BLEU", "published", "cased", "BLEU", "chrF"))
     for row in rows:
         published = "" if row["published"] is None else f"{row['published']:.1f}"
         scores = (row["bleu_tokenised_cased"], row["bleu"], row["chrf"])
@@ -228,8 +212,7 @@ def run(
     quick: a tiny model on sample sentences of one pair
     """
     pairs = tuple(chosen or (PAIRS[:1] if quick else PAIRS))
-    if unknown := [each for each in pairs if each not in PAIRS]:
-        raise SettingsError(f"--pair must be one of {', '.join(PAIRS)}, got {unknown[0]!r}")
+    check_choice("--pair", pairs, PAIRS)
     rows = list[Row]()
     for pair in pairs:
         changed = [f"training.device={device}"]
@@ -241,7 +224,7 @@ def run(
             train_run(config, work / pair)
         published = {} if quick else PUBLISHED[pair]  # Sample sentences are no captions.
         rows += measure(config, pair, work / pair, work, device, published, note)
-    terminal(WIDTH).print(table(rows))
-    for line in (*training_lines(rows), *signatures(rows)):
+    terminal().print(table(rows))
+    for line in (*training_lines(rows), *signature_lines(rows)):
         print(line)
-    print(f"written: {save('multi30k', rows, results, device=device)}")
+    save("multi30k", rows, results, device=device)

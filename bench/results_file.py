@@ -12,7 +12,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,30 +23,36 @@ from lingon.machine import usable_cores
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
-WIDTH = 160  # characters of a table of a tool
+WIDTH = 160  # columns of a terminal at least, so that no table is cut
+
+Row = dict[str, Any]
+"""One row of the results, by the names of its columns."""
 
 
-def results_folder(given: Path | None, *, quick: bool) -> Path:
-    """The folder for the results of a run; a trial run writes none beside the results that are kept."""
-    return given or Path("build/bench" if quick else "bench/results")
-
-
-def save(name: str, rows: list[dict[str, Any]], folder: Path, **more: Any) -> Path:
-    """Write rows to folder/DATE-name.json with date, machine, commit, command and `more`; returns the path."""
+def save(name: str, rows: Sequence[Row], folder: Path, **more: Any) -> Path:
+    """Write rows to folder/DATE-name.json with date, machine, commit, command and `more`; print and return the path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{datetime.now(UTC):%Y-%m-%d}-{name}.json"
     head = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine(), "commit": commit()}
     write_json(path, {**head, "command": command(sys.argv), **more, "rows": rows})
+    print(f"written: {path}")
     return path
 
 
-def terminal(width: int = 0) -> Console:
-    """Return a console of at least so many columns, so that no table is cut."""
+def keep(name: str, rows: Sequence[Row], results: Path | None, **more: Any) -> None:
+    """Save rows if there is a folder for results; see `save`."""
+    if results is not None:
+        save(name, rows, results, **more)
+
+
+def terminal() -> Console:
+    """Return a console of at least WIDTH columns."""
     from rich.console import Console
 
     console = Console()
-    console.width = max(console.width, width)
+    console.width = max(console.width, WIDTH)
     return console
 
 
@@ -55,25 +61,39 @@ def note(line: str) -> None:
     terminal().print(line, style="dim", highlight=False)
 
 
-def show(rows: Sequence[Mapping[str, Any]], *, title: str | None = None) -> None:
-    """Print rows as a table with a column for each key; numbers have up to three places."""
+def new_table(names: Sequence[str], figures: Sequence[str], **style: Any) -> Table:
+    """Return an empty table: columns of names to the left, columns of figures to the right."""
     from rich.table import Table
 
+    table = Table(**style)
+    for name in names:
+        table.add_column(name)
+    for figure in figures:
+        table.add_column(figure, justify="right")
+    return table
+
+
+def show(rows: Sequence[Mapping[str, Any]], *, title: str | None = None) -> None:
+    """Print rows as a table with a column for each key; numbers have up to three places."""
     keys = list(dict.fromkeys(key for row in rows for key in row))
-    table = Table(*keys, title=title)
+    table = new_table(keys, (), title=title)
     for row in rows:
         table.add_row(*(_shown(row.get(key, "")) for key in keys))
-    terminal(WIDTH).print(table)
+    terminal().print(table)
 
 
 def _shown(value: object) -> str:
     return f"{value:,.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
-def keep(name: str, rows: list[dict[str, Any]], results: Path | None, **more: Any) -> None:
-    """Save rows if there is a folder for results, and print the path; see `save`."""
-    if results is not None:
-        print(f"written: {save(name, rows, results, **more)}")
+def search_name(beam_size: int) -> str:
+    """Return the name of a search in tables."""
+    return "greedy" if beam_size == 1 else f"beam {beam_size}"
+
+
+def signature_lines(rows: Sequence[Row]) -> list[str]:
+    """Return a line for each score in rows, with its signature of sacreBLEU."""
+    return sorted({f"{name}: {text}" for row in rows for name, text in row["signatures"].items()})
 
 
 def command(arguments: Sequence[str]) -> str:
@@ -135,15 +155,16 @@ class ResumeFile:
         head = {"commit": commit(), "machine": machine(), "cores": usable_cores(), **values}
         return cls(path, head, resume=resume)
 
-    def get(self, key: str) -> Any:
-        """The record of a key, or None."""
-        return self._records.get(key)
+    def __contains__(self, key: str) -> bool:
+        return key in self._records
 
-    def add(self, key: str, record: Any) -> None:
-        """Add a record and append it to the file."""
-        self._records[key] = record
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(_line(key, record))
+    def record(self, key: str, make: Callable[[], Any]) -> Any:
+        """Return the record of a key; without one, add what `make` returns and append it to the file."""
+        if key not in self._records:
+            self._records[key] = make()
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(_line(key, self._records[key]))
+        return self._records[key]
 
     def delete(self) -> None:
         """Delete the file, once the results are written."""
@@ -189,3 +210,11 @@ def load_pyplot() -> Any:
     from matplotlib import pyplot
 
     return pyplot
+
+
+def save_chart(figure: Any, path: Path) -> None:
+    """Write a chart of pyplot, print its path and free its memory; the suffix of path selects SVG, PNG or PDF."""
+    # Without a date, the same figures give the same file.
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    load_pyplot().close(figure)
+    print(f"written: {path}")

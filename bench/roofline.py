@@ -15,9 +15,9 @@ forecast.
 
 from __future__ import annotations
 
-import io
 import json
 import math
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +32,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from lingon.bench.engines.base import Cell
+from lingon.bench.engines.conversion import shortlist_of
 from lingon.bench.worker_process import json_of
 from lingon.bundle import names
 from lingon.bundle.manifest import State
@@ -122,16 +123,11 @@ def multiply_adds_of(bundle: Bundle) -> MultiplyAdds:
 
 
 def mean_shortlist_size(bundle: Bundle, sources: Iterable[Sequence[int]]) -> int:
-    """The mean number of pieces on the shortlist of a source; the whole vocabulary if there is no shortlist."""
-    if bundle.manifest.shortlist is None:
+    """Return the mean number of pieces on the shortlist of a source; the whole vocabulary if there is no shortlist."""
+    shortlist = shortlist_of(bundle)
+    if shortlist is None:
         return bundle.manifest.target_vocab
-    lists = np.load(io.BytesIO(bundle.read(names.SHORTLIST)))
-    always, offsets, pieces = (lists[name] for name in ("always", "offsets", "pieces"))
-    sizes = [
-        len(np.unique(np.concatenate([always, *(pieces[offsets[piece] : offsets[piece + 1]] for piece in source)])))
-        for source in sources
-    ]
-    return round(sum(sizes) / len(sizes))
+    return round(statistics.mean(len(shortlist.select(source)) for source in sources))
 
 
 class _GraphProducts:
@@ -268,14 +264,14 @@ def gemm_rate(precision: str, shape: tuple[int, int, int], threads: int, rounds:
     rows, inner, columns = shape
     kind = np.float32 if precision == "fp32" else np.uint8
     feed = {"rows": np.random.default_rng(0).integers(0, 100, (rows, inner)).astype(kind)}
-    return 2 * rows * inner * columns / _seconds(lambda: session.run(None, feed), rounds)
+    return 2 * rows * inner * columns / fastest_mean(lambda: session.run(None, feed), rounds)
 
 
 def read_rate(threads: int, rounds: int) -> float:
     """Bytes a second that this number of threads reads from memory."""
     shares = np.array_split(np.ones(ARRAY_BYTES // 4, np.float32), threads)
     with ThreadPoolExecutor(threads) as pool:
-        return ARRAY_BYTES / _seconds(lambda: list(pool.map(np.dot, shares, shares)), rounds)
+        return ARRAY_BYTES / fastest_mean(lambda: list(pool.map(np.dot, shares, shares)), rounds)
 
 
 def cache_mb() -> float:
@@ -309,17 +305,22 @@ def _product(precision: str, shape: tuple[int, int, int]) -> bytes:
     return content
 
 
-def _seconds(work: Callable[[], object], rounds: int) -> float:
-    """The mean seconds of one call in the fastest round, after one call that is not counted."""
-    work()
-    means = []
-    for _ in range(rounds):
-        start, times = time.perf_counter(), 0
-        while time.perf_counter() - start < MIN_ROUND_S:
+def fastest_mean(work: Callable[[], object], rounds: int, synchronise: Callable[[], object] = lambda: None) -> float:
+    """Return the mean seconds of one call in the fastest round, after one call that is not counted.
+
+    synchronise: waits for work that a device does beside this process
+    """
+
+    def seconds(times: int) -> float:
+        start = time.perf_counter()
+        for _ in range(times):
             work()
-            times += 1
-        means.append((time.perf_counter() - start) / times)
-    return min(means)
+        synchronise()
+        return time.perf_counter() - start
+
+    seconds(1)
+    times = max(round(MIN_ROUND_S / seconds(1)), 1)
+    return min(seconds(times) / times for _ in range(rounds))
 
 
 def main() -> None:

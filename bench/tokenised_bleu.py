@@ -19,6 +19,7 @@ import typer
 from sacrebleu.metrics.bleu import BLEU
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
+from lingon.bench.options import ToolResults
 from lingon.bench.results_file import keep, show
 from lingon.errors import CorpusError
 from lingon.files import read_lines
@@ -109,7 +110,7 @@ def main(
     split_hyphens: Annotated[
         bool, typer.Option("--split-hyphens", help="Separate words at hyphens: a ##AT##-##AT## b.")
     ] = False,
-    results: Annotated[Path | None, typer.Option(help="Folder for DATE-NAME.json. Default: not written.")] = None,
+    results: ToolResults = None,
     name: Annotated[str, typer.Option(help="NAME of the results.")] = "tokenised-bleu",
 ) -> None:
     """Print tokenised BLEU of each file beside BLEU and chrF of sacreBLEU, with all signatures."""

@@ -35,6 +35,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from lingon.bench.device_roofline import DevicePeaks, measure_device_peaks, peaks_of
+from lingon.bench.options import check_choice
 from lingon.bench.results_file import note, save, terminal
 from lingon.bench.worker_process import Worker, send_errors
 from lingon.bench.workloads import sample_file
@@ -87,8 +88,7 @@ def on_device(config: Config, device: str, preset: str | None, batch_tokens: int
     """
     if device == "cuda":
         preset, batch_tokens = preset or CUDA_PRESET, batch_tokens or CUDA_BATCH_TOKENS
-    if preset is not None and preset not in PRESETS:
-        raise SettingsError(f"--preset must be of {', '.join(PRESETS)}, got {preset}")
+    check_choice("--preset", [preset] if preset else [], PRESETS)
     training: dict[str, object] = {"device": device}
     if batch_tokens is not None:
         training["batch_tokens"] = batch_tokens
@@ -152,7 +152,7 @@ def run(config: Config, rounds: Rounds, threads: int | None, results: Path) -> N
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(config, loops, rounds, threads or usable_cores(), Path(folder), peaks_of(peaks), note)
     terminal().print(table(rows))
-    print(f"written: {save('train', rows, results, peaks=peaks)}")
+    save("train", rows, results, peaks=peaks)
 
 
 def measure(

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -124,6 +124,14 @@ def json_of(module: str, *arguments: str, label: str, environment: Mapping[str, 
         raise LingonError(f"{label} could not be measured: {lines[-1]}")
     found: dict[str, Any] = json.loads(answer.stdout)
     return found
+
+
+def answer_messages(answer: Callable[..., dict[str, Any]]) -> None:
+    """In a worker: answer each line of standard input until it ends; what libraries print goes to standard error."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    for line in sys.stdin:
+        print(json.dumps(answer(**json.loads(line))), file=answers, flush=True)
 
 
 @contextmanager

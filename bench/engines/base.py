@@ -54,6 +54,11 @@ class Cell:
             raise SettingsError(f"beam_size must be at least 1, got {self.beam_size}")
 
     @property
+    def key(self) -> str:
+        """The name of the cell in a resume file."""
+        return " ".join(str(value) for value in asdict(self).values())
+
+    @property
     def is_forced(self) -> bool:
         """Whether the length of every output is given, so that the end token is never chosen."""
         return self.exact_length is not None or self.target_ratio is not None

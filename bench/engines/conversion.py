@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,6 +11,7 @@ import onnx
 from lingon.bundle import names
 from lingon.bundle.store import Bundle
 from lingon.errors import BundleError
+from lingon.serving.runtime.shortlist import Shortlist
 
 PRECISION = "fp32"
 ACTIVATIONS: dict[str, Literal["relu", "gelu", "silu"]] = {"Relu": "relu", "Gelu": "gelu", "Sigmoid": "silu"}
@@ -101,14 +100,6 @@ class Model:
         return source.shape == target.shape and (source == target).all() and (target == self.output.weight).all()
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """The shortlist of a bundle. always: pieces for every sentence; by_piece: pieces that each source piece adds."""
-
-    always: list[int]
-    by_piece: list[list[int]]
-
-
 def unconvertible(bundle: Bundle) -> str | None:
     """Why other engines cannot compute a bundle's model; None for a Transformer as in the paper."""
     if bundle.manifest.architecture != "transformer":
@@ -165,13 +156,12 @@ def model_of(bundle: Bundle) -> Model:
     )
 
 
-def candidates_of(bundle: Bundle) -> Candidates | None:
-    """The shortlist of a bundle; None if it has none."""
-    if bundle.manifest.shortlist is None:
+def shortlist_of(bundle: Bundle) -> Shortlist | None:
+    """Return the shortlist of a bundle; None if it has none."""
+    manifest, path = bundle.manifest, bundle.folder / names.SHORTLIST
+    if manifest.shortlist is None:
         return None
-    with np.load(io.BytesIO(bundle.read(names.SHORTLIST))) as arrays:
-        always, offsets, pieces = (arrays[name].tolist() for name in ("always", "offsets", "pieces"))
-    return Candidates(always, [pieces[begin:end] for begin, end in pairwise(offsets)])
+    return Shortlist.from_bytes(bundle.read(names.SHORTLIST), path, manifest.source_vocab, manifest.target_vocab)
 
 
 @dataclass(frozen=True, slots=True)

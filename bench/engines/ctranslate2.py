@@ -13,22 +13,23 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from lingon.bench.engines.base import Cell, Setting, Tokens, batches, limit, read_limits, write_limits
 from lingon.bench.engines.conversion import (
     Affine,
-    Candidates,
     CrossAttention,
     Layer,
     Model,
     Side,
-    candidates_of,
     model_of,
+    shortlist_of,
 )
 from lingon.bundle.store import Bundle
 from lingon.errors import SettingsError
+from lingon.serving.runtime.shortlist import Shortlist
 
 SPECIAL = ("<blank>", "<s>", "</s>", "<unk>")  # CTranslate2's names of the ids 0 to 3
 SHORTLIST = "vmap.txt"  # the file name that CTranslate2 looks for
@@ -52,9 +53,9 @@ def prepare(bundle: Bundle, folder: Path) -> None:
     spec.validate()
     spec.save(str(folder))
     write_limits(bundle, folder)
-    candidates = candidates_of(bundle)
-    if candidates is not None:
-        (folder / SHORTLIST).write_text(_lines(candidates, sources, targets), encoding="utf-8")
+    shortlist = shortlist_of(bundle)
+    if shortlist is not None:
+        (folder / SHORTLIST).write_text(_lines(shortlist, sources, targets), encoding="utf-8")
 
 
 def load(folder: Path, setting: Setting) -> CTranslate2:
@@ -122,9 +123,10 @@ def source_pieces(folder: Path) -> list[str]:
     return found
 
 
-def _lines(candidates: Candidates, sources: Sequence[str], targets: Sequence[str]) -> str:
-    """A vocabulary map: source piece, tab, target pieces; the first line, without source piece, is for all."""
-    rows = [("", candidates.always), *zip(sources, candidates.by_piece, strict=True)]
+def _lines(shortlist: Shortlist, sources: Sequence[str], targets: Sequence[str]) -> str:
+    """Return a vocabulary map: source piece, tab, target pieces; the first line, without source piece, is for all."""
+    by_piece = (shortlist.pieces[begin:end] for begin, end in pairwise(shortlist.offsets.tolist()))
+    rows = [("", shortlist.always), *zip(sources, by_piece, strict=True)]
     return "".join(f"{piece}\t{' '.join(targets[target] for target in found)}\n" for piece, found in rows)
 
 

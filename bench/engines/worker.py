@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import json
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -30,10 +28,11 @@ from typing import Any, Literal
 import lingon.bench.engines
 from lingon.bench.engines.base import BenchEngine, Cell, Setting, Tokens
 from lingon.bench.engines.conversion import unconvertible
-from lingon.bench.worker_process import Worker
+from lingon.bench.options import check_choice
+from lingon.bench.worker_process import Worker, answer_messages
 from lingon.bundle.names import MANIFEST, WEIGHTS
 from lingon.bundle.store import Bundle, open_bundle
-from lingon.errors import LingonError, SettingsError
+from lingon.errors import LingonError
 from lingon.files import publish_folder
 from lingon.serving.models.loading import default_engines, threads_per_engine
 
@@ -93,9 +92,8 @@ class EngineSetting:
 
 
 def engine_settings(engines: Sequence[str], cores: int) -> list[EngineSetting]:
-    """All settings in which these engines are measured on a machine with so many cores; no names mean all engines."""
-    if unknown := [engine for engine in engines if engine not in ENGINES]:
-        raise SettingsError(f"--engine must be of {', '.join(ENGINES)}, got {unknown[0]}")
+    """Return all settings in which these engines are measured on so many cores; no names mean all engines."""
+    check_choice("--engine", engines, ENGINES)
     shapes = dict.fromkeys([(1, cores), (cores, 1), (1, 1)])  # its threads may delay each other in short steps
     of_ctranslate2 = [
         Setting(precision=precision, workers=workers, threads=threads)
@@ -349,11 +347,7 @@ def _wait_until_idle() -> None:
 
 def main() -> None:
     """Answer messages until standard input ends."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    worker = EngineWorker(sys.argv[1])
-    for line in sys.stdin:
-        print(json.dumps(worker.answer(**json.loads(line))), file=answers, flush=True)
+    answer_messages(EngineWorker(sys.argv[1]).answer)
 
 
 if __name__ == "__main__":

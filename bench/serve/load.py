@@ -132,8 +132,8 @@ LIGHT = (0.1, 0.25)
 """Loads well below saturation, as shares of the weakest system's capacity."""
 
 FINE_FROM, FINE_TO = 0.5, 4.0
-"""The ladder has fine steps from this share of the weakest capacity to this share of the strongest. A system leaves the
-ladder when it is saturated; the end is only reached if a capacity was measured far too high or too low."""
+"""Loads have fine steps from this share of the weakest capacity to this share of the strongest. A system is measured
+until it is saturated. The last load is only reached if a capacity was measured far too high or too low."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,20 +161,20 @@ def arrivals(rate: float, seconds: float, texts: int, seed: int) -> list[Arrival
     return found
 
 
-def ladder(capacities: Mapping[str, float], step: float) -> list[float]:
-    """The loads to offer, lowest first, in sentences a second: light loads, then each `step` times the last one.
+def offered_loads(capacities: Mapping[str, float], step: float) -> list[float]:
+    """Return the loads to offer, lowest first, in sentences a second: light loads, then each `step` times the last.
 
     capacities: of every system, sentences a second with many clients that wait for their answers
     """
     if step <= 1:
         raise SettingsError(f"step must be above 1, got {step}")
     weakest, strongest = min(capacities.values()), max(capacities.values())
-    rungs = [share * weakest for share in LIGHT]
+    loads = [share * weakest for share in LIGHT]
     load = FINE_FROM * weakest
     while load < FINE_TO * strongest:
-        rungs.append(load)
+        loads.append(load)
         load *= step
-    return rungs
+    return loads
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,7 +22,17 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from lingon.bench.results_file import load_pyplot, note, percentile, save, terminal
+from lingon.bench.results_file import (
+    Row,
+    load_pyplot,
+    new_table,
+    note,
+    percentile,
+    save,
+    save_chart,
+    search_name,
+    terminal,
+)
 from lingon.bench.serve.load import (
     OK,
     Answer,
@@ -33,7 +43,7 @@ from lingon.bench.serve.load import (
     OpenLoad,
     Target,
     best,
-    ladder,
+    offered_loads,
     saturated,
     summarise,
     to_json,
@@ -258,7 +268,6 @@ def memory_row(plan: Plan, name: str, server: Server, beam_size: int) -> dict[st
     }
 
 
-Row = dict[str, Any]
 WriteLine = Callable[[str], None]
 PROBE = {"clients": 64, "requests": 1_000_000}
 """The closed-loop load that measures capacity."""
@@ -284,10 +293,8 @@ def run(
     for table in [clients_table(rows)] if plan.clients else tables(rows, plan.objective):
         terminal().print(table)
     written = save("serve-clients" if plan.clients else "serve", rows, results, **facts)
-    print(f"written: {written}")
     if not plan.clients:
         draw(rows, plan.objective, written.with_suffix(".svg"))
-        print(f"written: {written.with_suffix('.svg')}")
 
 
 def run_null(plan: Plan, results: Path) -> None:
@@ -295,8 +302,7 @@ def run_null(plan: Plan, results: Path) -> None:
     seconds = min(plan.seconds, MOST_NULL_SECONDS)
     rows = measure_overhead(plan.bundle.folder, plan.texts, plan.cpus, seconds=seconds, rounds=plan.rounds, write=note)
     terminal().print(overhead_table(rows))
-    written = save("serve-null", rows, results, pinned=not plan.cpus.shared, seconds=seconds, rounds=plan.rounds)
-    print(f"written: {written}")
+    save("serve-null", rows, results, pinned=not plan.cpus.shared, seconds=seconds, rounds=plan.rounds)
 
 
 def measure(plan: Plan, write: WriteLine) -> list[Row]:
@@ -399,9 +405,9 @@ class Measurement:
         capacities = {name: self._capacity(name, beam_size) for name in self._servers}
         points: dict[str, list[LoadPoint]] = {name: [] for name in self._servers}
         rows: list[Row] = []
-        for rung, offered in enumerate(ladder(capacities, plan.step)):
+        for number, offered in enumerate(offered_loads(capacities, plan.step)):
             for name in (name for name in self._servers if not saturated(points[name])):
-                point, voided = self._point(name, beam_size, offered, plan.seed + rung)
+                point, voided = self._point(name, beam_size, offered, plan.seed + number)
                 points[name].append(point)
                 row = {"kind": "load", "system": name, "beam_size": beam_size, **point.row()}
                 rows.append({**row, "voided_before": voided})
@@ -553,6 +559,8 @@ def _medians(rows: Sequence[Row]) -> Row:
 COLOURS = {LINGON: "#1f4e79", CTRANSLATE2: "#b3541e"}
 COLUMNS = ("p50", "p95", "p99", "good")
 OFFSET: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8}
+NARROW: dict[str, Any] = {"title_justify": "left", "box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False}
+"""The style of tables that are narrow enough for the README."""
 LINE_STYLES = {"p99_ms": "-", "p95_ms": "--", "p50_ms": ":"}
 
 
@@ -568,20 +576,12 @@ def tables(rows: Sequence[Row], objective: Objective) -> list[Table]:
 
 def clients_table(rows: Sequence[Row]) -> Table:
     """The table of latencies with a number of clients."""
-    table = _table(
-        "search",
-        "clients",
-        "system",
-        "p50 ms",
-        "p99 ms",
-        "sentences/s",
-        "errors",
-        title="clients that wait for answers",
-    )
+    heads = ("clients", "system", "p50 ms", "p99 ms", "sentences/s", "errors")
+    table = new_table(("search",), heads, title="clients that wait for answers", **NARROW)
     for row in _of(rows, "clients"):
         times = ("never" if row[name] is None else f"{row[name]:.1f}" for name in ("p50_ms", "p99_ms"))
         figures = (f"{row['achieved_per_s']:.0f}", str(sum(row["errors"].values())))
-        table.add_row(_search(row["beam_size"]), str(row["clients"]), row["system"], *times, *figures)
+        table.add_row(search_name(row["beam_size"]), str(row["clients"]), row["system"], *times, *figures)
     return table
 
 
@@ -606,21 +606,20 @@ def draw(rows: Sequence[Row], objective: Objective, path: Path) -> None:
             )
         axes.axhline(objective.milliseconds, color="black", linewidth=0.8)
         axes.annotate(f"{objective.milliseconds:g} ms", (0, objective.milliseconds), (2, 3), **OFFSET)
-        axes.set(title=_search(beam_size), xlabel="offered load, sentences a second", yscale="log", xlim=(0, None))
+        axes.set(title=search_name(beam_size), xlabel="offered load, sentences a second", yscale="log", xlim=(0, None))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.grid(alpha=0.3, which="both")
     panels[0][0].set_ylabel("latency since due, ms")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(_systems(rows)), frameon=False)
-    figure.savefig(path)
-    pyplot.close(figure)
+    save_chart(figure, path)
 
 
 def _loads_table(rows: Sequence[Row], beam_size: int) -> Table:
     names = _systems(rows)
     columns = [f"{top}\n{column}" for name in names for top, column in zip((name, "", "", ""), COLUMNS, strict=True)]
-    title = f"{_search(beam_size)}: latency since due in ms, goodput a second"
-    table = _table("load\na second", *columns, title=title)
+    title = f"{search_name(beam_size)}: latency since due in ms, goodput a second"
+    table = new_table(("load\na second",), columns, title=title, **NARROW)
     found = list(_of(rows, "load", beam_size=beam_size))
     for offered in sorted({row["offered_per_s"] for row in found}):
         cells = [f"{offered:.0f}"]
@@ -640,10 +639,10 @@ def _load_cells(row: Row) -> list[str]:
 def _goodput_table(rows: Sequence[Row], objective: Objective) -> Table:
     names = _systems(rows)
     title = f"goodput: highest load a second with p{objective.percentile:g} within {objective.milliseconds:g} ms"
-    table = _table("search", *names, "ratio (target 1.5)", title=title)
+    table = new_table(("search",), [*names, "ratio (target 1.5)"], title=title, **NARROW)
     for row in _of(rows, "summary"):
         reached = [f"{row['goodput_per_s'][name]:.0f}" for name in names]
-        table.add_row(_search(row["beam_size"]), *reached, f"{row['ratio']:.2f}x" if row["ratio"] else "-")
+        table.add_row(search_name(row["beam_size"]), *reached, f"{row['ratio']:.2f}x" if row["ratio"] else "-")
     return table
 
 
@@ -654,14 +653,13 @@ def _reached(rows: Sequence[Row], beam_size: int, name: str, objective: Objectiv
 
 
 def _other_measurements_table(rows: Sequence[Row]) -> Table:
-    table = _table(
-        "measurement", "system", "value", "target", title=f"target of memory: 2 x graphs + caches + {BASE_MB:g} MB"
-    )
+    title = f"target of memory: 2 x graphs + caches + {BASE_MB:g} MB"
+    table = new_table(("measurement",), ("system", "value", "target"), title=title, **NARROW)
     for row in _of(rows, "start"):
         table.add_row("start to ready", row["system"], f"{row['median_s']:.2f} s", _target(row, "1.5 s"))
     for row in _of(rows, "one client"):
         found = f"{row['median_ms']:.2f} ms"
-        table.add_row(f"single client, {_search(row['beam_size'])}", row["system"], found, "")
+        table.add_row(f"single client, {search_name(row['beam_size'])}", row["system"], found, "")
         if "overhead_ms" in row:
             table.add_row("  of it outside the engine", row["system"], f"{row['overhead_ms']:.2f} ms", "1 ms")
     for row in _of(rows, "memory"):
@@ -670,16 +668,7 @@ def _other_measurements_table(rows: Sequence[Row]) -> Table:
         bound = f"{row['bound_mb']:.0f} MB" if "bound_mb" in row else ""
         if row.get("caches_mb", 0) is None:
             bound += " + caches"
-        table.add_row(f"memory after {_search(row['beam_size'])}", row["system"], found, bound)
-    return table
-
-
-def _table(first: str, *columns: str, title: str) -> Table:
-    """A table narrow enough for the README: no lines between columns, numbers aligned to the right."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column(first)
-    for column in columns:
-        table.add_column(column, justify="right")
+        table.add_row(f"memory after {search_name(row['beam_size'])}", row["system"], found, bound)
     return table
 
 
@@ -695,10 +684,6 @@ def _of(rows: Iterable[Row], kind: str, **columns: Any) -> Iterable[Row]:
 def _systems(rows: Iterable[Row]) -> list[str]:
     """The names of the systems in the order in which they were measured."""
     return list(dict.fromkeys(row["system"] for row in _of(rows, "load")))
-
-
-def _search(beam_size: int) -> str:
-    return "greedy" if beam_size == 1 else f"beam {beam_size}"
 
 
 def _milliseconds(value: float | None) -> str:

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from html import unescape
 from itertools import count, product
 from pathlib import Path
@@ -26,6 +27,7 @@ from xml.sax.saxutils import escape
 
 import typer
 
+from lingon.bench.options import ToolResults
 from lingon.bench.results_file import ResumeFile, keep, machine, show
 from lingon.documents import read_document
 from lingon.errors import LingonError
@@ -638,7 +640,7 @@ def main(
     seed: Annotated[int, typer.Option(help="Of the random strings and words.")] = 0,
     every: Annotated[int, typer.Option(min=1, help="Of so many cases, one is tried, as a trial run.")] = 1,
     resume: Annotated[bool, typer.Option(help=f"Go on with a run that was ended; it is in {RESUMED}.")] = False,
-    results: Annotated[Path | None, typer.Option(help="Folder for the results. Default: not written.")] = None,
+    results: ToolResults = None,
 ) -> None:
     """Print, and save if asked for, how many cases have a fault."""
     head = {"models": list(map(str, models)), "cases": cases, "seed": seed, "every": every, "machine": machine()}
@@ -666,11 +668,9 @@ def _measured(
     records, done, began, known = list[dict[str, Any]](), 0, time.monotonic(), 0
     for batch in batches:
         key = f"{model} {batch.key}"
-        if (record := file.get(key)) is None:
-            record = batch.measured(translator, model, every)
-            file.add(key, record)
-        else:
-            known += record["cases"]
+        is_known = key in file
+        record = file.record(key, partial(batch.measured, translator, model, every))
+        known += record["cases"] if is_known else 0
         records.append(record)
         done += record["cases"]
         rate = (done - known) / (time.monotonic() - began)

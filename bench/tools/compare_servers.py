@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import grpc
 import typer
 
-from lingon.bench.results_file import percentile
+from lingon.bench.results_file import percentile, show
 from lingon.bench.worker_process import cpu_seconds
 from lingon.bench.workloads import sample_file
 from lingon.client.connection import NO_PROXY
@@ -118,8 +118,12 @@ def main(
         for server in map(target, servers):
             figures = asyncio.run(one_round(server, texts, clients, seconds, stream=stream))
             rows.setdefault(server.name, []).append(figures)
-    for name, found in rows.items():
-        print(name, {key: round(statistics.median(row[key] for row in found), 3) for key in found[0]})
+    show(
+        [
+            {"server": name, **{key: statistics.median(row[key] for row in found) for key in found[0]}}
+            for name, found in rows.items()
+        ]
+    )
 
 
 if __name__ == "__main__":

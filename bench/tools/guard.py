@@ -13,12 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
 
-from lingon.bench.results_file import keep, show
+from lingon.bench.options import ToolResults
+from lingon.bench.results_file import Row, keep, show
 from lingon.bundle.names import PROFILE_BYTES, PROFILES
 from lingon.bundle.store import Bundle, open_bundle
 from lingon.export.text_data import auroc, calibration_error, reliability
@@ -33,7 +34,6 @@ TEXTS = 64  # in one request
 MIXED = (600, 200)  # sentences of the own and of the other kind
 LONG = 20  # characters of a text whose language can be told
 Pairs = Sequence[tuple[str, str]]
-Row = dict[str, Any]
 
 
 def false_flags(bundle: Bundle, pairs: Pairs) -> list[Row]:
@@ -104,7 +104,7 @@ def main(
     other: Annotated[tuple[Path, Path] | None, typer.Option(help="The same of another kind of text.")] = None,
     count: Annotated[int, typer.Option(min=600, help="Pairs to judge.")] = 10_000,
     translated: Annotated[int, typer.Option(min=600, help="Sentences to translate.")] = 2000,
-    results: Annotated[Path | None, typer.Option(help="Folder for the results. Default: not written.")] = None,
+    results: ToolResults = None,
 ) -> None:
     """Print, and save if asked for, what guard and confidence are worth."""
     bundle = open_bundle(model)

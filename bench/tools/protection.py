@@ -18,6 +18,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from lingon.bench.options import ToolResults
 from lingon.bench.results_file import keep, show
 from lingon.bundle.store import Bundle, open_bundle
 from lingon.errors import SettingsError
@@ -266,7 +267,7 @@ def main(
     words: Annotated[str, typer.Option(help="Words that translate to themselves, with commas; the surest first.")],
     sentences: Annotated[int, typer.Option(min=1, help="Sentences of each measurement.")] = 1000,
     beam_size: Annotated[int, typer.Option(min=1, help="Of the search; as many hypotheses are looked at.")] = 4,
-    results: Annotated[Path | None, typer.Option(help="Folder for the results. Default: not written.")] = None,
+    results: ToolResults = None,
 ) -> None:
     """Print, and save if asked for, the figures of all positions of placeholders, and of capitals."""
     pairs = list(read_parallel(source, target))

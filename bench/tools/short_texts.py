@@ -20,6 +20,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import typer
 
+from lingon.bench.options import ToolResults
 from lingon.bench.results_file import keep, show
 from lingon.errors import SettingsError
 from lingon.serving.event_loop import TimeSlice
@@ -117,7 +118,7 @@ def _calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
 def main(
     texts: Annotated[Path, typer.Argument(help="Texts with their languages, see tests/data/README.md.")],
     served: Annotated[str, typer.Option(help="The languages that are told apart, with blanks.")] = SERVED,
-    results: Annotated[Path | None, typer.Option(help="Folder for the results. Default: not written.")] = None,
+    results: ToolResults = None,
 ) -> None:
     """Print, and save if asked for, how well a server tells the language of short texts."""
     tags = served.split()

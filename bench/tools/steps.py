@@ -26,7 +26,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from lingon.bench.results_file import results_folder, save, show
+from lingon.bench.options import Results, results_folder
+from lingon.bench.results_file import save, show
 from lingon.bench.synthetic import (
     SHAPES,
     SOURCE_TOKENS,
@@ -52,7 +53,6 @@ HOST_SHAPE = Shape(layers=1, dim=64, heads=1, ffn=64, vocab=400)  # its size har
 HOST_STEPS, HOST_ROUNDS = 24, 7  # steps of a round; the first round is not counted, because it binds
 
 Quick = Annotated[bool, typer.Option("--quick", help="A tiny model and few sentences.")]
-Results = Annotated[Path | None, typer.Option(help="Folder for the results.")]
 steps = typer.Typer(help=__doc__)
 
 
@@ -176,7 +176,7 @@ def device(
             cell = {"model": name, "cuda_graphs": recorded, "sentences": sentences, "beam_size": beam_size}
             rows.append({**cell, **found})
     show(rows)
-    typer.echo(f"written: {save('device-steps', rows, results_folder(results, quick=quick), device=device)}")
+    save("device-steps", rows, results_folder(results, quick=quick), device=device)
 
 
 @steps.command()
@@ -190,7 +190,7 @@ def host(quick: Quick = False, results: Results = None) -> None:
         seconds = statistics.median(measure_host(runner, sentences, beam_size))
         rows.append({"sentences": sentences, "beam_size": beam_size, "host_us": round(1e6 * seconds, 1)})
     show(rows)
-    typer.echo(f"written: {save('host-step', rows, results_folder(results, quick=quick))}")
+    save("host-step", rows, results_folder(results, quick=quick))
 
 
 if __name__ == "__main__":

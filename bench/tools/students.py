@@ -14,13 +14,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
-import sacrebleu
 import typer
 
-from lingon.bench.results_file import load_pyplot, results_folder, save
+from lingon.bench.options import results_folder
+from lingon.bench.results_file import load_pyplot, save, save_chart, show
 from lingon.bundle.store import open_bundle
 from lingon.cli.backend import BackendOptions, ListTranslator, open_translator
 from lingon.files import read_parallel
+from lingon.scoring import score
 
 BATCHES = (1, 32)  # texts of a request
 TIMED = 256  # texts of a round with the largest batch; a quarter of them one by one
@@ -40,12 +41,12 @@ def seconds_each(translator: ListTranslator, texts: list[str], batch: int, optio
 
 def measure(translators: Translators, pairs: list[tuple[str, str]]) -> list[dict[str, Any]]:
     """BLEU and chrF on all pairs, and the median milliseconds of a text by the size of its request."""
-    sources, references = [source for source, _ in pairs], [[target for _, target in pairs]]
+    sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     rows: list[dict[str, Any]] = []
     for name, (translator, options) in translators.items():
         found = [each.text if each.translations else "" for each in translator.translate(sources, **options)]
-        scores = {"bleu": sacrebleu.corpus_bleu(found, references), "chrf": sacrebleu.corpus_chrf(found, references)}
-        rows.append({"bundle": name, **{metric: round(each.score, 2) for metric, each in scores.items()}})
+        scores = score(found, references)
+        rows.append({"bundle": name, "bleu": round(scores.bleu, 2), "chrf": round(scores.chrf, 2)})
     for batch in BATCHES:
         texts = sources[: TIMED if batch > 1 else TIMED // 4]
         times: dict[str, list[float]] = {name: [] for name in translators}
@@ -67,8 +68,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         axis.set(title=f"{batch} at once", xlabel="ms a sentence", ylabel="BLEU", xlim=(0, None))
         axis.margins(0.25)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
+    save_chart(figure, path)
 
 
 def main(
@@ -94,11 +94,9 @@ def main(
                 name = f"{bundle.manifest.name}, shortlist"
                 translators[name] = opened, {"beam_size": beam_size, "shortlist": True}
         rows = measure(translators, pairs)
-    for row in rows:
-        print(row)
+    show(rows)
     path = save("students", rows, folder, beam_size=beam_size, pairs=len(pairs), threads=threads)
     draw(rows, path.with_suffix(".svg"))
-    print(path)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ import numpy as np
 import typer
 
 from lingon.alignment import GoldLinks, Span, piece_links, read_links, word_links
+from lingon.bench.options import ToolResults
 from lingon.bench.results_file import keep, show
 from lingon.files import read_parallel
 from lingon.segments.placing import place
@@ -131,7 +132,7 @@ def main(
     source: Annotated[Path, typer.Argument(help="Sentences, one a line, plain or .gz.")],
     target: Annotated[Path, typer.Argument(help="Their translations, line by line.")],
     links: Annotated[Path, typer.Argument(help="Their links: i-j is sure, ipj possible.")],
-    results: Annotated[Path | None, typer.Option(help="Folder for the results. Default: not written.")] = None,
+    results: ToolResults = None,
 ) -> None:
     """Print, and save if asked for, how well tags are placed."""
     pairs, gold = list(read_parallel(source, target)), list(read_links(links))
