@@ -20,7 +20,7 @@ _STYLES = {"rnnenc": ("#b3541e", "s"), "rnnsearch": ("#1f4e79", "o"), "transform
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """The figures of a row under HEAD."""
+    """Return the figures of a row under HEAD."""
     training = row["fastest_tokens_per_second"]
     return (
         f"{row['bleu']:.1f}",
@@ -41,7 +41,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def length_table(rows: Sequence[Row]) -> Table:
-    """A line for each system and length of training texts; a column for each bucket of source words."""
+    """Return a table: a line for each system and longest training text, a column for each bucket of source words."""
     buckets = buckets_of(rows)
     shown = new_table(("system", "trained up to"), [f"{first}-{last}" for first, last in buckets])
     for (system, words), curve in curves(rows).items():
@@ -50,12 +50,12 @@ def length_table(rows: Sequence[Row]) -> Table:
 
 
 def buckets_of(rows: Sequence[Row]) -> list[Bucket]:
-    """All buckets, the shortest texts first."""
+    """Return all buckets, the shortest texts first."""
     return sorted({(row["words"][0], row["words"][1]) for row in rows})
 
 
 def curves(rows: Sequence[Row]) -> dict[tuple[str, int], dict[Bucket, float]]:
-    """BLEU by bucket, for each system and length of training texts."""
+    """Return BLEU by bucket, for each system and longest training text."""
     found: dict[tuple[str, int], dict[Bucket, float]] = {}
     for row in rows:
         curve = found.setdefault((row["system"], row["trained_up_to"]), {})
@@ -64,7 +64,7 @@ def curves(rows: Sequence[Row]) -> dict[tuple[str, int], dict[Bucket, float]]:
 
 
 def draw(rows: Sequence[Row], output: Path) -> None:
-    """Write the chart of BLEU against the source words of a text; the suffix of output selects SVG, PNG or PDF."""
+    """Write the chart of BLEU against the source words of a text."""
     pyplot = load_pyplot()
     figure, panel = pyplot.subplots(figsize=(8, 5), layout="constrained")
     limits = sorted({row["trained_up_to"] for row in rows})

@@ -3,8 +3,8 @@
     python -m lingon.bench.capacity models/en-de
 
 A simulated request is one sentence. Times have no network and no proxy in them. The time of a step of the decoder grows
-with the sentences in it, so that a server shares its speed among them: each gets the same part. More sentences than a
-batch holds wait in the order of their arrival.
+with the sentences in it, so that a server shares its speed among them equally. If a batch is full, further sentences
+wait in the order of their arrival.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from lingon.files import read_lines
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast a server is with n sentences at once.
+    """The speed of a server with n sentences at once.
 
-    measured: pairs of n, from 1 up, and the sentences that it finishes in a second then; linear in between
+    measured: pairs of n, from 1 up, and of sentences a second; linear in between
     """
 
     measured: tuple[tuple[int, float], ...]
@@ -54,7 +54,7 @@ class Speed:
         return self.measured[-1][1]
 
     def total(self, sentences: int) -> float:
-        """Sentences a second with this number at once."""
+        """Return the sentences a second with this number at once."""
         place = bisect_left(self.measured, (sentences, 0.0))
         (n, rate) = self.measured[place]
         if n == sentences:
@@ -68,7 +68,7 @@ class Machine:
     """One server.
 
     speeds: by the number of sentences, the work that each gets in a second; a sentence of mean length is a work of 1
-    done: the work that a sentence has got which has been running from the start
+    done: the work on a sentence that runs since the start
     running: by the value of `done` at its end, the time of arrival of each running sentence
     version: grows with each change, so that an outdated end is recognised
     """
@@ -81,27 +81,27 @@ class Machine:
     waiting: deque[tuple[float, float]] = field(default_factory=deque)
 
     def advance(self, now: float) -> None:
-        """Let the time pass until now."""
+        """Advance the time to now."""
         self.done += (now - self.changed) * self.speeds[len(self.running)]
         self.changed = now
         self.version += 1
 
     def add(self, arrived: float, work: float) -> None:
-        """Take a sentence."""
+        """Start a sentence, or enqueue it if the batch is full."""
         if len(self.running) == len(self.speeds) - 1:
             self.waiting.append((arrived, work))
         else:
             heapq.heappush(self.running, (self.done + work, arrived))
 
     def finish(self) -> float:
-        """End the sentence that is done, and begin the next one; returns when the first one arrived."""
+        """End the sentence that is done, start the next one, and return when the first one arrived."""
         _, arrived = heapq.heappop(self.running)
         if self.waiting:
             self.add(*self.waiting.popleft())
         return arrived
 
     def next_end(self) -> float | None:
-        """When the next sentence ends, if none arrives until then."""
+        """Return when the next sentence ends if none arrives before."""
         if not self.running:
             return None
         return self.changed + max(self.running[0][0] - self.done, 0.0) / self.speeds[len(self.running)]
@@ -133,7 +133,7 @@ class Counts:
             self._fewest += 1
 
     def fewest(self) -> list[int]:
-        """The machines with the fewest calls."""
+        """Return the machines with the fewest calls."""
         return self._with[self._fewest]
 
 
@@ -142,23 +142,23 @@ Policy = Callable[[Counts, random.Random, int], int]
 
 
 def at_random(counts: Counts, chance: random.Random, number: int) -> int:
-    """Any machine."""
+    """Choose any machine."""
     return int(chance.random() * len(counts.of))
 
 
 def in_turns(counts: Counts, chance: random.Random, number: int) -> int:
-    """Each machine in turn."""
+    """Choose the machines in a fixed order."""
     return number % len(counts.of)
 
 
 def fewer_of_two(counts: Counts, chance: random.Random, number: int) -> int:
-    """Of two random machines, which may be the same, the one with fewer calls: what Envoy does by default."""
+    """Choose the one with fewer calls of two random machines, which may be the same. Envoy does this by default."""
     one, other = at_random(counts, chance, number), at_random(counts, chance, number)
     return one if counts.of[one] <= counts.of[other] else other
 
 
 def fewest(counts: Counts, chance: random.Random, number: int) -> int:
-    """Any of the machines with the fewest calls: what deploy/envoy sets."""
+    """Choose any of the machines with the fewest calls. deploy/envoy sets this."""
     machines = counts.fewest()
     return machines[int(chance.random() * len(machines))]
 
@@ -174,7 +174,7 @@ POLICIES: dict[str, Policy] = {
 def poisson_calls(
     rate: float, works: Sequence[float], requests: int, chance: random.Random
 ) -> Iterator[tuple[float, float]]:
-    """Poisson arrivals: the times of `requests` calls, `rate` a second, and the work of each, drawn from works."""
+    """Yield Poisson arrivals: the times of `requests` calls, `rate` a second, and the work of each, one of works."""
     now = 0.0
     for _ in range(requests):
         now += chance.expovariate(rate)
@@ -184,7 +184,7 @@ def poisson_calls(
 def simulate(
     speeds: Sequence[Sequence[float]], calls: Iterator[tuple[float, float]], policy: Policy, seed: int = 1
 ) -> list[float]:
-    """Send calls to machines; returns the seconds that each took, in the order of their ends.
+    """Send calls to machines, and return the seconds of each, in the order of their ends.
 
     speeds: of each machine, see Machine
     calls: times and works, the earliest first
@@ -220,19 +220,19 @@ def simulate(
 
 
 def shared(speed: Speed, factor: float = 1.0) -> list[float]:
-    """The speeds of a machine: by the number of sentences, from none up, the work that each gets in a second."""
+    """Return the speeds of a machine: by the number of sentences, from none up, the work that each gets in a second."""
     return [0.0, *(factor * speed.total(count) / count for count in range(1, speed.rows + 1))]
 
 
 def after_warm_up(took: Sequence[float]) -> list[float]:
-    """The calls without the first tenth, in which queues are still empty."""
+    """Return the calls without the first tenth, in which queues are still empty."""
     return list(itertools.islice(took, len(took) // 10, None))
 
 
-AT_ONCE = (1, 2, 4, 8, 16, 32, 64)  # sentences; the last is a full batch
+AT_ONCE = (1, 2, 4, 8, 16, 32, 64)  # sentences; the last number is a full batch
 SECONDS = 4.0  # of each measurement
 ENDLESS = 10_000_000  # requests, more than a server answers in that time
-ROUNDS = 3  # the best one counts: others of a shared machine only slow a server down
+ROUNDS = 3  # of which the best one counts, because other work on a machine only slows a server down
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ class Measured:
 
 @contextmanager
 def one_core(model: Path) -> Iterator[str]:
-    """Serve a model on the first usable core, with this process on the others; yields the address."""
+    """Serve a model on the first usable core, with this process on the others, and yield the address."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[1:] or cores)
     command = [sys.executable, "-m", "lingon", "serve", str(model), "--port", "0", "--metrics-port", "0"]
@@ -261,7 +261,7 @@ def one_core(model: Path) -> Iterator[str]:
 async def measure(
     address: str, texts: Sequence[str], shares: Sequence[float], seconds: float = SECONDS, rounds: int = ROUNDS
 ) -> Measured:
-    """Measure a server; shares: of its capacity, the Poisson loads to offer."""
+    """Measure a server. shares: the Poisson loads to offer, in parts of its capacity."""
     async with AsyncClient(address) as client:
         tokens = [result.target_tokens for result in await client.translate(list(texts[:256]), beam_size=1)]
     generator, target = LoadGenerator(list(texts)), Target(address=address)
@@ -346,13 +346,16 @@ SERVERS = (1, 4, 16, 64, 256, 1024)  # each on one core
 SHARES = (0.5, 0.75)  # of the capacity, the loads that are measured and simulated
 CALLS = 60_000  # at least, of a simulation
 CALLS_EACH = 600  # at least, of each server
-STEPS = 6  # of the search for a load; the last one is 1.6 % of the capacity
+STEPS = 6  # of the search for a load; the last step is 1.6 % of the capacity
 BLIND = ("in turns", "at random")  # policies that do not look at the servers
-SLOW = (0.7, 0.25)  # speeds of the slow server, in that of the others
+SLOW = (0.7, 0.25)  # speeds of the slow server, in the speed of the others
 
 
 def percentiles(measured: Measured, factors: Sequence[float], load: float, policy: str) -> tuple[float, float]:
-    """The 50th and 99th percentile in milliseconds; factors: the speeds of servers; load: a share of their capacity."""
+    """Return the 50th and 99th percentile in milliseconds.
+
+    factors: the speeds of servers; load: a share of their capacity
+    """
     rate = load * sum(factors) * measured.speed.capacity
     by_factor = {factor: shared(measured.speed, factor) for factor in set(factors)}
     calls = poisson_calls(rate, measured.works, max(CALLS, CALLS_EACH * len(factors)), random.Random(7))
@@ -361,7 +364,7 @@ def percentiles(measured: Measured, factors: Sequence[float], load: float, polic
 
 
 def highest_load(measured: Measured, servers: int, policy: str, bound_ms: float) -> float:
-    """The highest share of the capacity at which the 99th percentile meets a bound."""
+    """Return the highest share of the capacity at which the 99th percentile meets a bound."""
     low, high = 0.0, 1.0
     for _ in range(STEPS):
         middle = (low + high) / 2
@@ -371,7 +374,7 @@ def highest_load(measured: Measured, servers: int, policy: str, bound_ms: float)
 
 
 def by_size(measured: Measured, bound_ms: float, price: float) -> list[dict[str, Any]]:
-    """For each number of servers and each policy: the load that meets the bound, and its cost."""
+    """Return the load that meets the bound, and its cost, for each number of servers and each policy."""
     rows = []
     # Chance splits a Poisson load into Poisson loads, so that each server is as if it were alone.
     alone = highest_load(measured, 1, "at random", bound_ms)
@@ -393,7 +396,7 @@ def by_size(measured: Measured, bound_ms: float, price: float) -> list[dict[str,
 
 
 def with_slow(measured: Measured, load: float) -> list[dict[str, Any]]:
-    """For speeds of the slow server, numbers of servers and policies: percentiles at a load; None if they grow on."""
+    """Return percentiles at a load, by speed of the slow server, number of servers and policy; None if they grow on."""
     rows = []
     for slow, servers, policy in itertools.product(SLOW, (4, 16, 64), POLICIES):
         factors = [slow, *[1.0] * (servers - 1)]
@@ -405,7 +408,7 @@ def with_slow(measured: Measured, load: float) -> list[dict[str, Any]]:
 
 
 def against_measurement(measured: Measured) -> list[dict[str, Any]]:
-    """One server under a Poisson load: measured and simulated percentiles."""
+    """Return the measured and the simulated percentiles of one server under a Poisson load."""
     rows = []
     for share, (p50, high) in measured.load_ms.items():
         simulated = percentiles(measured, [1.0], share, "at random")

@@ -1,4 +1,4 @@
-"""The commands of `lingon bench` and their options; they import heavy modules only when they run."""
+"""The commands of `lingon bench` and their options. Heavy modules are imported only when a command runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lingon.cli.options import OptionGroup, OwnDeviceOption, with_option_groups
 
 
 class EngineKind(StrEnum):
-    """What decodes in Lingon's server."""
+    """The engine of Lingon's server."""
 
     ONNX = "onnx"
     NULL = "null"
@@ -22,7 +22,7 @@ class EngineKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LingonServer(OptionGroup):
-    """How Lingon's server is started."""
+    """The options of Lingon's server."""
 
     precision: Annotated[
         str | None, typer.Option(help="Precision of Lingon's server (default: the server's choice).")
@@ -37,13 +37,13 @@ class LingonServer(OptionGroup):
     device: Annotated[str, typer.Option(help="Device of Lingon's server: auto, cpu or cuda.")] = "cpu"
 
     def flags(self) -> dict[str, Any]:
-        """The values by the names of the flags of `lingon serve`."""
+        """Return the values by the names of the flags of `lingon serve`."""
         return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load(OptionGroup):
-    """The load that is offered, and what is asked of the answers."""
+    """The offered load, and the objective of the answers."""
 
     beam_size: Annotated[
         list[int] | None, typer.Option(min=1, help="Beam size; may be repeated (default: 1 and 4).")
@@ -67,14 +67,14 @@ class Load(OptionGroup):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Peer(OptionGroup):
-    """How CTranslate2 is served."""
+    """The options of the server for CTranslate2."""
 
     peer_precision: Annotated[str, typer.Option(help="Precision of CTranslate2: fp32 or int8.")] = "int8"
     peer_workers: Annotated[int, typer.Option(min=1, help="Batches that CTranslate2 translates at the same time.")] = 2
     peer_threads: Annotated[int, typer.Option(min=1, help="Threads of each worker of CTranslate2.")] = 1
 
     def flags(self) -> dict[str, Any]:
-        """The values by the names of the flags of the server for CTranslate2."""
+        """Return the values by the names of the flags of the server for CTranslate2."""
         return {"precision": self.peer_precision, "workers": self.peer_workers, "threads": self.peer_threads}
 
 
@@ -222,7 +222,7 @@ def train(
 ) -> None:
     """Measure target tokens a second of Lingon's training loop and of a plain loop on torch.nn.Transformer.
 
-    The share of peak is that of the rate at which the device multiplies large matrices, measured in the same run.
+    The peak is the rate at which the device multiplies large matrices, measured in the same run.
     """
     from lingon.bench.train import Rounds, on_device, run, settings
     from lingon.training.processes import choose_device
@@ -277,7 +277,7 @@ def attention(
     """Train systems with and without attention alike, serve them, and compare quality, speed and word alignments.
 
     Every system trains for the same updates on the same text, is exported to a bundle, and translates with the engine
-    of the server. Ctrl-C saves a checkpoint and exits with code 130; the same command goes on.
+    of the server. Ctrl-C saves a checkpoint and exits with code 130. The same command continues.
     """
     from lingon.bench.attention import CORPORA, SYSTEMS, Budget, Comparison, run, selected, write_samples
 
@@ -395,8 +395,9 @@ def multi30k(
 ) -> None:
     """Train the tiny Transformer of Wu et al. (2021) on Multi30k, and measure it as they did, next to their figures.
 
-    Ctrl-C saves a checkpoint and exits with code 130; the same command goes on. The scores are BLEU over Moses tokens,
-    and BLEU and chrF of sacreBLEU; with the mean of the last checkpoints and the last one, beam search and greedy.
+    Ctrl-C saves a checkpoint and exits with code 130. The same command continues. The scores are BLEU over Moses
+    tokens, and BLEU and chrF of sacreBLEU, with the mean of the last checkpoints and the last one, beam search and
+    greedy.
     """
     from lingon.bench.multi30k import run
 

@@ -1,4 +1,4 @@
-"""`lingon bench decode`: cells, rounds in which engines take turns, the rows of the results, and their tables."""
+"""`lingon bench decode`: cells, rounds with a run of each engine, the rows of the results, and their tables."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class CellFilter:
 
 
 def cells_of(workload: Workload, max_length: int, cell_filter: CellFilter, *, shortlist: bool) -> list[Cell]:
-    """The cells of a workload: greedy, beam search, and greedy with a shortlist if the bundle has one.
+    """Return the cells of a workload: greedy, beam search, and greedy with a shortlist if the bundle has one.
 
     max_length: maximum number of target tokens, if the workload has no exact length
     """
@@ -90,12 +90,12 @@ def _cell(workload: Workload, batch: int, beam_size: int, shortlist: bool, max_l
 
 
 def sources_of(workload: Workload, cell: Cell) -> Sequence[Sequence[int]]:
-    """The sources of one run: a single batch if every output has the same length, otherwise all sources."""
+    """Return the sources of one run: a single batch if every output has the same length, otherwise all sources."""
     return workload.sources if workload.exact_length is None else workload.sources[: cell.batch]
 
 
 def title(cell: Cell) -> str:
-    """The description of a cell for messages."""
+    """Return the description of a cell for messages."""
     return f"{cell.workload}, batch {cell.batch}, beam {cell.beam_size}{', shortlist' if cell.shortlist else ''}"
 
 
@@ -118,7 +118,7 @@ class TimedRuns:
 
 
 def row_of(engine: str, engine_setting: EngineSetting, cell: Cell, timed: TimedRuns) -> Row:
-    """The columns that follow from the times alone. engine: the engine's name, or `STAGGERED`."""
+    """Return the columns that follow from the times alone. engine: the engine's name, or `STAGGERED`."""
     median = statistics.median(timed.runs_ms)
     return {
         "work": cell.workload,
@@ -136,7 +136,7 @@ def row_of(engine: str, engine_setting: EngineSetting, cell: Cell, timed: TimedR
 
 
 def with_ratios(rows: Sequence[Row]) -> list[Row]:
-    """The rows of one cell with two ratios: to CTranslate2's fastest setting of the cell, and to its fastest in fp32.
+    """Return the rows of one cell with two ratios: to CTranslate2's fastest setting, and to its fastest in fp32.
 
     A ratio above 1 means that the row is faster.
     """
@@ -159,13 +159,13 @@ def _rounded_ratio(runs: dict[int, list[float]], reference: int | None, index: i
 
 
 def fastest(runs: Mapping[Key, Sequence[float]], among: Iterable[Key]) -> Key | None:
-    """The one of `among` with the lowest median; None if there are no runs of any. runs: milliseconds."""
+    """Return the one of `among` with the lowest median; None if there are no runs of any. runs: milliseconds."""
     measured = [key for key in among if runs.get(key)]
     return min(measured, key=lambda key: statistics.median(runs[key]), default=None)
 
 
 def speedup(reference: Sequence[float], runs: Sequence[float]) -> float:
-    """How many times faster `runs` is than `reference`: the median ratio over the rounds that both have.
+    """Return how many times faster `runs` is than `reference`: the median ratio over the rounds that both have.
 
     Each round is compared with the same round. reference, runs: milliseconds of each round, in the order of rounds
     """
@@ -173,7 +173,7 @@ def speedup(reference: Sequence[float], runs: Sequence[float]) -> float:
 
 
 def by_cell(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
-    """Rows grouped by cell: workload, shortlist, beam size, batch size."""
+    """Return the rows by cell: workload, shortlist, beam size, batch size."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["work"], row["shortlist"], row["beam_size"], row["batch"]), []).append(row)
@@ -181,7 +181,7 @@ def by_cell(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
 
 
 def best_settings(rows: Sequence[Row]) -> list[Row]:
-    """For every engine and precision in every cell, the row of the fastest setting."""
+    """Return the row of the fastest setting of every engine and precision in every cell."""
     best: dict[tuple[Any, ...], Row] = {}
     for row in rows:
         key = tuple(row[name] for name in ("work", "engine", "precision", "shortlist", "batch", "beam_size"))
@@ -191,7 +191,7 @@ def best_settings(rows: Sequence[Row]) -> list[Row]:
 
 
 def without_staggered(rows: Sequence[Row]) -> list[Row]:
-    """The rows of runs in which all sentences arrive at the start."""
+    """Return the rows of runs in which all sentences arrive at the start."""
     return [row for row in rows if row["engine"] != STAGGERED]
 
 
@@ -211,7 +211,7 @@ class Rounds:
             raise SettingsError(f"--slow must be above 0 seconds, got {self.slow_s:g}")
 
     def plan(self, warm_ms: float) -> tuple[int, int]:
-        """The number of runs, and of repetitions within a run, for work that takes warm_ms after the warm-up."""
+        """Return the number of runs, and of repetitions within a run, for work that takes warm_ms after the warm-up."""
         runs = min(self.runs, self.slow_runs) if warm_ms > 1000 * self.slow_s else self.runs
         return runs, max(math.ceil(self.min_run_ms / warm_ms), 1)
 
@@ -219,7 +219,7 @@ class Rounds:
 def measure_in_turns(
     measures: Mapping[Key, Measure], rounds: Rounds, show: Callable[[str], None]
 ) -> dict[Key, TimedRuns]:
-    """Warm up all engines, uncounted, then measure them in turns, so that slow periods of the machine affect all alike.
+    """Warm up all engines, then run each in every round, so that slow periods of the machine affect all alike.
 
     Each round begins with another engine. show: receives a line about each round, for a progress display
     """
@@ -265,7 +265,7 @@ class DecodeBenchmark:
     write: Callable[[str], None]
 
     def measure(self, workloads: Sequence[Workload]) -> list[Row]:
-        """All rows of all workloads; workloads with the same bundle share its processes."""
+        """Return all rows of all workloads. Workloads with the same bundle share its processes."""
         rows: list[Row] = []
         for folder in dict.fromkeys(workload.bundle for workload in workloads):
             with Engines(open_bundle(folder), self.settings, self.cache, self.show) as engines:
@@ -296,13 +296,13 @@ class _WorkloadRun:
             engine.process.ask(do="sources", sources=workload.sources)
 
     def cells(self) -> list[Cell]:
-        """The cells of the workload that the user has not excluded."""
+        """Return the cells of the workload that the user has not excluded."""
         manifest = self._engines.bundle.manifest
         longest, shortlist = manifest.limits.max_target_tokens, manifest.shortlist is not None
         return cells_of(self._workload, longest, self._benchmark.cell_filter, shortlist=shortlist)
 
     def rows(self, cell: Cell) -> list[Row]:
-        """The rows of a cell, from the resume file or measured now."""
+        """Return the rows of a cell, from the resume file or measured now."""
         rows: list[Row] = self._benchmark.resume_file.record(cell.key, lambda: self._measure(cell))
         self._benchmark.write(_cell_line(cell, rows))
         return rows
@@ -317,7 +317,7 @@ class _WorkloadRun:
         return with_ratios([self._row(mode, cell, sources, found, reference) for mode, found in timed.items()])
 
     def _measures(self, cell: Cell, count: int) -> dict[EngineMode, Measure]:
-        """For each mode that supports the cell, the function that measures it on the first `count` sources."""
+        """Return the function that measures the first `count` sources, for each mode that supports the cell."""
         found: dict[EngineMode, Measure] = {}
         for each, engine in self._engines.loaded.items():
             if each.supports(cell):
@@ -353,7 +353,7 @@ class _WorkloadRun:
         }
 
     def _quality(self, outputs: Tokens) -> dict[str, Any]:
-        """BLEU and chrF; None if the workload has no references."""
+        """Return BLEU and chrF; they are None if the workload has no references."""
         if self._tokenizer is None:
             return {"bleu": None, "chrf": None}
         texts = [self._tokenizer.decode(output) for output in outputs]
@@ -361,18 +361,18 @@ class _WorkloadRun:
 
 
 def quality_of(texts: Sequence[str], workload: Workload) -> dict[str, Any]:
-    """BLEU and chrF of translations of the first sources of a workload with references."""
+    """Return BLEU and chrF of translations of the first sources of a workload with references."""
     scores = score(texts, workload.references[: len(texts)], workload.language)
     return {"bleu": round(scores.bleu, 2), "chrf": round(scores.chrf, 2)}
 
 
 def _is_reference(mode: EngineMode) -> bool:
-    """Whether the outputs of this mode are the reference for agreement: Lingon in fp32, in its first setting."""
+    """Return whether outputs are compared with those of this mode: Lingon in fp32, in its first setting."""
     return mode[0] == LINGON and mode[1].setting.precision == "fp32"
 
 
 def _cell_line(cell: Cell, rows: Sequence[Row]) -> str:
-    """The times of a cell in one line, shown while other cells are still measured."""
+    """Return the times of a cell in one line, which is shown while other cells are measured."""
     times = (f"{row['engine']} {row['precision']} {row['settings']} {row['median_ms']:.0f}" for row in rows)
     return f"{title(cell)}, ms: {', '.join(times)}"
 
@@ -385,7 +385,7 @@ SEARCHES = ((False, 1, "greedy"), (False, 4, "beam 4"), (True, 1, "shortlist"))
 
 
 def tables(rows: Sequence[Row], full_runs: int) -> list[Group]:
-    """For each workload a table of times and a table of the other measurements.
+    """Return a table of times and a table of the other measurements for each workload.
 
     full_runs: times of fewer runs are marked with a star
     """
@@ -397,7 +397,7 @@ def tables(rows: Sequence[Row], full_runs: int) -> list[Group]:
 
 
 def staggered_lines(rows: Sequence[Row]) -> list[str]:
-    """For each workload and precision, the worst slowdown of a cell if sentences arrive one by one."""
+    """Return the worst slowdown of a cell if sentences arrive one by one, for each workload and precision."""
     worst: dict[tuple[str, str], tuple[float, str]] = {}
     for (workload, shortlist, beam_size, batch), own in by_cell(rows).items():
         for late in (row for row in own if row["engine"] == STAGGERED):
@@ -413,7 +413,7 @@ def staggered_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def agreement_lines(rows: Sequence[Row]) -> list[str]:
-    """For each workload, other engine in fp32 and kind of search: the lowest agreement of its cells, and all causes."""
+    """Return the lowest agreement of the cells of each workload, other fp32 engine and search, and all causes."""
     found: dict[tuple[str, str, int], list[Row]] = {}
     for row in rows:
         if row["causes"] is not None and not row["engine"].startswith(LINGON):
@@ -433,7 +433,7 @@ def _agreement_line(key: tuple[str, str, int], rows: Sequence[Row]) -> str:
 
 
 def _times_table(workload: str, rows: Sequence[Row], full_runs: int) -> Group:
-    """Rows: engine and precision, each in its fastest setting of the cell; columns: beam size and batch size."""
+    """Return a table: engine and precision in the fastest setting of a cell, by beam size and batch size."""
     best = best_settings(rows)
     columns = sorted({(row["beam_size"], row["batch"]) for row in best})
     heads = [str(batch) if beam_size == 1 else f"{batch} beam {beam_size}" for beam_size, batch in columns]
@@ -453,7 +453,7 @@ def _times_table(workload: str, rows: Sequence[Row], full_runs: int) -> Group:
 
 
 def _engines_table(workload: str, rows: Sequence[Row]) -> Group:
-    """Rows: engine, precision and setting; columns: resources, share of the floor, agreement and quality."""
+    """Return a table: resources, share of the floor, agreement and quality of each engine, precision and setting."""
     searches = [search for search in SEARCHES if _scored(rows, search)]
     heads = ["load s", "disk MB", "peak MB", "% of floor", "% same output"]
     table = new_table(("",), [*heads, *(f"BLEU chrF {name}" for *_, name in searches)], **PLAIN)
@@ -477,7 +477,7 @@ def _columns(rows: Sequence[Row]) -> list[str]:
 
 
 def _scored(rows: Sequence[Row], search: tuple[bool, int, str]) -> list[Row]:
-    """The rows of a kind of search that have BLEU, the largest batch last."""
+    """Return the rows of a kind of search that have BLEU, the largest batch last."""
     found = [row for row in rows if (row["shortlist"], row["beam_size"]) == search[:2] and row["bleu"] is not None]
     return sorted(found, key=lambda row: int(row["batch"]))
 
@@ -527,7 +527,7 @@ class DecodeOptions:
         check_choice("--work", self.workloads, WORKLOADS)
 
     def reduced(self) -> DecodeOptions:
-        """The options of a quick run: fewer batch sizes, runs and sentences."""
+        """Return the options of a quick run: fewer batch sizes, runs and sentences."""
         return replace(self, batches=self.batches or (1, 8), runs=2, sentences=min(self.sentences, 16))
 
 
@@ -558,7 +558,7 @@ def run(options: DecodeOptions, results: Path, cache: Path, *, resume: bool) -> 
 
 
 def workloads_of(options: DecodeOptions, cache: Path) -> list[Workload]:
-    """The selected workloads."""
+    """Return the selected workloads."""
     workloads: list[Workload] = []
     if "base" in (options.workloads or WORKLOADS):
         workloads.append(base_workload(cache, TINY if options.quick else Shape()))

@@ -4,7 +4,7 @@
 
 prints the peaks as JSON. Matrix products of square matrices that are bound by arithmetic, the best of a few sizes, by
 precision. Memory: the sum of an array much larger than any cache, or its copy, whichever moves more bytes a second.
-Launch: the time between two dependent kernels of one element inside a CUDA graph; a CPU has none.
+Launch: the time between two dependent kernels of one element inside a CUDA graph. A CPU has none.
 
 A decoder step takes at least the longest of three times, and the floor of all steps is the longest of their sums:
 
@@ -13,7 +13,7 @@ A decoder step takes at least the longest of three times, and the floor of all s
 - to compute its products at the peak rate of the precision;
 - to run the kernels that depend on each other, one after the other, KERNELS_OF_LAYER of them in a layer.
 
-The encoder takes at least the time of its products, and that to read its weights. Everything else is counted as free.
+The encoder takes at least the time of its products, and the time to read its weights. Everything else counts as free.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ layer."""
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Milliseconds of a cell at least: of the encoder, and of all decoder steps, by what bounds them."""
+    """Milliseconds of a cell at least: of the encoder, and of all decoder steps, by each bound."""
 
     encoder: float
     read: float
@@ -104,7 +104,7 @@ def measure_device_peaks(device: str, rounds: int) -> dict[str, Any]:
 
 
 def peaks_of(measured: dict[str, Any]) -> DevicePeaks:
-    """Return what `measure_device_peaks` has found.
+    """Return the peaks that `measure_device_peaks` has found.
 
     No precision is slower than fp32, in which its products can be computed too. A CPU without instructions for fp16
     does that.
@@ -116,7 +116,7 @@ def peaks_of(measured: dict[str, Any]) -> DevicePeaks:
 
 @torch.inference_mode()
 def gemm_rate(device: str, precision: str, rounds: int) -> float:
-    """Operations a second of matrix products, two for each multiply-add."""
+    """Return the operations a second of matrix products, two for each multiply-add."""
     rates, synchronise = [], synchroniser(device)
     for size in SIZES[device]:
         one, other = (torch.randn(size, size, device=device).to(PRECISIONS[precision]) for _ in range(2))
@@ -127,7 +127,7 @@ def gemm_rate(device: str, precision: str, rounds: int) -> float:
 
 @torch.inference_mode()
 def read_rate(device: str, rounds: int) -> float:
-    """Bytes a second between the memory and the processor of the device."""
+    """Return the bytes a second between the memory and the processor of the device."""
     values = torch.ones(ARRAY_BYTES[device] // 4, device=device)
     size, copied, synchronise = values.nbytes, torch.empty_like(values), synchroniser(device)
     reading = fastest_mean(lambda: values.sum(), rounds, synchronise)
@@ -137,7 +137,7 @@ def read_rate(device: str, rounds: int) -> float:
 
 @torch.inference_mode()
 def launch_seconds(device: str, rounds: int) -> float:
-    """Seconds from one kernel to the next that depends on it; 0 on the CPU."""
+    """Return the seconds from one kernel to the next that depends on it; 0 on the CPU."""
     if device == "cpu":
         return 0.0
     value = torch.zeros(1, device=device)
@@ -155,7 +155,7 @@ def launch_seconds(device: str, rounds: int) -> float:
 
 
 def synchroniser(device: str) -> Callable[[], object]:
-    """Return what waits for the work of a device."""
+    """Return a function that waits for the work of a device."""
     return torch.cuda.synchronize if device == "cuda" else lambda: None
 
 

@@ -75,12 +75,12 @@ class GpuOptions:
         return max(self.batches or BATCHES)
 
     def includes(self, workload: Workload) -> bool:
-        """Whether the user has not excluded a workload."""
+        """Return whether the user has not excluded a workload."""
         return not self.workloads or ("fixed" if workload.exact_length else "mix") in self.workloads
 
 
 def engine_settings(options: GpuOptions, cores: int) -> list[EngineSetting]:
-    """The engines in the setting that each is measured in.
+    """Return the engines in the setting that each is measured in.
 
     On the CPU, which has few kernels for it, only Lingon computes in half precision, because it has no other graphs
     for a card.
@@ -101,7 +101,7 @@ def engine_settings(options: GpuOptions, cores: int) -> list[EngineSetting]:
 
 
 def cells_of(workload: Workload, options: GpuOptions) -> list[Cell]:
-    """The cells of a workload that the user has not excluded."""
+    """Return the cells of a workload that the user has not excluded."""
     return [
         Cell(
             workload=workload.name,
@@ -115,7 +115,7 @@ def cells_of(workload: Workload, options: GpuOptions) -> list[Cell]:
 
 
 def sources_of(workload: Workload, cell: Cell) -> Sequence[Sequence[int]]:
-    """The sources of one run: a single batch, of mixed lengths two batches."""
+    """Return the sources of one run: a single batch, of mixed lengths two batches."""
     count = cell.batch if workload.exact_length else max(2 * cell.batch, LEAST)
     return workload.sources[:count]
 
@@ -140,7 +140,7 @@ class GpuBenchmark:
     write: Callable[[str], None]
 
     def measure(self, workloads: Sequence[Workload]) -> list[Row]:
-        """All rows of workloads with the same bundle."""
+        """Return all rows of workloads with the same bundle."""
         bundle = open_bundle(workloads[0].bundle)
         settings = engine_settings(self.options, 1 if self.options.quick else usable_cores())
         rows: list[Row] = []
@@ -162,7 +162,7 @@ class _ModelRun:
         self._comparison = OutputComparison(engines.bundle, threads=usable_cores(), tie=TIE)
 
     def rows(self, workload: Workload, cell: Cell) -> list[Row]:
-        """The rows of a cell, from the resume file or measured now."""
+        """Return the rows of a cell, from the resume file or measured now."""
         sources = sources_of(workload, cell)
         rows: list[Row] = self._benchmark.resume_file.record(cell.key, lambda: self._measure(cell, sources))
         times = (f"{row['engine']} {row['median_ms']:.1f}" for row in rows if row["reason"] is None)
@@ -215,7 +215,7 @@ class _ModelRun:
 
 
 def missing_row(engine_setting: EngineSetting, cell: Cell, reason: str) -> Row:
-    """The row of an engine that could not decode a cell. reason: why, in one line."""
+    """Return the row of an engine that could not decode a cell. reason: why, in one line."""
     return {
         "work": cell.workload,
         "engine": engine_setting.engine,
@@ -230,12 +230,12 @@ def missing_row(engine_setting: EngineSetting, cell: Cell, reason: str) -> Row:
 
 
 def measured(rows: Sequence[Row]) -> list[Row]:
-    """The rows of engines that could decode their cell."""
+    """Return the rows of engines that could decode their cell."""
     return [row for row in rows if row["reason"] is None]
 
 
 def table_of(workload: str, rows: Sequence[Row]) -> Table:
-    """The table of one workload: a row for each engine in each cell."""
+    """Return the table of one workload: a row for each engine in each cell."""
     title = f"{workload}: medians; the floor is a lower bound, in ms a step"
     heads = ("tokens/s", "ms a step", "to transformers", "floor", "% of floor", "% same as lingon")
     table = new_table(("beam", "batch", "engine"), heads, title=title, title_justify="left")
@@ -262,7 +262,7 @@ def _values(row: Row) -> list[str]:
 
 
 def lines_of(rows: Sequence[Row]) -> list[str]:
-    """For each engine and reason, the cells that are missing; for each engine, its agreement with Lingon."""
+    """Return the missing cells of each engine and reason, and the agreement of each engine with Lingon."""
     missing = Counter((row["engine"], row["reason"]) for row in rows if row["reason"] is not None)
     lines = [f"{engine} is missing in {count} cells: {reason}" for (engine, reason), count in missing.items()]
     compared = [row for row in measured(rows) if row["agreement"] is not None and row["engine"] != LINGON]
@@ -315,7 +315,7 @@ def run(options: GpuOptions, results: Path, cache: Path, *, resume: bool) -> Non
 
 
 def _workloads(name: str, options: GpuOptions, cache: Path) -> list[Workload]:
-    """The selected workloads of a model."""
+    """Return the selected workloads of a model."""
     shape = {**SHAPES, **TINY_SHAPES}[name]
     provider = CUDA if options.device == "cuda" else CPU
     found = forced_workloads(cache, name, shape, provider, options.largest)

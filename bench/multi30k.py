@@ -44,7 +44,7 @@ class System:
     beam_size: int
 
     def name(self, checkpoints: int) -> str:
-        """The name in the tables; checkpoints: how many the run has for the average."""
+        """Return the name in the tables. checkpoints: how many the run has for the average."""
         weights = "last checkpoint" if self.checkpoints == 1 else f"average of {checkpoints}"
         return f"{weights}, {search_name(self.beam_size)}"
 
@@ -54,16 +54,16 @@ SYSTEMS = (PAPER, System(checkpoints=10, beam_size=1), System(checkpoints=1, bea
 
 
 def paper_tokens(language: str) -> MosesTokens:
-    """The tokens that the paper scores.
+    """Return the tokens that the paper scores.
 
-    Its repository reports 12,103 reference tokens of test2016 in German, which is the number in lower case; with the
+    Its repository reports 12,103 reference tokens of test2016 in German, which is the number in lower case. With the
     case of the text it is 12,102.
     """
     return MosesTokens(language=language, lower_case=True, normalise=True)
 
 
 def cased_tokens(language: str) -> MosesTokens:
-    """The same tokens with the case of the text."""
+    """Return the same tokens with the case of the text."""
     return MosesTokens(language=language, normalise=True)
 
 
@@ -78,7 +78,7 @@ PARTS = {"train": 200, "valid": 4, **dict.fromkeys(SETS, 4)}  # sentences
 
 
 def overrides(pair: str, folder: Path) -> list[str]:
-    """The settings to override for a run of about a second: the corpus in folder, and a tiny model."""
+    """Return the settings to override for a run of about a second: the corpus in folder, and a tiny model."""
     sizes = {
         "tokenizer.vocab_size": 200,
         "model.dim": 16,
@@ -94,7 +94,7 @@ def overrides(pair: str, folder: Path) -> list[str]:
 
 
 def averaged(folders: Sequence[Path], work: Path) -> Path:
-    """The checkpoint with the mean of the weights of folders, below work; computed once."""
+    """Return the checkpoint with the mean of the weights of folders. It is below work, and is computed once."""
     if len(folders) == 1:
         return folders[0]
     path = work / f"average-{_digest(folders)}"
@@ -105,7 +105,7 @@ def averaged(folders: Sequence[Path], work: Path) -> Path:
 
 
 def translated(checkpoint: Path, sources: Sequence[str], system: System, work: Path, device: str) -> list[str]:
-    """The translation of each source; kept in a file below work, so that the same one is not made twice."""
+    """Return the translation of each source. A file below work keeps them, so that none is made twice."""
     name = f"{_digest([checkpoint], *sources)}-beam-{system.beam_size}.txt"
     path = work / "translations" / name
     if not path.is_file():
@@ -118,7 +118,7 @@ def translated(checkpoint: Path, sources: Sequence[str], system: System, work: P
 
 
 def _digest(folders: Sequence[Path], *lines: str) -> str:
-    """The first digits of the SHA-256 of the weights of checkpoints and of lines."""
+    """Return the first digits of the SHA-256 of the weights of checkpoints and of lines."""
     digest = hashlib.sha256()
     for folder in folders:
         digest.update(hashlib.sha256((folder / checkpoints.MODEL).read_bytes()).digest())
@@ -158,7 +158,7 @@ def measure(
 
 
 def _row(config: Config, pair: str, test_set: str, system: System, checkpoint: Path, work: Path, device: str) -> Row:
-    """The scores of one test set; bleu_tokenised is that of the paper."""
+    """Return the scores of one test set. bleu_tokenised is the score of the paper."""
     pairs = list(read_parallel(*test_files(config, pair, test_set)))
     sources, references = [each[0] for each in pairs], [each[1] for each in pairs]
     hypotheses = translated(checkpoint, sources, system, work, device)
@@ -182,7 +182,7 @@ def _row(config: Config, pair: str, test_set: str, system: System, checkpoint: P
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """A line for each row: tokenised BLEU as in the paper, that of the paper, and the scores of sacreBLEU."""
+    """Return a line for each row: tokenised BLEU, the published BLEU, and the scores of sacreBLEU."""
     found = new_table(("pair", "set", "system"), ("tokenised BLEU", "published", "cased", "BLEU", "chrF"))
     for row in rows:
         published = "" if row["published"] is None else f"{row['published']:.1f}"
@@ -193,7 +193,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def training_lines(rows: Sequence[Row]) -> list[str]:
-    """A line for each pair: what its training took."""
+    """Return the cost of the training in a line for each pair."""
     first = {row["pair"]: row for row in reversed(rows)}
     return [
         f"{pair}: {row['training_steps']:,} updates in {row['training_seconds']:,} s, "

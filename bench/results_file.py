@@ -1,4 +1,4 @@
-"""What a run of a benchmark shows and keeps: its results, what it resumes from, its charts, and percentiles.
+"""The results of a run of a benchmark: their file, the file to resume from, tables, charts and percentiles.
 
 The results are JSON with everything that is needed to repeat the run.
 """
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 
 def save(name: str, rows: Sequence[Row], folder: Path, **more: Any) -> Path:
-    """Write rows to folder/DATE-name.json with date, machine, commit, command and `more`; print and return the path."""
+    """Write rows and `more` to folder/DATE-name.json with date, machine, commit and command. Return the path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{datetime.now(UTC):%Y-%m-%d}-{name}.json"
     head = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine(), "commit": commit()}
@@ -57,7 +57,7 @@ def terminal() -> Console:
 
 
 def note(line: str) -> None:
-    """Print a line about what a run does."""
+    """Print a line about the progress of a run."""
     terminal().print(line, style="dim", highlight=False)
 
 
@@ -74,7 +74,7 @@ def new_table(names: Sequence[str], figures: Sequence[str], **style: Any) -> Tab
 
 
 def show(rows: Sequence[Mapping[str, Any]], *, title: str | None = None) -> None:
-    """Print rows as a table with a column for each key; numbers have up to three places."""
+    """Print rows as a table with a column for each key. Numbers have up to three decimals."""
     keys = list(dict.fromkeys(key for row in rows for key in row))
     table = new_table(keys, (), title=title)
     for row in rows:
@@ -97,7 +97,7 @@ def signature_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def command(arguments: Sequence[str]) -> str:
-    """The command line as the user types it: `lingon bench ...`, or `python -m lingon.bench.NAME ...`.
+    """Return the command line as the user types it: `lingon bench ...`, or `python -m lingon.bench.NAME ...`.
 
     arguments: sys.argv of the process
     """
@@ -109,9 +109,9 @@ def command(arguments: Sequence[str]) -> str:
 
 
 def machine(described: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor, its vector extensions for matrix products, and the number of cores, in one line.
+    """Return the processor, its vector extensions for matrix products, and the number of cores, in one line.
 
-    A provider may give all its processors one name, so that family and model alone tell Zen 5 (26) from Zen 4 (25).
+    A provider may give all its processors one name, so that only the family distinguishes Zen 5 (26) from Zen 4 (25).
     """
     try:
         lines = described.read_text(encoding="utf-8").splitlines()
@@ -127,7 +127,10 @@ def machine(described: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def commit(tree: Path | None = None) -> str:
-    """The measured commit, followed by "+" if the working tree differs from it; tree: a checkout, by default this."""
+    """Return the measured commit, followed by "+" if the working tree differs from it.
+
+    tree: a checkout, by default this one
+    """
     command = ["git", "describe", "--always", "--dirty=+"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tree)
     return answer.stdout.strip()
@@ -139,7 +142,7 @@ class ResumeFile:
     def __init__(self, path: Path, head: dict[str, Any], *, resume: bool) -> None:
         """Open the file.
 
-        head: the options and the machine; a run is resumed only if all of them are the same
+        head: the options and the machine, which must be the same to resume a run
         resume: keep the records of the last run; otherwise start with an empty file
         """
         self._path = path
@@ -176,7 +179,7 @@ def _line(key: str, record: Any) -> str:
 
 
 def _read(path: Path, head: dict[str, Any]) -> dict[str, Any]:
-    """The records of a killed run, without a half-written last line; empty if there is no file."""
+    """Return the records of a killed run, without an incomplete last line; empty if there is no file."""
     if not path.is_file():
         return {}
     first, *lines = path.read_text(encoding="utf-8").split("\n")
@@ -203,7 +206,7 @@ def percentile(values: Iterable[float], percent: float) -> float:
 
 
 def load_pyplot() -> Any:
-    """Return matplotlib.pyplot, with the backend that draws to files and needs no display; takes a second."""
+    """Return matplotlib.pyplot, with the backend that draws to files and needs no display. It takes a second."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -213,7 +216,7 @@ def load_pyplot() -> Any:
 
 
 def save_chart(figure: Any, path: Path) -> None:
-    """Write a chart of pyplot, print its path and free its memory; the suffix of path selects SVG, PNG or PDF."""
+    """Write a chart of pyplot, print its path and free its memory. The suffix of path selects SVG, PNG or PDF."""
     # Without a date, the same figures give the same file.
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     load_pyplot().close(figure)

@@ -1,9 +1,9 @@
-"""The floor of a cell on this machine (roofline): what decoding computes, and the peak rates of the machine.
+"""The floor of a cell on this machine (roofline): the operations of decoding, and the peak rates of the machine.
 
     python -m lingon.bench.roofline ROUNDS
 
-prints the peaks as JSON. Matrix products: those of ONNX Runtime in fp32 (MatMul) and int8 (MatMulIntegerToFloat, uint8
-rows by int8 weights), on shapes that are bound by arithmetic; the best of a few shapes, on one core and on all. Memory:
+prints the peaks as JSON. Matrix products: ONNX Runtime in fp32 (MatMul) and int8 (MatMulIntegerToFloat, uint8 rows by
+int8 weights), the best of a few shapes that are bound by arithmetic, on one core and on all. Memory:
 each core reads its share of an array much larger than any cache (a NumPy dot product of the array with itself).
 
 The multiply-adds of a model are counted in its graphs. A phase (the encoder, or the decoder's steps) takes at least the
@@ -83,7 +83,7 @@ class DecodingCounts:
 def count_decoding(
     sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], cell: Cell, pieces: int
 ) -> DecodingCounts:
-    """Count the translation of sources into outputs; the end token takes a step too, if it can be chosen."""
+    """Count the translation of sources into outputs. The end token takes a step too, if it can be chosen."""
     ends = 0 if cell.is_forced else 1
     lengths = [len(output) + ends for output in outputs]
     pairs = list(zip(sources, lengths, strict=True))
@@ -105,7 +105,7 @@ TRANSPARENT = {"Cast", "Identity", "Transpose", "DequantizeLinear"}
 
 
 def multiply_adds_of(bundle: Bundle) -> MultiplyAdds:
-    """The multiply-adds of a bundle's model, from its fp32 graphs; other precisions compute the same products."""
+    """Count the multiply-adds of a bundle's model in its fp32 graphs. Other precisions compute the same products."""
     graphs, _ = bundle.graphs("fp32", names.ENCODER, names.DECODER)
     encoder, decoder = (_GraphProducts(onnx.load_from_string(graphs[name])) for name in (names.ENCODER, names.DECODER))
     output = decoder.matrix_before(names.LOGITS)
@@ -142,9 +142,9 @@ class _GraphProducts:
         self.outputs = list(graph.output)
 
     def total(self, outputs: Sequence[str]) -> int:
-        """Multiply-adds of one row in all recurrent layers, and in the products that lead to these outputs.
+        """Return the multiply-adds of one row in all recurrent layers, and in the products that lead to these outputs.
 
-        Other products are those that make the first state of a decoder, once a sentence: they count as free.
+        Other products make the first state of a decoder, once a sentence, and count as free.
         """
         needed = self._before(outputs)
         products = (self._matrix(node) for node in self._products if needed.intersection(node.output))
@@ -152,7 +152,7 @@ class _GraphProducts:
         return sum(math.prod(dims) for dims in (*products, *layers) if dims)
 
     def _before(self, values: Sequence[str]) -> set[str]:
-        """The values that these are computed from, and these."""
+        """Return these values, and all values from which they are computed."""
         found, waiting = set[str](), list(values)
         while waiting:
             name = waiting.pop()
@@ -162,7 +162,7 @@ class _GraphProducts:
         return found
 
     def matrix_before(self, value: str) -> tuple[int, ...] | None:
-        """The shape of the matrix of the product that is nearest before a value (breadth-first)."""
+        """Return the shape of the matrix of the product that is nearest before a value (breadth-first)."""
         queue = [value]
         for name in queue:
             node = self._producers.get(name)
@@ -173,7 +173,7 @@ class _GraphProducts:
         return None
 
     def _matrix(self, node: onnx.NodeProto) -> tuple[int, ...] | None:
-        """The shape of the constant matrix in a product; None if there is none."""
+        """Return the shape of the constant matrix in a product; None if there is none."""
         found = (self._constant(name) for name in node.input[:2])
         return next((dims for dims in found if dims is not None and len(dims) == 2), None)
 
@@ -187,7 +187,7 @@ class _GraphProducts:
 
 
 def _per_position(states: Iterable[State]) -> int:
-    """Multiply-adds of one row with one position of all these states."""
+    """Return the multiply-adds of one row with one position of all these states."""
     return sum(math.prod(size for size in state.shape if isinstance(size, int)) for state in states)
 
 
@@ -210,7 +210,7 @@ class Peaks:
 
 
 def floor_ms(model: MultiplyAdds, peaks: Peaks, precision: str, counts: DecodingCounts) -> float:
-    """The floor in milliseconds: the sum over both phases of the longer of computing and reading.
+    """Return the floor in milliseconds: the sum over both phases of the longer of computing and reading.
 
     Attention is always computed in fp32.
     """
@@ -229,7 +229,7 @@ def floor_ms(model: MultiplyAdds, peaks: Peaks, precision: str, counts: Decoding
 
 
 def _reading(size: int, times: int, peaks: Peaks) -> float:
-    """Seconds to read `size` bytes of weights so many times; 0 if they stay in the last-level cache."""
+    """Return the seconds to read `size` bytes of weights so many times; 0 if they stay in the last-level cache."""
     return times * size / peaks.read if size > peaks.cache else 0.0
 
 
@@ -248,7 +248,7 @@ def measure_peaks(rounds: int) -> dict[str, Any]:
 
 
 def best_peaks(peaks: dict[str, Any]) -> Peaks:
-    """The highest measured rates."""
+    """Return the highest measured rates."""
     return Peaks(
         gemm={precision: 1e9 * max(rates.values()) for precision, rates in peaks["gemm_gops"].items()},
         read=1e9 * max(peaks["read_gbps"].values()),
@@ -257,7 +257,7 @@ def best_peaks(peaks: dict[str, Any]) -> Peaks:
 
 
 def gemm_rate(precision: str, shape: tuple[int, int, int], threads: int, rounds: int) -> float:
-    """Operations a second of one matrix product, two for each multiply-add."""
+    """Return the operations a second of one matrix product, two for each multiply-add."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     session = ort.InferenceSession(_product(precision, shape), options, providers=["CPUExecutionProvider"])
@@ -268,20 +268,20 @@ def gemm_rate(precision: str, shape: tuple[int, int, int], threads: int, rounds:
 
 
 def read_rate(threads: int, rounds: int) -> float:
-    """Bytes a second that this number of threads reads from memory."""
+    """Return the bytes a second that this number of threads reads from memory."""
     shares = np.array_split(np.ones(ARRAY_BYTES // 4, np.float32), threads)
     with ThreadPoolExecutor(threads) as pool:
         return ARRAY_BYTES / fastest_mean(lambda: list(pool.map(np.dot, shares, shares)), rounds)
 
 
 def cache_mb() -> float:
-    """The size of the last-level cache in MiB; 0 if the system does not report it."""
+    """Return the size of the last-level cache in MiB; 0 if the system does not report it."""
     sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
     return max((int(size.removesuffix("K")) / 1024 for size in sizes), default=0.0)
 
 
 def _product(precision: str, shape: tuple[int, int, int]) -> bytes:
-    """An ONNX model of one product: rows by a constant matrix."""
+    """Return an ONNX model of one product: rows by a constant matrix."""
     rows, inner, columns = shape
     values = np.random.default_rng(1).integers(-63, 64, (inner, columns))
     constants = {"matrix": values.astype(np.float32 if precision == "fp32" else np.int8)}

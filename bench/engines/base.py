@@ -1,4 +1,4 @@
-"""The interface of an engine in the benchmarks; it is the same for Lingon and all others, so that all are timed alike.
+"""The interface of an engine in the benchmarks, the same for Lingon and all others, so that all are timed alike.
 
 An engine is a module of this package with three functions:
 
@@ -9,10 +9,10 @@ An engine is a module of this package with three functions:
 The library of another engine is imported only inside these functions.
 
 Some engines decode whole batches, each with one length limit. Lingon gives every sentence the limit for its own length.
-A batch of sentences of similar length, with the limit of the longest, comes closest to that, and is what a careful user
-would write: without a limit, one sentence on which a small model repeats itself for ever keeps its batch running up to
-the limit of the model. Tokens beyond a sentence's own limit are cut off afterwards: in greedy search the result is that
-of decoding with the sentence's own limit.
+A batch of sentences of similar length, with the limit of the longest, is closest to that, and a careful user would
+write the same. Without a limit, one sentence on which a small model repeats itself keeps its batch running up to the
+limit of the model. Tokens beyond a sentence's own limit are cut off afterwards. In greedy search the result is the same
+as with the sentence's own limit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Tokens = list[list[int]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """One cell of the result table: what an engine has to decode.
+    """One cell of the result table: the work of an engine.
 
     The output is always the best hypothesis, searched without a length penalty.
     """
@@ -103,14 +103,14 @@ class Batch:
 
 
 def batches(sources: Sequence[Sequence[int]], cell: Cell, limits: Limits, size: int) -> list[Batch]:
-    """All sources in batches of `size`, longest sources first."""
+    """Return all sources in batches of `size`, longest sources first."""
     order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
     cut = (tuple(order[first : first + size]) for first in range(0, len(order), size))
     return [Batch(indices, limit(len(sources[indices[0]]), cell, limits)) for indices in cut]
 
 
 def limit(source_tokens: int, cell: Cell, limits: Limits) -> int:
-    """The maximum number of target tokens for a source of source_tokens, both with end token."""
+    """Return the maximum number of target tokens for a source of source_tokens, both with end token."""
     if cell.target_ratio is not None:
         return min(math.ceil(cell.target_ratio * source_tokens), limits.max_target_tokens)
     return cell.exact_length or min(cell.max_length, limits.max_output(source_tokens))

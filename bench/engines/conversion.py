@@ -1,4 +1,4 @@
-"""A bundle's model as float32 arrays with common names; the model files of other engines are written from it."""
+"""A bundle's model as float32 arrays with common names, from which the model files of other engines are written."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Model:
 
 
 def unconvertible(bundle: Bundle) -> str | None:
-    """Why other engines cannot compute a bundle's model; None for a Transformer as in the paper."""
+    """Return why other engines cannot compute a bundle's model; None for a Transformer as in the paper."""
     if bundle.manifest.architecture != "transformer":
         return f"{bundle.label} is of kind {bundle.manifest.architecture}; only a Transformer can be converted"
     if bundle.manifest.states_of("recurrent"):
@@ -111,7 +111,7 @@ def unconvertible(bundle: Bundle) -> str | None:
 
 
 def _variant(encoder: _Graph) -> str | None:
-    """Return what makes an encoder another one than that of the paper; None if nothing does."""
+    """Return the difference of an encoder to the encoder of the paper; None if there is none."""
     if variant := next((text for operator, text in VARIANTS.items() if operator in encoder.operators), None):
         return variant
     weights = encoder.weights
@@ -137,7 +137,7 @@ def _variant(encoder: _Graph) -> str | None:
 
 
 def model_of(bundle: Bundle) -> Model:
-    """The model of a bundle, read from its fp32 graphs. Raises BundleError if they are not those of a Transformer."""
+    """Read the model of a bundle from its fp32 graphs. Raise BundleError for graphs of another model."""
     encoder, decoder = (_Graph.read(bundle, name) for name in (names.ENCODER, names.DECODER))
     heads = next(int(state.shape[0]) for state in bundle.manifest.states if state.kind == "memory")
     vocab = bundle.manifest.target_vocab
@@ -217,18 +217,18 @@ class _Graph:
         return self.read_in_order.index(norm) < self.read_in_order.index(product)
 
     def first(self, *candidates: str) -> np.ndarray:
-        """The weight with the first of these names that the graph has."""
+        """Return the weight with the first of these names that the graph has."""
         for name in candidates:
             if name in self.weights:
                 return self.weights[name]
         raise BundleError(f"{self.origin}: has no weight {candidates[0]}; only a Transformer can be converted")
 
     def affine(self, module: str) -> Affine:
-        """The weight and bias of a module."""
+        """Return the weight and bias of a module."""
         return Affine(self.first(f"{module}.weight"), self.first(f"{module}.bias"))
 
     def layers(self, side: str) -> int:
-        """The number of layers of a side."""
+        """Return the number of layers of a side."""
         return len({name.split(".")[1] for name in self.weights if name.startswith(f"{side}.")})
 
 
@@ -258,7 +258,7 @@ def _layer(graph: _Graph, name: str) -> Layer:
 
 
 def _cross(encoder: _Graph, decoder: _Graph, heads: int) -> tuple[CrossAttention, ...]:
-    """The cross-attention of all layers.
+    """Return the cross-attention of all layers.
 
     The encoder's graph computes the keys and values of all layers in one product. The queries of our graphs are
     already scaled by 1 / sqrt(head_dim), which is undone here.

@@ -1,11 +1,11 @@
-"""CTranslate2 in the benchmarks; its model files are written with its `specs` API, as by one of its converters.
+"""CTranslate2 in the benchmarks, with model files that its `specs` API writes, as one of its converters would.
 
 Its search compared to ours, without a length penalty (training/search.py): both rank 2 * beam_size continuations, keep
 those that end within the first beam_size, and continue with the best beam_size others. CTranslate2 stops when the first
-in rank ends; our search stops when the best finished hypothesis is at least as good as the first in rank. Since scores
+in rank ends. Our search stops when the best finished hypothesis is at least as good as the first in rank. Since scores
 only fall, the best hypothesis is the same. At the length limit, which is the same for a whole batch
 (lingon.bench.engines.base), both take the hypotheses in the beam, finished or not. With a shortlist, CTranslate2
-gives every sentence the union of the shortlists of its batch; our engine gives every sentence its own shortlist.
+gives every sentence the union of the shortlists of its batch. Our engine gives every sentence its own shortlist.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ COMPUTE_TYPES = {"fp32": "float32", "int8": "int8", "fp16": "float16"}
 
 
 def unavailable_reason() -> str | None:
-    """The reason if CTranslate2 is not installed."""
+    """Return a reason if CTranslate2 is not installed."""
     return None if importlib.util.find_spec("ctranslate2") else "ctranslate2 is not installed"
 
 
 def prepare(bundle: Bundle, folder: Path) -> None:
-    """Write the model files in float32; CTranslate2 quantises to 8 bits when it loads them."""
+    """Write the model files in float32, which CTranslate2 quantises to 8 bits when it loads them."""
     folder.mkdir(parents=True, exist_ok=True)
     model = model_of(bundle)
     spec = _spec(model)
@@ -59,7 +59,7 @@ def prepare(bundle: Bundle, folder: Path) -> None:
 
 
 def load(folder: Path, setting: Setting) -> CTranslate2:
-    """The translator of a folder that `prepare` wrote."""
+    """Return the translator of a folder that `prepare` wrote."""
     return CTranslate2(folder, setting)
 
 
@@ -72,7 +72,7 @@ class CTranslate2:
         self._translator = translator(folder, setting)
 
     def translate(self, sources: Sequence[Sequence[int]], cell: Cell) -> Tokens:
-        """Enqueue all batches at once; each worker takes the next from the queue."""
+        """Enqueue all batches at once, so that each worker takes the next from the queue."""
         named = [[self._sources[token] for token in source] for source in sources]
         planned = batches(sources, cell, self._limits, -(-cell.batch // self._workers))
         waiting = [self._submit([named[index] for index in batch.indices], batch.longest, cell) for batch in planned]
@@ -84,7 +84,7 @@ class CTranslate2:
         return found
 
     def _submit(self, sources: list[list[str]], longest: int, cell: Cell) -> Any:
-        """Enqueue a batch; returns CTranslate2's pending results."""
+        """Enqueue a batch, and return CTranslate2's pending results."""
         return self._translator.translate_batch(
             sources,
             asynchronous=True,
@@ -97,7 +97,7 @@ class CTranslate2:
 
 
 def translator(folder: Path, setting: Setting) -> Any:
-    """CTranslate2's Translator for a folder of `prepare`: `workers` batches at a time, on `threads` cores each."""
+    """Return CTranslate2's Translator for a folder of `prepare`, with the workers and threads of a setting."""
     import ctranslate2
 
     if setting.device == "cuda" and not ctranslate2.get_cuda_device_count():
@@ -112,12 +112,12 @@ def translator(folder: Path, setting: Setting) -> Any:
 
 
 def pieces(count: int) -> list[str]:
-    """A vocabulary with this number of pieces; each piece that is not special is named by its id."""
+    """Return a vocabulary of this size, in which the name of a piece that is not special is its id."""
     return [*SPECIAL, *map(str, range(len(SPECIAL), count))]
 
 
 def source_pieces(folder: Path) -> list[str]:
-    """The source pieces of a folder that `prepare` wrote."""
+    """Return the source pieces of a folder that `prepare` wrote."""
     (path,) = (folder / name for name in SOURCES if (folder / name).is_file())
     found: list[str] = json.loads(path.read_text(encoding="utf-8"))
     return found

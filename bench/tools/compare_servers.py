@@ -1,9 +1,9 @@
-"""Compare running servers: a closed loop of clients against each in turns, with the CPU time that each server used.
+"""Compare running servers by a closed loop of clients, with the CPU time that each server used.
 
     python -m lingon.bench.tools.compare_servers --clients 64 --stream before=PID@HOST:PORT after=PID@HOST:PORT
 
 Start the servers on one core each (`taskset -c 0`), and this program on another one. The servers may be of any version:
-only the gRPC API is used. One line is printed for each server: medians over the rounds.
+only the gRPC API is used. The table has medians over the rounds, each with all servers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Target(NamedTuple):
 
 
 class Counts:
-    """What the clients of one round received."""
+    """The replies that the clients of one round received."""
 
     def __init__(self) -> None:
         self.latencies: list[float] = []  # seconds
@@ -81,7 +81,7 @@ async def load(stubs: list[Any], texts: list[str], clients: int, seconds: float,
 async def one_round(
     server: Target, texts: list[str], clients: int, seconds: float, *, stream: bool = False
 ) -> dict[str, float]:
-    """Measure one server once; stream: by TranslateStream instead of Translate."""
+    """Measure one server once. stream: by TranslateStream instead of Translate."""
     own = [("grpc.use_local_subchannel_pool", 1), NO_PROXY]  # a connection for each channel
     channels = [grpc.aio.insecure_channel(server.address, own) for _ in range(min(clients, CONNECTIONS))]
     stubs = [pb_grpc.TranslationServiceStub(channel) for channel in channels]
@@ -108,7 +108,7 @@ def main(
     servers: Annotated[list[str], typer.Argument(metavar="NAME=PID@HOST:PORT", help="Servers, by their gRPC ports.")],
     clients: Annotated[int, typer.Option(help="Clients at a time.")] = 1,
     seconds: Annotated[float, typer.Option(help="Measured seconds of a round.")] = 4.0,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds, in which the servers take turns.")] = 7,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each with all servers.")] = 7,
     stream: Annotated[bool, typer.Option("--stream", help="Call TranslateStream instead of Translate.")] = False,
 ) -> None:
     """Measure and print."""

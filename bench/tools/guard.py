@@ -1,10 +1,10 @@
-"""What the guard and the confidence of a bundle are worth: false flags, AUROC, calibration, languages, and the cost.
+"""The quality of the guard and of the confidence of a bundle: false flags, AUROC, calibration, languages and time.
 
     python -m lingon.bench.tools.guard models/en-de test.en test.de --other ntrex.en ntrex.de
 
 False flags: of pairs that people translated, every flag is wrong. AUROC: the probability that a translation with a chrF
 of 50 or more has a higher confidence than another one, on text of the own kind, and on 600 sentences of it together
-with 200 of the other kind. The calibration error is that of the own kind.
+with 200 of the other kind. The calibration error is of the own kind.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 TEXTS = 64  # in one request
 MIXED = (600, 200)  # sentences of the own and of the other kind
-LONG = 20  # characters of a text whose language can be told
+LONG = 20  # characters of a text whose language can be detected
 Pairs = Sequence[tuple[str, str]]
 
 
@@ -60,7 +60,7 @@ def false_flags(bundle: Bundle, pairs: Pairs) -> list[Row]:
 
 
 def languages(bundle: Bundle, pairs: Pairs) -> list[Row]:
-    """Return the share of long texts whose language is told."""
+    """Return the share of long texts whose language is detected."""
     content = bundle.read(PROFILES)
     profiles = Languages([content[:PROFILE_BYTES], content[PROFILE_BYTES:]])
     rows = []
@@ -106,7 +106,7 @@ def main(
     translated: Annotated[int, typer.Option(min=600, help="Sentences to translate.")] = 2000,
     results: ToolResults = None,
 ) -> None:
-    """Print, and save if asked for, what guard and confidence are worth."""
+    """Print the quality of guard and confidence, and save it if there is a folder for it."""
     bundle = open_bundle(model)
     own, others = _pairs(source, target)[:count], _pairs(*other) if other else []
     rows = [*false_flags(bundle, own), *languages(bundle, own)]

@@ -7,9 +7,9 @@
 29, on CUDA, or in main memory in a rehearsal. Beams are all replaced in every step: each sentence continues one
 hypothesis with all others, the most that can be copied.
 
-`host`: the sessions compute nothing, so that all that is left is what the host does beside a graphics card: the search,
-the writing of tokens, the reading of candidates, and the calls. Every step has the candidates of the first one, none of
-which ends a sentence; in beam search every step copies rows.
+`host`: the sessions compute nothing, so that the remaining time is the work of the host beside a graphics card: the
+search, the writing of tokens, the reading of candidates, and the calls. Every step has the candidates of the first one,
+which end no sentence. In beam search every step copies rows.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from lingon.serving.runtime.runner import BatchShape, width_for
 from lingon.text import BOS
 
 SENTENCES, BEAM_SIZES = (1, 8, 64, 256), (1, 4)
-ROUNDS = 5  # translations of a batch; the first one is not counted, because it allocates and binds
+ROUNDS = 5  # translations of a batch; the first is not counted, because it allocates and binds
 HOST_SHAPE = Shape(layers=1, dim=64, heads=1, ffn=64, vocab=400)  # its size hardly changes the host's part
 HOST_STEPS, HOST_ROUNDS = 24, 7  # steps of a round; the first round is not counted, because it binds
 
@@ -81,7 +81,7 @@ def _place(runner: OnnxRunner, buffers: DeviceBuffers, ids: np.ndarray, lengths:
     for slot in range(len(ids)):
         buffers.place(slot, encoded, slot)
     buffers.token_ids[:], buffers.positions[:] = BOS, 0
-    buffers.step(len(ids), logits=False)  # a step places the sentences
+    buffers.step(len(ids), logits=False)  # A step places the sentences.
 
 
 def _greedy(buffers: DeviceBuffers, sentences: int) -> None:
@@ -108,7 +108,7 @@ def _seconds(work: Callable[[], Any]) -> float:
 
 
 class NullSession:
-    """A session that computes each binding once; its outputs then stay as they are."""
+    """A session that computes each binding once and then keeps its outputs."""
 
     def __init__(self, session: Any) -> None:
         self._session, self._computed = session, set[int]()
@@ -144,7 +144,7 @@ def measure_host(runner: OnnxRunner, sentences: int, beam_size: int) -> list[flo
         for index, source in enumerate(sources):
             job = DecodeJob(source_ids=tuple(source), options=options, on_done=lambda outcome: None)
             batch.admit(job, encoded, index)
-        batch.step()  # places the sentences
+        batch.step()  # It places the sentences.
         steps, start = 0, time.perf_counter()
         while steps < HOST_STEPS:
             batch.compact()
@@ -181,7 +181,7 @@ def device(
 
 @steps.command()
 def host(quick: Quick = False, results: Results = None) -> None:
-    """Measure the host's part of a step for each number of sentences and search; write DATE-host-step.json."""
+    """Measure the host's part of a step for each number of sentences and search, and write DATE-host-step.json."""
     with tempfile.TemporaryDirectory() as folder:
         bundle = write_half_precision(Path(folder) / "1", HOST_SHAPE, CPU)
         runner = without_decoder(load_runner(bundle, "fp16", threads=1))

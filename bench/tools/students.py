@@ -3,7 +3,7 @@
     python -m lingon.bench.tools.students SOURCE TARGET models/en-de models/en-de-student
 
 SOURCE and TARGET have parallel lines. The first bundle is the teacher. A bundle that has a shortlist is measured with
-it too. Bundles take turns, so that a machine that is slow for a while slows all of them down.
+it too. Each round has all bundles, so that a slow period of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Translators = dict[str, tuple[ListTranslator, dict[str, Any]]]
 
 
 def seconds_each(translator: ListTranslator, texts: list[str], batch: int, options: dict[str, Any]) -> float:
-    """The mean seconds of a text, in requests of this many that follow each other."""
+    """Return the mean seconds of a text, in requests of this many that follow each other."""
     begin = time.perf_counter()
     for first in range(0, len(texts), batch):
         translator.translate(texts[first : first + batch], **options)
@@ -40,7 +40,7 @@ def seconds_each(translator: ListTranslator, texts: list[str], batch: int, optio
 
 
 def measure(translators: Translators, pairs: list[tuple[str, str]]) -> list[dict[str, Any]]:
-    """BLEU and chrF on all pairs, and the median milliseconds of a text by the size of its request."""
+    """Return BLEU and chrF on all pairs, and the median milliseconds of a text by the size of its request."""
     sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     rows: list[dict[str, Any]] = []
     for name, (translator, options) in translators.items():
@@ -59,7 +59,7 @@ def measure(translators: Translators, pairs: list[tuple[str, str]]) -> list[dict
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """BLEU over the time of a text, one picture for each size of a request."""
+    """Draw BLEU over the time of a text, one picture for each size of a request."""
     pyplot = load_pyplot()
     figure, axes = pyplot.subplots(1, len(BATCHES), figsize=(10, 4), layout="constrained")
     for axis, batch in zip(axes, BATCHES, strict=True):
@@ -80,7 +80,7 @@ def main(
     threads: Annotated[int, typer.Option(help="Cores of the engine of each bundle.")] = 1,
     results: Annotated[Path | None, typer.Option(help="Folder for the results.")] = None,
 ) -> None:
-    """Measure."""
+    """Measure, print a table, and write results and picture."""
     pairs = list(read_parallel(source, target))[:limit]
     folder = results_folder(results, quick=results is None)
     with ExitStack() as stack:

@@ -3,9 +3,9 @@
     python -m lingon.bench.tools.tag_placement models/en-de test.en test.de test.align
 
 Each source word with sure links to neighbouring target words gets a tag of its own. It is placed twice by the same
-attention: as the service does it, and by links, of which each target piece has one to the source piece with the
-greatest weight; a tag is then around the longest run of words with a link. A tag is exact if it is around the linked
-words and no others. Overlap is the share of the words that are in both, of all that are in one of them.
+attention: as the service does it, and by links. Each target piece has a link to the source piece with the greatest
+weight, and a tag is around the longest run of words with a link. A tag is exact if it is around the linked words and no
+others. Overlap is the number of common words, divided by the number of words in the tag or linked.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def main(
     links: Annotated[Path, typer.Argument(help="Their links: i-j is sure, ipj possible.")],
     results: ToolResults = None,
 ) -> None:
-    """Print, and save if asked for, how well tags are placed."""
+    """Print how well tags are placed, and save it if there is a folder."""
     pairs, gold = list(read_parallel(source, target)), list(read_links(links))
     with LocalTranslator(model, precision="fp32") as translator:
         rows = compare(zip(read(translator, pairs), gold, strict=True))
